@@ -1,6 +1,9 @@
 """The rows of docs/limits.md as models, by name."""
 
 import asyncio
+import copy
+import io
+import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -271,6 +274,18 @@ case("numpy: `torch.tensor(array)`", opaque="tensor")(
 )
 case("numpy called on a tensor: `np.sin(x)`", opaque="array_wrap")(lambda: lambda x: np.sin(x * 2) + 1)
 case("plain numbers: `item()`, `tolist()`")(lambda: lambda x: torch.tensor((x * 2).tolist()) + 1)
+case("`copy.deepcopy` of a tensor")(lambda: lambda x: copy.deepcopy(x * 2) + 1)
+
+
+@case("a tensor through `copy.copy`, `pickle` or `torch.save`")
+def _():
+    def forward(x):
+        file = io.BytesIO()
+        torch.save(x * 2, file)
+        file.seek(0)
+        return copy.copy(x * 2) + pickle.loads(pickle.dumps(x * 3)) + torch.load(file)
+
+    return forward
 
 
 class Named(torch.Tensor):

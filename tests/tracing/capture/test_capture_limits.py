@@ -1,6 +1,7 @@
 """Tests of the rows of docs/limits.md: each has the stated outcome, and global state is restored."""
 
 import asyncio
+import copy
 import inspect
 import subprocess
 import sys
@@ -324,3 +325,19 @@ def test_module_calls_of_other_threads_run_torchs_own_code():
         thread.join()
     assert len(beside) == len(plain)
     assert functions_called() == plain
+
+
+def test_deepcopy_has_one_parent():
+    """The second copy is not made from the first, which ``copy.deepcopy`` remembers in its memo."""
+
+    def forward(x):
+        first, second = copy.deepcopy([x * 2, x * 3])
+        return first - second
+
+    trace = intus.trace(forward, numbers())
+    copies = trace.find(type="deepcopy")
+    assert [[parent.label for parent in op.parents] for op in copies] == [["mul_1_1"], ["mul_2_2"]]
+    for report in (trace.validate(), intus.validate(forward, numbers())):
+        assert report, str(report)
+    after = trace.rerun({"input_1": numbers() * 2})
+    assert torch.equal(after["output_1"].value, forward(numbers() * 2))

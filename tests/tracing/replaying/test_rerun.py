@@ -1,7 +1,10 @@
 """Trace.rerun, bit for bit against the changed model."""
 
 import contextlib
+import copy
+import pickle
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,6 +13,7 @@ from transformer_models import gpt2
 from zoo_models import ZOO, Cnn, make
 
 import intus
+from intus.core.errors import CaptureError
 
 
 def hooked(model, x, name, change):
@@ -164,6 +168,100 @@ def test_changed_branch_is_refused():
     assert trace.rerun({"mul_1": 5})["output_1"].value.tolist() == [6, 6, 6]
     with pytest.raises(RuntimeError, match="might have run other operations"):
         trace.rerun({"mul_1": -5})
+
+
+READS = {
+    "contains": lambda x: x * 3 if 1.0 in x else x,
+    "element of contains": lambda x: x * 3 if x[0] in torch.ones(1) else x,
+    "format": lambda x: x * float(f"{x.max():.3f}"),
+    "repr": lambda x: x * len(repr(x)),
+    "str": lambda x: x if "-" in str(x) else x * 3,
+    "complex": lambda x: x * abs(complex(x[0])),
+    "numpy": lambda x: x * 3 if x.numpy().sum() > 4 else x,
+    "asarray": lambda x: x * float(np.asarray(x).max()),
+    "tolist": lambda x: x * max(x.tolist()),
+    "pickle": lambda x: x * pickle.loads(pickle.dumps(x)).max().item(),
+    "copy": lambda x: x * copy.copy(x).max().item(),
+    "storage": lambda x: x * len(set(x.untyped_storage())),
+    "second argument of equal": lambda x: x * 3 if torch.equal(torch.tensor([1.0, -2, 2]), x) else x,
+    "arguments by keyword": lambda x: x * 3 if torch.equal(input=torch.tensor([1.0, -2, 2]), other=x) else x,
+}
+SHAPES = {
+    "nonzero": lambda x: x * len(x.gt(0).nonzero()),
+    "mask": lambda x: x * x[x > 0].shape[0],
+    "masked_select": lambda x: x * x.masked_select(x > 0).numel(),
+    "unique": lambda x: x * x.unique().numel(),
+    "where": lambda x: x * torch.where(x > 0)[0].numel(),
+    "bincount": lambda x: x * x.abs().long().bincount().numel(),
+    "one_hot": lambda x: x * nn.functional.one_hot(x.abs().long()).shape[1],
+    "repeat_interleave": lambda x: x * torch.repeat_interleave(x.abs().long()).numel(),
+}
+
+
+@pytest.mark.parametrize("name", [*READS, *SHAPES])
+def test_changed_read_is_refused(name):
+    model, x = (READS | SHAPES)[name], torch.tensor([1.0, -2.0, 2.0])
+    trace = intus.trace(model, x)
+    other = torch.tensor([5.0, 7.0, 5.0])
+    assert not torch.equal(
+        model(other), trace.rerun({"input_1": other}, on_branch_change="ignore")["output_1"].value
+    )
+    with pytest.raises(CaptureError, match="might have run other operations"):
+        trace.rerun({"input_1": other})
+    assert torch.equal(trace.rerun({"input_1": x.clone()})["output_1"].value, model(x))
+
+
+@pytest.mark.parametrize("name", READS)
+def test_read_is_a_conditional(name):
+    trace = intus.trace(READS[name], torch.tensor([1.0, -2.0, 2.0]))
+    assert "input_1" in {one.label for read in trace.conditionals for one in (read.op, *read.op.parents)}
+
+
+def test_changed_read_of_a_parameter_is_refused():
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.tensor(2.0))
+
+        def forward(self, x):
+            return x * self.scale.item()
+
+    trace = intus.trace(Scale(), torch.ones(3))
+    assert trace.rerun({"scale": 2.0})["output_1"].value.tolist() == [2, 2, 2]
+    with pytest.raises(CaptureError, match=r"value of 'scale' \(item\), which differs"):
+        trace.rerun({"scale": 5.0})
+
+
+def test_changed_read_behind_a_write_through_a_view_is_refused():
+    def forward(x):
+        y = x * 2
+        y[:1].mul_(0)
+        return x * y.tolist()[-1]
+
+    trace = intus.trace(forward, torch.ones(3))
+    with pytest.raises(CaptureError, match=r"\(tolist\), which differs"):
+        trace.rerun({"input_1": 5.0})
+
+
+def test_read_that_was_not_saved_is_refused():
+    def forward(x):
+        y = x * 2
+        return y + 1 if y.sum() > 0 else y - 1
+
+    trace = intus.trace(forward, torch.ones(3), save=["mul_1"])
+    with pytest.raises(CaptureError, match=r"'gt_1_3'.*was not saved and may differ"):
+        trace.rerun({"mul_1": 5.0})
+
+
+def test_call_without_output_that_raises_is_refused():
+    def forward(x):
+        nn.functional.one_hot(x.long())
+        return x * 2
+
+    trace = intus.trace(forward, torch.ones(3))
+    with pytest.raises(CaptureError, match="'one_hot_1_2' raised RuntimeError"):
+        trace.rerun({"input_1": -1.0})
+    assert trace.rerun({"input_1": -1.0}, on_branch_change="ignore")["output_1"].value.tolist() == [-2] * 3
 
 
 def test_rerun_with_caught_exception():

@@ -96,6 +96,55 @@ def test_special_cases_agree_with_autograd(function):
     assert report.autograd.confirmed > 1
 
 
+class ReturnsItsParameter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.linear(x), self.linear.weight
+
+
+class UsesAReturnedParameter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = ReturnsItsParameter()
+
+    def forward(self, x):
+        y, weight = self.inner(x)
+        return y @ weight
+
+
+@pytest.mark.parametrize("model", [ReturnsItsParameter, UsesAReturnedParameter])
+def test_returned_parameter_counts_as_the_parameter(model):
+    report = judged(model(), torch.rand(2, 3))
+    assert report, str(report)
+    assert report.autograd.confirmed >= 2
+
+
+def test_results_of_one_call_do_not_depend_on_one_another():
+    """``torch.lstm_cell`` computes one of its results from the other, in one call."""
+    state = torch.rand(2, 3), torch.rand(2, 3)
+    report = judged(nn.LSTMCell(3, 3), torch.rand(2, 3), state)
+    assert report, str(report)
+    assert str(report.autograd).startswith("autograd: 8 of 8 edges confirmed")
+
+
+def test_lost_argument_behind_another_result_is_missing(monkeypatch):
+    """The hidden state of ``torch.lstm_cell`` is computed from ``x`` only through the cell state."""
+
+    def noted(self, func, args, kwargs, inputs):
+        if func is torch.lstm_cell:
+            del inputs[:2]
+        return plain(self, func, args, kwargs, inputs)
+
+    plain = CallLog.logged_call
+    monkeypatch.setattr(CallLog, "logged_call", noted)
+    state = torch.rand(2, 3), torch.rand(2, 3)
+    report = judged(nn.LSTMCell(3, 3), torch.rand(2, 3).sin(), state)
+    assert len(report.autograd.missing) == 2, str(report)
+
+
 def test_state_is_restored():
     model, x = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)), torch.randn(4, 3)
     model[0].weight.requires_grad_(False)

@@ -1,6 +1,7 @@
 """intus.validate: equal to the offline report, detects every error, keeps no activations."""
 
 import copy
+import ctypes
 import gc
 import weakref
 
@@ -384,3 +385,32 @@ def test_invalid_perturb_is_refused(perturb):
         intus.validate(Net(), torch.ones(1, 4), perturb=perturb)
     with pytest.raises(intus.IntusError, match="is not one of 'alike', 'all'"):
         intus.trace(Net(), torch.ones(1, 4)).validate(perturb=perturb)
+
+
+def through_the_storage(x):
+    y, z = x * 2, torch.zeros(len(x))
+    z.untyped_storage().copy_(y.untyped_storage())
+    return z + 1
+
+
+def by_the_address(x):
+    y, z = x * 2, torch.zeros(len(x))
+    ctypes.memmove(z.data_ptr(), y.data_ptr(), z.nbytes)
+    return z + 1
+
+
+def in_another_order(x):
+    y = x.sin()
+    y.untyped_storage().copy_(y.flip(0).untyped_storage())
+    return y + 1
+
+
+@pytest.mark.parametrize("size", [3, 100_003])
+@pytest.mark.parametrize("forward", [through_the_storage, by_the_address, in_another_order])
+def test_write_that_changes_no_version_is_detected(forward, size):
+    x = torch.linspace(0.5, 1.5, size)
+    assert intus.trace(forward, x).validate().failed
+    report = intus.validate(forward, x)
+    (check,) = report.unproven
+    assert check.label.startswith("add_1")
+    assert check.reasons == ("an argument was written to by something that was not recorded",)

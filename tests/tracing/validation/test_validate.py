@@ -10,10 +10,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.overrides import TorchFunctionMode
 from transformer_models import bert, gpt2, llama, mamba, t5, vit
 from zoo_models import ZOO, make
 
 import intus
+from intus.core.errors import CaptureError
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -670,3 +672,70 @@ def test_expanded_view_of_memory_that_is_written_later():
     report = trace.validate()
     assert report, str(report)
     assert torch.equal(trace.rerun({"input_1": x + 1}).outputs[0].value, model(x + 1))
+
+
+# -- what is not the same again for a reason -----------------------------------------------------------------
+
+
+def test_least_squares_that_differ_are_unproven():
+    """LAPACK's gelsy does not repeat itself, here even without a trace; another driver does."""
+
+    def forward(x, driver):
+        return sum(torch.linalg.lstsq(x, x, driver=driver).solution for _ in range(20))
+
+    torch.manual_seed(0)
+    x = torch.randn(3, 4)
+    for report in (intus.trace(forward, x, None).validate(), intus.validate(forward, x, None)):
+        assert report.failed == []
+        assert all("gelsy" in check.reasons[0] for check in report.unproven)
+    report = intus.trace(forward, x, "gelsd").validate()
+    assert report, str(report)
+
+
+class LargerRelu(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        return out * 1.5 if func is torch.relu else out
+
+
+def test_mode_around_the_trace_leaves_a_difference_unproven():
+    x = torch.ones(3)
+    with LargerRelu():
+        trace = intus.trace(lambda x: torch.relu(x) + 1, x)
+        online = intus.validate(lambda x: torch.relu(x) + 1, x)
+    assert trace["output_1"].value.tolist() == [2.5] * 3
+    for report in (trace.validate(), online):
+        assert report.failed == []
+        (check,) = report.unproven
+        assert check.label == "relu_1_1"
+        assert "LargerRelu" in check.reasons[0]
+    with pytest.raises(CaptureError, match=r"'relu_1_1' depends on the change.* LargerRelu"):
+        trace.rerun({"input_1": 2.0})
+
+
+def test_mode_inside_the_model_is_proven():
+    def forward(x):
+        with LargerRelu():
+            return torch.relu(x) + 1
+
+    x = torch.randn(5)
+    assert intus.trace(forward, x).validate()
+    assert intus.validate(forward, x)
+
+
+@pytest.mark.parametrize(
+    ("build", "type_"), [(lambda: nn.Linear(3, 3), "linear"), (lambda: nn.BatchNorm1d(3), "batch_norm")]
+)
+def test_trace_inside_a_trace_is_valid(build, type_):
+    """The outer trace keeps what the inner one restores, and follows the values that it returns."""
+    model, x = build(), torch.randn(4, 3)
+
+    def forward(x):
+        return intus.trace(model, x)["output_1"].value * 2
+
+    trace = intus.trace(forward, x)
+    (parent,) = trace["mul"].parents
+    assert parent.type == type_
+    assert trace["output_1"].has_input_ancestor
+    for report in (trace.validate(), intus.validate(forward, x)):
+        assert report, str(report)

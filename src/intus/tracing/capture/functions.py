@@ -20,19 +20,25 @@ _TENSOR_PROPERTIES = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
 #: Calls made by torch or Python for bookkeeping, never part of what a model computes.
 _BOOKKEEPING = frozenset(
     {
-        "__repr__", "__format__", "__len__", "__hash__", "__dir__", "__reduce_ex__", "__setstate__",
+        "__len__", "__hash__", "__dir__", "__reduce_ex__", "__setstate__",
         "size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset", "storage",
         "element_size",
-        "untyped_storage", "data_ptr", "is_contiguous", "is_floating_point", "is_complex",
+        "data_ptr", "is_contiguous", "is_floating_point", "is_complex",
         "get_device", "is_same_size", "has_names", "retain_grad", "_is_view",
         "_set_grad_enabled", "is_tensor",
-        "result_type", "can_cast", "is_inference", "__deepcopy__", "__contains__", "type_promotion",
+        "result_type", "can_cast", "is_inference", "type_promotion",
     }
 )  # fmt: skip
 #: Calls that return a tensor's plain value to Python, which may branch on it.
 _VALUE_READS = frozenset(
-    {"__bool__", "__int__", "__float__", "__index__", "item", "tolist", "is_nonzero", "equal", "allclose"}
-)
+    {
+        "__bool__", "__int__", "__float__", "__complex__", "__index__", "__contains__",
+        "item", "tolist", "is_nonzero", "equal", "allclose",
+    }
+)  # fmt: skip
+#: Calls that give a tensor's content to Python in another form, also of a tensor on ``meta``. ``pickle``,
+#: ``copy.copy`` and ``torch.save`` take the storage.
+_CONTENT_READS = frozenset({"__repr__", "__format__", "untyped_storage"})
 #: Calls that pass a tensor's memory or data to other libraries.
 _HOST_EXPORTS = frozenset({"numpy", "__array__", "__dlpack__"})
 #: Calls that change how autograd treats a tensor, and not its value.
@@ -91,8 +97,9 @@ class Function(NamedTuple):
         by_index: Whether its arguments are an index. Such calls are compared by source line instead of by
             their arguments when loops are found.
         effect: What a call without a row changes: ``"read"`` if it returns a tensor's plain value to Python,
-            ``"host"`` if it passes memory to numpy, ``"backward"`` if it computes gradients, ``"grad"`` if it
-            reads one, ``"flag"`` if it changes how autograd treats a tensor, ``""`` if nothing.
+            ``"content"`` if in another form, ``"copy"`` if it copies one, ``"host"`` if it passes memory to
+            numpy, ``"backward"`` if it computes gradients, ``"grad"`` if it reads one, ``"flag"`` if it
+            changes how autograd treats a tensor, ``""`` if nothing.
         statistics: The positions of running statistics that it may write into; see ``written``.
         mutates: Positions and names of other arguments that it writes into. These are results of the call,
             in addition to what it returns.
@@ -116,6 +123,10 @@ def describe(func: Any) -> Function:
         return _describe_property(name, getattr(getattr(func, "__self__", None), "__name__", ""))
     if name in _VALUE_READS:
         return Function(name.strip("_"), False, False, effect="read")
+    if name in _CONTENT_READS:
+        return Function(name.strip("_"), False, False, effect="content")
+    if name == "__deepcopy__":
+        return Function(name.strip("_"), False, False, effect="copy")
     if name in _HOST_EXPORTS:
         return Function(name.strip("_"), False, False, effect="host")
     if name == "backward":

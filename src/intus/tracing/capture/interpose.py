@@ -211,8 +211,10 @@ class Capture:
             restorer = self.recording.restorer
             for t in restorer.gathered():
                 self.values.before_writing(t)
+                self._recorder.before_restoring(t)
             for t in restorer.modified():
                 self.values.before_writing(t)
+                self._recorder.before_restoring(t)
                 self.restored.append(memory_of(t))
             self.values.end()
             self._changed_late = restorer.changed_late()

@@ -8,6 +8,8 @@ function costs as much as everything the handler does for one argument.
 
 from __future__ import annotations
 
+import copy
+import inspect
 import sys
 from collections.abc import Callable
 from time import perf_counter_ns
@@ -30,6 +32,11 @@ from .sites import Sites
 
 #: Keywords that may make a function write into an argument; ``functions.written`` finds out whether it does.
 _WRITE_FLAGS = frozenset({"out", "inplace", "training", "use_input_stats", "max_norm"})
+
+#: The effects of functions that return values to Python; see ``Function.effect``.
+_READS = frozenset({"read", "content", "host"})
+#: The files of torch's functions by which Python code reads a tensor, and that call the handler for it.
+_READERS = frozenset(map(inspect.getfile, (torch._tensor, torch.overrides, torch.serialization)))
 
 #: Returns the plain value to use for a tensor on ``meta``, given how Python reads it (``"bool"``, ``"item"``)
 #: and the tensor.
@@ -88,6 +95,8 @@ def make_handler(
         about: Function, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
     ) -> Any:
         """Run a function that has no row but changes what the recorder knows; see ``Function.effect``."""
+        if about.effect == "copy" and type(args[0]) is Tensor:
+            return run_copy(func, args, kwargs)
         if about.effect == "backward":
             with torch._C.DisableTorchFunction():
                 recording.restorer.before_backward()
@@ -98,25 +107,60 @@ def make_handler(
             out = meta_value(about.type, args[0])
         else:
             out = func(*args, **kwargs) if kwargs else func(*args)
-        if args and isinstance(args[0], Tensor):
+        if about.effect in _READS:
             with torch._C.DisableTorchFunction():
-                if about.effect == "read":
-                    add_read(args[0], about.type, out, getframe(2))
-                elif about.effect == "host":
-                    producers.add_host_export(args[0])
-                elif about.effect == "backward":
+                caller: Any = getframe(2)
+                while caller.f_code.co_filename in _READERS:
+                    caller = caller.f_back
+                read = tensors((*args, *(kwargs or {}).values()))
+                for t in {id(t): t for t in read}.values():
+                    add_read(t, about.type, out, caller)
+                    if about.effect == "host":
+                        producers.add_host_export(t)
+                extra_producers.clear()
+        elif args and isinstance(args[0], Tensor):
+            with torch._C.DisableTorchFunction():
+                if about.effect == "backward":
                     producers.add_loss(args[0])
                 elif about.effect == "grad" and isinstance(out, Tensor):
                     producers.add_gradient(out, args[0])
                 extra_producers.clear()
         return out
 
+    def run_copy(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+        """Run ``Tensor.__deepcopy__`` and record it as a call of ``copy.deepcopy`` on the tensor alone.
+
+        Its other argument holds the copies made before.
+        """
+        with torch._C.DisableTorchFunction():
+            inputs = [producer_of(args[0]), 0]
+            call = None if log_before is None else log_before(copy.deepcopy, args[:1], None, inputs)
+            producers.add_extra_producers(inputs)
+        began = perf_counter_ns()
+        out = func(*args, **(kwargs or {}))
+        time = perf_counter_ns() - began
+        with torch._C.DisableTorchFunction():
+            if call_log is not None and call is not None:
+                call_log.after(len(rows), call, out)
+            facts = recording.call_facts(inputs, site=site_number(getframe(2)))
+            producers.add_all([out], recording.type_number("deepcopy"), inputs, facts, time)
+        return out
+
     def add_read(t: Tensor, how: str, out: Any, frame: Any) -> None:
         """Record that user code read a plain value; reads by torch's own code decide nothing in the model."""
         offset = producer_of(t)
-        if offset >= 0 and sites.is_user_code(frame):
-            value = out if isinstance(out, bool) else None
-            recording.reads.append(Read(offset, how, frame.f_code, frame.f_lasti, value, len(rows)))
+        if not sites.is_user_code(frame):
+            return
+        offsets = dict.fromkeys([offset])
+        patch = None if call_log is None else call_log.patches.get((id(t), offset))
+        if patch is not None:  # what was written through views was read, and what they left as it was
+            offsets |= dict.fromkeys((patch.base, *(writer for writer, _ in patch.writes)))
+        value = out if isinstance(out, bool) else None
+        for one in offsets:
+            if one < 0:
+                recording.param_reads[-1 - one] = how
+            else:
+                recording.reads.append(Read(one, how, frame.f_code, frame.f_lasti, value, len(rows)))
 
     def prepare_writes(about: Function, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> list[Tensor]:
         """Return the tensors that this call writes into, after copying what it is about to overwrite.

@@ -300,6 +300,21 @@ class Producers:
             inputs = [self.producer_of(of), 0, *self._losses]
             self.add(grad, OP, self._recording.type_number("grad"), inputs)
 
+    # -- traces inside this one --------------------------------------------------------------------------
+
+    def add_alias(self, t: Tensor, alias: Tensor) -> None:
+        """Record that a trace inside this one saved ``t`` as the tensor ``alias``."""
+        if self.is_known(t):
+            producer = self.producer_of(t)
+            self.extra_producers.clear()
+            if producer >= 0:  # views of parameters are found by their memory
+                self.set_producer(alias, producer)
+                self._values.add_alias(producer, alias)
+
+    def before_restoring(self, t: Tensor) -> None:
+        """Copy the saved values in the memory of ``t``, which a trace inside this one restores unseen."""
+        self._values.before_writing(t)
+
     # -- writes ------------------------------------------------------------------------------------------
 
     def mark_unversioned(self, t: Tensor) -> None:

@@ -70,6 +70,7 @@ class Recorder(TorchFunctionMode):
             decomposer=decomposer,
         )
         self._decomposer = decomposer
+        self._around: list[Producers] = []  # those of the traces around this one
 
     @property
     def decomposes(self) -> bool:
@@ -79,10 +80,14 @@ class Recorder(TorchFunctionMode):
     def __enter__(self) -> Recorder:
         # Bound only during the pass: the method refers to the mode, which would keep itself alive in a cycle.
         self.__torch_function__ = MethodType(self.handler, self)  # type: ignore[method-assign]
+        outer = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+        self._around = [mode.producers for mode in outer if isinstance(mode, Recorder)]
+        self.values.on_alias = self._add_alias if self._around else None
+        own = [type(mode).__name__ for mode in outer if not isinstance(mode, Recorder)]
+        self.recording.modes_around = tuple(own)
         if self._decomposer is not None:
             self._decomposer.recorder = self
-            outer = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-            self._decomposer.nested = any(isinstance(mode, Recorder) for mode in outer)
+            self._decomposer.nested = bool(self._around)
         self.values.nested = torch._C._len_torch_function_stack() > 0
         if self.call_log is not None:
             self.call_log.nested = self.values.nested
@@ -92,8 +97,19 @@ class Recorder(TorchFunctionMode):
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
         del self.__torch_function__
+        self.values.on_alias = None
         if self._decomposer is not None:
             self._decomposer.recorder = None  # to break the reference cycle
+
+    def _add_alias(self, t: Tensor, alias: Tensor) -> None:
+        """Tell the traces around this one that a saved value has the memory and value of ``t``."""
+        for producers in self._around:
+            producers.add_alias(t, alias)
+
+    def before_restoring(self, t: Tensor) -> None:
+        """Let the traces around this one copy what they saved of a tensor that is about to be restored."""
+        for producers in self._around:
+            producers.before_restoring(t)
 
     def add_input(self, t: Tensor, name: str = "") -> None:
         """Record an input of the pass.

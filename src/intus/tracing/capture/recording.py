@@ -88,6 +88,7 @@ class Recording:
         metas: Shapes, dtypes and devices, by number.
         sites: Instructions that ran operations or called modules, by number: code and ``f_lasti``.
         args: Names of arguments, by number: ``"0"``, ``"1.2"``, ``"weight"``.
+        modes_around: The classes of other modes around the trace, which may change what functions do.
         restorer: Restores the memory and attributes that the pass changed.
         addresses: The names of the model's modules, parameters and buffers.
         stack: The numbers of the module calls in progress, innermost last, above a bottom entry of -1.
@@ -96,6 +97,7 @@ class Recording:
         state_writes: Offsets of the calls that wrote into memory from before the pass (a buffer, a cache).
         exposed: Memories that code outside may write to after the pass: of the outputs, and of arrays.
         reads: The times Python read a tensor's plain value.
+        param_reads: The method by which Python read the value of a parameter itself, by its number.
         signatures: Numbers for the arguments of calls other than tensors. The first entry of a key is the
             function's number, the rest is what ``walk`` collects.
         end_names: Names of the inputs and of the outputs, in order; ``""`` for one without a name.
@@ -112,6 +114,7 @@ class Recording:
     metas: list[Meta] = field(default_factory=list)
     sites: list[tuple[CodeType, int]] = field(default_factory=list)
     args: list[str] = field(default_factory=_POSITIONAL.copy)
+    modes_around: tuple[str, ...] = ()
     restorer: StateRestorer = field(default_factory=StateRestorer)
     addresses: Addresses = field(init=False)
     stack: list[int] = field(default_factory=[-1].copy)
@@ -120,6 +123,7 @@ class Recording:
     state_writes: list[int] = field(default_factory=list)
     exposed: set[int | None] = field(default_factory=set)
     reads: list[Read] = field(default_factory=list)
+    param_reads: dict[int, str] = field(default_factory=dict)
     signatures: dict[tuple[Any, ...], int] = field(default_factory=dict)
     end_names: dict[str, list[str]] = field(default_factory=lambda: {"inputs": [], "outputs": []})
     functions: dict[str, list[Any]] = field(default_factory=dict)

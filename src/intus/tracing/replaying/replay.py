@@ -76,6 +76,8 @@ class Replays:
 
     Attributes:
         outputs: The outputs that were written to after they had been returned, by row of the graph.
+        modes_around: The classes of other modes around the trace, under which no call is run again.
+        param_reads: The method by which Python read the value of a parameter itself, by its number.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Replays:
     ) -> None:
         self._call_log, self._graph_row = call_log, graph_row
         self._params = [_Param.of(name, p) for name, p in recording.addresses.params]
+        self.param_reads, self.modes_around = recording.param_reads, recording.modes_around
         not_in_graph = [row for row in kept if graph_row(row) < 0]
         used = (
             {row for note in call_log.calls.values() for row in note[INPUTS][::2]} if not_in_graph else set()
@@ -322,7 +325,7 @@ def same(a: Tensor, b: Tensor) -> bool:
         return bool(torch.equal(a, b))
     if a.layout != torch.strided:
         a, b = a.to_dense(), b.to_dense()
-    one, other = _bits(a), _bits(b)
+    one, other = bits_of(a), bits_of(b)
     if one.device.type == "cpu":  # several times as fast as torch.equal
         return bool(np.array_equal(shared_array(one), shared_array(other)))
     return bool(torch.equal(one, other))
@@ -345,7 +348,8 @@ def equal(a: Tensor, b: Tensor) -> bool:
     return same(a, b) or bool(torch.isclose(a, b, rtol=0, atol=0, equal_nan=True).all())
 
 
-def _bits(t: Tensor) -> Tensor:
+def bits_of(t: Tensor) -> Tensor:
+    """Return the bits of a tensor's elements as a contiguous tensor of integers."""
     if type(t) is not Tensor:
         with torch._C.DisableTorchFunction():  # of a subclass with plain memory this makes a plain tensor
             t = t.detach()

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 _DROPPED = "depends on the change and could not be run again; no output depends on it"
 
+_ON_BRANCH_CHANGE = (
+    "Pass on_branch_change='ignore' to follow the recorded ones all the same, or trace the changed model "
+    "instead."
+)
+
 
 def rerun(
     trace: Trace,
@@ -78,6 +83,10 @@ def _edited_param(trace: Trace, number: int, edit: Callable[[Tensor], Tensor]) -
         raise CaptureError(f"{error}. Trace the model again.") from None
 
 
+class _RaisedError(CaptureError):
+    """A call raised after the change, as it would in the model."""
+
+
 class _Rerun:
     """One rerun.
 
@@ -124,15 +133,22 @@ class _Rerun:
             functions = {**self.earlier.functions, **self.new.functions}
             swapped = next((functions[row] for row in rows if row in functions), None)
             try:
-                out = self._run(event, rows, swapped)
+                out = self._run(event, rows, swapped, self.inputs)
                 for row in rows:
                     value = out[max(int(self.graph.ops.output[row]), 0)]
                     for edit in self.earlier.values.get(row, ()):
                         value = edit(value)
                     self._put(row, value)
-            except (CaptureError, InputError):
+                self._refuse_modes(event, rows)
+            except (CaptureError, InputError) as error:
                 if not self._needed.isdisjoint(rows):
                     raise
+                if (
+                    self.checked
+                    and isinstance(error, _RaisedError | InputError)
+                    and self._fits_unchanged(event, rows)
+                ):
+                    raise self._other_shape(error, rows[0]) from None
                 for row in rows:  # it leads nowhere, so the values that matter are known without it
                     self.now.pop(row, None)
                 self.dropped.update(rows)
@@ -141,6 +157,46 @@ class _Rerun:
             for row in rows:
                 if row in self.new.values:
                     self._put(row, self._value(row))
+
+    def _fits_unchanged(self, event: int, rows: list[int]) -> bool:
+        """Return whether a call runs again as before without the change, unlike one inside ``vmap``."""
+        try:
+            out = self._run_unchanged(event, rows)
+        except _RaisedError:
+            return False
+        except CaptureError:  # an argument was not saved
+            return True
+        return all(self._fits(row, value) for row, value in out.items())
+
+    def _run_unchanged(self, event: int, rows: list[int]) -> dict[int, Tensor]:
+        """Run a call again without the change, and return the values by row."""
+        assert self.trace._replays is not None
+        values, why_missing = for_replay(self.trace.values), self.trace.why_not_stored
+        out = self._run(event, rows, None, CallInputs(self.graph, self.trace._replays, values, why_missing))
+        return {row: out[max(int(self.graph.ops.output[row]), 0)] for row in rows}
+
+    def _refuse_modes(self, event: int, rows: list[int]) -> None:
+        """Raise CaptureError if a mode around the trace changed what a call does."""
+        # ``DeviceContext`` (``with torch.device``) only changes functions that take no tensor.
+        modes = [mode for mode in self.replays.modes_around if mode != "DeviceContext"]
+        if not modes or any(row in self.earlier.functions or row in self.new.functions for row in rows):
+            return
+        for row, value in self._run_unchanged(event, rows).items():
+            is_known = row not in self.earlier.values and row in self.trace.values
+            if is_known and not same(value, self.trace.values[row]):
+                raise CaptureError(
+                    f"{self.graph.label(row)!r} depends on the change and cannot be run again: it ran under "
+                    f"{', '.join(modes)}, which changed what it does."
+                )
+
+    def _other_shape(self, error: Exception, row: int) -> Exception:
+        """Return the error for a call without output that would not run as before in the model."""
+        if isinstance(error, _RaisedError):
+            return error
+        return CaptureError(
+            f"After the change {self.graph.label(row)!r} has another shape or dtype, which the model may "
+            f"have read, so it might have run other operations. {_ON_BRANCH_CHANGE}"
+        )
 
     def _is_affected(self, event: int, rows: list[int]) -> bool:
         """Return whether an argument of the call has changed."""
@@ -164,17 +220,19 @@ class _Rerun:
         ]
         return any(row in self.changed for p in patches for row in (p.base, *(row for row, _ in p.writes)))
 
-    def _run(self, event: int, rows: list[int], swapped: Callable[..., Any] | None) -> list[Tensor]:
+    def _run(
+        self, event: int, rows: list[int], swapped: Callable[..., Any] | None, inputs: CallInputs
+    ) -> list[Tensor]:
         label = self.graph.label(rows[0])
         try:
             if int(self.graph.ops.kind[rows[0]]) == OUTPUT:
-                return [self.inputs.output(rows[0])]
+                return [inputs.output(rows[0])]
             call = self.replays.call(event)
             if call is None:
                 raise UnprovenError(
                     "its call was not recorded, because it raised or ran where it cannot be recorded"
                 )
-            given = [self.inputs.argument(tensor_arg, rows[0]) for tensor_arg in call.tensor_args]
+            given = [inputs.argument(tensor_arg, rows[0]) for tensor_arg in call.tensor_args]
         except (UnprovenError, MismatchError) as error:
             raise CaptureError(f"{label!r} depends on the change and cannot be run again: {error}.") from None
         if swapped is not None:
@@ -184,7 +242,7 @@ class _Rerun:
         except UnprovenError as error:
             raise CaptureError(f"{label!r} depends on the change and cannot be run again: {error}.") from None
         except Exception as error:
-            raise CaptureError(
+            raise _RaisedError(
                 f"After the change {label!r} raised {type(error).__name__}: {error}"
             ) from error
 
@@ -193,7 +251,7 @@ class _Rerun:
         for edit in self.new.values.get(row, ()):
             value = edit(value)
         meta, label = self.graph.metas[int(self.graph.ops.meta[row])], self.graph.label(row)
-        if tuple(value.shape) != meta.shape or str(value.dtype).removeprefix("torch.") != meta.dtype:
+        if not self._fits(row, value):
             raise InputError(
                 f"After the change {label!r} is {tuple(value.shape)} {value.dtype}, and was {meta.shape} "
                 f"{meta.dtype}. A rerun keeps shapes and dtypes. To change them, trace the changed model."
@@ -201,18 +259,33 @@ class _Rerun:
         self.now[row] = value
         self.changed.add(row)
 
+    def _fits(self, row: int, value: Tensor) -> bool:
+        """Return whether a value has the shape and dtype that the row had in the pass."""
+        meta = self.graph.metas[int(self.graph.ops.meta[row])]
+        return tuple(value.shape) == meta.shape and str(value.dtype).removeprefix("torch.") == meta.dtype
+
     def _check_branches(self) -> None:
         """Raise CaptureError if a value that the model's Python code read has changed."""
+        assert self.trace._replays is not None
+        for number, how in self.replays.param_reads.items():
+            if number in self.new.params and not same(
+                self.trace._replays.param(number), self.replays.param(number)
+            ):
+                self._refuse(self.graph.params[number].address, how, "differs")
         for branch in self.graph.branches:
-            if branch.row in self.changed and branch.row in self.trace.values:
-                was, now = self.trace.values[branch.row], self.now[branch.row]
-                if bool(was) != bool(now) if branch.how == "bool" else not same(was, now):
-                    raise CaptureError(
-                        f"The model read the value of {self.graph.label(branch.row)!r} ({branch.how}), which "
-                        "differs after the change, so it might have run other operations. Pass "
-                        "on_branch_change='ignore' to follow the recorded ones all the same, or trace the "
-                        "changed model instead."
-                    )
+            if branch.row in self.changed:
+                was, now = self.trace.values.get(branch.row), self.now[branch.row]
+                label = self.graph.label(branch.row)
+                if was is None:
+                    self._refuse(label, branch.how, "was not saved and may differ")
+                elif bool(was) != bool(now) if branch.how == "bool" else not same(was, now):
+                    self._refuse(label, branch.how, "differs")
+
+    def _refuse(self, name: str, how: str, why: str) -> None:
+        raise CaptureError(
+            f"The model read the value of {name!r} ({how}), which {why} after the change, so it might have "
+            f"run other operations. {_ON_BRANCH_CHANGE}"
+        )
 
     def _value(self, row: int) -> Tensor:
         try:

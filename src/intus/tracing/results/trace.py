@@ -49,7 +49,8 @@ class Conditional(NamedTuple):
         kind: What was decided: ``"if"``, ``"elif"``, ``"while"``, ``"ternary"``, ``"assert"``,
             ``"comprehension"``, ``"guard"``, or ``"read"`` if unknown.
         way: Whether the condition was true; None if unknown.
-        how: The method that read the value: ``"bool"``, ``"item"``, ``"tolist"``, ``"equal"``.
+        how: The method that read the value: ``"bool"``, ``"item"``, ``"tolist"``, ``"equal"``,
+            ``"contains"``, ``"format"``, ``"repr"``, ``"numpy"``.
         involved: The ops that were computed for this decision alone.
         starts: Those of ``involved`` that depend on no other of them: where the condition branches off.
     """
@@ -612,8 +613,9 @@ class Trace:
                 the heads of a fused attention, the rows of a parameter.
             swap: A function for each address to run instead of its own; it receives the op's tensors as
                 positional arguments, parameters included.
-            on_branch_change: What to do if a tensor whose value the model read (``if t:``, ``t.item()``) has
-                another value after the change, so that the model might have run other operations. ``"raise"``
+            on_branch_change: What to do if a tensor whose value the model read (``if t:``, ``t.item()``,
+                ``t.numpy()``, ``str(t)``) has another value after the change, or one that leads to no output
+                has another shape, so that the model might have run other operations. ``"raise"``
                 (default) raises CaptureError; ``"ignore"`` follows the recorded operations.
 
         Returns:

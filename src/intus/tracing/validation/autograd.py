@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 from torch.nn import Module
 
-from ...core.graph import OUTPUT, Graph
+from ...core.graph import OUTPUT, PARAMETER, Graph
 from ..capture.containers import is_wrapped, named_tensors
 from ..capture.context.autograd_history import Alias
 from ..capture.memory import extent_of, memory_of
@@ -156,6 +156,9 @@ class AutogradJudge:
         self.graph, self._replays = graph, replays
         offsets = range(0, len(recording.rows), len(ROW))
         graph_rows = {offset: graph_row(offset) for offset in offsets if graph_row(offset) >= 0}
+        # A parameter that a module returned is the parameter itself, which autograd reaches as a leaf.
+        returned_params = set(graph.rows_of(PARAMETER))
+        graph_rows = {offset: row for offset, row in graph_rows.items() if row not in returned_params}
         self._params = {id(p): number for number, (_, p) in enumerate(recording.addresses.params)}
         self._leaves = {key: graph_rows[offset] for key, offset in leaves.items() if offset in graph_rows}
         nodes = trail.nodes
@@ -209,6 +212,9 @@ class AutogradJudge:
 
     def _edge(self, row: int, parent: int) -> str:
         """Return what autograd says of one edge, one of ``_EDGES``."""
+        if int(self.graph.ops.kind[parent]) == PARAMETER:
+            is_reached = not self._reached(row).params.isdisjoint(self.graph.row_params[parent])
+            return "confirmed" if is_reached else "no gradient"
         if row not in self._nodes or (parent not in self._nodes and parent not in self._external):
             return "no gradient"
         return "confirmed" if self._follows(row, parent) else "no derivative"
@@ -259,6 +265,8 @@ class AutogradJudge:
             if node is None:
                 continue
             group = self._by_node.get((node, number))
+            if group is not None and self._is_same_call(row, group):
+                group = None  # another result of the call: what the call is computed from lies behind it
             if group is not None and not self._is_elsewhere(row, group):
                 key = frozenset(group)
                 reached.rows[key] = reached.rows.get(key, True) and declared
@@ -279,6 +287,11 @@ class AutogradJudge:
             edges = node.next_functions[:1] if group is not None else node.next_functions
             todo += [(edge, declared) for edge in edges]
         return reached
+
+    def _is_same_call(self, row: int, group: Iterable[int]) -> bool:
+        """Return whether a group has only other results of the call that returned ``row``."""
+        event = int(self.graph.ops.event[row])
+        return event >= 0 and all(int(self.graph.ops.event[other]) == event for other in group)
 
     def _is_elsewhere(self, row: int, group: Iterable[int]) -> bool:
         """Return whether a group is a write to another part of a memory than the call of ``row`` reads."""

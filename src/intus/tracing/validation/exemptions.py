@@ -41,6 +41,11 @@ UNINITIALIZED = frozenset(
 )
 #: Outputs, as (type, number), that are a kernel's scratch memory, with arbitrary contents.
 SCRATCH = frozenset({("mkldnn_rnn_layer", 3)})
+#: Functions that do not repeat themselves on the same arguments, and why.
+_UNREPEATABLE = {
+    "linalg_lstsq": "called twice on the same arguments, LAPACK's gelsy (its default driver) "
+    "rounds differently"
+}
 _OVERWRITES = frozenset(
     {"setitem", "copy", "fill", "zero", "normal", "uniform", "bernoulli", "random", "exponential",
      "geometric", "cauchy", "log_normal", "set_data", "index_copy", "masked_scatter", "scatter",
@@ -402,3 +407,10 @@ _RULES: tuple[Callable[[Case], str | None], ...] = (
     *(_one_element, _attention, _multi_head_attention, _first_state, _outside, _ignored),
     *(_absorbed, _masked, _saturated, _not_finite),
 )
+
+
+def why_unrepeatable(call: Invocation) -> str:
+    """Return why a call need not return the same again on the same arguments; ``""`` if it must."""
+    if call.kwargs.get("driver") not in (None, "gelsy"):
+        return ""
+    return _UNREPEATABLE.get(describe(call.func).type, "")

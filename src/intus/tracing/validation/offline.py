@@ -33,7 +33,7 @@ from ..replaying.replay import (
     same,
     unrecorded,
 )
-from .exemptions import SCRATCH, UNINITIALIZED
+from .exemptions import SCRATCH, UNINITIALIZED, why_unrepeatable
 from .perturb import ArgumentResults, Perturbations, one_line, perturbs_every
 from .report import EXEMPT, FAILED, PROVEN, UNPROVEN, Check, Report
 
@@ -139,6 +139,14 @@ class Checker:
         reasons = tuple(why for own_status, why in arguments.values() if own_status == status)
         return [Check(self.graph.label(row), status, reasons, tuple(alike)) for row in rows]
 
+    def _difference(self, call: Invocation, row: int, why: str) -> Check:
+        """Return the check of a row that differs from its replay: failed, unless there is a reason for it."""
+        label, modes = self.graph.label(row), ", ".join(self.replays.modes_around)
+        if modes:
+            return Check(label, UNPROVEN, (f"{why}; it ran under {modes}, which may change what it does",))
+        unrepeatable = why_unrepeatable(call)
+        return Check(label, UNPROVEN if unrepeatable else FAILED, (unrepeatable or why,))
+
     def _was_caught(self, row: int) -> bool:
         """Return whether the op raised an exception that the model caught."""
         no_result = self.graph.metas[int(self.graph.ops.meta[row])].dtype == ""
@@ -217,7 +225,7 @@ class TraceValidator(Checker):
             return Check(label, EXEMPT, ("it was changed by rerun",))
         if row in self.trace.maybe_modified:
             why += "; something that was not recorded wrote to its memory"
-        return Check(label, FAILED, (why,))
+        return self._difference(call, row, why)
 
 
 #: The results for a call that returns uninitialized memory, whose arguments are not checked.

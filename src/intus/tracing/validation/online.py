@@ -10,14 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
+from zlib import crc32
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import Module
+from torch._C import _len_torch_dispatch_stack
+from torch._C._functorch import peek_interpreter_stack
+from torch.nn import Module, Parameter
 
 from ...core.graph import Graph
+from ...core.shared_array import shared_array
 from ..capture.call_log import CallArguments, CallLog, LoggedCall
 from ..capture.containers import is_wrapped, tensors
 from ..capture.context.randomness import common_generators, preserve_generators
@@ -29,13 +34,66 @@ from ..capture.recording import ROW, Recording
 from ..capture.saving.choose import Chooser
 from ..capture.saving.values import Values
 from ..replaying.call_inputs import MismatchError
-from ..replaying.replay import NOT_IN_GRAPH, Replays, UnprovenError, apply_patch, same, unrecorded
+from ..replaying.replay import NOT_IN_GRAPH, Replays, UnprovenError, apply_patch, bits_of, same, unrecorded
 from ..replaying.transforms import outside_transforms, unwrapped
 from .autograd import Trail
 from .exemptions import UNINITIALIZED
 from .offline import NO_ARGUMENTS, Checker, describe_difference, rerun_call, status_of_error
 from .perturb import NOT_IN_GRAPH_REASON, ArgumentResults, Perturbations
 from .report import EXEMPT, FAILED, PROVEN, UNPROVEN, Check
+
+
+class _Living(NamedTuple):
+    """A tensor that the model may still have.
+
+    Attributes:
+        references: The tensor, and what is inside it or shares its memory and value.
+        version: How often its memory had been written to.
+        contents: The checksum of its value; None if it has none.
+    """
+
+    references: tuple[ref[Tensor], ...]
+    version: int | None
+    contents: int | None
+
+
+def checksum(t: Tensor) -> int | None:
+    """Return a checksum of a tensor's value, to detect writes that change no version.
+
+    Such are writes to its storage or by its address. None where the value cannot be read cheaply or need not
+    be complete: in wrappers and special layouts, under transforms and dispatch modes, and while processes
+    communicate.
+
+    >>> t = torch.zeros(3)
+    >>> before = checksum(t)
+    >>> _ = t.untyped_storage().fill_(1)
+    >>> checksum(t) == before
+    False
+    """
+    is_plain = type(t) in (Tensor, Parameter) and t.layout == torch.strided and not is_wrapped(t)
+    if not is_plain or t.is_nested or t.is_quantized or t.device.type not in ("cpu", "cuda"):
+        return None
+    if _len_torch_dispatch_stack() or peek_interpreter_stack() is not None:
+        return None
+    if is_freed(t) or t.nbytes > t.untyped_storage().nbytes():
+        return None
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return None
+    with torch._C.DisableTorchFunction():
+        bits = bits_of(t)
+        return _checksum(shared_array(bits)) if bits.device.type == "cpu" else int(bits.sum())
+
+
+#: The bytes of an array up to which all of it is given to crc32, and those that are added up otherwise.
+_SMALL, _CHUNK = 1 << 14, 512
+
+
+def _checksum(array: np.ndarray) -> int:
+    """Return a checksum of an array; of a large one that of the sums of its chunks, which is much faster."""
+    content = array.reshape(-1).view(np.uint8)
+    size = 0 if content.size <= _SMALL else content.size // _CHUNK * _CHUNK
+    sums = content[:size].view(np.uint64).reshape(-1, _CHUNK // 8).sum(1)
+    return crc32(content[size:].data, crc32(sums.data))
 
 
 class LiveValues(Values):
@@ -59,7 +117,7 @@ class LiveValues(Values):
         self.every, self.trail = every, trail
         self.on_checked = on_checked
         self.outputs: list[Tensor] = []
-        self._living: dict[int, tuple[tuple[ref[Tensor], ...], int | None]] = {}
+        self._living: dict[int, _Living] = {}
         self._rows_in: dict[int | None, list[int]] = {}
         self._shared: set[int | None] = set()  # memory written to while several tensors shared it
 
@@ -78,8 +136,14 @@ class LiveValues(Values):
             super().on_tensor(row, kind, type_, t)
         else:
             chain = unwrapped(t)
-            self._living[row] = tuple(map(ref, chain)), version_of(chain[-1])
+            self._living[row] = _Living(tuple(map(ref, chain)), version_of(chain[-1]), checksum(t))
             self._rows_in.setdefault(memory, []).append(row)
+
+    def add_alias(self, offset: int, alias: Tensor) -> None:
+        """Remember another tensor with the memory and value of a row."""
+        if offset in self._living:
+            living = self._living[offset]
+            self._living[offset] = living._replace(references=(*living.references, ref(alias)))
 
     def before_unseen_writes(self, t: Tensor) -> None:
         """Copy what shares memory with ``t``, which code outside of torch may now write to."""
@@ -92,7 +156,7 @@ class LiveValues(Values):
     def _keep_copies(self, t: Tensor, except_for: Tensor | None) -> None:
         memory = memory_of(t)
         for row in self._rows_in.pop(memory, ()):
-            other = self._living.pop(row)[0][0]()
+            other = self._living.pop(row).references[0]()
             if other is not None and other is not except_for and not is_freed(other):
                 self.kept[row] = other.clone() if is_wrapped(other) else copied(other.detach())
                 self._shared.add(memory)
@@ -122,8 +186,8 @@ class LiveValues(Values):
         living, chain = self._alive(row), unwrapped(t)
         if any(one is other for one in living for other in chain):
             return True
-        is_transformed = len(self._living[row][0]) > 1 or len(chain) > 1
-        version = self._living[row][1]
+        is_transformed = len(self._living[row].references) > 1 or len(chain) > 1
+        version = self._living[row].version
         return (
             is_transformed
             and memory_of(t) == memory_of(living[0])
@@ -133,14 +197,14 @@ class LiveValues(Values):
 
     def leaves(self) -> dict[int, int]:
         """Return the rows of the tensors that still exist, by id."""
-        living = ((row, references[0]()) for row, (references, _) in self._living.items())
-        return {id(t): row for row, t in living if t is not None}
+        tensors_of_rows = ((row, living.references[0]()) for row, living in self._living.items())
+        return {id(t): row for row, t in tensors_of_rows if t is not None}
 
     def _alive(self, row: int) -> list[Tensor]:
         """Return the tensor of a row and those inside it, as far as they exist."""
         if row not in self._living:
             raise UnprovenError("an argument was overwritten by something that was not recorded")
-        references, version = self._living[row]
+        references, version, contents = self._living[row]
         chain = [t for t in (reference() for reference in references) if t is not None]
         if not chain and len(references) > 1:
             raise UnprovenError("an argument was inside a transform such as vmap, which is over")
@@ -148,7 +212,8 @@ class LiveValues(Values):
             raise MismatchError("an argument was noted that no longer existed")
         if is_freed(chain[-1]):
             raise UnprovenError("an argument was in memory that the model freed")
-        if version_of(chain[-1]) != version:
+        now = None if contents is None else checksum(chain[-1])
+        if version_of(chain[-1]) != version or (now is not None and now != contents):
             raise UnprovenError("an argument was written to by something that was not recorded")
         return chain
 
@@ -380,7 +445,7 @@ class OnlineReport(Checker):
         differences = {row: finding.differences[self._output_number(row)] for row in rows}
         if any(differences.values()):
             return [
-                Check(self.graph.label(row), *((FAILED, (text,)) if text else (PROVEN,)))
+                self._difference(call, row, text) if text else Check(self.graph.label(row), PROVEN)
                 for row, text in differences.items()
             ]
         alike = [self.inputs.label(self._graph_row(other.row)) for other in finding.arguments.alike]

@@ -43,6 +43,8 @@ class Values:
         error: The first exception that saving a value raised, with its offset. From then on nothing is saved,
             but the model runs on.
         nested: Whether another trace runs around this one and must not see the operations of saving.
+        on_alias: Tells the traces around this one that a saved value is a tensor that they know; None if
+            there are none.
         busy: Whether the code that runs now is not part of the pass, so that it is not recorded.
         freed: The offsets of values that are lost, because the model freed their memory.
         by_module: Whether the tensors that module calls return need to be reported to ``on_module_output``.
@@ -59,6 +61,7 @@ class Values:
         self.form = None if form is None or form.plain else form
         self.nodes, self.store = nodes, store
         self.nested = False
+        self.on_alias: Callable[[Tensor, Tensor], None] | None = None
         self.busy = False
         self.kept: dict[int, Tensor] = {}
         self.error: tuple[int, Exception] | None = None
@@ -159,6 +162,9 @@ class Values:
             if self.store is not None:
                 self.store.count(self.kept[offset])
 
+    def add_alias(self, offset: int, alias: Tensor) -> None:
+        """Record another tensor with the memory and value of the row at ``offset``; here it is not needed."""
+
     def refresh(self, offset: int, t: Tensor | None) -> None:
         """Update the autograd node and the version of a tensor once autograd is done with it.
 
@@ -203,6 +209,8 @@ class Values:
         if self.nested or self.form is not None:  # a trace around this one must not see these operations
             with torch._C.DisableTorchFunction():
                 value = t.detach() if self.form is None else self.form.apply(t.detach())
+                if self.form is None and self.on_alias is not None:
+                    self.on_alias(t, value)
         else:
             value = t.detach()
         self.kept[offset] = value
