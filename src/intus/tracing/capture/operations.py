@@ -17,6 +17,7 @@ from weakref import ref
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from ...core.graph import CREATED, FAILED, INPLACE, OP
 from .call_log import CallLog
@@ -30,6 +31,10 @@ from .sites import Sites
 
 #: Keywords that may make a function write into an argument; ``functions.written`` finds out whether it does.
 _WRITE_FLAGS = frozenset({"out", "inplace", "training", "use_input_stats", "max_norm"})
+
+#: Tensors of lazy modules, which have no shape. A call that gives one its memory (``data``) has no row: the
+#: tensor is met afterwards, as the parameter or buffer that it became.
+_UNINITIALIZED = frozenset({UninitializedParameter, UninitializedBuffer})
 
 #: Returns the plain value to use for a tensor on ``meta``, given how Python reads it (``"bool"``, ``"item"``)
 #: and the tensor.
@@ -143,6 +148,8 @@ def make_handler(
             if about.effect:
                 return run_without_row(about, func, args, kwargs)
             return func(*args, **kwargs) if kwargs else func(*args)
+        if special and args and type(args[0]) in _UNINITIALIZED:
+            return func(*args, **(kwargs or {}))
         if decomposer is not None and (strategy := decomposer.strategy(func, args, kwargs)):
             return decomposer.run(strategy, func, args, kwargs)
 
