@@ -72,7 +72,7 @@ def make_handler(
     gather, extra_producers, transformed = producers.gather, producers.extra_producers, producers.transformed
     on_tensor, log_before = values.on_tensor, None if call_log is None else call_log.before
     sources, saving = recording.addresses.sources, values.chooser is not None
-    returnable = (Tensor, tuple, list)
+    returnable, add_allocated = (Tensor, tuple, list), recording.restorer.add_allocated
 
     def register(func: Any) -> tuple[Function, int, int, bool, bool]:
         """Describe a function on its first call.
@@ -86,6 +86,7 @@ def make_handler(
         if about.record:
             recording.functions.setdefault(about.type, []).append(func)
         special = about.writes or bool(about.mutates or about.statistics) or about.unversioned
+        special = special or about.type.startswith("new_") or about.type.endswith("_like")
         entry = functions[func] = (about, type_, len(functions), special, about.by_index)
         return entry
 
@@ -218,6 +219,9 @@ def make_handler(
                 before = known.get(id(out))
         elif writes and kwargs is not None and kwargs.get("out") is not None:
             flags = INPLACE
+        if (special or not inputs) and not writes and type(out) is Tensor:
+            with torch._C.DisableTorchFunction():
+                add_allocated(out)
 
         # The row, or one row per returned tensor.
         frame = getframe(1)

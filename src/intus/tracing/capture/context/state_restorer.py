@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn import Module
 
-from ..memory import is_freed, memory_of
+from ..memory import is_foreign, is_freed, memory_of
 from .attributes import Attributes
 from .autograd_flags import Flags
 from .autograd_history import AutogradHistory
@@ -30,6 +30,7 @@ class StateRestorer:
     def __init__(self) -> None:
         self.lost: list[Tensor] = []
         self._memories: set[int] = set()
+        self._allocated: set[int] = set()  # memories that operations of the pass allocated
         self._sizes: dict[int, tuple[Tensor, int]] = {}  # of memories known before the pass, in bytes
         self._watching = False
         self._emptied: set[int] = set()  # memories that were freed or shrunk
@@ -70,10 +71,19 @@ class StateRestorer:
                 allocated for it, and be freed at its end.
         """
         memory = memory_of(t)
-        if memory is not None:
+        if memory is not None and memory not in self._allocated:
             self._memories.add(memory)
             if in_use:
                 self._sizes.setdefault(memory, (t, t.untyped_storage().nbytes()))
+
+    def add_allocated(self, t: Tensor) -> None:
+        """Record that an operation of the pass allocated the memory of ``t``, unless it is known from before.
+
+        A module that the pass creates is met later, when it is first called. Its memory is not restored.
+        """
+        memory = memory_of(t)
+        if self._watching and memory is not None and memory not in self._memories and not is_foreign(t):
+            self._allocated.add(memory)
 
     def existed(self, t: Tensor) -> bool:
         """Return whether the memory of ``t`` existed before the pass, as far as is known."""
