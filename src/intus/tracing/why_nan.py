@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..core.errors import CaptureError, InputError, NonFiniteError
 from ..core.nested import leaves
+from .capture.context.interrupts import interrupts_deferred
 from .front_door import arguments, front_door
 from .results.first_nan import Origin, first_nan
 from .results.trace import Trace
@@ -85,24 +86,27 @@ def why_nan(
             raise
     if found is None:
         retained = [(one, one.grad) for one in leaves((given.args, given.kwargs), Tensor) if one.retains_grad]
-        found = first_nan(t, _param_grads(t, loss) if grads else None)
-        for one, grad in retained:
-            one.grad = grad
+        with interrupts_deferred() as interrupts:
+            found = first_nan(t, _param_grads(t, loss, interrupts) if grads else None)
+            for one, grad in retained:
+                one.grad = grad
     if found is not None and on_nan == "raise":
         raise NonFiniteError(str(found))
     return found
 
 
-def _param_grads(t: Trace, loss: Callable[[Any], Tensor] | None) -> dict[str, Tensor]:
+def _param_grads(
+    t: Trace, loss: Callable[[Any], Tensor] | None, interrupts: interrupts_deferred
+) -> dict[str, Tensor]:
     """Run the backward pass, which saves the gradients of ops, and return those of parameters by address."""
-    total = loss(t.output) if loss is not None else _loss(t.output)
+    total = interrupts.run(loss or _loss, t.output)
     if total is None or total.grad_fn is None:
         return {}
     ends = list(_leaves_of(total))
     restored = [one.requires_grad_() for one in ends if not one.requires_grad]  # the model's forward set it
     # Nothing is accumulated into ``grad``. The caller may still need the graph behind an input.
     try:
-        grads = torch.autograd.grad(total, ends, allow_unused=True, retain_graph=True)
+        grads = interrupts.run(torch.autograd.grad, total, ends, allow_unused=True, retain_graph=True)
     finally:
         for one in restored:
             one.requires_grad_(False)

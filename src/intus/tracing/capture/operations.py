@@ -66,7 +66,7 @@ def make_handler(
     """
     functions: dict[Any, tuple[Function, int, int, bool, bool]] = {}
     rows, stack, known, metas = recording.rows, recording.stack, producers.known, recording.meta_numbers
-    extend_rows, extend_inputs, types = rows.extend, recording.inputs.extend, recording.types
+    all_inputs, types = recording.inputs, recording.types
     new_meta, producer_of, site_number = recording.meta_number, producers.producer_of, sites.number
     signatures, known_sites, getframe = recording.signatures, sites.numbers, sys._getframe
     gather, extra_producers, transformed = producers.gather, producers.extra_producers, producers.transformed
@@ -142,6 +142,7 @@ def make_handler(
     def handler(
         mode: Any, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        nonlocal rows, all_inputs
         if max_length and len(rows) >= max_length:
             return func(*args, **(kwargs or {}))
         about, type_, function, special, by_index = functions.get(func) or register(func)
@@ -244,9 +245,9 @@ def make_handler(
                 meta = metas[out.shape, out.dtype, out.device]
             except (KeyError, RuntimeError):  # a new combination; or a nested tensor, which has no shape
                 meta = new_meta(out)
-            extend_rows((OP, type_, stack[-1], meta, offset, -1, time))
-            extend_rows(call_facts)
-            extend_inputs(inputs)
+            # Written so that no signal is handled in between: an interrupt leaves no incomplete row.
+            rows += (OP, type_, stack[-1], meta, offset, -1, time, *call_facts)
+            all_inputs += inputs
             try:
                 known[id(out)] = (ref(out), offset, out._version)
             except RuntimeError:  # inference tensors have no version

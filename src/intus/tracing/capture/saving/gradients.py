@@ -104,12 +104,12 @@ class Gradients:
             grad: The gradient of the row's tensor, or of the base of the view that the tensor is.
             part: The view; None if ``grad`` is the gradient of the tensor itself.
         """
-        with torch.no_grad(), torch._C.DisableTorchFunction():
-            if part is not None:
-                grad = _part_of(grad, part)
-            before = self.by_row.get(row)
+        with torch._C.DisableTorchFunction():
             # The tensor itself is stored, not an alias: autograd then does not accumulate into its memory.
             stored = grad.detach() if grad.requires_grad else grad
+            if part is not None:
+                stored = _part_of(stored, part)
+            before = self.by_row.get(row)
             self.by_row[row] = stored if before is None else before + stored
 
 
