@@ -149,6 +149,7 @@ def trace(
     """
     given = arguments(args, kwargs)
     must_run("trace", model, given)
+    _check_seed(seed)
     if on_error not in ("raise", "keep"):
         raise InputError(f"on_error={on_error!r} is not one of 'raise', 'keep'.")
     owner = _owner(model)
@@ -214,6 +215,7 @@ def validate_while_running(
     if against not in (None, "autograd"):
         raise InputError(f"against={against!r} is not one of 'autograd', None.")
     must_run("validate", model, given)
+    _check_seed(seed)
     trail = Trail() if against is not None else None
     owner = _owner(model)
     plain = FidelityCheck(model, owner, given.args, given.kwargs, seed) if fidelity else None
@@ -304,6 +306,11 @@ def _chooser(save: Selection | Chooser, grads: bool | Selection) -> Chooser | No
     if isinstance(save, str) and save == "none" and grads is False:
         return None
     return save if isinstance(save, Chooser) else Chooser(save)
+
+
+def _check_seed(seed: Any) -> None:
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or abs(seed) >= 2**63):
+        raise InputError(f"seed must be an integer of at most 63 bits, or None, got {seed!r}.")
 
 
 def must_run(verb: str, model: Any, given: Arguments) -> None:
