@@ -150,6 +150,10 @@ class StateRestorer:
         """Return aliases of the tensors from before the pass that it wrote to."""
         return [t for _, t, _ in self._undo.values()]
 
+    def changed_attributes(self) -> list[tuple[Any, Any]]:
+        """Return what the pass assigned: dicts of attributes with a key, and containers with None."""
+        return list(self._attributes.changed())
+
     def restore(self) -> None:
         """Undo the writes, last first, and then restore the attributes of modules.
 
