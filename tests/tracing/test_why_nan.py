@@ -7,10 +7,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import checkpoint
 from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 
 import intus
-from intus.core.errors import InputError, NonFiniteError
+from intus.core.errors import CaptureError, InputError, NonFiniteError
 
 INF = float("inf")
 
@@ -299,3 +300,74 @@ def test_input_that_forward_lets_require_a_gradient():
     assert intus.why_nan(field, x.abs() + 1) is None
     assert intus.why_nan(field, x * 0).op.type in ("log", "grad")
     assert not x.requires_grad
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, *, reentrant):
+        super().__init__()
+        self.linear, self.norm, self.reentrant = nn.Linear(3, 3), nn.BatchNorm1d(3), reentrant
+
+    def forward(self, x):
+        return checkpoint(lambda y: self.norm(self.linear(y)), x, use_reentrant=self.reentrant)
+
+
+def test_checkpointing_leaves_statistics():
+    model = Checkpointed(reentrant=False)
+    before = {name: (t.clone(), t._version) for name, t in model.state_dict().items()}
+    random_state = torch.get_rng_state()
+    assert intus.why_nan(model, X) is None
+    for name, t in model.state_dict().items():
+        assert torch.equal(t, before[name][0])
+        assert t._version == before[name][1]
+    assert torch.equal(torch.get_rng_state(), random_state)
+    rooted = intus.why_nan(model, X, loss=lambda out: (out * 0).abs().sqrt().sum())
+    assert rooted.direction == "backward"
+
+
+def test_reentrant_checkpointing_is_refused():
+    x = X.clone().requires_grad_()
+    with pytest.raises(CaptureError, match="use_reentrant=False"):
+        intus.why_nan(Checkpointed(reentrant=True), x)
+    assert intus.why_nan(Checkpointed(reentrant=True), x * torch.nan).direction == "forward"
+
+
+def test_loss_that_is_not_finite():
+    linear = nn.Linear(3, 1)
+    origin = intus.why_nan(linear, X, loss=lambda out: (out.detach() * 0 + 1 - 1).log().sum())
+    assert (origin.op.type, origin.direction) == ("log", "forward")
+    assert intus.why_nan(linear, X, loss=lambda out: (out * 0).sum() / 0).op.type in ("div", "truediv")
+    with pytest.raises(InputError, match="loss returned inf"):
+        intus.why_nan(linear, X, loss=lambda out: torch.tensor(INF))
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"loss": 3}, "loss=3 must be a function"),
+        ({"loss": lambda out: None}, "loss must return a scalar tensor, got None"),
+        ({"loss": lambda out: out}, r"loss must return a scalar tensor, got a tensor of shape \(3, 1\)"),
+        ({"seed": "a"}, "seed must be an integer of at most 63 bits, or None, got 'a'"),
+    ],
+)
+def test_options_that_are_refused(option, message):
+    with pytest.raises(InputError, match=message):
+        intus.why_nan(nn.Linear(3, 1), X, **option)
+
+
+def test_model_that_raises_because_of_a_nan():
+    def checked(x):
+        y = (x - 3).log()
+        if not y.isfinite().all():
+            raise ValueError("loss is NaN")
+        return y
+
+    assert intus.why_nan(checked, X).op.type == "log"
+    with pytest.raises(NonFiniteError) as caught:
+        intus.why_nan(checked, X, on_nan="raise")
+    assert isinstance(caught.value.__cause__, ValueError)
+    with pytest.raises(ValueError, match="for another reason"):
+        intus.why_nan(raising, X)
+
+
+def raising(x):
+    raise ValueError("for another reason")

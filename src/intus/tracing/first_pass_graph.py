@@ -6,6 +6,7 @@ from typing import Any
 
 from ..core.graph import Graph
 from .capture.argument_names import by_name
+from .capture.context.interrupts import interrupts_deferred
 from .capture.interpose import Capture
 from .compiled import reaches_compiled
 from .run import structure
@@ -44,8 +45,9 @@ class FirstPassRecorder:
             case (tuple() as args, dict() as kwargs):
                 inputs = by_name(model, args, kwargs)
         capture.inputs(inputs)
-        capture.__enter__()
-        self._capture, self._model, self._call = capture, model, capture.begin_call(model)
+        with interrupts_deferred():
+            capture.__enter__()
+            self._capture, self._model, self._call = capture, model, capture.begin_call(model)
 
     def end(self, out: Any) -> Graph | None:
         """Stop recording. Must be called on the thread that called ``begin``.
@@ -56,13 +58,14 @@ class FirstPassRecorder:
         Returns:
             The graph; None if no call was recorded, or if it ran more than ``MOST`` operations.
         """
-        capture, self._capture = self._capture, None
-        if capture is None:
+        if self._capture is None:
             return None
-        model, self._model = self._model, None
-        try:
-            capture.end_call(self._call, model, out)
-            capture.outputs(out)
-        finally:
-            capture.__exit__(None, None, None)
+        with interrupts_deferred():
+            capture, self._capture = self._capture, None
+            model, self._model = self._model, None
+            try:
+                capture.end_call(self._call, model, out)
+                capture.outputs(out)
+            finally:
+                capture.__exit__(None, None, None)
         return None if capture.full else structure(capture, model)

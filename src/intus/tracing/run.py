@@ -18,6 +18,7 @@ from ..core.selection import Selection
 from .building.assemble import assemble
 from .building.finish import finish
 from .capture.argument_names import by_name
+from .capture.context.interrupts import interrupts_deferred
 from .capture.context.randomness import same_random_state
 from .capture.context.sharded_parameters import is_fsdp
 from .capture.interpose import Capture
@@ -149,6 +150,7 @@ def trace(
     """
     given = arguments(args, kwargs)
     must_run("trace", model, given)
+    _check_seed(seed)
     if on_error not in ("raise", "keep"):
         raise InputError(f"on_error={on_error!r} is not one of 'raise', 'keep'.")
     owner = _owner(model)
@@ -164,19 +166,20 @@ def trace(
         None if grads is False else Nodes(),
         None if store is None else Store(store, shard_bytes),
     )
-    capture = Capture(owner, values, restore=True, meta_value=answer, decompose=decompose)
-    started, began = time.time(), time.perf_counter_ns()
-    output, failure = _run(capture, model, given, seed)
-    facts: dict[str, Any] = {
-        "seed": seed,
-        "training": bool(owner.training) if owner is not None else False,
-        "started": started,
-        "seconds": (time.perf_counter_ns() - began) / 1e9,
-        **_FRAMEWORK,
-    }
-    if failure is not None:
-        facts["raised"] = raised_at(failure, owner)
-    result = finish(capture, _name(model, owner), facts, grads, output)
+    with interrupts_deferred() as interrupts:
+        capture = Capture(owner, values, restore=True, meta_value=answer, decompose=decompose)
+        started, began = time.time(), time.perf_counter_ns()
+        output, failure = _run(capture, model, given, seed, interrupts)
+        facts: dict[str, Any] = {
+            "seed": seed,
+            "training": bool(owner.training) if owner is not None else False,
+            "started": started,
+            "seconds": (time.perf_counter_ns() - began) / 1e9,
+            **_FRAMEWORK,
+        }
+        if failure is not None:
+            facts["raised"] = raised_at(failure, owner)
+        result = finish(capture, _name(model, owner), facts, grads, output)
     try:
         if failure is None or (on_error == "keep" and isinstance(failure, Exception)):
             return result
@@ -213,23 +216,28 @@ def validate_while_running(
     if against not in (None, "autograd"):
         raise InputError(f"against={against!r} is not one of 'autograd', None.")
     must_run("validate", model, given)
+    _check_seed(seed)
     trail = Trail() if against is not None else None
     owner = _owner(model)
     plain = FidelityCheck(model, owner, given.args, given.kwargs, seed) if fidelity else None
     params = owner.parameters() if owner is not None else ()
-    with nullcontext() if trail is None else requiring_gradients(params, (given.args, given.kwargs)):
+    with (
+        interrupts_deferred() as interrupts,
+        nullcontext() if trail is None else requiring_gradients(params, (given.args, given.kwargs)),
+    ):
         if plain is not None:
-            plain.before()
+            interrupts.run(plain.before)
         with counter("validate", "calls") as advance:
             values = LiveValues(every=every, on_checked=advance, trail=trail)
             capture = Capture(owner, values, restore=True)
-            _, failure = _run(capture, model, given, seed, None if plain is None else plain.observe)
+            observe = None if plain is None else plain.observe
+            _, failure = _run(capture, model, given, seed, interrupts, observe)
         try:
             if failure is not None:
                 raise failure
         finally:
             del failure  # its traceback refers to this frame: a reference cycle
-        compared = None if plain is None else plain.result()
+        compared = None if plain is None else interrupts.run(plain.result)
     graph, graph_row = assemble(capture.recording, _name(model, owner), _FRAMEWORK)
     validator = cast(OnlineValidator, capture.call_log)  # ``LiveValues.call_log`` made it
     replays = Replays(capture.recording, validator, graph_row, values.kept)
@@ -246,6 +254,7 @@ def _run(
     model: Callable[..., Any],
     given: Arguments,
     seed: int | None,
+    interrupts: interrupts_deferred,
     observe: Callable[[Any], None] | None = None,
 ) -> tuple[Any, BaseException | None]:
     """Run the model under a capture, then restore the random state and the memory that it wrote to.
@@ -255,6 +264,7 @@ def _run(
         model: The model.
         given: Its arguments.
         seed: The seed of torch's generators; None for the current random state.
+        interrupts: Defers interrupts, except while the model runs.
         observe: Is given what the model returned, before anything is restored.
 
     Returns:
@@ -269,7 +279,7 @@ def _run(
                 capture.reach(None if isinstance(model, torch.nn.Module) else model, reachable)
             capture.inputs(by_name(model, given.args, given.kwargs))
             with capture, probes_disabled():
-                output = drained(model(*given.args, **given.kwargs))
+                output = interrupts.run(_called, model, given)
                 capture.outputs(output)
                 if observe is not None:
                     with torch._C.DisableTorchFunction():
@@ -277,6 +287,10 @@ def _run(
         except BaseException as error:
             return None, error
     return output, None
+
+
+def _called(model: Callable[..., Any], given: Arguments) -> Any:
+    return drained(model(*given.args, **given.kwargs))
 
 
 def structure(capture: Capture, model: Callable[..., Any]) -> Graph:
@@ -298,6 +312,11 @@ def _chooser(save: Selection | Chooser, grads: bool | Selection) -> Chooser | No
     if isinstance(save, str) and save == "none" and grads is False:
         return None
     return save if isinstance(save, Chooser) else Chooser(save)
+
+
+def _check_seed(seed: Any) -> None:
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or abs(seed) >= 2**63):
+        raise InputError(f"seed must be an integer of at most 63 bits, or None, got {seed!r}.")
 
 
 def must_run(verb: str, model: Any, given: Arguments) -> None:

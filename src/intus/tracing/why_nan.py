@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module
+from torch.nn.parameter import is_lazy
 
 from ..core.errors import CaptureError, InputError, NonFiniteError
 from ..core.nested import leaves
-from .front_door import arguments, front_door
+from .capture.context.interrupts import interrupts_deferred
+from .capture.context.randomness import same_random_state
+from .capture.context.state_restorer import StateRestorer
+from .compiled import MOST, reached
+from .front_door import Arguments, arguments, front_door
 from .results.first_nan import Origin, first_nan
 from .results.trace import Trace
 from .run import must_run, trace
@@ -36,10 +44,10 @@ def why_nan(
     Args:
         model: A module, a function, or a bound method.
         *args: The model's positional arguments, as in ``trace``.
-        loss: Computes the scalar whose gradients are searched from what the model returns. Default: what the
-            model returns if that is a scalar, its ``loss`` if it has one, else the sum of all its
-            floating-point outputs. Without gradients (``torch.no_grad()``, no parameter requires one) only
-            the forward pass is searched.
+        loss: Computes the scalar whose gradients are searched from what the model returns. If it is not
+            finite, the loss is searched, too. Default: what the model returns if that is a scalar, its
+            ``loss`` if it has one, else the sum of all its floating-point outputs. Without gradients
+            (``torch.no_grad()``, no parameter requires one) only the forward pass is searched.
         on_nan: ``"return"`` (default) returns what was found, ``"raise"`` raises it.
         seed: The seed of the pass. Default: the current random state.
         kwargs: Keyword arguments of the model whose names are also options, as in ``trace``.
@@ -51,9 +59,9 @@ def why_nan(
 
     Raises:
         NonFiniteError: With ``on_nan="raise"``, if there is a NaN or infinity.
-        InputError: If an option has an impossible value.
-        CaptureError: If the pass cannot be recorded.
-        Exception: Whatever the model or ``loss`` raised.
+        InputError: If an option has an impossible value, or ``loss`` returns no scalar tensor.
+        CaptureError: If the pass cannot be recorded, or its backward pass cannot be run.
+        Exception: Whatever the model raised, if there was no NaN or infinity before, or ``loss``.
 
     Example:
         >>> def normalize(x):
@@ -71,9 +79,11 @@ def why_nan(
     """
     if on_nan not in ("return", "raise"):
         raise InputError(f"on_nan={on_nan!r} is not one of 'return', 'raise'.")
+    if loss is not None and not callable(loss):
+        raise InputError(f"loss={loss!r} must be a function of what the model returns, or None.")
     must_run("why_nan", model, given := arguments(args, kwargs))
     grads = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-    found = None
+    found, cause = None, None
     try:
         t = trace(model, given, seed=seed, grads=grads, kwargs={})
     except CaptureError:
@@ -83,26 +93,86 @@ def why_nan(
         found = first_nan(t)
         if found is None:  # the backward pass, which was asked for, cannot be searched
             raise
+    except Exception as error:
+        found, cause = _before_raising(error), error
+        if found is None:
+            raise
     if found is None:
-        retained = [(one, one.grad) for one in leaves((given.args, given.kwargs), Tensor) if one.retains_grad]
-        found = first_nan(t, _param_grads(t, loss) if grads else None)
-        for one, grad in retained:
-            one.grad = grad
+        with interrupts_deferred() as interrupts, same_random_state(None), _state_restored(model, given):
+            found = _search(t, loss, interrupts) if grads else first_nan(t)
     if found is not None and on_nan == "raise":
-        raise NonFiniteError(str(found))
+        raise NonFiniteError(str(found)) from cause
     return found
 
 
-def _param_grads(t: Trace, loss: Callable[[Any], Tensor] | None) -> dict[str, Tensor]:
+def _before_raising(error: Exception) -> Origin | None:
+    """Return the first NaN or infinity of a pass that raised an exception."""
+    partial = getattr(error, "intus_trace", None)
+    if not isinstance(partial, Trace):
+        return None
+    with suppress(InputError):  # values are missing
+        return first_nan(partial)
+    return None
+
+
+@contextmanager
+def _state_restored(model: Callable[..., Any], given: Arguments) -> Iterator[None]:
+    """Restore what a backward pass may change: it runs checkpointed modules again, which have statistics."""
+    found = list(islice(reached(model), MOST))
+    retained = [(one, one.grad) for one in leaves((given.args, given.kwargs), Tensor) if one.retains_grad]
+    restorer = StateRestorer()
+    restorer.watch(one for one in found if isinstance(one, Module))
+    for one in found:
+        if isinstance(one, Tensor) and not one.requires_grad and not is_lazy(one):
+            restorer.add(one)
+            restorer.before_writing(one)
+    try:
+        yield
+    finally:
+        restorer.restore()
+        for one, grad in retained:
+            one.grad = grad
+
+
+def _search(t: Trace, loss: Callable[[Any], Tensor] | None, interrupts: interrupts_deferred) -> Origin | None:
+    """Search a trace with gradients, its loss and its backward pass."""
+    total = interrupts.run(loss or _loss, t.output)
+    if loss is not None:
+        if not isinstance(total, Tensor) or total.numel() != 1:
+            got = f"a tensor of shape {tuple(total.shape)}" if isinstance(total, Tensor) else repr(total)
+            raise InputError(f"loss must return a scalar tensor, got {got}.")
+        if not total.isfinite().all():
+            found = first_nan(t) or first_nan(trace(loss, Arguments((t.output,), {}), kwargs={}))
+            if found is not None:
+                return found
+            raise InputError(
+                f"loss returned {total.item()}, and no operation in it made that from finite numbers: its "
+                "code places it on purpose."
+            )
+    try:
+        return first_nan(t, _param_grads(t, total, interrupts))
+    except RuntimeError as error:
+        if "use_reentrant=True" not in str(error) and "Checkpointing is not compatible" not in str(error):
+            raise
+        found = first_nan(t)
+        if found is not None:
+            return found
+        raise CaptureError(
+            "The model uses checkpoint(use_reentrant=True), whose backward pass cannot run without adding to "
+            "the gradients of parameters. Use use_reentrant=False, or search the forward pass alone, under "
+            "torch.no_grad()."
+        ) from None
+
+
+def _param_grads(t: Trace, total: Tensor | None, interrupts: interrupts_deferred) -> dict[str, Tensor]:
     """Run the backward pass, which saves the gradients of ops, and return those of parameters by address."""
-    total = loss(t.output) if loss is not None else _loss(t.output)
     if total is None or total.grad_fn is None:
         return {}
     ends = list(_leaves_of(total))
     restored = [one.requires_grad_() for one in ends if not one.requires_grad]  # the model's forward set it
     # Nothing is accumulated into ``grad``. The caller may still need the graph behind an input.
     try:
-        grads = torch.autograd.grad(total, ends, allow_unused=True, retain_graph=True)
+        grads = interrupts.run(torch.autograd.grad, total, ends, allow_unused=True, retain_graph=True)
     finally:
         for one in restored:
             one.requires_grad_(False)

@@ -371,3 +371,62 @@ def test_gradient_overlay_has_gradient_norms():
     assert painted["2"] == pytest.approx(2**0.5)
     with pytest.raises(InputError, match="grads"):
         intus.trace(net, torch.ones(2, 3)).show(overlay="gradient")
+
+
+class ReadsScale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, module):
+        ctx.module = module
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.module.scale, None
+
+
+class Stateful(nn.Module):
+    """Changes state in forward that its backward pass may read."""
+
+    def __init__(self, changes, backward):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+        self.register_buffer("count", torch.zeros(()))
+        self.scale, self.seen = 0.0, []
+        self.changes, self.backward = changes, backward
+
+    def forward(self, x):
+        if self.changes == "count":
+            self.count += 1
+        elif self.changes == "scale":
+            self.scale = 2.0
+        elif self.changes == "seen":
+            self.seen.append(1)
+        y = self.norm(self.linear(x))
+        if self.backward == "Function":
+            return ReadsScale.apply(y, self)
+        if self.backward == "checkpoint":
+            return checkpoint(
+                lambda z: z.tanh() / (self.count + self.scale + len(self.seen)), y, use_reentrant=False
+            )
+        return y.tanh()
+
+
+@pytest.mark.parametrize("backward", ["Function", "checkpoint"])
+@pytest.mark.parametrize("changes", ["count", "scale", "seen"])
+def test_state_that_code_in_backward_may_read_is_refused(changes, backward):
+    model, x = Stateful(changes, backward), torch.randn(3, 4)
+    for function in (lambda: intus.trace(model, x, grads=True), lambda: intus.why_nan(model, x)):
+        with pytest.raises(CaptureError, match=f"changes {changes}, and its backward pass runs code"):
+            function()
+
+
+@pytest.mark.parametrize(("changes", "backward"), [("", "Function"), ("", "checkpoint"), ("seen", "")])
+def test_gradients_with_code_in_backward_or_changed_state(changes, backward):
+    torch.manual_seed(0)
+    model, x = Stateful(changes, backward), torch.randn(3, 4)
+    model.scale = 3.0
+    model(x).sum().backward()
+    expected = model.linear.weight.grad.clone()
+    model.zero_grad()
+    intus.trace(model, x, grads=True).output.sum().backward()
+    assert torch.equal(model.linear.weight.grad, expected)

@@ -324,3 +324,33 @@ def test_objects_with_slots(verb: Any, cls: Any) -> None:
     assert all(op.has_input_ancestor for op in t.outputs)
     assert torch.equal(t["inner"].value, model.inner(tensor * 3))
     assert t.validate()
+
+
+CREATED: dict[str, Any] = {
+    "linear": lambda: nn.Linear(4, 4),
+    "batch norm": lambda: nn.BatchNorm1d(4),
+    "like": lambda: nn.init.ones_(nn.Parameter(torch.empty_like(torch.zeros(4)))),
+    "new": lambda: nn.init.ones_(nn.Parameter(torch.zeros(4).new_empty(4))),
+}
+
+
+@pytest.mark.parametrize("verb", [intus.trace, intus.view, VERBS["decompose"]])
+@pytest.mark.parametrize("kind", CREATED)
+def test_module_created_in_pass_and_kept_is_initialized(kind: str, verb: Any) -> None:
+    def model(registry: dict[str, Any], x: Tensor) -> Tensor:
+        if kind not in registry:
+            registry[kind] = CREATED[kind]()
+        one = registry[kind]
+        return one(x) if isinstance(one, nn.Module) else x * one
+
+    def state(one: Any) -> list[Tensor]:
+        return list(one.state_dict().values()) if isinstance(one, nn.Module) else [one]
+
+    x, expected, registry = torch.randn(5, 4), dict[str, Any](), dict[str, Any]()
+    torch.manual_seed(1)
+    model(expected, x)
+    torch.manual_seed(1)
+    verb(lambda x: model(registry, x), x)
+    assert torch.equal(model(registry, x), model(expected, x))
+    for one, other in zip(state(registry[kind]), state(expected[kind]), strict=True):
+        assert torch.equal(one, other)

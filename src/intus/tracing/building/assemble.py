@@ -70,7 +70,8 @@ def assemble(
     keep = _connected(rows["kind"], edges, ends, whole=recording.failure is not None)
     starts = np.zeros(len(keep) + 1, dtype=np.int64)  # by recorded row: the number of kept rows before it
     np.cumsum(keep, out=starts[1:])
-    graph_rows = np.where(keep, starts[:-1], -1)
+    graph_rows = np.full(len(keep) + 1, -1)  # the last is for a row that an interrupt prevented
+    graph_rows[:-1][keep] = starts[:-1][keep]
     if starts[-1] < len(keep):
         rows = {name: column[keep] for name, column in rows.items()}
         edges = _sorted_edges(edges, graph_rows)

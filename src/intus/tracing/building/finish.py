@@ -16,7 +16,7 @@ from ...storage.value_folder import GRAPH
 from ...viewing.repr_text import listed
 from ..capture.interpose import Capture
 from ..capture.memory import memory_of
-from ..capture.saving.gradients import register_hooks, saved_bytes
+from ..capture.saving.gradients import Nodes, code_in_backward, register_hooks, saved_bytes
 from ..capture.saving.kept import Kept
 from ..capture.saving.store import Store, Stored
 from ..capture.saving.values import Values
@@ -186,6 +186,7 @@ def _add_gradients(
             "and autograd needs the written values. A trace restores such memory after the pass, so backward "
             "would fail. With grads=True give the model a clone to write into, or trace with grads=False."
         )
+    _refuse_code_in_backward(capture, nodes, set(capture.restored) - statistics)
     autograd = {
         graph_row(offset): [node.name(), sizes.get(offset, 0)]
         for offset, (node, *_) in nodes.computed.items()
@@ -197,3 +198,23 @@ def _add_gradients(
     rows = every if grads is True else select(trace.graph, grads, handle=lambda row: Op(trace, row))
     trace.gradients = register_hooks(nodes, graph_row, rows)
     trace._output = output
+
+
+def _refuse_code_in_backward(capture: Capture, nodes: Nodes, written: set[int | None]) -> None:
+    """Raise CaptureError if the backward pass runs code of the model that may read restored state.
+
+    Args:
+        capture: The capture.
+        nodes: The autograd nodes of the pass.
+        written: The memories that were restored, except those of running statistics.
+    """
+    if not (written or capture.reassigned) or not (code := code_in_backward(nodes)):
+        return
+    addresses = capture.recording.addresses
+    names = [name for name, t in (*addresses.params, *addresses.buffers) if memory_of(t) in written]
+    names = list(dict.fromkeys([*names, *capture.reassigned]))
+    raise CaptureError(
+        f"The model changes {listed(names) or 'an input or another tensor from before the pass'}, and its "
+        f"backward pass runs code that may read it: {code}. A trace restores such state after the pass, so "
+        "the gradients could be wrong. Trace with grads=False."
+    )

@@ -55,9 +55,10 @@ class Addresses:
         for name, module in model.named_modules(prefix=prefix):
             if id(module) in self.numbers:
                 continue
-            self.numbers[id(module)] = len(self.modules)
-            self.modules.append(module)
-            self.names.append(str(Address(name)))
+            address, key = str(Address(name)), id(module)
+            self.numbers[key] = len(self.modules)
+            self.modules += [module]  # no signal is handled until the address is there as well
+            self.names += [address]
             (self._restorer.add_late_module if is_late else self._restorer.add_module)(module)
             own = f"{self.names[-1]}." if name else ""
             self._add_tensors("param", own, module._parameters, self.params)

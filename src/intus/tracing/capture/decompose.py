@@ -12,8 +12,6 @@ not count.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
 from typing import TYPE_CHECKING, Any
 
@@ -267,13 +265,19 @@ def _copy(t: Tensor) -> Tensor:
     return copied(detached.requires_grad_() if t.requires_grad else detached)
 
 
-@contextmanager
-def _reentered(mode: TorchFunctionMode) -> Iterator[None]:
-    """Activate a mode again inside its own handler, where torch has deactivated it."""
-    torch._C._push_on_torch_function_stack(mode)
-    try:
-        yield
-    finally:
+class _reentered:  # noqa: N801 - used like a function
+    """Activate a mode again inside its own handler, where torch has deactivated it.
+
+    It is no generator: one that an interrupt left suspended would pop another mode when it is deleted.
+    """
+
+    def __init__(self, mode: TorchFunctionMode) -> None:
+        self._mode = mode
+
+    def __enter__(self) -> None:
+        torch._C._push_on_torch_function_stack(self._mode)
+
+    def __exit__(self, *error: Any) -> None:
         torch._C._pop_torch_function_stack()
 
 

@@ -99,6 +99,7 @@ class Capture:
         call_log: The logged calls, for replaying them; None if no activations are saved.
         values: The saved activations.
         restored: The memories that were restored, as ``memory_of`` identifies them.
+        reassigned: The attributes that were restored, by address; filled only if gradients are saved.
 
     Example:
         >>> net, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
@@ -133,6 +134,7 @@ class Capture:
         self.call_log = self._recorder.call_log
         self.restored: list[int | None] = []
         self._changed_late: list[Module] = []
+        self.reassigned: list[str] = []
         self._max_ops, self._restore = max_rows, restore
         if restore:
             self.recording.restorer.watch(self.recording.addresses.modules)
@@ -218,4 +220,23 @@ class Capture:
                 self.restored.append(memory_of(t))
             self.values.end()
             self._changed_late = restorer.changed_late()
+            if self.values.nodes is not None:
+                self.reassigned = self._reassigned()
             restorer.restore()
+
+    def _reassigned(self) -> list[str]:
+        """Return the addresses of the attributes that the pass changed."""
+        changed = self.recording.restorer.changed_attributes()
+        if not changed:
+            return []
+        names: dict[int, str] = {}  # of the modules' dicts of attributes, and of what these refer to
+        addresses = self.recording.addresses
+        for address, module in zip(addresses.names, addresses.modules, strict=True):
+            names[id(vars(module))] = address
+            for key, value in vars(module).items():
+                names[id(value)] = f"{address}.{key}".lstrip(".")
+        unknown = "an object that the model refers to"
+        parts = [(names.get(id(holder), unknown), key) for holder, key in changed]
+        return [
+            name if key is None or name == unknown else f"{name}.{key}".lstrip(".") for name, key in parts
+        ]

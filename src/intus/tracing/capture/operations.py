@@ -19,6 +19,7 @@ from weakref import ref
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from ...core.graph import CREATED, FAILED, INPLACE, OP
 from .call_log import CallLog
@@ -37,6 +38,9 @@ _WRITE_FLAGS = frozenset({"out", "inplace", "training", "use_input_stats", "max_
 _READS = frozenset({"read", "content", "host"})
 #: The files of torch's functions by which Python code reads a tensor, and that call the handler for it.
 _READERS = frozenset(map(inspect.getfile, (torch._tensor, torch.overrides, torch.serialization)))
+#: Tensors of lazy modules, which have no shape. A call that gives one its memory (``data``) has no row: the
+#: tensor is met afterwards, as the parameter or buffer that it became.
+_UNINITIALIZED = frozenset({UninitializedParameter, UninitializedBuffer})
 
 #: Returns the plain value to use for a tensor on ``meta``, given how Python reads it (``"bool"``, ``"item"``)
 #: and the tensor.
@@ -68,13 +72,13 @@ def make_handler(
     """
     functions: dict[Any, tuple[Function, int, int, bool, bool]] = {}
     rows, stack, known, metas = recording.rows, recording.stack, producers.known, recording.meta_numbers
-    extend_rows, extend_inputs, types = rows.extend, recording.inputs.extend, recording.types
+    all_inputs, types = recording.inputs, recording.types
     new_meta, producer_of, site_number = recording.meta_number, producers.producer_of, sites.number
     signatures, known_sites, getframe = recording.signatures, sites.numbers, sys._getframe
     gather, extra_producers, transformed = producers.gather, producers.extra_producers, producers.transformed
     on_tensor, log_before = values.on_tensor, None if call_log is None else call_log.before
     sources, saving = recording.addresses.sources, values.chooser is not None
-    returnable = (Tensor, tuple, list)
+    returnable, add_allocated = (Tensor, tuple, list), recording.restorer.add_allocated
 
     def register(func: Any) -> tuple[Function, int, int, bool, bool]:
         """Describe a function on its first call.
@@ -88,6 +92,7 @@ def make_handler(
         if about.record:
             recording.functions.setdefault(about.type, []).append(func)
         special = about.writes or bool(about.mutates or about.statistics) or about.unversioned
+        special = special or about.type.startswith("new_") or about.type.endswith("_like")
         entry = functions[func] = (about, type_, len(functions), special, about.by_index)
         return entry
 
@@ -180,6 +185,7 @@ def make_handler(
     def handler(
         mode: Any, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        nonlocal rows, all_inputs
         if max_length and len(rows) >= max_length:
             return func(*args, **(kwargs or {}))
         about, type_, function, special, by_index = functions.get(func) or register(func)
@@ -187,6 +193,8 @@ def make_handler(
             if about.effect:
                 return run_without_row(about, func, args, kwargs)
             return func(*args, **kwargs) if kwargs else func(*args)
+        if special and args and type(args[0]) in _UNINITIALIZED:
+            return func(*args, **(kwargs or {}))
         if decomposer is not None and (strategy := decomposer.strategy(func, args, kwargs)):
             return decomposer.run(strategy, func, args, kwargs)
 
@@ -255,6 +263,9 @@ def make_handler(
                 before = known.get(id(out))
         elif writes and kwargs is not None and kwargs.get("out") is not None:
             flags = INPLACE
+        if (special or not inputs) and not writes and type(out) is Tensor:
+            with torch._C.DisableTorchFunction():
+                add_allocated(out)
 
         # The row, or one row per returned tensor.
         frame = getframe(1)
@@ -277,9 +288,9 @@ def make_handler(
                 meta = metas[out.shape, out.dtype, out.device]
             except (KeyError, RuntimeError):  # a new combination; or a nested tensor, which has no shape
                 meta = new_meta(out)
-            extend_rows((OP, type_, stack[-1], meta, offset, -1, time))
-            extend_rows(call_facts)
-            extend_inputs(inputs)
+            # Written so that no signal is handled in between: an interrupt leaves no incomplete row.
+            rows += (OP, type_, stack[-1], meta, offset, -1, time, *call_facts)
+            all_inputs += inputs
             try:
                 known[id(out)] = (ref(out), offset, out._version)
             except RuntimeError:  # inference tensors have no version

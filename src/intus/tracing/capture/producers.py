@@ -106,6 +106,7 @@ class Producers:
         """
         recording, values = self._recording, self._values
         rows, several, call = recording.rows, len(made) > 1, recording.stack[-1]
+        all_inputs = recording.inputs
         metas, on_tensor = recording.meta_numbers, values.on_tensor if values.chooser is not None else None
         event = len(rows)
         for number, t in enumerate(made):
@@ -114,9 +115,8 @@ class Producers:
                 meta = metas[t.shape, t.dtype, t.device] if type(t) is Tensor else recording.meta_number(t)
             except (KeyError, RuntimeError):  # a new combination; or a nested tensor, which has no shape
                 meta = recording.meta_number(t)
-            rows += (OP, type_, call, meta, event, output, time)
-            rows += call_facts
-            recording.inputs += inputs
+            rows += (OP, type_, call, meta, event, output, time, *call_facts)
+            all_inputs += inputs
             time = 0
             self.set_producer(t, offset)
             if on_tensor is not None:

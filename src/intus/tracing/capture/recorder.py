@@ -7,14 +7,16 @@ It connects the parts. ``operations`` records operations and ``module_calls`` th
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from types import CodeType, MethodType
-from typing import Any
+import traceback
+from types import CodeType, MethodType, TracebackType
 
 import torch
 from torch import Tensor
 from torch.nn import Module
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.utils._python_dispatch import _pop_mode
 
 from ...core.graph import INPUT, OUTPUT
 from .decompose import Decomposer
@@ -71,6 +73,7 @@ class Recorder(TorchFunctionMode):
         )
         self._decomposer = decomposer
         self._around: list[Producers] = []  # those of the traces around this one
+        self._outer_modes, self._outer_dispatch_modes, self._grad_mode = 0, 0, True  # set when it is entered
 
     @property
     def decomposes(self) -> bool:
@@ -91,11 +94,18 @@ class Recorder(TorchFunctionMode):
         self.values.nested = torch._C._len_torch_function_stack() > 0
         if self.call_log is not None:
             self.call_log.nested = self.values.nested
+        self._outer_modes = torch._C._len_torch_function_stack()
+        self._outer_dispatch_modes = torch._C._len_torch_dispatch_stack()
+        self._grad_mode = torch.is_grad_enabled()
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if error is not None and not isinstance(error, Exception):
+            self._leave_contexts(where)
+        super().__exit__(kind, error, where)  # type: ignore[no-untyped-call]
         del self.__torch_function__
         self.values.on_alias = None
         if self._decomposer is not None:
@@ -110,6 +120,25 @@ class Recorder(TorchFunctionMode):
         """Let the traces around this one copy what they saved of a tensor that is about to be restored."""
         for producers in self._around:
             producers.before_restoring(t)
+
+    def _leave_contexts(self, where: TracebackType | None) -> None:
+        """Leave the contexts that an interrupt left entered, because it ended ``__enter__`` or ``__exit__``.
+
+        A context that is a generator is left when it is deleted; the frame of its ``__enter__`` refers to it.
+
+        Args:
+            where: The traceback of the interrupt.
+        """
+        for frame, _ in traceback.walk_tb(where):
+            if frame.f_code.co_filename == contextlib.__file__:
+                frame.clear()
+        while torch._C._len_torch_function_stack() > self._outer_modes + 1:
+            torch._C._pop_torch_function_stack()
+        while torch._C._len_torch_dispatch_stack() > self._outer_dispatch_modes:
+            _pop_mode()
+        if torch._C._len_torch_function_stack() == self._outer_modes:
+            torch._C._push_on_torch_function_stack(self)
+        torch.set_grad_enabled(self._grad_mode)
 
     def add_input(self, t: Tensor, name: str = "") -> None:
         """Record an input of the pass.

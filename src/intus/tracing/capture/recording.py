@@ -183,8 +183,9 @@ class Recording:
         """
         offset = len(self.rows)
         values = {**_DEFAULTS, "call": self.stack[-1], **facts, "inputs": len(inputs)}
-        self.rows.extend([values[name] for name in ROW])
-        self.inputs.extend(inputs)
+        row, rows, all_inputs = [values[name] for name in ROW], self.rows, self.inputs
+        rows += row  # no signal is handled until both are extended, so an interrupt leaves no incomplete row
+        all_inputs += inputs
         return offset
 
 

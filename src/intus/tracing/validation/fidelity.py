@@ -26,6 +26,7 @@ from ...core.graph import OUTPUT, Graph
 from ...core.nested import leaves, paths
 from ...core.probes_disabled import probes_disabled
 from ..capture.addresses import Addresses
+from ..capture.context.interrupts import interrupts_deferred
 from ..capture.context.randomness import common_generators, same_random_state
 from ..capture.context.reachable import stateful
 from ..capture.context.state_restorer import StateRestorer
@@ -179,8 +180,16 @@ class FidelityCheck:
 
     def _plain(self) -> Observation:
         """Run the plain model, and restore the state from before all passes."""
-        with same_random_state(self._seed), self._restored(), probes_disabled():
-            return self._observation(drained(self._model(*self._args, **self._kwargs)))
+        with (
+            interrupts_deferred() as interrupts,
+            same_random_state(self._seed),
+            self._restored(),
+            probes_disabled(),
+        ):
+            return self._observation(interrupts.run(self._called))
+
+    def _called(self) -> Any:
+        return drained(self._model(*self._args, **self._kwargs))
 
     @contextmanager
     def _restored(self) -> Iterator[None]:

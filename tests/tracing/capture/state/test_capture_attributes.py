@@ -1,7 +1,10 @@
 """Tests that attributes which a forward assigns are restored after a trace."""
 
 from collections import OrderedDict, deque
+from functools import partial
+from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.nn.utils import prune
@@ -83,6 +86,25 @@ def test_lazy_module_stays_initialized():
     assert type(model[0]) is nn.Linear
     assert model[0].in_features == 5
     assert torch.equal(model(torch.ones(2, 5)), trace["output_1"].value)
+
+
+LAZY_NORMS = {
+    "batch norm 1d": (nn.LazyBatchNorm1d, (5, 4)),
+    "batch norm 2d": (nn.LazyBatchNorm2d, (2, 3, 4, 4)),
+    "instance norm": (partial(nn.LazyInstanceNorm2d, affine=True, track_running_stats=True), (2, 3, 4, 4)),
+}
+
+
+@pytest.mark.parametrize("verb", [intus.trace, intus.validate, intus.view, intus.why_nan])
+@pytest.mark.parametrize("name", LAZY_NORMS)
+def test_lazy_norm_is_initialized(name: str, verb: Any) -> None:
+    make, shape = LAZY_NORMS[name]
+    x, model, plain = torch.randn(shape), make(), make()
+    verb(model, x)
+    plain(x)
+    assert type(model) is type(plain)
+    assert torch.equal(model(x), plain(x))
+    assert intus.trace(model, x).validate()
 
 
 def test_capture_without_restore_keeps_attributes():

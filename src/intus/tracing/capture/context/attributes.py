@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import is_
 from typing import Any
 
@@ -23,6 +23,7 @@ _CONTAINERS = frozenset({list, dict, OrderedDict, defaultdict, set, deque})
 _SIMPLE = frozenset(
     {int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device, Tensor, Parameter}
 )
+_NUMBERS = frozenset({int, float, bool, str, bytes, complex})
 #: Containers of torch, whose elements are modules and tensors.
 _OWN = frozenset({"_modules", "_parameters", "_buffers"})
 #: How far the references of a module are followed.
@@ -140,6 +141,20 @@ class Attributes:
             self._copies.append((attributes, attributes.copy()))
         return bool(own) or isinstance(attributes, dict)
 
+    def changed(self) -> Iterator[tuple[Any, Any]]:
+        """Yield what was assigned since: a dict of attributes with the key, or a container with None."""
+        for attributes, before in self._copies:
+            for key in attributes.keys() | before.keys():
+                if not _is_same(attributes.get(key, _MISSING), before.get(key, _MISSING)):
+                    yield attributes, key
+        yield from ((container, None) for container in self._empty if container)
+        for container, before in self._full:
+            values = (container, before)
+            now, then = (list(one.items()) if isinstance(one, dict) else list(one) for one in values)
+            pairs = zip(now, then, strict=False)
+            if len(now) != len(then) or not all(one is other or _is_same(one, other) for one, other in pairs):
+                yield container, None
+
     def restore(self) -> None:
         """Restore the attributes of all modules, and delete the copies."""
         for script in self._scripts:
@@ -173,6 +188,13 @@ def _is_state(value: Any, package: str) -> bool:
     if isinstance(value, Optimizer) or cls.__name__.endswith("Cache"):
         return True
     return cls.__module__.partition(".")[0] in (package, "types")
+
+
+def _is_same(now: Any, before: Any) -> bool:
+    """Return whether two values are one object, or equal numbers or texts, or pairs of such."""
+    if isinstance(now, tuple) and isinstance(before, tuple):
+        return len(now) == len(before) and all(map(_is_same, now, before))
+    return now is before or (type(now) is type(before) and type(now) in _NUMBERS and now == before)
 
 
 def _restore(container: Any, before: Any) -> None:

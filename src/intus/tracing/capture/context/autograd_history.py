@@ -52,8 +52,12 @@ class AutogradHistory:
         if t.retains_grad:
             _release(t)
             self._retaining.append(t)
-        torch._C._swap_tensor_impl(t, stand_in)
-        self._exchanged.append((t, stand_in))
+        self._exchanged += [(t, stand_in)]  # first, because an interrupt may be raised after the exchange
+        try:
+            torch._C._swap_tensor_impl(t, stand_in)
+        except RuntimeError:
+            self._exchanged.pop()
+            raise
         self._bases[id(stand_in)] = t
 
     def restore(self) -> None:

@@ -12,7 +12,7 @@ from torch.nn import Module
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from ..memory import is_freed, memory_of
+from ..memory import is_foreign, is_freed, memory_of
 from .attributes import Attributes
 from .autograd_flags import Flags
 from .autograd_history import AutogradHistory
@@ -34,6 +34,7 @@ class StateRestorer:
     def __init__(self) -> None:
         self.lost: list[Tensor] = []
         self.memories: set[int] = set()
+        self._allocated: set[int] = set()  # memories that operations of the pass allocated
         self._sizes: dict[int, tuple[Tensor, int]] = {}  # of memories known before the pass, in bytes
         self._watching = False
         self._emptied: set[int] = set()  # memories that were freed or shrunk
@@ -110,10 +111,19 @@ class StateRestorer:
                 allocated for it, and be freed at its end.
         """
         memory = memory_of(t)
-        if memory is not None:
+        if memory is not None and memory not in self._allocated:
             self.memories.add(memory)
             if in_use:
                 self._sizes.setdefault(memory, (t, t.untyped_storage().nbytes()))
+
+    def add_allocated(self, t: Tensor) -> None:
+        """Record that an operation of the pass allocated the memory of ``t``, unless it is known from before.
+
+        A module that the pass creates is met later, when it is first called. Its memory is not restored.
+        """
+        memory = memory_of(t)
+        if self._watching and memory is not None and memory not in self.memories and not is_foreign(t):
+            self._allocated.add(memory)
 
     def existed(self, t: Tensor) -> bool:
         """Return whether the memory of ``t`` existed before the pass, as far as is known."""
@@ -179,6 +189,10 @@ class StateRestorer:
     def modified(self) -> list[Tensor]:
         """Return aliases of the tensors from before the pass that it wrote to."""
         return [t for _, t, _ in self._undo.values()]
+
+    def changed_attributes(self) -> list[tuple[Any, Any]]:
+        """Return what the pass assigned: dicts of attributes with a key, and containers with None."""
+        return list(self._attributes.changed())
 
     def restore(self) -> None:
         """Undo the writes, last first, and then restore the attributes of modules.

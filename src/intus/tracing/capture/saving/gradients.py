@@ -36,12 +36,14 @@ class Nodes:
         external: The nodes and output numbers of inputs, buffers and constants.
         hooked: The tensors whose saved tensors are handled by saved-tensor hooks (checkpointing,
             ``save_on_cpu``), so that their memory is not counted.
+        recomputes: Whether checkpointing will run parts of the model again in the backward pass.
     """
 
     def __init__(self) -> None:
         self.computed: dict[int, _NodeOutput] = {}
         self.external: dict[int, tuple[Node, int]] = {}
         self.hooked: set[int] = set()
+        self.recomputes = False
         self._pending: list[tuple[ref[Tensor], int]] = []
 
     def add(self, recording: Recording, offset: int, kind: int, t: Tensor) -> None:
@@ -62,8 +64,10 @@ class Nodes:
             if t.grad_fn is not None:
                 in_place = recording.rows[offset + _FLAGS] & INPLACE
                 self.computed[offset] = _written(t) if in_place else (t.grad_fn, t.output_nr, None)
-                if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+                hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+                if hooks is not None:
                     self.hooked.add(offset)
+                    self.recomputes |= hooks[0].__module__ == "torch.utils.checkpoint"
         else:
             self.external[offset] = _edge(t)
 
@@ -104,12 +108,12 @@ class Gradients:
             grad: The gradient of the row's tensor, or of the base of the view that the tensor is.
             part: The view; None if ``grad`` is the gradient of the tensor itself.
         """
-        with torch.no_grad(), torch._C.DisableTorchFunction():
-            if part is not None:
-                grad = _part_of(grad, part)
-            before = self.by_row.get(row)
+        with torch._C.DisableTorchFunction():
             # The tensor itself is stored, not an alias: autograd then does not accumulate into its memory.
             stored = grad.detach() if grad.requires_grad else grad
+            if part is not None:
+                stored = _part_of(stored, part)
+            before = self.by_row.get(row)
             self.by_row[row] = stored if before is None else before + stored
 
 
@@ -164,6 +168,18 @@ def nodes_of_pass(nodes: Nodes) -> Iterator[tuple[int, Node]]:
             if not _accumulates(node):
                 yield offset, node
                 todo += [after for after, _ in node.next_functions]
+
+
+def code_in_backward(nodes: Nodes) -> str:
+    """Return what runs code of the model in its backward pass; ``""`` if nothing does."""
+    if nodes.recomputes:
+        return "torch.utils.checkpoint"
+    for _, node in nodes_of_pass(nodes):
+        function = getattr(node, "_forward_cls", None)  # a custom ``autograd.Function``
+        module = getattr(function, "__module__", "torch.")
+        if module == "torch.utils.checkpoint" or not module.startswith(("torch.", "intus.")):
+            return f"the autograd.Function {function.__name__}"  # type: ignore[union-attr]
+    return ""
 
 
 def saved_bytes(nodes: Nodes, own: Iterable[Tensor]) -> tuple[dict[int, int], bool]:
