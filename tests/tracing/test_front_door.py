@@ -347,6 +347,6 @@ def test_transform_of_a_trace_is_refused(verb, transform):
 def test_compiled_function_with_a_trace_is_refused():
     model = torch.nn.Linear(4, 4)
     compiled = torch.compile(lambda x: intus.trace(model, x)["linear_1"].value, backend="eager")
-    with pytest.raises(CaptureError, match="cannot run inside a function that torch.compile compiles"):
+    with pytest.raises(CaptureError, match=r"cannot run inside a function that torch.compile compiles"):
         compiled(torch.randn(2, 4))
     assert intus.trace(torch.compile(model, backend="eager"), torch.randn(2, 4)).ops
