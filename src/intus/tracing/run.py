@@ -121,8 +121,9 @@ def trace(
             while autograd is off, or ``transform`` or a predicate raised.
         AddressError: If ``save`` or ``grads`` names something that did not run.
         CaptureError: If the pass cannot be recorded as requested: the model is asynchronous and an event loop
-            is running, ``store`` could not be written, or with ``grads`` the model writes into memory that
-            autograd needs or is sharded by FSDP.
+            is running, the call is inside ``vmap``, ``grad`` or a compiled function, or ``store`` could not
+            be written. With ``grads``, if the model writes into memory that autograd needs, changes state
+            that its backward pass may read, or is sharded by FSDP.
         Exception: Whatever the model raised, with a note that says where.
 
     Example:
