@@ -6,7 +6,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import BinaryUfuncInfo, UnaryUfuncInfo
 
 import intus
-from intus.core.units import _KEEPING, _POINTWISE
+from intus.core.units import _POINTWISE, KEEPING
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -59,7 +59,7 @@ def test_elementwise_functions_are_pointwise(op):
 
 
 @pytest.mark.parametrize(
-    "op", [op for op in OPS if op.name.rpartition(".")[2] in _KEEPING], ids=lambda op: op.full_name
+    "op", [op for op in OPS if op.name.rpartition(".")[2] in KEEPING], ids=lambda op: op.full_name
 )
 def test_axis_preserving_operations_move_no_axis(op):
     """Where reordering an axis of the argument reorders an axis of the result, it is the same axis."""

@@ -15,7 +15,7 @@ from torch import nn
 from transformers import BatchEncoding
 
 import intus
-from intus.core.errors import AddressError, CodecError, InputError
+from intus.core.errors import AddressError, CaptureError, CodecError, InputError
 
 x = torch.arange(6.0).reshape(2, 3)
 VERBS = {"trace": intus.trace, "view": intus.view, "validate": intus.validate}
@@ -347,3 +347,25 @@ def test_keywords_of_unusual_signatures():
     with pytest.raises(InputError, match=r"'seed' is an option of trace and a parameter of Strict\.forward"):
         intus.trace(Strict(), x, seed=1)
     assert torch.equal(intus.trace(Strict(), x, kwargs={"seed": 1})["output_1"].value, x + 1)
+
+
+@pytest.mark.parametrize("transform", [torch.vmap, torch.func.grad])
+@pytest.mark.parametrize("verb", [intus.trace, intus.validate, intus.view, intus.why_nan])
+def test_transform_of_a_trace_is_refused(verb, transform):
+    model = torch.nn.Linear(4, 4)
+
+    def inner(x):
+        verb(model, x)
+        return x.sum()
+
+    with pytest.raises(CaptureError, match="cannot run inside vmap, grad or another transform"):
+        transform(inner)(torch.randn(4))
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch's compiler, on code of intus that it meets first
+def test_compiled_function_with_a_trace_is_refused():
+    model = torch.nn.Linear(4, 4)
+    compiled = torch.compile(lambda x: intus.trace(model, x)["linear_1"].value, backend="eager")
+    with pytest.raises(CaptureError, match=r"cannot run inside a function that torch.compile compiles"):
+        compiled(torch.randn(2, 4))
+    assert intus.trace(torch.compile(model, backend="eager"), torch.randn(2, 4)).ops

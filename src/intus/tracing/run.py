@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
@@ -18,6 +19,7 @@ from ..core.selection import Selection
 from .building.assemble import assemble
 from .building.finish import finish
 from .capture.argument_names import by_name
+from .capture.containers import is_wrapped, named_tensors
 from .capture.context.interrupts import interrupts_deferred
 from .capture.context.randomness import same_random_state
 from .capture.context.sharded_parameters import is_fsdp
@@ -120,8 +122,9 @@ def trace(
             while autograd is off, or ``transform`` or a predicate raised.
         AddressError: If ``save`` or ``grads`` names something that did not run.
         CaptureError: If the pass cannot be recorded as requested: the model is asynchronous and an event loop
-            is running, ``store`` could not be written, or with ``grads`` the model writes into memory that
-            autograd needs or is sharded by FSDP.
+            is running, the call is inside ``vmap``, ``grad`` or a compiled function, or ``store`` could not
+            be written. With ``grads``, if the model writes into memory that autograd needs, changes state
+            that its backward pass may read, or is sharded by FSDP.
         Exception: Whatever the model raised, with a note that says where.
 
     Example:
@@ -150,6 +153,7 @@ def trace(
     """
     given = arguments(args, kwargs)
     must_run("trace", model, given)
+    _refuse_transforms("trace", given)
     _check_seed(seed)
     if on_error not in ("raise", "keep"):
         raise InputError(f"on_error={on_error!r} is not one of 'raise', 'keep'.")
@@ -216,14 +220,38 @@ def validate_while_running(
     if against not in (None, "autograd"):
         raise InputError(f"against={against!r} is not one of 'autograd', None.")
     must_run("validate", model, given)
+    _refuse_transforms("validate", given)
     _check_seed(seed)
-    trail = Trail() if against is not None else None
+    if against is not None:
+        try:
+            return _validated(model, given, seed, every, fidelity, (given.args, given.kwargs))
+        except RuntimeError as error:
+            if "requires_grad flags of leaf variables" not in str(error):
+                raise
+    # The model lets an input, or a view of one, require a gradient, which torch allows once.
+    return _validated(model, given, seed, every, fidelity, None if against is None else ())
+
+
+def _validated(
+    model: Callable[..., Any], given: Arguments, seed: int | None, every: bool, fidelity: bool, follow: Any
+) -> Report:
+    """Run a model and validate it; see ``validate_while_running``.
+
+    Args:
+        model: The model.
+        given: Its arguments.
+        seed: As in ``trace``.
+        every: Whether to try random arguments on each operation.
+        fidelity: Whether to compare the pass with plain ones.
+        follow: The arguments that autograd follows besides the parameters; None for no comparison with it.
+    """
+    trail = Trail() if follow is not None else None
     owner = _owner(model)
     plain = FidelityCheck(model, owner, given.args, given.kwargs, seed) if fidelity else None
     params = owner.parameters() if owner is not None else ()
     with (
         interrupts_deferred() as interrupts,
-        nullcontext() if trail is None else requiring_gradients(params, (given.args, given.kwargs)),
+        nullcontext() if trail is None else requiring_gradients(params, follow),
     ):
         if plain is not None:
             interrupts.run(plain.before)
@@ -317,6 +345,20 @@ def _chooser(save: Selection | Chooser, grads: bool | Selection) -> Chooser | No
 def _check_seed(seed: Any) -> None:
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or abs(seed) >= 2**63):
         raise InputError(f"seed must be an integer of at most 63 bits, or None, got {seed!r}.")
+
+
+def _refuse_transforms(verb: str, given: Arguments) -> None:
+    """Raise CaptureError if this call runs inside a transform of torch that replaces tensors or code."""
+    if any(is_wrapped(t) for _, t in named_tensors((given.args, given.kwargs))):
+        raise CaptureError(
+            f"{verb} cannot run inside vmap, grad or another transform of torch.func: its tensors have no "
+            f"values of their own there. Transform the model instead: {verb}(torch.vmap(model), inputs)."
+        )
+    if "torch._dynamo" in sys.modules and callable(torch._C._dynamo.eval_frame.get_eval_frame_callback()):
+        raise CaptureError(
+            f"{verb} cannot run inside a function that torch.compile compiles. Call it outside, with the "
+            f"compiled function as the model: {verb}(compiled, inputs)."
+        )
 
 
 def must_run(verb: str, model: Any, given: Arguments) -> None:

@@ -240,6 +240,27 @@ def test_argument_without_derivative_is_counted():
     )
 
 
+def test_view_of_input_that_forward_lets_require_a_gradient():
+    """As the feature extractor of Wav2Vec2 in training."""
+
+    class Extractor(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv1d(1, 2, 3)
+
+        def forward(self, x):
+            hidden = x[:, None]
+            hidden.requires_grad = True
+            return self.conv(hidden).relu()
+
+    x = torch.randn(2, 8)
+    report = intus.validate(Extractor(), x, against="autograd")
+    assert report
+    assert report.autograd.confirmed == 2  # conv1d to relu to the output; before it is no gradient
+    assert not report.autograd.missing
+    assert not x.requires_grad
+
+
 def test_invalid_against_is_refused():
     with pytest.raises(InputError, match="against='export' is not one of"):
         intus.validate(nn.ReLU(), torch.ones(2), against="export")
