@@ -61,8 +61,8 @@ def checksum(t: Tensor) -> int | None:
     """Return a checksum of a tensor's value, to detect writes that change no version.
 
     Such are writes to its storage or by its address. None where the value cannot be read cheaply or need not
-    be complete: in wrappers and special layouts, under transforms and dispatch modes, and while processes
-    communicate.
+    be complete: in wrappers and special layouts, under transforms and dispatch modes, and if several
+    processes take part.
 
     >>> t = torch.zeros(3)
     >>> before = checksum(t)
@@ -77,7 +77,8 @@ def checksum(t: Tensor) -> int | None:
         return None
     if is_freed(t) or t.nbytes > t.untyped_storage().nbytes():
         return None
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
         return None
     with torch._C.DisableTorchFunction():
         bits = bits_of(t)
