@@ -220,7 +220,10 @@ def test_parameters_are_boxes_on_request(open_graph: Open) -> None:
     assert page.locator(".ig-kind").inner_text() == "Parameter"
     panel = page.locator(".ig-panel")
     assert panel.get_by_role("button", name=reader, exact=True).is_visible()  # what reads it
-    until(page, "location.hash.includes('details=parameters')")
+    selected = f"decodeURIComponent(location.hash).includes({f'{reader}.weight'!r})"
+    until(
+        page, f"location.hash.includes('details=parameters') && {selected}"
+    )  # the link follows a little later
     page.reload()
     until(page, f"Boolean({VIEW}?.still)")
     assert page.get_by_role("combobox", name="Details").input_value() == "parameters"
