@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from functools import partial
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
 
-from .capture.context.reachable import named_by
+from .capture.context.reachable import is_known, parts_of
 
 MOST = 200_000  # objects visited, in about half a second; a model that reaches more counts as compiled
-_KNOWN = {"torch", "numpy", "intus"} | sys.stdlib_module_names
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), BuiltinFunctionType, CodeType)
 
 
@@ -68,31 +66,19 @@ def _reachable(value: Any) -> Iterable[Any]:
 
     Reads by type and bypasses ``__getattribute__``, so that no code of the model runs.
     """
+    parts = parts_of(value)
+    if parts is not None:
+        return parts
     kind = type(value)
-    if issubclass(kind, FunctionType):
-        return () if _is_known(value) else named_by(value)
-    if issubclass(kind, MethodType):
-        return value.__func__, value.__self__
-    if issubclass(kind, partial):
-        return value.func, value.args, value.keywords
-    if issubclass(kind, dict):
-        return list(dict.values(value))
-    if issubclass(kind, list | tuple | set | frozenset):
-        return list(value)
     if issubclass(kind, staticmethod | classmethod):
         return (value.__func__,)
     if issubclass(kind, property):
         return value.fget, value.fset
     if issubclass(kind, type):
-        return [inner for cls in type.mro(value) if not _is_known(cls) for inner in vars(cls).values()]
-    if issubclass(kind, ModuleType) or (_is_known(kind) and not issubclass(kind, torch.nn.Module)):
+        return [inner for cls in type.mro(value) if not is_known(cls) for inner in vars(cls).values()]
+    if issubclass(kind, ModuleType) or (is_known(kind) and not issubclass(kind, torch.nn.Module)):
         return ()  # of a module, only what a function names counts
     try:
         return kind, object.__getattribute__(value, "__dict__")
     except AttributeError:
         return (kind,)
-
-
-def _is_known(thing: Any) -> bool:
-    name = thing.__module__
-    return isinstance(name, str) and name.partition(".")[0] in _KNOWN

@@ -16,7 +16,8 @@ from ....core.nested import slots
 from .randomness import is_generator
 
 _MOST = 5_000  # objects visited
-_KNOWN = {"torch", "numpy", "intus"} | sys.stdlib_module_names
+#: Packages whose functions and objects are not followed.
+KNOWN = {"torch", "numpy", "intus"} | sys.stdlib_module_names
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type, Tensor, CodeType, ModuleType)
 
 
@@ -48,9 +49,27 @@ def stateful(*values: Any) -> Iterator[Any]:
 
 def _parts(value: Any) -> Iterable[Any]:
     """Return what a value refers to; no code of the caller runs."""
+    parts = parts_of(value)
+    if parts is not None:
+        return parts
+    kind = type(value)
+    if is_known(kind):
+        return ()
+    try:
+        attributes = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        attributes = {}
+    return [*attributes.values(), *slots(value).values(), vars(kind).get("__call__")]
+
+
+def parts_of(value: Any) -> Iterable[Any] | None:
+    """Return what a function, a method, a partial or a container refers to; None for any other value.
+
+    Reads by type and bypasses ``__getattribute__``, so that no code of the caller runs.
+    """
     kind = type(value)
     if issubclass(kind, FunctionType):
-        return () if _is_known(value) else named_by(value)
+        return () if is_known(value) else named_by(value)
     if issubclass(kind, MethodType):
         return value.__func__, value.__self__
     if issubclass(kind, partial):
@@ -59,13 +78,7 @@ def _parts(value: Any) -> Iterable[Any]:
         return list(dict.values(value))
     if issubclass(kind, list | tuple | set | frozenset):
         return list(value)
-    if _is_known(kind):
-        return ()
-    try:
-        attributes = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        attributes = {}
-    return [*attributes.values(), *slots(value).values(), vars(kind).get("__call__")]
+    return None
 
 
 def named_by(function: FunctionType) -> Iterator[Any]:
@@ -86,7 +99,7 @@ def named_by(function: FunctionType) -> Iterator[Any]:
 def _attributes(value: Any, names: set[str], depth: int = 4) -> Iterator[Any]:
     """Yield a value and, if it is a module, its attributes that the function names (``ops.gelu.fused``)."""
     yield value
-    if issubclass(type(value), ModuleType) and depth and value.__name__.partition(".")[0] not in _KNOWN:
+    if issubclass(type(value), ModuleType) and depth and value.__name__.partition(".")[0] not in KNOWN:
         attributes = vars(value)
         for name in names & attributes.keys():
             yield from _attributes(attributes[name], names, depth - 1)
@@ -99,6 +112,7 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def _is_known(thing: Any) -> bool:
+def is_known(thing: Any) -> bool:
+    """Return whether a function or class comes from one of the ``KNOWN`` packages."""
     name = getattr(thing, "__module__", None)
-    return isinstance(name, str) and name.partition(".")[0] in _KNOWN
+    return isinstance(name, str) and name.partition(".")[0] in KNOWN
