@@ -78,8 +78,8 @@ class FidelityCheck:
         seed: int | None,
     ) -> None:
         self._model, self._owner, self._args, self._kwargs, self._seed = model, owner, args, kwargs, seed
-        self._reachable = (None if isinstance(model, Module) else model, args, dict(kwargs))
-        self._others = [one for one in stateful(*self._reachable) if isinstance(one, Module)]
+        self._stateful = list(stateful(None if isinstance(model, Module) else model, args, dict(kwargs)))
+        self._others = [one for one in self._stateful if isinstance(one, Module)]
         self._found = list(islice(reached(model), MOST))
         self._tensors = self._reached()
         self._why_not = self._why_not_comparable()
@@ -154,7 +154,7 @@ class FidelityCheck:
         tensors += [t for value in given for t in leaves(value, Tensor)]
         for module in self._others:
             tensors += [*module.parameters(), *module.buffers()]
-        for found in stateful(*self._reachable):
+        for found in self._stateful:
             if isinstance(found, Optimizer):
                 tensors += [t for state in found.state.values() for t in leaves(state, Tensor)]
         return list({id(t): t for t in tensors}.values())
@@ -202,7 +202,7 @@ class FidelityCheck:
         addresses = Addresses(restorer)
         if self._owner is not None:
             addresses.add_model(self._owner)
-        restorer.add_reachable(*self._reachable)
+        restorer.add_reachable(*self._stateful)
         restorer.add_arguments((self._args, dict(self._kwargs)))
         for t in self._tensors:
             restorer.add(t)

@@ -7,7 +7,7 @@ result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from ...core.errors import InputError
-from ...core.graph import CONSTANT, INPUT, OUTPUT, Graph
+from ...core.graph import CONSTANT, INPUT, OUTPUT
 from ...core.graph import FAILED as RAISED
 from ...core.walks import ancestors
 from ..capture.context.randomness import common_generators, preserve_generators
@@ -45,21 +45,11 @@ class Checker:
     """Checks the calls and outputs of one graph.
 
     Args:
-        graph: The graph.
-        replays: The calls of the pass.
-        values: The tensors that are available, by row.
-        why_missing: As in ``CallInputs``.
+        inputs: Finds the arguments of the calls; it has the graph and the calls.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        replays: Replays,
-        values: Mapping[int, Tensor],
-        why_missing: Callable[[int], str] = lambda row: "",
-    ) -> None:
-        self.graph, self.replays = graph, replays
-        self.inputs = CallInputs(graph, replays, values, why_missing)
+    def __init__(self, inputs: CallInputs) -> None:
+        self.inputs, self.graph, self.replays = inputs, inputs.graph, inputs.replays
 
     def report(self) -> Report:
         """Return the checks of all ops and outputs, in order of execution."""
@@ -185,7 +175,7 @@ class TraceValidator(Checker):
     """
 
     def __init__(self, trace: Trace, replays: Replays, *, every: bool) -> None:
-        super().__init__(trace.graph, replays, for_replay(trace.values), trace.why_not_stored)
+        super().__init__(CallInputs(trace.graph, replays, for_replay(trace.values), trace.why_not_stored))
         self.trace = trace
         self.perturbations = Perturbations(trace.graph.args, every=every)
 

@@ -33,7 +33,7 @@ from ..capture.memory import copied, is_freed, memory_of, version_of
 from ..capture.recording import ROW, Recording
 from ..capture.saving.choose import Chooser
 from ..capture.saving.values import Values
-from ..replaying.call_inputs import MismatchError
+from ..replaying.call_inputs import CallInputs, MismatchError
 from ..replaying.replay import NOT_IN_GRAPH, Replays, UnprovenError, apply_patch, bits_of, same, unrecorded
 from ..replaying.transforms import outside_transforms, unwrapped
 from .autograd import Trail
@@ -427,7 +427,7 @@ class OnlineReport(Checker):
     """
 
     def __init__(self, graph: Graph, replays: Replays, validator: OnlineValidator) -> None:
-        super().__init__(graph, replays, {})
+        super().__init__(CallInputs(graph, replays, {}))
         self._findings, self._graph_row = validator.findings, replays.graph_row
         self._outputs = {
             replays.graph_row(row): (replays.graph_row(source), error)
