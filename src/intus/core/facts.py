@@ -232,7 +232,7 @@ class Facts:
 
     @cached_property
     def is_branching(self) -> bool:
-        """Whether any tensor (input, activation, buffer, constant) is consumed by more than one operation.
+        """Return whether more than one operation takes an input, activation, buffer or constant.
 
         Being returned as an output does not count, nor do parameters, which are not rows.
         """
@@ -248,7 +248,7 @@ class Facts:
 
     @cached_property
     def is_recurrent(self) -> bool:
-        """Whether the model runs a part of itself again on what it computed before; see ``recurrence.py``."""
+        """Return whether the model runs a part of itself again on its own results; see ``recurrence.py``."""
         return is_recurrent(self.graph)
 
     def buffer_address(self, row: int) -> str | None:

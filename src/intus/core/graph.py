@@ -49,7 +49,7 @@ class Meta(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where it is: the device and, if it is distributed over processes, how.
+        """Return its device and, if it is distributed over processes, how.
 
         Example:
             >>> Meta((4, 8), "float32", "cpu", 64, (4, 4), "tp=2: Shard(dim=1)").place

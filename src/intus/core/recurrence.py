@@ -1,4 +1,4 @@
-"""Whether a model is recurrent: whether it runs a part of itself again on what that part computed before.
+"""Decide whether a model is recurrent: it runs a part of itself again on what that part computed before.
 
 That a layer has several passes (the rule of the TorchLens paper, ``building/loops.py``) does not suffice:
 ``a + b + c + d`` has three passes of one layer, and so have siamese towers. A pass must also be computed from

@@ -1,4 +1,4 @@
-"""What counts as one observation, and what the symbols of records are instances of."""
+"""Read the groups, the types and the confounders that the caller of ``inspect`` passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the positions of a map lie in the image that the model receives.
+"""Find where the positions of a map lie in the image that the model receives.
 
 A position of a convolution's map responds to the pixels under its kernel, so it belongs to their center. The
 kernels, strides and paddings of the operations between the input and the map are composed along the graph

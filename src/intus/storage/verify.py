@@ -13,7 +13,7 @@ from .value_folder import GRAPH, INDEX, read_index
 
 
 class Verified(NamedTuple):
-    """What ``verify`` found in a file or folder.
+    """The result of ``verify`` for a file or folder.
 
     Attributes:
         tensors: The number of tensors that were compared with their checksums.

@@ -16,7 +16,7 @@ LEAST_GROUPS = 4  #: estimates that an interval needs
 
 
 class Jackknife(NamedTuple):
-    """What a jackknife says of estimates, each array of the shape of the estimates.
+    """Intervals and p-values of estimates, each array of the shape of the estimates.
 
     Attributes:
         low: Lower bounds of 95 % intervals.

@@ -227,7 +227,7 @@ class Trace:
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether the model runs a part of itself again on what that part computed before.
+        """Return whether the model runs a part of itself again on what that part computed before.
 
         A loop, weights shared over depth or ``nn.LSTM`` do; a layer that is only used several times
         (``a + b + c + d``, towers that share weights) does not: see ``has_repeated_layers``.

@@ -9,7 +9,7 @@ _HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 class Flags:
-    """What autograd knows about one tensor from before the pass.
+    """The settings of autograd for one tensor, from before the pass.
 
     Args:
         t: The tensor.

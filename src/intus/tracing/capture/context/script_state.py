@@ -46,7 +46,7 @@ class ScriptState:
 
 
 class ScriptCall:
-    """What a call of a ScriptModule may change, from before the call.
+    """Copies of what a call of a ScriptModule may change, from before the call.
 
     Args:
         module: The module.

@@ -27,7 +27,7 @@ class HasMeta:
 
     @property
     def placement(self) -> str:
-        """How the tensor is distributed over processes: ``"tp=2: Shard(dim=0)"``; ``""`` if it is not."""
+        """Return its distribution over processes: ``"tp=2: Shard(dim=0)"``; ``""`` if it is not."""
         return self.meta.placement
 
     @property

@@ -74,7 +74,7 @@ class Place(NamedTuple):
 
 
 class _Stamp(NamedTuple):
-    """What tells a file from another one of the same name: its device, number, size and last write."""
+    """The identity of a file, also under the same name: its device, number, size and last write."""
 
     device: int
     inode: int
