@@ -166,32 +166,33 @@ class Labels:
 
     def __init__(self, hypotheses: Sequence[Hypothesis]) -> None:
         self.hypotheses = list(hypotheses)
-        self._blocks: dict[int, dict[str, np.ndarray]] = {}
+        self._blocks: dict[bytes, dict[str, np.ndarray]] = {}
         self._free = _CACHE  # bytes
         self._lengths: dict[str, int] = {}
         self.ragged: set[str] = set()
 
-    def of(self, start: int, block: Callable[[], Sequence[Any]]) -> dict[str, np.ndarray]:
+    def of(self, numbers: np.ndarray, block: Callable[[], Sequence[Any]]) -> dict[str, np.ndarray]:
         """Return the labels of a block.
 
         Args:
-            start: The number of the first record.
+            numbers: The numbers of the records.
             block: Returns the records; called only if the labels are not cached.
 
         Returns:
             An array (records, …) by the name of the hypothesis.
         """
-        if start in self._blocks:
-            return self._blocks[start]
+        key = numbers.tobytes()
+        if key in self._blocks:
+            return self._blocks[key]
         records, columns = block(), {}
         for h in self.hypotheses:
-            labels = [h.of(start + i, record) for i, record in enumerate(records)]
+            labels = [h.of(n, record) for n, record in zip(numbers.tolist(), records, strict=True)]
             self._compare_lengths(h.name, labels)
-            columns[h.name] = stack(h.name, start, labels)
+            columns[h.name] = stack(h.name, numbers, labels)
         size = sum(column.nbytes for column in columns.values())
         if size <= self._free:
             self._free -= size
-            self._blocks[start] = columns
+            self._blocks[key] = columns
         return columns
 
     def _compare_lengths(self, name: str, labels: Sequence[np.ndarray]) -> None:
@@ -200,12 +201,12 @@ class Labels:
             self.ragged.add(name)
 
 
-def stack(name: str, start: int, labels: Sequence[np.ndarray]) -> np.ndarray:
+def stack(name: str, numbers: np.ndarray, labels: Sequence[np.ndarray]) -> np.ndarray:
     """Return the labels of several records as one array; shorter sequences are padded with NaN or None.
 
     Args:
         name: The name of the hypothesis, for the message.
-        start: The number of the first record, for the message.
+        numbers: The numbers of the records, for the message.
         labels: The labels of each record.
 
     Raises:
@@ -217,8 +218,8 @@ def stack(name: str, start: int, labels: Sequence[np.ndarray]) -> np.ndarray:
         odd = next(i for i, shape in enumerate(shapes) if shape != shapes[0])
     if odd is not None:
         raise InputError(
-            f"The hypothesis {name!r} gave labels of shape {shapes[0]} for record {start} and {shapes[odd]} "
-            f"for record {start + odd}. Return the same shape for all (sequences may differ in length)."
+            f"The hypothesis {name!r} gave labels of shape {shapes[0]} for record {numbers[0]} and "
+            f"{shapes[odd]} for record {numbers[odd]}. Return the same shape for all (sequences may differ in length)."
         )
     if len(set(shapes)) <= 1:
         return np.stack(labels)
