@@ -159,13 +159,13 @@ class Output(NamedTuple):
     operation: Operation
 
 
-def record_graph(model: Any, backend: Backend, inputs: Any) -> Graph | None:
+def record_graph(model: Any, backend: Backend, inputs: Callable[[], Any]) -> Graph | None:
     """Run the model once and return the graph of that pass.
 
     Args:
         model: The model.
         backend: Its backend.
-        inputs: The model's input for one record.
+        inputs: Returns the model's input for one record. What it draws at random is undone.
 
     Returns:
         The graph; None if the backend cannot record one.
@@ -177,7 +177,7 @@ def record_graph(model: Any, backend: Backend, inputs: Any) -> Graph | None:
     with probes_disabled(), backend.evaluation(model) as run:
         handle = backend.attach(model, [], ("output",), tap)
         try:
-            run(backend.inputs(model, inputs))
+            run(backend.inputs(model, inputs()))
         finally:
             handle.remove()
     return tap.graph

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ..core.errors import IntusError
-from .bar import bar
+from ..tracing.progress_bar import bar
 from .model_pass import ModelPass
 from .models import Checkpoint
 from .plan import Block, Plan
@@ -91,7 +91,7 @@ def _rows(
     """Return the rows of one model, from the store if they are there."""
     name, model = checkpoint.open()
     model_pass = ModelPass(model, name, plan)
-    with bar(name, len(plan.records), progress) as show:
+    with bar(name, len(plan.records), "record", progress) as show:
         for done in model_pass.run(blocks):
             show(done)
     part = Part(name, checkpoint.epoch, *model_pass.columns())

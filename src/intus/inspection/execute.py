@@ -1,40 +1,23 @@
-"""Inspect models: the function ``inspect``, one pass over the data per model."""
+"""The function ``inspect``: read the arguments, run the plan over the models, return the table."""
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ..backends.base import for_model, modules_graph
 from ..core.errors import InputError, require
-from ..core.graph import Graph
-from ..core.results import COLUMNS, Results
-from ..core.units import UnitAxes
-from ..scores import Score, Scorer, ScoreResult
-from ..scores.multiple import false_discovery_rates
-from ..storage.codec import encode_graph
-from .axes import arrange, batch_axis
-from .behaviours import Inputs, Records, behaviours, record_graph
-from .feed import BlockFeed
+from ..scores import Score, Scorer
+from .behaviours import Inputs, Records
+from .checkpoints import rows_of
 from .hypotheses import Labels, as_hypotheses
 from .models import as_checkpoints
 from .observations import Observations, confounders_of, groups_of, types_of
-from .places import places_of
-from .units import UnitGroup, resolve
+from .plan import Plan
 
 if TYPE_CHECKING:
-    import pandas
-
-_SAMPLES = 512 << 20  # bytes of all samples together
-#: The columns of the table that ``inspect`` returns.
-_TABLE: tuple[str, ...] = ("run", "model", "epoch", "address", "unit", "target", "score")
-_TABLE += ("value", "low", "high", "baseline", "p", "q", "n", "note")
+    from .table import Inspection
 
 
 def inspect(
@@ -52,8 +35,8 @@ def inspect(
     run: str | None = None,
     batch: int = 256,
     seed: int = 0,
-    progress: bool = False,
-) -> pandas.DataFrame:
+    progress: bool | None = None,
+) -> Inspection:
     """Score how well each unit of a model responds to each hypothesis.
 
     Models run in evaluation mode without gradients and are restored afterwards. Each model runs over the data
@@ -93,7 +76,8 @@ def inspect(
             layers have the kind ``"inspect"``.
         batch: The number of records that are run at a time. Default: 256.
         seed: The seed that decides which rows are sampled, held out and shuffled. Default: 0.
-        progress: Whether to show the progress on standard error. Default: False.
+        progress: Whether to show a bar by tqdm on standard error. Default: None, if it is a terminal or a
+            notebook and the pass takes more than two seconds.
 
     Returns:
         A DataFrame with one row per model, unit, hypothesis and score: ``model``, ``address``, ``unit`` (-1
@@ -134,9 +118,7 @@ def inspect(
     _check(requested, labels, given)
     plan = Plan(records, labels, observed, requested, units, batch, seed)
     run = run if run is not None else time.strftime("inspect %Y-%m-%d %H:%M:%S") if store else ""
-    with Store.open(store, run, requested) as stored:
-        parts = list(_parts(checkpoints, plan, stored, progress))
-    return as_table(parts, run, Asked(checkpoints, plan))
+    return as_table(rows_of(checkpoints, plan, store, run, progress), run, Asked(checkpoints, plan))
 
 
 def _check(scores: Sequence[Score], labels: Labels, given: str | Sequence[str]) -> None:
@@ -150,35 +132,3 @@ def _check(scores: Sequence[Score], labels: Labels, given: str | Sequence[str]) 
             f"given={given!r} holds confounders fixed for the score 'correlation' only, got {others[0]!r}. "
             "Ask for the other scores in a call without given."
         )
-
-
-def _parts(
-    checkpoints: Sequence[Checkpoint], plan: Plan, store: Store, progress: bool | None
-) -> Iterator[Part]:
-    """Yield the rows of each model. Ctrl-C ends it; what is finished remains.
-
-    A model that fails has one row that says why. If no model succeeds, the first error is raised.
-    """
-    from .table import Part
-
-    failures: list[Exception] = []
-    for number, checkpoint in enumerate(checkpoints):
-        blocks = _Blocks(plan)
-        label = checkpoint.name or f"epoch {checkpoint.epoch:g}"
-        try:
-            part = _part_of(checkpoint, plan, blocks, store, progress)
-        except KeyboardInterrupt:
-            if not number:
-                raise
-            left = ", ".join(one.label for one in checkpoints[number:])
-            warnings.warn(f"inspect was interrupted; the table lacks {left}.", stacklevel=4)
-            return
-        except Exception as error:
-            hopeless = len(checkpoints) == 1 or (isinstance(error, IntusError) and len(failures) == number)
-            if error is blocks.error or (hopeless and not number):
-                raise
-            failures.append(error)
-            if len(failures) == len(checkpoints):
-                raise failures[0] from None
-            part = Part.failed(checkpoint.name, checkpoint.epoch, f"failed: {type(error).__name__}: {error}")
-        yield part

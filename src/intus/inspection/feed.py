@@ -101,9 +101,7 @@ class BlockFeed:
             self.scorers[key] = Scorer(self.scores, seed=self.seed, sample_bytes=room)
         return self.scorers[key]
 
-    def _add(
-        self, scorer: Scorer, array: np.ndarray, columns: dict[str, np.ndarray], block: Block
-    ) -> None:
+    def _add(self, scorer: Scorer, array: np.ndarray, columns: dict[str, np.ndarray], block: Block) -> None:
         """Align and add rows in chunks, because a small map on a large grid takes much memory."""
         first = next(iter(columns))
         grid = columns[first].shape[1:]

@@ -219,7 +219,8 @@ def stack(name: str, numbers: np.ndarray, labels: Sequence[np.ndarray]) -> np.nd
     if odd is not None:
         raise InputError(
             f"The hypothesis {name!r} gave labels of shape {shapes[0]} for record {numbers[0]} and "
-            f"{shapes[odd]} for record {numbers[odd]}. Return the same shape for all (sequences may differ in length)."
+            f"{shapes[odd]} for record {numbers[odd]}. Return the same shape for all (sequences may "
+            "differ in length)."
         )
     if len(set(shapes)) <= 1:
         return np.stack(labels)

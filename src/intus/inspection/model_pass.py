@@ -39,8 +39,7 @@ class ModelPass:
         self.model, self.plan, self.done = model, plan, 0
         backend = for_model(model)
         operations = backend.operations(model)
-        first = plan.records.model_input(plan.order()[0][:1])
-        self.graph = record_graph(model, backend, first)
+        self.graph = record_graph(model, backend, lambda: plan.records.model_input(plan.order()[0][:1]))
         graph = self.graph or modules_graph(backend, name, operations)
         self._axes = None if self.graph is None else UnitAxes(self.graph)
         groups = resolve(plan.units, graph, operations, backend)

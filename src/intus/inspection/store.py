@@ -83,7 +83,8 @@ class Store:
         except (sqlalchemy.exc.SQLAlchemyError, IntusError, OSError, ValueError) as error:
             cause = getattr(error, "orig", None) or error
             warnings.warn(
-                f"The results are not stored in {str(self.where)!r}: {str(cause).strip()} The table is complete.",
+                f"The results are not stored in {str(self.where)!r}: {str(cause).strip()} "
+                "The table is complete.",
                 stacklevel=6,
             )
             self._database = None
@@ -96,7 +97,9 @@ def _results(part: Part, run: str) -> Results:
     Scores of whole layers get the kind ``inspect``, so that they do not replace a training run's.
     """
     columns, count = part.columns, len(part.columns)
-    facts: dict[str, Any] = {name: getattr(columns, name) for name in set(ScoreResult._fields) & COLUMNS.keys()}
+    facts: dict[str, Any] = {
+        name: getattr(columns, name) for name in set(ScoreResult._fields) & COLUMNS.keys()
+    }
     facts |= {name: [value] * count for name, value in (("run", run), ("model", part.model))}
     facts["epoch"], facts["address"] = np.full(count, part.epoch), part.addresses
     facts["kind"] = np.where(columns.unit == -1, "inspect", "output").astype(object)
@@ -112,7 +115,7 @@ def encode_part(part: Part) -> bytes:
             arrays[f"{name}.texts"], column = texts, which.reshape(-1).astype(np.int32)
         arrays[name] = column
     file = io.BytesIO()
-    np.savez_compressed(file, **arrays)
+    np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
     return file.getvalue()
 
 
@@ -120,13 +123,15 @@ def decode_part(content: bytes, model: str, epoch: float) -> Part:
     """Return what ``encode_part`` made; raises ValueError if the bytes are damaged."""
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            found = {
-                name: file[f"{name}.texts"].astype(object)[file[name]] if f"{name}.texts" in file else file[name]
-                for name in ("addresses", *ScoreResult._fields)
-            }
+            found = {name: _column(file, name) for name in ("addresses", *ScoreResult._fields)}
     except Exception as error:  # zipfile, zlib and numpy raise many kinds
         raise ValueError(f"stored rows are damaged ({error})") from error
     return Part(model, epoch, found.pop("addresses"), ScoreColumns(**found))
+
+
+def _column(file: Any, name: str) -> np.ndarray:
+    texts = f"{name}.texts"
+    return np.asarray(file[texts].astype(object)[file[name]] if texts in file else file[name])
 
 
 def _columns(part: Part) -> dict[str, np.ndarray]:

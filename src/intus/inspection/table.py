@@ -43,7 +43,7 @@ def _nothing() -> None:
     """Return None, which takes the place of an unpickled ``Asked``."""
 
 
-class Inspection(pd.DataFrame):
+class Inspection(pd.DataFrame):  # type: ignore[misc]  # pandas has no types
     """A DataFrame of scores that remembers the models, the data and the hypotheses.
 
     It is a DataFrame in every respect: selections, sorted tables and copies are Inspections as well. What
