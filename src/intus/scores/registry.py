@@ -15,7 +15,7 @@ from ..core.score_info import ScoreInfo
 from .adapters import of_classifier, of_clusterer, of_function
 from .affinity import of_pairs
 from .base import _SCORES, Score, add_score
-from .similarity import RELATIONS
+from .comparisons.similarity import RELATIONS
 
 #: The group of entry points with which packages provide scores.
 ENTRY_POINTS = "intus.scores"

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from .base import NAN, ScoreResult, score
-from .judging import student
-from .labelled import MOST_ROWS, complete, shuffled
-from .statistics.moments import Gram
-from .statistics.ridge import factorise, penalty, regress
-from .statistics.statistics import Statistics
+from ..base import NAN, ScoreResult, score
+from ..judging import student
+from ..labelled import MOST_ROWS, complete, shuffled
+from ..statistics.moments import Gram
+from ..statistics.ridge import factorise, penalty, regress
+from ..statistics.statistics import Statistics
 
 
 def predicted(x: np.ndarray, y: np.ndarray, new: np.ndarray, alpha: float | None = None) -> np.ndarray:
