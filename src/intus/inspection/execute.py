@@ -126,7 +126,9 @@ def inspect(
         raise InputError(f"batch={batch!r} must be 1 or more.")
     records, checkpoints = Records(data, inputs), as_checkpoints(models)
     labels = Labels(as_hypotheses(hypotheses, len(records)))
-    confounders = confounders_of(given, labels.hypotheses)
+    if given:
+        labels.of(0, partial(records.block, 0, batch))  # functions that return several now have names
+    confounders = confounders_of(given, labels.names)
     observed = Observations(groups_of(groups, records), types_of(types, len(records)), confounders)
     requested = Scorer(scores, seed=seed).scores
     needy = [score.name for score in requested if score.per != "layer"]
