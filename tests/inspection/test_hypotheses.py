@@ -32,7 +32,8 @@ def labels_of(given, records, block=None):
     """Return the labels of all records, and the names, computed block by block."""
     labels = Labels(as_hypotheses(given, len(records)))
     size = block or len(records)
-    blocks = [labels.of(i, lambda i=i: records[i : i + size]) for i in range(0, len(records), size)]
+    parts = np.split(np.arange(len(records)), range(size, len(records), size))
+    blocks = [labels.of(part, lambda part=part: [records[i] for i in part]) for part in parts]
     return blocks, labels.names
 
 
@@ -298,7 +299,7 @@ def test_cache_is_bounded_and_what_does_not_fit_is_computed_again(monkeypatch):
     labels = Labels(as_hypotheses(five, 50))
     for _ in range(3):
         for start in range(0, 50, 10):
-            block = labels.of(start, lambda start=start: WORDS[start : start + 10])
+            block = labels.of(np.arange(start, start + 10), lambda start=start: WORDS[start : start + 10])
             np.testing.assert_array_equal(block["five"], np.tile(np.arange(5), (10, 1)))
     assert len(asked) == 50 + 2 * 30
     assert sum(one.nbytes for block in labels._blocks.values() for one in block.values()) == 800

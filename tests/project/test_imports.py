@@ -23,7 +23,7 @@ FOLDERS = {
     "tracing": CORE | {"storage", "viewing"},
     "monitoring": CORE | {"backends", "storage"},
     "serving": CORE | {"storage", "scores", "engines", "viewing"},
-    "inspection": CORE | {"backends", "hypotheses", "storage", "scores"},
+    "inspection": CORE | {"backends", "hypotheses", "storage", "scores", "engines", "tracing"},
 }
 #: Modules at the top: they may use everything.
 TOP = {"__init__", "__main__", "callbacks", "cli", "demo", "examples"}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.errors import InputError, did_you_mean
-from .source import Answers, Source, Whole, as_array, as_names
+from .source import Answers, Source, Whole, as_array, as_names, span
 
 Shape = tuple[int, ...]
 
@@ -39,21 +39,21 @@ class Column(NamedTuple):
 
 
 def split(
-    source: Source, answers: Answers, start: int, keys: tuple[str, ...] | None = None
+    source: Source, answers: Answers, numbers: np.ndarray, keys: tuple[str, ...] | None = None
 ) -> dict[str, Part]:
     """Return the labels of a block by name.
 
     Args:
         source: The hypothesis, for messages, and for the names that it declares.
         answers: What it returned for the records.
-        start: The number of the first record.
+        numbers: The numbers of the records.
         keys: The names of the first block, ``("",)`` if it had none; None for the first block.
 
     Raises:
         InputError: If the function returned a dict for some records only, or a name that it did not return
             for the first block.
     """
-    parts, first = _parts(source, answers, start)
+    parts, first = _parts(source, answers, numbers)
     count = len(answers) if isinstance(answers, list) else len(next(iter(parts.values())).values)
     if keys is None:
         keys = source.names or tuple(parts)
@@ -68,11 +68,11 @@ def split(
     return {key: parts.get(key, Part([None] * count)) for key in keys}
 
 
-def _parts(source: Source, answers: Answers, start: int) -> tuple[dict[str, Part], dict[str, int]]:
+def _parts(source: Source, answers: Answers, numbers: np.ndarray) -> tuple[dict[str, Part], dict[str, int]]:
     """Return the labels by name, and the first record that has each name."""
     if isinstance(answers, Whole):
         given = answers.values if isinstance(answers.values, Mapping) else {"": answers.values}
-        return {key: Part(values) for key, values in given.items()}, dict.fromkeys(given, start)
+        return {key: Part(values) for key, values in given.items()}, dict.fromkeys(given, int(numbers[0]))
     is_dict = [isinstance(answer, Mapping) for answer in answers]
     is_none = [answer is None for answer in answers]
     if any(is_dict):
@@ -80,23 +80,25 @@ def _parts(source: Source, answers: Answers, start: int) -> tuple[dict[str, Part
             odd = next(i for i, answer in enumerate(answers) if not is_dict[i] and not is_none[i])
             raise InputError(
                 f"The hypothesis {source.name!r} returned a dict of labels for record "
-                f"{start + is_dict.index(True)} and no dict for record {start + odd}. Return a dict for all "
-                "records, or for none."
+                f"{numbers[is_dict.index(True)]} and no dict for record {numbers[odd]}. Return a dict for "
+                "all records, or for none."
             )
         first: dict[str, int] = {}
-        for number, answer in enumerate(answers, start):
+        for number, answer in zip(numbers.tolist(), answers, strict=True):
             for key in answer or ():
                 first.setdefault(key, number)
         parts = {key: Part([(answer or {}).get(key) for answer in answers]) for key in first}
         return {str(key): part for key, part in parts.items()}, {str(key): n for key, n in first.items()}
     if source.names and not any(is_none):
-        return _rows_by_name(source, answers, start), {}
+        return _rows_by_name(source, answers, numbers), {}
     if source.names and not all(is_none):
         rows = [
             None if answer is None else dict(zip(source.names, answer, strict=True)) for answer in answers
         ]
-        return _parts(source, rows, start)
-    return {"": Part(answers)}, {} if source.names or all(is_none) else {"": is_none.index(False) + start}
+        return _parts(source, rows, numbers)
+    return {"": Part(answers)}, {} if source.names or all(is_none) else {
+        "": int(numbers[is_none.index(False)])
+    }
 
 
 def _why_new(source: Source, new: str, record: int, keys: tuple[str, ...]) -> str:
@@ -114,10 +116,10 @@ def _why_new(source: Source, new: str, record: int, keys: tuple[str, ...]) -> st
     )
 
 
-def _rows_by_name(source: Source, answers: Sequence[Any], start: int) -> dict[str, Part]:
+def _rows_by_name(source: Source, answers: Sequence[Any], numbers: np.ndarray) -> dict[str, Part]:
     """Return the rows of arrays (names, …) by name; sequences of different lengths are padded."""
     arrays = [as_array(answer) for answer in answers]
-    for number, array in enumerate(arrays, start):
+    for number, array in zip(numbers.tolist(), arrays, strict=True):
         if array.ndim == 0 or len(array) != len(source.names):
             raise InputError(
                 f"The hypothesis {source.name!r} declares {len(source.names)} names, but returned an array "
@@ -249,7 +251,7 @@ class Shapes:
         self._first: dict[str, tuple[int, Shape]] = {}  # the first annotated record and its shape
 
     def columns(
-        self, names: Mapping[str, str], parts: Mapping[str, Part], kind: str, start: int
+        self, names: Mapping[str, str], parts: Mapping[str, Part], kind: str, numbers: np.ndarray
     ) -> dict[str, Column]:
         """Return the checked labels of one source's block by the name of the hypothesis.
 
@@ -257,7 +259,7 @@ class Shapes:
             names: The name of each hypothesis by its key.
             parts: The labels by key.
             kind: The declared kind.
-            start: The number of the first record.
+            numbers: The numbers of the records.
 
         Raises:
             InputError: If labels have an impossible type or shape.
@@ -267,28 +269,28 @@ class Shapes:
         for key, (values, lengths) in parts.items():
             name = names[key]
             if isinstance(values, np.ndarray):
-                array = checked(name, values, kind, f"records {start} to {start + len(values) - 1}")
+                array = checked(name, values, kind, span(numbers))
                 if array.ndim == 2 and lengths is None:
                     lengths = np.full(len(array), array.shape[1])
                 for length in [] if lengths is None else np.unique(lengths).tolist():
-                    self._note(name, start, (length,))
+                    self._note(name, int(numbers[0]), (length,))
                 if lengths is None:
-                    self._note(name, start, array.shape[1:])
+                    self._note(name, int(numbers[0]), array.shape[1:])
                 out[name] = Column(array, lengths)
             else:
                 lists[name] = [
                     None if one is None else checked(name, one, kind, f"record {number}")
-                    for number, one in enumerate(values, start)
+                    for number, one in zip(numbers.tolist(), values, strict=True)
                 ]
         for name, labels in lists.items():
-            for number, one in enumerate(labels, start):
+            for number, one in zip(numbers.tolist(), labels, strict=True):
                 if one is not None:
                     self._note(name, number, one.shape)
         for name, labels in lists.items():
             filled = [
                 one
                 if one is not None
-                else self._blank(name, [other[i] for other in lists.values()], start + i)
+                else self._blank(name, [other[i] for other in lists.values()], int(numbers[i]))
                 for i, one in enumerate(labels)
             ]
             lengths = np.array([len(one) for one in filled]) if filled[0].ndim == 1 else None

@@ -23,8 +23,8 @@ class Declaration(NamedTuple):
         batch: Whether the function gets the records of a batch instead of one record.
         names: The names of all hypotheses that the function returns; empty if it returns one, or if the
             records decide. A function that declares them may return an array with a row for each.
-        numbered: Whether the function is called as ``function(start, records)``, with the number of the first
-            record, and returns the answers of a ``Source``.
+        numbered: Whether the function is called as ``function(numbers, records)``, with the numbers of the
+            records in the data, and returns the answers of a ``Source``.
         length: The number of records that there are labels for; None for any.
     """
 

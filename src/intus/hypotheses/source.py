@@ -32,14 +32,14 @@ class Source:
 
     Attributes:
         name: The name.
-        answers: ``answers(start, records)`` returns their labels; ``start`` is the number of the first.
+        answers: ``answers(numbers, records)`` returns the labels of the records with these numbers.
         kind: One of ``KINDS``, or ``""`` if the labels determine it.
         names: The names of its hypotheses, if they are declared.
         length: The number of records that it has labels for; None for any.
     """
 
     name: str
-    answers: Callable[[int, Sequence[Any]], Answers]
+    answers: Callable[[np.ndarray, Sequence[Any]], Answers]
     kind: str = ""
     names: tuple[str, ...] = ()
     length: int | None = None
@@ -101,10 +101,10 @@ def as_source(what: Any, name: str = "", number: int = 0) -> Source:
     return _of_labels(what, name or f"labels_{number}")
 
 
-def _of_record(function: Callable[[Any], Any]) -> Callable[[int, Sequence[Any]], Answers]:
-    def answers(start: int, records: Sequence[Any]) -> Answers:
+def _of_record(function: Callable[[Any], Any]) -> Callable[[np.ndarray, Sequence[Any]], Answers]:
+    def answers(numbers: np.ndarray, records: Sequence[Any]) -> Answers:
         out = []
-        for number, record in enumerate(records, start):
+        for number, record in zip(numbers.tolist(), records, strict=True):
             try:
                 out.append(function(record))
             except Exception as error:
@@ -115,11 +115,11 @@ def _of_record(function: Callable[[Any], Any]) -> Callable[[int, Sequence[Any]],
     return answers
 
 
-def _of_batch(function: Callable[[Any], Any]) -> Callable[[int, Sequence[Any]], Answers]:
+def _of_batch(function: Callable[[Any], Any]) -> Callable[[np.ndarray, Sequence[Any]], Answers]:
     name = declaration_of(function).name
 
-    def answers(start: int, records: Sequence[Any]) -> Answers:
-        where = f"records {start} to {start + len(records) - 1}"
+    def answers(numbers: np.ndarray, records: Sequence[Any]) -> Answers:
+        where = span(numbers)
         shapes = {record.shape if isinstance(record, np.ndarray) else None for record in records}
         given = np.stack(records) if len(shapes) == 1 and None not in shapes else list(records)
         try:
@@ -163,7 +163,13 @@ def _of_pandas(what: Any, name: str, number: int) -> Source:
     if name and len(names) == 1:
         return Source(name, _slices(columns[names[0]]), "", (), len(what))
     own = name or f"labels_{number}"
-    return Source(own, lambda start, records: _cut(columns, start, len(records)), "", names, len(what))
+    return Source(
+        own,
+        lambda numbers, _: Whole({key: column[numbers] for key, column in columns.items()}),
+        "",
+        names,
+        len(what),
+    )
 
 
 def _categories(series: Any) -> np.ndarray:
@@ -179,16 +185,29 @@ def _of_labels(what: Any, name: str) -> Source:
     if isinstance(labels, np.ndarray):
         return Source(name, _slices(labels), "", (), len(labels))
     return Source(
-        name, lambda start, records: list(labels[start : start + len(records)]), "", (), len(labels)
+        name, lambda numbers, _: [labels[number] for number in numbers.tolist()], "", (), len(labels)
     )
 
 
-def _slices(labels: np.ndarray) -> Callable[[int, Sequence[Any]], Answers]:
-    return lambda start, records: Whole(labels[start : start + len(records)])
+def _slices(labels: np.ndarray) -> Callable[[np.ndarray, Sequence[Any]], Answers]:
+    return lambda numbers, _: Whole(labels[numbers])
 
 
-def _cut(columns: dict[str, np.ndarray], start: int, count: int) -> Whole:
-    return Whole({name: column[start : start + count] for name, column in columns.items()})
+def span(numbers: np.ndarray) -> str:
+    """Return the numbers of records for a message.
+
+    Args:
+        numbers: The numbers.
+
+    Example:
+        >>> span(np.array([3])), span(np.array([3, 4, 5])), span(np.array([9, 2, 5, 1]))
+        ('record 3', 'records 3 to 5', 'records 9, 2, 5 …')
+    """
+    if len(numbers) == 1:
+        return f"record {numbers[0]}"
+    if (np.diff(numbers) == 1).all():
+        return f"records {numbers[0]} to {numbers[-1]}"
+    return f"records {', '.join(map(str, numbers[:3]))}{' …' if len(numbers) > 3 else ''}"
 
 
 def entries(what: Any) -> Any:

@@ -36,14 +36,14 @@ class Labels:
         self._names: list[dict[str, str]] = []  # of each source, by the key in the dict that it returns
         self._shapes = Shapes()
         self.ragged = self._shapes.ragged
-        self._blocks: dict[int, dict[str, np.ndarray]] = {}
+        self._blocks: dict[bytes, dict[str, np.ndarray]] = {}
         self._free = _CACHE  # bytes
 
-    def of(self, start: int, block: Callable[[], Sequence[Any]]) -> dict[str, np.ndarray]:
+    def of(self, numbers: np.ndarray, block: Callable[[], Sequence[Any]]) -> dict[str, np.ndarray]:
         """Return the labels of a block.
 
         Args:
-            start: The number of the first record.
+            numbers: The numbers of the records.
             block: Returns the records; called only if the labels are not cached.
 
         Returns:
@@ -53,19 +53,20 @@ class Labels:
             InputError: If labels have an impossible type or shape or are not of the declared kind, or a
                 function returns names that it did not return for the first block.
         """
-        if start in self._blocks:
-            return self._blocks[start]
-        arrays = {name: column.values for name, column in self._columns(start, block()).items()}
+        key = numbers.tobytes()
+        if key in self._blocks:
+            return self._blocks[key]
+        arrays = {name: column.values for name, column in self._columns(numbers, block()).items()}
         size = sum(array.nbytes for array in arrays.values())
         if size <= self._free:
             self._free -= size
-            self._blocks[start] = arrays
+            self._blocks[key] = arrays
         return arrays
 
-    def _columns(self, start: int, records: Sequence[Any]) -> dict[str, Column]:
+    def _columns(self, numbers: np.ndarray, records: Sequence[Any]) -> dict[str, Column]:
         known = [tuple(names) for names in self._names] if self._names else [None] * len(self.hypotheses)
         parts = [
-            split(source, source.answers(start, records), start, keys)
+            split(source, source.answers(numbers, records), numbers, keys)
             for source, keys in zip(self.hypotheses, known, strict=True)
         ]
         if not self._names:
@@ -73,5 +74,5 @@ class Labels:
             self.names = [name for names in self._names for name in names.values()]
         out: dict[str, Column] = {}
         for source, names, part in zip(self.hypotheses, self._names, parts, strict=True):
-            out |= self._shapes.columns(names, part, source.kind, start)
+            out |= self._shapes.columns(names, part, source.kind, numbers)
         return out

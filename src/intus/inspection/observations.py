@@ -29,11 +29,11 @@ class Observations:
     types: Labels | None
     confounders: tuple[str, ...] = ()
 
-    def types_of_block(self, start: int, block: Callable[[], Sequence[Any]]) -> np.ndarray | None:
+    def types_of_block(self, numbers: np.ndarray, block: Callable[[], Sequence[Any]]) -> np.ndarray | None:
         """Return the types of a block's symbols, (records, …grid); None if there are none."""
         if self.types is None:
             return None
-        types = self.types.of(start, block)
+        types = self.types.of(numbers, block)
         if list(types) != [_TYPES]:
             raise InputError(f"types must give one type per symbol, got several: {list(types)}. Choose one.")
         return types[_TYPES]
@@ -52,7 +52,7 @@ def groups_of(given: Any, records: Records) -> np.ndarray | None:
     if given is None:
         return None
     if callable(given):
-        given = [given(records.block(number, 1)[0]) for number in range(len(records))]
+        given = [given(records.block(np.array([number]))[0]) for number in range(len(records))]
     groups = np.asarray(given)
     if groups.shape != (len(records),):
         raise InputError(

@@ -11,9 +11,20 @@ scores are registered (``python -m intus.scores``).
 # The order of registration is the order in which scores are listed to people.
 from . import linear, logistic, regression, cluster, intrinsic, steps, affinity, overlap  # noqa: F401, I001
 from ..core.score_info import ScoreInfo
-from .base import Score, ScoreResult
+from .base import Score, ScoreColumns, ScoreResult
 from .overlap import iou
 from .registry import get, infos, names, register
 from .scorer import Scorer
 
-__all__ = ["Score", "ScoreInfo", "ScoreResult", "Scorer", "get", "infos", "iou", "names", "register"]
+__all__ = [
+    "Score",
+    "ScoreColumns",
+    "ScoreInfo",
+    "ScoreResult",
+    "Scorer",
+    "get",
+    "infos",
+    "iou",
+    "names",
+    "register",
+]

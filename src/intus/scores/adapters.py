@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,57 +45,65 @@ def of_function(function: Callable[..., Any], name: str, **fields: Any) -> Score
         )
     fields = {"about": summary(function), **fields}
 
-    def of_layer(statistics: Statistics) -> Iterable[ScoreResult]:
-        x = statistics.drawn()[1]
-        x = statistics.projection.apply(x[complete(x)]) if statistics.raw else x
-        yield ScoreResult(name, _number(function, x), n=len(x), note=statistics.note)
-
-    def of_target(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
-        _, x, codes = labelled_rows(statistics, target)
-        if statistics.classes[target].overflowed:
-            yield ScoreResult(name, NAN, target, n=len(x), note=TOO_MANY)
-            return
-        base = _number(function, x, shuffled(codes, statistics.seed))
-        value = _number(function, x, codes)
-        yield ScoreResult(name, value, target, baseline=base, n=len(x), note=statistics.note)
-
     if wants == 1:
+        of_layer = partial(_of_layer, function, name)
         return Score(name, of_layer, frozenset({"sample"}), info=info_of(name, "layer", **fields))
     fields = {"requires": CLASSES, "baseline": SHUFFLED, **fields}
     needs: frozenset[Need] = frozenset({"sample", "classes"})
+    of_target = partial(_of_target, function, name)
     return Score(name, of_target, needs, per="target", info=info_of(name, "target", **fields))
+
+
+def _of_layer(function: Callable[..., Any], name: str, statistics: Statistics) -> Iterable[ScoreResult]:
+    x = statistics.drawn()[1]
+    x = statistics.projection.apply(x[complete(x)]) if statistics.raw else x
+    yield ScoreResult(name, _number(function, x), n=len(x), note=statistics.note)
+
+
+def _of_target(
+    function: Callable[..., Any], name: str, statistics: Statistics, target: str
+) -> Iterable[ScoreResult]:
+    _, x, codes = labelled_rows(statistics, target)
+    if statistics.classes[target].overflowed:
+        yield ScoreResult(name, NAN, target, n=len(x), note=TOO_MANY)
+        return
+    base = _number(function, x, shuffled(codes, statistics.seed))
+    value = _number(function, x, codes)
+    yield ScoreResult(name, value, target, baseline=base, n=len(x), note=statistics.note)
 
 
 def of_classifier(estimator: Any, name: str, **fields: Any) -> Score:
     """Return the score of a scikit-learn classifier: its macro F1 on held-out rows."""
-
-    def compute(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
-        places, x, codes = labelled_rows(statistics, target)
-        held = places.held
-        if note := too_few(statistics, target, codes, held):
-            return [ScoreResult(name, NAN, target, n=int(held.sum()), note=note)]
-        guess = _clone(estimator).fit(x[~held], codes[~held]).predict(x[held])
-        value, low, high, chance, p = judge(codes[held], guess, places.cluster[held]).judgement("f1")
-        return [ScoreResult(name, value, target, -1, low, high, chance, int(held.sum()), p=p)]
-
     about = f"Macro F1 of {type(estimator).__name__}, on held-out rows."
     info = info_of(name, "target", **{"about": about} | CLASSIFIER | fields)
+    compute = partial(_of_classifier, estimator, name)
     return Score(name, compute, frozenset({"sample", "classes"}), per="target", info=info)
+
+
+def _of_classifier(estimator: Any, name: str, statistics: Statistics, target: str) -> Iterable[ScoreResult]:
+    places, x, codes = labelled_rows(statistics, target)
+    held = places.held
+    if note := too_few(statistics, target, codes, held):
+        return [ScoreResult(name, NAN, target, n=int(held.sum()), note=note)]
+    guess = _clone(estimator).fit(x[~held], codes[~held]).predict(x[held])
+    value, low, high, chance, p = judge(codes[held], guess, places.cluster[held]).judgement("f1")
+    return [ScoreResult(name, value, target, -1, low, high, chance, int(held.sum()), p=p)]
 
 
 def of_clusterer(estimator: Any, name: str, **fields: Any) -> Score:
     """Return the score of a scikit-learn clusterer: its adjusted mutual information with the labels."""
-
-    def compute(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
-        places, x, codes = labelled_rows(statistics, target)
-        if note := too_few(statistics, target, codes):
-            return [ScoreResult(name, NAN, target, n=len(x), note=note)]
-        clusters = _clone(estimator).fit_predict(x)
-        return [agreement(name, target, adjusted, codes, clusters, places.group, statistics)]
-
     about = f"Adjusted mutual information of the labels and the clusters of {type(estimator).__name__}."
     info = info_of(name, "target", **{"about": about} | CLUSTERER | fields)
+    compute = partial(_of_clusterer, estimator, name)
     return Score(name, compute, frozenset({"sample", "classes"}), per="target", info=info)
+
+
+def _of_clusterer(estimator: Any, name: str, statistics: Statistics, target: str) -> Iterable[ScoreResult]:
+    places, x, codes = labelled_rows(statistics, target)
+    if note := too_few(statistics, target, codes):
+        return [ScoreResult(name, NAN, target, n=len(x), note=note)]
+    clusters = _clone(estimator).fit_predict(x)
+    return [agreement(name, target, adjusted, codes, clusters, places.group, statistics)]
 
 
 def _number(function: Callable[..., Any], *arguments: np.ndarray) -> float:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copyreg
 import logging
+import pickle
+from dataclasses import fields as fields_of
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, Literal
@@ -153,3 +156,21 @@ def _load_entry_points() -> None:
         except Exception as error:
             _log.warning("The score %r of %s could not be loaded: %s", point.name, package, error)
             _log.debug("Loading %r failed", point.value, exc_info=True)
+
+
+def _reduced(score: Score) -> tuple[Any, ...]:
+    """Return how to pickle a score: by value, or by name if its function cannot be imported by name."""
+    parts = tuple(getattr(score, field.name) for field in fields_of(Score))
+    try:
+        pickle.dumps((score.compute, score.suits))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        if _SCORES.get(score.name) is score:
+            return get, (score.name,)
+        raise InputError(
+            f"The score {score.name!r} cannot be sent to another process ({error}). Define its function at "
+            "the top level of a module."
+        ) from None
+    return Score, parts
+
+
+copyreg.pickle(Score, _reduced)

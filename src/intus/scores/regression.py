@@ -35,15 +35,18 @@ def predicted(x: np.ndarray, y: np.ndarray, new: np.ndarray, alpha: float | None
     return np.asarray((new - shift) @ coef + level)
 
 
+def _measured(statistics: Statistics, target: str) -> bool:
+    """Return whether the labels are measurements."""
+    return target not in statistics.not_numbers and statistics.classes[target].are_measured
+
+
 @score(
     "r2",
     "sample",
     "classes",
     "values",
     per="target",
-    suits=lambda statistics, target: (
-        target not in statistics.not_numbers and statistics.classes[target].are_measured
-    ),
+    suits=_measured,
     label="Linear regression, R²",
     formula="1 - Σ (y - ŷ)² / Σ (y - mean of the training rows)², on held-out rows; ŷ by ridge regression "
     "whose penalty is chosen by generalised cross-validation",

@@ -34,11 +34,12 @@ target = _table(
 )  # fmt: skip
 score = _table("score", "name", "info")
 counter = _table("counter", "name", "value")
+inspection = _table("inspection", "run", "epoch", "fingerprint", "content")
 change = _table("change", "what", "run", "model", "number")
 #: Seconds that SQLite waits for another process to end its transaction.
 BUSY_S = 20.0
 _LOCK_KEY = 0x696E747573
-TABLES = (run, series, point, epoch, graph, place, notice, target, score, counter, change)
+TABLES = (run, series, point, epoch, graph, place, notice, target, score, counter, inspection, change)
 
 
 def upsert(
