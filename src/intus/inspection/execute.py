@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ..core.errors import InputError, require
 from ..scores import Score, Scorer
@@ -118,7 +121,10 @@ def inspect(
         raise InputError(f"batch={batch!r} must be 1 or more.")
     records, checkpoints = Records(data, inputs), as_checkpoints(models)
     labels = Labels(as_hypotheses(hypotheses, len(records)))
-    confounders = confounders_of(given, labels.hypotheses)
+    if given:
+        first = np.arange(min(batch, len(records)))
+        labels.of(first, partial(records.block, first))  # functions that return several now have names
+    confounders = confounders_of(given, labels.names)
     observed = Observations(groups_of(groups, records), types_of(types, len(records)), confounders)
     requested = Scorer(scores, seed=seed).scores
     _check(requested, labels, given)
