@@ -12,11 +12,12 @@ from ..backends.base import Backend, for_model, modules_graph
 from ..core.errors import CaptureError
 from ..core.units import UnitAxes
 from ..scores import ScoreColumns
-from .axes import arrange, batch_axis
-from .behaviours import Output, reader, record_graph
+from .axes import Vectors, arrange, batch_axis
+from .behaviours import reader, record_graph
 from .feed import BlockFeed
 from .places import places_of
 from .plan import Block, Plan
+from .traced import Output
 from .units import UnitGroup, resolve
 
 _SAMPLES = 512 << 20  # bytes of all samples together
@@ -52,6 +53,7 @@ class ModelPass:
                 _SAMPLES // len(groups),
                 self._places(group),
                 plan.observed.confounders,
+                Vectors.of(self.graph, group.row, group.axis),
             )
             for group in groups
         ]
@@ -68,7 +70,8 @@ class ModelPass:
         """
         backend = for_model(self.model)
         addresses = list(dict.fromkeys(feed.group.address for feed in self.feeds))
-        with reader(self.model, backend, addresses) as read:
+        operations = {feed.group.address: feed.group.row for feed in self.feeds if feed.group.operation}
+        with reader(self.model, backend, addresses, operations=operations, graph=self.graph) as read:
             for block in blocks:
                 outputs = read(block.inputs)
                 if missing := [address for address in addresses if address not in outputs]:
