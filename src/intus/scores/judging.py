@@ -217,11 +217,14 @@ def student(value: float, influence: np.ndarray) -> tuple[float, float, float, f
 def _jeffreys(right: Any, rows: Any, worth: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return the bounds of a share of rows, each of which is worth 1 / ``worth`` independent ones.
 
-    Brown, Cai and DasGupta (2001), section 4.1.
+    Brown, Cai and DasGupta (2001), section 4.1. If all rows or none are right, the other bound is exact
+    (Clopper and Pearson 1934): a few documents that happen to be right must not exceed chance.
     """
     special = require("scipy.special", extra="server", why="to compute intervals")
     one, other = right / worth + 0.5, (rows - right) / worth + 0.5
     low, high = special.betaincinv(one, other, 1 - _LEVEL), special.betaincinv(one, other, _LEVEL)
+    exact = (1 - _LEVEL) ** (worth / np.maximum(rows, 1))
+    low, high = np.where(right == rows, exact, low), np.where(right == 0, 1 - exact, high)
     return np.where(right == 0, 0.0, low), np.where(right == rows, 1.0, high)
 
 

@@ -213,11 +213,16 @@ def linear_accuracy(statistics: Statistics, target: str) -> Iterable[ScoreResult
     return [_result("linear_accuracy", "accuracy", statistics, target)]
 
 
+def _has_types(statistics: Statistics, target: str) -> bool:
+    """Return whether the types of rows are known, which the control task needs."""
+    return bool(statistics.moments.buckets.counts.any())
+
+
 @score(
     "linear_selectivity",
     *_NEEDS,
     per="target",
-    default=False,
+    suits=_has_types,
     label="Linear probe, selectivity (accuracy above the control task)",
     formula="accuracy on the target minus accuracy on random labels of types, both on held-out rows",
     baseline="0",
