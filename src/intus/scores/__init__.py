@@ -12,8 +12,24 @@ scores are registered (``python -m intus.scores``).
 from . import linear, logistic, regression, cluster, intrinsic, steps, affinity, overlap  # noqa: F401, I001
 from ..core.score_info import ScoreInfo
 from .base import Score, ScoreResult
+from .judging import Confusion, Gap
+from .multiple import merged_splits, over_splits
 from .overlap import iou
 from .registry import get, infos, names, register
 from .scorer import Scorer
 
-__all__ = ["Score", "ScoreInfo", "ScoreResult", "Scorer", "get", "infos", "iou", "names", "register"]
+__all__ = [
+    "Confusion",
+    "Gap",
+    "Score",
+    "ScoreInfo",
+    "ScoreResult",
+    "Scorer",
+    "get",
+    "infos",
+    "iou",
+    "merged_splits",
+    "names",
+    "over_splits",
+    "register",
+]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .base import NAN, Need, ScoreResult, info_of, score
+from .base import NAN, Judge, Need, ScoreResult, info_of, score
 from .classifiers import KEPT, MOST_CLASSES, LinearClassifier, balanced, discriminate, logistic
 from .judging import CHANCE, INTERVAL, ConfusionCounts, judge
 from .labelled import CLASSES, NO_FEATURES, TOO_MANY, labelled_rows
@@ -142,6 +142,15 @@ def _joined(*notes: str) -> str:
     return "; ".join(filter(None, notes))
 
 
+def _judged_by(method: str) -> Judge:
+    """Return the function that gives the counts of a method's predictions on held-out rows."""
+    return lambda statistics, target: outcome(statistics, target, method).counts
+
+
+#: One for each method, so that scores of the same predictions can be recognized.
+_LINEAR, _DISCRIMINANT = _judged_by("linear"), _judged_by("lda")
+
+
 def _result(name: str, what: str, statistics: Statistics, target: str) -> ScoreResult:
     found = outcome(statistics, target, name.partition("_")[0])
     if found.counts is None:
@@ -180,6 +189,7 @@ _BESIDE = [
     "linear_f1",
     *_NEEDS,
     per="target",
+    judged=_LINEAR,
     beside=_BESIDE,
     label="Linear probe, macro F1",
     formula=f"{_F1}; {_LOGISTIC}",
@@ -202,6 +212,7 @@ def linear_f1(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     "linear_accuracy",
     *_NEEDS,
     per="target",
+    judged=_LINEAR,
     label="Linear probe, accuracy",
     formula=f"{_ACCURACY}; {_LOGISTIC}",
     baseline=CHANCE,
@@ -244,7 +255,7 @@ def linear_selectivity(statistics: Statistics, target: str) -> Iterable[ScoreRes
     if fake is None:
         note = _joined("no types were given, of which the control task has random labels", found.note)
         return [ScoreResult("linear_selectivity", NAN, target, n=found.n, note=note)]
-    gap, low, high, p = found.counts.above(fake, "accuracy")
+    gap, low, high, p, *_ = found.counts.above(fake, "accuracy")
     return [ScoreResult("linear_selectivity", gap, target, -1, low, high, 0.0, found.n, found.note, p)]
 
 
@@ -252,6 +263,7 @@ def linear_selectivity(statistics: Statistics, target: str) -> Iterable[ScoreRes
     "lda_f1",
     *_NEEDS,
     per="target",
+    judged=_DISCRIMINANT,
     label="Discriminant analysis, macro F1",
     formula=f"{_F1}; {_LDA}",
     baseline=CHANCE,
@@ -267,6 +279,7 @@ def lda_f1(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     "lda_accuracy",
     *_NEEDS,
     per="target",
+    judged=_DISCRIMINANT,
     label="Discriminant analysis, accuracy",
     formula=f"{_ACCURACY}; {_LDA}",
     baseline=CHANCE,
