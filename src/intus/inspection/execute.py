@@ -12,8 +12,9 @@ import numpy as np
 
 from ..core.errors import InputError, require
 from ..scores import Score, Scorer
+from .against import Against
 from .behaviours import Inputs, Records
-from .checkpoints import rows_of
+from .checkpoints import Options, rows_of
 from .hypotheses import Labels, as_hypotheses
 from .models import as_checkpoints
 from .observations import Observations, confounders_of, groups_of, types_of
@@ -34,6 +35,8 @@ def inspect(
     types: Any = None,
     given: str | Sequence[str] = (),
     inputs: Inputs | None = None,
+    splits: int = 1,
+    against: str | float | None = None,
     engine: int | str | None = None,
     store: str | Path | None = None,
     run: str | None = None,
@@ -74,6 +77,12 @@ def inspect(
             these leave of a unit and of a hypothesis, with the note ``given …``. Default: none.
         inputs: Turns a list of records into the model's input: a tensor, a tuple of positional arguments, or
             a mapping of keyword arguments. Default: records are stacked.
+        splits: The number of seeded splits into training and held-out records. With several, classifiers'
+            values are means over them. Default: 1.
+        against: The address of a layer, or the epoch or name of a model. Classifiers of every other layer or
+            model are compared with it in further rows, whose score is ``linear_f1 above NAME``: the
+            difference on the same held-out items, with the interval and p-value of a paired test. Default:
+            None.
         engine: Where the models run: a number of processes of this machine, ``"ray"`` for Ray's workers on
             it, or ``"ray://host:port"`` for a cluster. The results are those of one process. Default: this
             process.
@@ -119,6 +128,8 @@ def inspect(
 
     if batch < 1:
         raise InputError(f"batch={batch!r} must be 1 or more.")
+    if splits < 1:
+        raise InputError(f"splits={splits!r} must be 1 or more.")
     records, checkpoints = Records(data, inputs), as_checkpoints(models)
     labels = Labels(as_hypotheses(hypotheses, len(records)))
     if given:
@@ -128,9 +139,11 @@ def inspect(
     observed = Observations(groups_of(groups, records), types_of(types, len(records)), confounders)
     requested = Scorer(scores, seed=seed).scores
     _check(requested, labels, given)
-    plan = Plan(records, labels, observed, requested, units, batch, seed)
+    plan = Plan(records, labels, observed, requested, units, batch, seed, splits)
     run = run if run is not None else time.strftime("inspect %Y-%m-%d %H:%M:%S") if store else ""
-    return as_table(rows_of(checkpoints, plan, store, run, progress, engine), run, Asked(checkpoints, plan))
+    compared = Against.of(against, checkpoints, requested)
+    options = Options(store, run, engine, compared, progress)
+    return as_table(Asked(checkpoints, plan, rows_of(checkpoints, plan, options)), run)
 
 
 def _check(scores: Sequence[Score], labels: Labels, given: str | Sequence[str]) -> None:

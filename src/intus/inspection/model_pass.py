@@ -14,7 +14,7 @@ from ..core.units import UnitAxes
 from ..scores import ScoreColumns
 from .axes import Vectors, arrange, batch_axis
 from .behaviours import reader, record_graph
-from .feed import BlockFeed
+from .feed import BlockFeed, Scoring
 from .places import places_of
 from .plan import Block, Plan
 from .traced import Output
@@ -45,16 +45,11 @@ class ModelPass:
         graph = self.graph or modules_graph(backend, name, operations)
         self._axes = None if self.graph is None else UnitAxes(self.graph)
         groups = resolve(plan.units, graph, operations, backend)
+        scoring = Scoring(
+            plan.scores, plan.seed, _SAMPLES // len(groups), plan.observed.confounders, plan.splits
+        )
         self.feeds = [
-            BlockFeed(
-                group,
-                plan.scores,
-                plan.seed,
-                _SAMPLES // len(groups),
-                self._places(group),
-                plan.observed.confounders,
-                Vectors.of(self.graph, group.row, group.axis),
-            )
+            BlockFeed(group, scoring, self._places(group), Vectors.of(self.graph, group.row, group.axis))
             for group in groups
         ]
         self._layouts: dict[UnitGroup, tuple[int, int]] = {}  # the axis of the records, and that of the units

@@ -65,6 +65,7 @@ class Plan:
         units: The units, as the caller wrote them.
         batch: The number of records of a block.
         seed: The seed of samples, of held-out rows and of the order of records.
+        splits: The number of splits into training and held-out items.
         shuffled: Whether the records are read in a random order, which early stopping needs.
     """
 
@@ -75,6 +76,7 @@ class Plan:
     units: Any
     batch: int
     seed: int
+    splits: int = 1
     shuffled: bool = False
 
     def content_hash(self) -> ContentHash | None:
@@ -88,7 +90,7 @@ class Plan:
         names = [score.name for score in self.scores]
         try:
             return ContentHash().add(
-                *(_VERSION, names, self.units, self.seed, self.batch, self.shuffled),
+                *(_VERSION, names, self.units, self.seed, self.batch, self.splits, self.shuffled),
                 observed.confounders,
             )
         except NotHashableError:
