@@ -12,6 +12,7 @@ scores are registered (``python -m intus.scores``).
 from . import linear, cluster  # noqa: F401, I001
 from .estimators import logistic, regression, penalized, baselines  # noqa: F401
 from . import intrinsic, steps, affinity, overlap  # noqa: F401
+from .comparisons import layers  # noqa: F401
 from ..core.score_info import ScoreInfo
 from .base import Score, ScoreColumns, ScoreResult
 from .deepbase import CorrelationScore, LocalIOU
