@@ -86,8 +86,8 @@ class TracedRows:
                 here = graph.label(same) if same < len(graph.ops) else "nothing"
                 raise CaptureError(
                     f"{address!r} may mean another operation for other records: a block's pass runs {here!r} "
-                    f"where that of the first record runs {there!r}. Name a module that returns the value, or "
-                    " inspect records of one kind at a time."
+                    f"where that of the first record runs {there!r}. Name a module that returns the value, "
+                    "or inspect records of one kind at a time."
                 )
 
     def _operation(self, address: str, row: int) -> Operation:

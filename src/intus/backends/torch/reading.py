@@ -88,8 +88,8 @@ def _chosen(output: Any, records: int, choice: Any) -> Tensor:
     if len(shape) != 2 or shape[0] != records:
         raise InputError(
             f"output={_short(choice)} selects a class of an output (records, classes), but the model "
-            f"returned shape {shape} for {records} records. Pass a function of the output that returns one number "
-            "per record."
+            f"returned shape {shape} for {records} records. Pass a function of the output that returns one "
+            "number per record."
         )
     index = torch.as_tensor(choice, device=tensor.device).expand(records)
     wrong = index[(index < -shape[1]) | (index >= shape[1])]
