@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -55,8 +56,8 @@ class BlockFeed:
         self.confounders, self.vectors = confounders, vectors or Vectors()
         self.notes: dict[str, str] = {}
         self.scores = [score for score in scores if score.per != "layer"]
-        of_layer = [score for score in scores if score.per == "layer"]
-        self.layer_scorer = Scorer(of_layer, seed=seed, sample_bytes=max(room, _LEAST)) if of_layer else None
+        self.of_layer = [score for score in scores if score.per == "layer"]
+        self.layer_scorer = self._layer_scorer()
         self.stretched = False  # whether a map was stretched over the image
         self.shape: tuple[int, ...] = ()
         self.picked, self.count = np.empty(0, dtype=np.int64), 0
@@ -102,6 +103,10 @@ class BlockFeed:
             )
         return np.pad(array, [(0, 0), *((0, gap) for gap in gaps)]) if any(gaps) else array
 
+    def _layer_scorer(self) -> Scorer | None:
+        room = max(self.room, _LEAST)
+        return Scorer(self.of_layer, seed=self.seed, sample_bytes=room) if self.of_layer else None
+
     def _scorer(self, key: Any, grids: int) -> Scorer:
         if key not in self.scorers:
             room = max(self.room // grids, _LEAST)
@@ -133,6 +138,13 @@ class BlockFeed:
                 types=None if types is None else types[part].reshape(-1),
                 given=given or None,
             )
+
+    def empty(self) -> BlockFeed:
+        """Return a feed of the same units without any rows."""
+        other = copy(self)
+        other.scorers = {}
+        other.layer_scorer = self._layer_scorer()
+        return other
 
     def merge(self, other: BlockFeed) -> None:
         """Add the rows of another feed of the same units, of other records."""

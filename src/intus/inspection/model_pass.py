@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ class ModelPass:
     """
 
     def __init__(self, model: Any, name: str, plan: Plan) -> None:
-        self.model, self.plan, self.done = model, plan, 0
+        self.model, self.done = model, 0
         backend = for_model(model)
         operations = backend.operations(model)
         self.graph = record_graph(model, backend, lambda: plan.records.model_input(plan.order()[0][:1]))
@@ -96,6 +97,12 @@ class ModelPass:
                 units,
             )
         return self._layouts[group]
+
+    def empty(self) -> ModelPass:
+        """Return a pass of the same model and units without any rows, for a worker."""
+        other = copy(self)
+        other.done, other.feeds = 0, [feed.empty() for feed in self.feeds]
+        return other
 
     def merge(self, feeds: Iterable[BlockFeed], records: int) -> None:
         """Add the scorers that a worker fed from ``records`` other records."""

@@ -41,7 +41,7 @@ def of_function(function: Callable[..., Any], name: str, **fields: Any) -> Score
     if wants not in (1, 2):
         raise InputError(
             f"The score {name!r} takes {wants} arguments. Write it as a function of (behaviours) or of "
-            "(behaviours, labels)."
+            f"(behaviours, labels){f', or call it if it returns a score: {name}()' * (not wants)}."
         )
     fields = {"about": summary(function), **fields}
 

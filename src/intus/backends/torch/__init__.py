@@ -24,7 +24,7 @@ from ...core.units import axis_of_type
 from ..base import GraphRecorder, Handle, Operation, Tap, check_kinds
 from ..reading import Reading, Target
 from .attachment import Attachment
-from .eval_forward import as_inputs, evaluation, unwrapped, version
+from .eval_forward import as_inputs, evaluation, model_state, unwrapped, version
 from .loaders import random_loader
 from .order import first_batch, first_rows
 from .reading import read
@@ -92,6 +92,10 @@ class TorchBackend:
     def version(self, model: nn.Module) -> int:
         """Return a number that changes if parameters are written to in place or replaced."""
         return version(model)
+
+    def state(self, model: nn.Module) -> Any:
+        """Return the parameters and buffers, and the text of the modules with the code of their classes."""
+        return model_state(model)
 
     def inputs(self, model: nn.Module, data: Any) -> Any:
         """Return arrays as tensors on the model's device, floats in the dtype of its parameters."""
