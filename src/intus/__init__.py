@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .core.graph import Graph
     from .core.record import Record
     from .core.results import Results
-    from .inspection import hypothesis, inspect
+    from .inspection import Dictionary, Directions, hypothesis, inspect
     from .monitoring import clear, flush, probe, register_targets, remove
     from .serving.run import serve
     from .tracing.collect import collect
@@ -39,6 +39,8 @@ __version__ = "0.1.0"
 #: Every public name, and the module that defines it ("" for a name that is itself a module).
 _MODULES = {
     "Address": ".core.address",
+    "Dictionary": ".inspection",
+    "Directions": ".inspection",
     "Graph": ".core.graph",
     "IntusError": ".core.errors",
     "Op": ".tracing.results.op",
@@ -71,6 +73,8 @@ _EXTRAS = {"tracing": "torch", "serving": "server"}
 
 __all__ = [
     "Address",
+    "Dictionary",
+    "Directions",
     "Graph",
     "IntusError",
     "Op",

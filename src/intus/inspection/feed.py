@@ -192,6 +192,11 @@ class BlockFeed:
         for target, more in self.notes.items():
             note = np.where(found.target == target, joined(note, more), note)
         unit = np.append(self.picked, -1)[found.unit]  # -1, of the layer, stays
+        of_units = self.group.notes(unit)
+        for more in set(of_units.tolist()) - {""}:
+            note = np.where(of_units == more, joined(note, more), note)
+        if self.group.is_baseline:  # without a p-value, so that it does not count among the findings
+            return replace(found, unit=unit, note=note, p=np.full(len(unit), math.nan))
         return replace(found, unit=unit, note=note)
 
 

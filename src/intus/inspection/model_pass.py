@@ -44,7 +44,7 @@ class ModelPass:
         self.graph = record_graph(model, backend, lambda: plan.records.model_input(plan.order()[0][:1]))
         graph = self.graph or modules_graph(backend, name, operations)
         self._axes = None if self.graph is None else UnitAxes(self.graph)
-        groups = resolve(plan.units, graph, operations, backend)
+        groups = resolve(plan.units, graph, operations, backend, plan.seed)
         scoring = Scoring(
             plan.scores, plan.seed, _SAMPLES // len(groups), plan.observed.confounders, plan.splits
         )
@@ -77,7 +77,8 @@ class ModelPass:
                 for feed in self.feeds:
                     output = outputs[feed.group.address]
                     layout = self._layout(feed.group, output, backend, len(block))
-                    feed.update(arrange(output.array, len(block), *layout, feed.group.address), block)
+                    array = arrange(output.array, len(block), *layout, feed.group.address)
+                    feed.update(feed.group.compute(array), block)
                 self.done += len(block)
                 yield self.done
 
@@ -107,5 +108,5 @@ class ModelPass:
     def columns(self) -> tuple[np.ndarray, ScoreColumns]:
         """Return all results as columns, and the address of each."""
         parts = [feed.columns() for feed in self.feeds]
-        addresses = np.array([feed.group.address for feed in self.feeds], dtype=object)
+        addresses = np.array([feed.group.shown for feed in self.feeds], dtype=object)
         return np.repeat(addresses, [len(part) for part in parts]), ScoreColumns.concat(parts)
