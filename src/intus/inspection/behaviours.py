@@ -1,4 +1,4 @@
-"""Extract behaviors: the outputs of chosen layers, block by block, through the backend protocol alone."""
+"""Extract behaviors: the outputs of chosen layers and operations, block by block, through the protocol."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from ..core.address import Address
 from ..core.errors import CaptureError, InputError
 from ..core.graph import Graph
 from ..core.probes_disabled import probes_disabled
+from .traced import Output, TracedRows
 
 _log = logging.getLogger(__name__)
 
@@ -145,20 +146,6 @@ class _OutputTap:
         self.error = error
 
 
-class Output(NamedTuple):
-    """The output of a layer for a block of records.
-
-    Attributes:
-        array: The output, a copy.
-        batch_axis: The axis of the records, if the layer declares it; else None.
-        operation: The operation, as the backend describes it.
-    """
-
-    array: np.ndarray
-    batch_axis: int | None
-    operation: Operation
-
-
 def record_graph(model: Any, backend: Backend, inputs: Callable[[], Any]) -> Graph | None:
     """Run the model once and return the graph of that pass.
 
@@ -185,31 +172,46 @@ def record_graph(model: Any, backend: Backend, inputs: Callable[[], Any]) -> Gra
 
 @contextmanager
 def reader(
-    model: Any, backend: Backend, addresses: Sequence[str]
+    model: Any,
+    backend: Backend,
+    addresses: Sequence[str],
+    *,
+    operations: Mapping[str, int] | None = None,
+    graph: Graph | None = None,
 ) -> Iterator[Callable[[Any], dict[str, Output]]]:
-    """Return a context in which the outputs of layers can be read.
+    """Return a context in which the outputs of layers and operations can be read.
 
     The model runs in evaluation mode without gradients, and is restored at the end, also after an exception.
 
     Args:
         model: The model.
         backend: Its backend.
-        addresses: The layers to read, with their calls.
+        addresses: The layers to read, with their calls, and the operations.
+        operations: The addresses that are operations which no module returns, with their rows in ``graph``.
+            Default: none.
+        graph: The graph of the first record's pass. Default: None, if there are no operations.
 
     Yields:
         A function of the model's input that runs the model and returns the output of every address that was
-        reached. It raises CaptureError if an output cannot be read.
+        reached. It raises CaptureError if an output cannot be read, or if the pass ran other operations
+        before an operation than the pass of the first record.
     """
-    tap = _OutputTap(addresses)
+    rows = dict(operations or {})
+    traced = None if graph is None or not rows else TracedRows(backend, model, graph, rows)
+    tap = _OutputTap([address for address in addresses if address not in rows])
 
     with probes_disabled(), backend.evaluation(model) as run:
         handle = backend.attach(model, backend.operations(model), ("output",), tap)
 
         def read(inputs: Any) -> dict[str, Output]:
-            run(backend.inputs(model, inputs))
+            given, values = backend.inputs(model, inputs), dict[str, Output]()
+            if traced is None:
+                run(given)
+            else:
+                values = traced.read(given)
             if tap.error is not None:
                 raise CaptureError(f"An output could not be read: {tap.error}") from tap.error
-            return dict(tap.found)
+            return {**tap.found, **values}
 
         try:
             yield read

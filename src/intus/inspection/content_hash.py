@@ -26,6 +26,11 @@ class ContentHash:
     def __init__(self) -> None:
         self._hash = blake2b(digest_size=20)
 
+    def __copy__(self) -> ContentHash:
+        other = ContentHash()
+        other._hash = self._hash.copy()
+        return other
+
     def add(self, *values: Any) -> ContentHash:
         """Add values and return self.
 

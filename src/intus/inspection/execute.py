@@ -34,6 +34,7 @@ def inspect(
     types: Any = None,
     given: str | Sequence[str] = (),
     inputs: Inputs | None = None,
+    engine: int | str | None = None,
     store: str | Path | None = None,
     run: str | None = None,
     batch: int = 256,
@@ -73,7 +74,12 @@ def inspect(
             these leave of a unit and of a hypothesis, with the note ``given …``. Default: none.
         inputs: Turns a list of records into the model's input: a tensor, a tuple of positional arguments, or
             a mapping of keyword arguments. Default: records are stacked.
-        store: Also write the rows and the graph of the model to this database, a path or URL. Default: no.
+        engine: Where the models run: a number of processes of this machine, ``"ray"`` for Ray's workers on
+            it, or ``"ray://host:port"`` for a cluster. The results are those of one process. Default: this
+            process.
+        store: Also write the rows and the graph of the model to this database, a path or URL. If a call ends
+            early, the same call with the same ``run`` reads the models that were finished from there.
+            Default: no.
         run: The name of the run in the database and the table. Default: with ``store`` the current time.
             Under the name of a training run both sets of scores are kept: those of ``inspect`` for whole
             layers have the kind ``"inspect"``.
@@ -124,7 +130,7 @@ def inspect(
     _check(requested, labels, given)
     plan = Plan(records, labels, observed, requested, units, batch, seed)
     run = run if run is not None else time.strftime("inspect %Y-%m-%d %H:%M:%S") if store else ""
-    return as_table(rows_of(checkpoints, plan, store, run, progress), run, Asked(checkpoints, plan))
+    return as_table(rows_of(checkpoints, plan, store, run, progress, engine), run, Asked(checkpoints, plan))
 
 
 def _check(scores: Sequence[Score], labels: Labels, given: str | Sequence[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from ..core.errors import InputError
 from ..scores import Score, ScoreColumns, Scorer, ScoreResult
 from . import align
+from .axes import Vectors
 from .places import Places
 from .plan import Block
 from .units import UnitGroup
@@ -34,6 +36,10 @@ class BlockFeed:
         room: The bytes that the samples of all scorers may take.
         places: Where the positions of the layer lie in the image; None if that is not known.
         confounders: The names of the hypotheses that are held fixed.
+        vectors: Whether a unit may be a vector at each position.
+
+    Attributes:
+        notes: What to know about the values of each shape of labels, on every row.
     """
 
     def __init__(
@@ -44,12 +50,14 @@ class BlockFeed:
         room: int,
         places: Places | None = None,
         confounders: Sequence[str] = (),
+        vectors: Vectors | None = None,
     ) -> None:
         self.group, self.seed, self.room, self.places = group, seed, room, places
-        self.confounders = confounders
+        self.confounders, self.vectors = confounders, vectors or Vectors()
+        self.notes: dict[str, str] = {}
         self.scores = [score for score in scores if score.per != "layer"]
-        of_layer = [score for score in scores if score.per == "layer"]
-        self.layer_scorer = Scorer(of_layer, seed=seed, sample_bytes=max(room, _LEAST)) if of_layer else None
+        self.of_layer = [score for score in scores if score.per == "layer"]
+        self.layer_scorer = self._layer_scorer()
         self.stretched = False  # whether a map was stretched over the image
         self.shape: tuple[int, ...] = ()
         self.picked, self.count = np.empty(0, dtype=np.int64), 0
@@ -95,6 +103,10 @@ class BlockFeed:
             )
         return np.pad(array, [(0, 0), *((0, gap) for gap in gaps)]) if any(gaps) else array
 
+    def _layer_scorer(self) -> Scorer | None:
+        room = max(self.room, _LEAST)
+        return Scorer(self.of_layer, seed=self.seed, sample_bytes=room) if self.of_layer else None
+
     def _scorer(self, key: Any, grids: int) -> Scorer:
         if key not in self.scorers:
             room = max(self.room // grids, _LEAST)
@@ -105,6 +117,8 @@ class BlockFeed:
         """Align and add rows in chunks, because a small map on a large grid takes much memory."""
         first = next(iter(columns))
         grid = columns[first].shape[1:]
+        array, note = self.vectors.lengths(array, grid, self.group.address, first)
+        self.notes |= dict.fromkeys(columns, note) if note else {}
         symbols = int(np.prod(grid)) if grid else 1
         self.stretched |= self.places is None and len(grid) == 2 and array.shape[2:] != grid
         size = max(1, _CHUNK // (4 * max(1, symbols * array.shape[1])))
@@ -125,6 +139,13 @@ class BlockFeed:
                 given=given or None,
             )
 
+    def empty(self) -> BlockFeed:
+        """Return a feed of the same units without any rows."""
+        other = copy(self)
+        other.scorers = {}
+        other.layer_scorer = self._layer_scorer()
+        return other
+
     def merge(self, other: BlockFeed) -> None:
         """Add the rows of another feed of the same units, of other records."""
         if self.layer_scorer is not None and other.layer_scorer is not None:
@@ -136,6 +157,7 @@ class BlockFeed:
                 self.scorers[key] = scorer
         self.picked, self.count = (other.picked, other.count) if other.count else (self.picked, self.count)
         self.stretched |= other.stretched
+        self.notes |= other.notes
 
     def columns(self) -> ScoreColumns:
         """Return all results, by unit in the order requested, with the units' numbers in the layer."""
@@ -150,6 +172,8 @@ class BlockFeed:
             note = np.where(of_layer, joined(note, part), note)
         if self.stretched:
             note = np.where(found.target != "", joined(note, _STRETCHED), note)
+        for target, more in self.notes.items():
+            note = np.where(found.target == target, joined(note, more), note)
         unit = np.append(self.picked, -1)[found.unit]  # -1, of the layer, stays
         return replace(found, unit=unit, note=note)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,12 @@ from ..backends.base import Backend, for_model, modules_graph
 from ..core.errors import CaptureError
 from ..core.units import UnitAxes
 from ..scores import ScoreColumns
-from .axes import arrange, batch_axis
-from .behaviours import Output, reader, record_graph
+from .axes import Vectors, arrange, batch_axis
+from .behaviours import reader, record_graph
 from .feed import BlockFeed
 from .places import places_of
 from .plan import Block, Plan
+from .traced import Output
 from .units import UnitGroup, resolve
 
 _SAMPLES = 512 << 20  # bytes of all samples together
@@ -36,7 +38,7 @@ class ModelPass:
     """
 
     def __init__(self, model: Any, name: str, plan: Plan) -> None:
-        self.model, self.plan, self.done = model, plan, 0
+        self.model, self.done = model, 0
         backend = for_model(model)
         operations = backend.operations(model)
         self.graph = record_graph(model, backend, lambda: plan.records.model_input(plan.order()[0][:1]))
@@ -51,6 +53,7 @@ class ModelPass:
                 _SAMPLES // len(groups),
                 self._places(group),
                 plan.observed.confounders,
+                Vectors.of(self.graph, group.row, group.axis),
             )
             for group in groups
         ]
@@ -67,7 +70,8 @@ class ModelPass:
         """
         backend = for_model(self.model)
         addresses = list(dict.fromkeys(feed.group.address for feed in self.feeds))
-        with reader(self.model, backend, addresses) as read:
+        operations = {feed.group.address: feed.group.row for feed in self.feeds if feed.group.operation}
+        with reader(self.model, backend, addresses, operations=operations, graph=self.graph) as read:
             for block in blocks:
                 outputs = read(block.inputs)
                 if missing := [address for address in addresses if address not in outputs]:
@@ -92,6 +96,12 @@ class ModelPass:
                 units,
             )
         return self._layouts[group]
+
+    def empty(self) -> ModelPass:
+        """Return a pass of the same model and units without any rows, for a worker."""
+        other = copy(self)
+        other.done, other.feeds = 0, [feed.empty() for feed in self.feeds]
+        return other
 
     def merge(self, feeds: Iterable[BlockFeed], records: int) -> None:
         """Add the scorers that a worker fed from ``records`` other records."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,8 +12,12 @@ import numpy as np
 
 from ..scores import Score
 from .behaviours import Records
+from .content_hash import ContentHash, NotHashableError
 from .hypotheses import Labels
 from .observations import Observations
+
+#: The version of the package, whose __init__ this folder may not import.
+_VERSION: str = sys.modules[__name__.partition(".")[0]].__version__
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +45,13 @@ class Block:
     def __len__(self) -> int:
         return len(self.numbers)
 
+    def add_to(self, total: ContentHash) -> ContentHash | None:
+        """Add the content to a hash and return it; None if it cannot be hashed."""
+        try:
+            return total.add(self.numbers, self.inputs, self.labels, self.groups, self.types)
+        except NotHashableError:
+            return None
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
@@ -64,6 +76,23 @@ class Plan:
     batch: int
     seed: int
     shuffled: bool = False
+
+    def content_hash(self) -> ContentHash | None:
+        """Return the hash of everything but the models and the blocks; None if it cannot be known.
+
+        It is not known for scores that are functions of the caller, whose code may change.
+        """
+        if not all(_is_our_own(score) for score in self.scores):
+            return None
+        observed = self.observed
+        names = [score.name for score in self.scores]
+        try:
+            return ContentHash().add(
+                *(_VERSION, names, self.units, self.seed, self.batch, self.shuffled),
+                observed.confounders,
+            )
+        except NotHashableError:
+            return None
 
     def order(self) -> list[np.ndarray]:
         """Return the numbers of the records of each block.
@@ -97,3 +126,11 @@ class Plan:
             None if self.observed.groups is None else self.observed.groups[numbers],
             self.observed.types_of_block(numbers, read),
         )
+
+
+def _is_our_own(score: Score) -> bool:
+    """Return whether the code of a score is part of this package, so that its version names it."""
+    function: Any = getattr(score.compute, "func", score.compute)
+    arguments = getattr(score.compute, "args", ())
+    ours = __name__.partition(".")[0] + "."
+    return function.__module__.startswith(ours) and not any(callable(one) for one in arguments)

@@ -15,10 +15,12 @@ from ..core.score_info import ScoreInfo
 from .adapters import of_classifier, of_clusterer, of_function
 from .affinity import of_pairs
 from .base import _SCORES, Score, add_score
-from .similarity import RELATIONS
+from .comparisons.similarity import RELATIONS
 
 #: The group of entry points with which packages provide scores.
 ENTRY_POINTS = "intus.scores"
+#: Other names of registered scores: those that the post on DeepBase uses.
+_ALIASES = {"LocalIOU": "iou"}
 _log = logging.getLogger(__name__)
 
 
@@ -111,6 +113,7 @@ def names() -> list[str]:
 
 def get(name: str) -> Score:
     """Return the score of that name; raises InputError with the nearest names."""
+    name = _ALIASES.get(name, name)
     if name not in _SCORES:
         _load_entry_points()
     if name not in _SCORES:
