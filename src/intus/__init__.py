@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .core.errors import Unavailable, missing_packages
 
 if TYPE_CHECKING:
-    from . import backends, scores
+    from . import backends, hypotheses, scores
     from .core.address import Address
     from .core.errors import IntusError
     from .core.graph import Graph
@@ -54,6 +54,7 @@ _MODULES = {
     "collect": ".tracing.collect",
     "compare": ".tracing.comparison.compare",
     "flush": ".monitoring",
+    "hypotheses": "",
     "hypothesis": ".inspection",
     "inspect": ".inspection",
     "load": ".tracing.load",
@@ -88,6 +89,7 @@ __all__ = [
     "collect",
     "compare",
     "flush",
+    "hypotheses",
     "hypothesis",
     "inspect",
     "load",

@@ -20,6 +20,7 @@ MODULES = {
     "draw": {"quickjs", "matplotlib"},
     "widget": {"anywidget"},
     "graph": {"networkx"},
+    "hypotheses": {"nltk"},
     "progress": {"tqdm"},
 }
 
