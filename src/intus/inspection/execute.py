@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..backends.base import for_model, modules_graph
-from ..core.errors import InputError, require
+from ..core.errors import InputError, did_you_mean, require
 from ..core.graph import Graph
 from ..core.results import COLUMNS, Results
 from ..core.units import UnitAxes
@@ -75,8 +75,9 @@ def inspect(
         units: A pair ``(layer, units)``, a layer, or a list of these. A layer is an address or pattern
             (``"features.*"``), which may name its units (``"conv2[0,3]"``), or a number that counts the
             layers with parameters from 1. Units are ``"*"`` for all, a number, a slice, a list, a mask, or
-            text (``"0,4:8"``). ``"act[:@1]"`` names the axis of the units where it is not known. Default: all
-            units of all layers with parameters.
+            text (``"0,4:8"``). ``"act[:@1]"`` names the axis of the units where it is not known. A third
+            place, ``(layer, units, ["ink"])``, names the hypotheses that these units are scored for. Default:
+            all units of all layers with parameters, for all hypotheses.
         groups: What records belong to, such as a document, an episode or a subject: an id per record, or a
             function of a record. Records of a group are held out together, and intervals and p-values count
             groups, not records. Default: each record is a group of its own.
@@ -142,15 +143,17 @@ def inspect(
     run = run if run is not None else time.strftime("inspect %Y-%m-%d %H:%M:%S") if store else ""
     tables: list[Results] = []
     p_values: list[float] = []
+    counts: list[int] = []  # the rows of each group of units
     try:
         for checkpoint in checkpoints:
             name, model = checkpoint.open()
             graph = record_graph(model, for_model(model), records)
-            results = _inspect_model(
+            results, rows = _inspect_model(
                 model, name, graph, units, records, labels, observed, requested, batch, seed, progress
             )
             tables.append(_table(results, run, name, checkpoint.epoch))
             p_values += [result.p for _, result in results]
+            counts += rows
             if database is not None:
                 infos = [info for score in requested for info in score.infos]
                 database.add(_for_database(tables[-1]), infos)
@@ -160,7 +163,9 @@ def inspect(
     finally:
         if database is not None:
             database.close()
-    return _frame(Results.concat(tables), np.array(p_values))
+    frame = _frame(Results.concat(tables), np.array(p_values))
+    frame.attrs["rows"] = counts
+    return frame
 
 
 def _open(store: str | Path | None) -> Any:
@@ -184,14 +189,21 @@ def _inspect_model(
     batch: int,
     seed: int,
     progress: bool,
-) -> list[tuple[str, ScoreResult]]:
-    """Return the results of one model, each with its address; ``graph`` is None if it is not known."""
+) -> tuple[list[tuple[str, ScoreResult]], list[int]]:
+    """Return the results of one model, each with its address, and how many each group of units has.
+
+    ``graph`` is None if it is not known.
+    """
     backend = for_model(model)
     operations = backend.operations(model)
     axes = None if graph is None else UnitAxes(graph)
     if graph is None:
         graph = modules_graph(backend, name, operations)
     groups = resolve(units, graph, operations, backend)
+    known = [hypothesis.name for hypothesis in labels.hypotheses]
+    for name in [name for group in groups for name in group.hypotheses or ()]:
+        if name not in known:
+            raise InputError(f"units names the hypothesis {name!r}. {did_you_mean(name, known)}")
     places = {group: None if axes is None else places_of(graph, group.row) for group in groups}
     feeds = [BlockFeed(group, scores, seed, _SAMPLES // len(groups), places[group]) for group in groups]
     addresses = list(dict.fromkeys(group.address for group in groups))
@@ -227,7 +239,8 @@ def _inspect_model(
             print(f"\r{name}: {done} of {len(records)} records, {took:.0f} s", end="", file=sys.stderr)
     if progress:
         print(file=sys.stderr)
-    return [(feed.group.address, result) for feed in feeds for result in feed.result()]
+    results = [[(feed.group.address, result) for result in feed.result()] for feed in feeds]
+    return [pair for part in results for pair in part], [len(part) for part in results]
 
 
 def _table(results: list[tuple[str, ScoreResult]], run: str, model: str, epoch: float) -> Results:

@@ -75,6 +75,9 @@ class BlockFeed:
             items = np.arange(start, start + len(array))
             self.layer_scorer.update(self._padded(array), items=items, groups=groups)
         shapes: dict[Any, dict[str, np.ndarray]] = {}
+        only = self.group.hypotheses
+        if only is not None:
+            labels = {name: labels[name] for name in labels if name in only or name in confounders}
         for name, column in labels.items() if self.scores else ():
             if name in ragged and array.ndim == 3 and column.shape[1] < array.shape[2]:
                 column = align.fill(column, array.shape[2])

@@ -27,6 +27,7 @@ class UnitGroup:
         axis: The axis that the caller named; None to find it.
         row: The row of the graph that the module returned; -1 if its graph is not known.
         written: What the caller wrote, for messages.
+        hypotheses: The names of the hypotheses that these units are scored for; None for all.
     """
 
     address: str
@@ -34,6 +35,7 @@ class UnitGroup:
     axis: int | None
     row: int
     written: str
+    hypotheses: tuple[str, ...] | None = None
 
     def unit_axis(self, axes: UnitAxes | None, by_kind: int | None, shape: tuple[int, ...]) -> int:
         """Return the axis of the units in an output of this shape.
@@ -88,7 +90,8 @@ def resolve(given: Any, graph: Graph, operations: Sequence[Operation], backend: 
         given: A pair ``(layer, units)``, a layer, or a list of these; None for all units of all layers with
             parameters. A layer is an address or pattern, which may name its units itself
             (``"features.6[14]"``), or a number that counts the layers with parameters from 1. Units are
-            ``"*"``, a number, a slice, a list, a mask, or text as in brackets (``"0,4:8@1"``).
+            ``"*"``, a number, a slice, a list, a mask, or text as in brackets (``"0,4:8@1"``). A third place
+            names the hypotheses that these units are scored for.
         graph: The graph of the model's pass, or of its modules if that is not known.
         operations: The model's operations.
         backend: Their backend.
@@ -111,18 +114,26 @@ def resolve(given: Any, graph: Graph, operations: Sequence[Operation], backend: 
         raise InputError("units is empty. Write units=[(1, '*')] for all units of the first layer.")
     groups: list[UnitGroup] = []
     for part in parts:
+        only = None
+        if isinstance(part, tuple) and len(part) == 3 and isinstance(part[2], list):
+            only, part = tuple(part[2]), part[:2]
         layer, units, axis = _read(part)
         if isinstance(layer, int):
             layer = _numbered(layer, numbered, graph.model)
-        groups += [UnitGroup(address, units, axis, row, str(part)) for address, row in _calls(graph, layer)]
-    return list({(group.address, repr(group.units), group.axis): group for group in groups}.values())
+        calls = _calls(graph, layer)
+        groups += [UnitGroup(address, units, axis, row, str(part), only) for address, row in calls]
+    unique = {(group.address, repr(group.units), group.axis, group.hypotheses): group for group in groups}
+    return list(unique.values())
 
 
 def _read(part: Any) -> tuple[int | str, Any, int | None]:
     """Return the layer, the units and the axis that a part names."""
     layer, units = part if isinstance(part, tuple) and len(part) == 2 else (part, "*")
     if isinstance(part, tuple) and len(part) != 2:
-        raise InputError(f"units must be written (layer, units), for example (1, '*'), got {part!r}.")
+        raise InputError(
+            f"units must be written (layer, units), for example (1, '*'), got {part!r}. A third place is a "
+            "list of the names of hypotheses."
+        )
     if isinstance(layer, Integral) and not isinstance(layer, bool):
         return int(layer), *_units(layer, units)
     if not isinstance(layer, str | Address):
