@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .core.record import Record
     from .core.results import Results
     from .inspection import Dictionary, Directions, hypothesis, inspect
+    from .inspection.query import query
     from .monitoring import clear, flush, probe, register_targets, remove
     from .serving.run import serve
     from .tracing.collect import collect
@@ -59,6 +60,7 @@ _MODULES = {
     "inspect": ".inspection",
     "load": ".tracing.load",
     "probe": ".monitoring",
+    "query": ".inspection.query",
     "register_targets": ".monitoring",
     "remove": ".monitoring",
     "scores": "",
@@ -94,6 +96,7 @@ __all__ = [
     "inspect",
     "load",
     "probe",
+    "query",
     "register_targets",
     "remove",
     "scores",

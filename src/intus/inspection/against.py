@@ -78,7 +78,7 @@ def _classifiers(model_pass: ModelPass) -> Iterator[tuple[tuple[str, str, str], 
         for scorer in feed.scorers.values():
             judged = [score.name for score in scorer.scores if score.judged is not None]
             for name, target in itertools.product(judged, scorer.statistics.targets):
-                yield (feed.group.address, name, target), scorer
+                yield (feed.group.shown, name, target), scorer
 
 
 def gaps(own: Predictions, reference: Predictions, against: Against) -> tuple[np.ndarray, ScoreColumns]:

@@ -65,8 +65,9 @@ def inspect(
         units: A pair ``(layer, units)``, a layer, or a list of these. A layer is an address or pattern
             (``"features.*"``), which may name its units (``"conv2[0,3]"``), or a number that counts the
             layers with parameters from 1. Units are ``"*"`` for all, a number, a slice, a list, a mask, or
-            text (``"0,4:8"``). ``"act[:@1]"`` names the axis of the units where it is not known. Default: all
-            units of all layers with parameters.
+            text (``"0,4:8"``). ``"act[:@1]"`` names the axis of the units where it is not known. A third
+            place, ``(layer, units, ["ink"])``, names the hypotheses that these units are scored for. Default:
+            all units of all layers with parameters, for all hypotheses.
         groups: What records belong to, such as a document, an episode or a subject: an id per record, or a
             function of a record. Records of a group are held out together, and intervals and p-values count
             groups, not records. Default: each record is a group of its own.

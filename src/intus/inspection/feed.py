@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.errors import InputError
+from ..core.errors import InputError, did_you_mean
 from ..scores import Score, ScoreColumns, Scorer, ScoreResult
 from ..scores.repeated import RepeatedScorer
 from . import align
@@ -95,7 +95,14 @@ class BlockFeed:
         if self.layer_scorer is not None:
             self.layer_scorer.update(self._padded(array), items=block.numbers, groups=block.groups)
         shapes: dict[Any, dict[str, np.ndarray]] = {}
-        for name, column in block.labels.items() if self.scores else ():
+        labels, only = block.labels, self.group.hypotheses
+        if only is not None:
+            for name in only:
+                if name not in labels:
+                    raise InputError(f"units names the hypothesis {name!r}. {did_you_mean(name, labels)}")
+            wanted = {*only, *self.scoring.confounders}
+            labels = {name: column for name, column in labels.items() if name in wanted}
+        for name, column in labels.items() if self.scores else ():
             if name in block.ragged and array.ndim == 3 and column.shape[1] < array.shape[2]:
                 column = align.fill(column, array.shape[2])
             key = column.shape[1:] if column.ndim > 2 else column.ndim - 1

@@ -105,8 +105,9 @@ class ModelPass:
             feed.merge(other)
         self.done += records
 
-    def columns(self) -> tuple[np.ndarray, ScoreColumns]:
-        """Return all results as columns, and the address of each."""
+    def columns(self) -> tuple[np.ndarray, np.ndarray, ScoreColumns]:
+        """Return all results as columns, with the address of each and the number of its group of units."""
         parts = [feed.columns() for feed in self.feeds]
         addresses = np.array([feed.group.shown for feed in self.feeds], dtype=object)
-        return np.repeat(addresses, [len(part) for part in parts]), ScoreColumns.concat(parts)
+        groups = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        return addresses[groups], groups, ScoreColumns.concat(parts)

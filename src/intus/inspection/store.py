@@ -129,7 +129,7 @@ def decode_part(content: bytes, model: str, epoch: float) -> Part:
     """Return what ``encode_part`` made; raises ValueError if the bytes are damaged."""
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            found = {name: _column(file, name) for name in ("addresses", *ScoreResult._fields)}
+            found = {name: _column(file, name) for name in ("addresses", "groups", *ScoreResult._fields)}
             confused = json.loads(str(file["confusions"]))
     except Exception as error:  # zipfile, zlib and numpy raise many kinds
         raise ValueError(f"stored rows are damaged ({error})") from error
@@ -137,7 +137,7 @@ def decode_part(content: bytes, model: str, epoch: float) -> Part:
         (address, score, target): Confusion(tuple(classes), *map(np.array, numbers))
         for address, score, target, classes, *numbers in confused
     }
-    return Part(model, epoch, found.pop("addresses"), ScoreColumns(**found), confusions)
+    return Part(model, epoch, found.pop("addresses"), found.pop("groups"), ScoreColumns(**found), confusions)
 
 
 def _column(file: Any, name: str) -> np.ndarray:
@@ -147,4 +147,4 @@ def _column(file: Any, name: str) -> np.ndarray:
 
 def _columns(part: Part) -> dict[str, np.ndarray]:
     columns = {name: getattr(part.columns, name) for name in ScoreResult._fields}
-    return {"addresses": part.addresses} | columns
+    return {"addresses": part.addresses, "groups": part.groups} | columns

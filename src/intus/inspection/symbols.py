@@ -123,8 +123,8 @@ class SymbolPositions:
         of_characters = {kind for _, kind in spans if kind is not None}
         if len(of_characters) > 1:
             raise InputError(
-                "symbols gives numbers for some positions and spans for others. Give the number of the symbol "
-                "for all, or its first character and the one after its last."
+                "symbols gives numbers for some positions and spans for others. Give the number of the "
+                "symbol for all, or its first character and the one after its last."
             )
         counts = np.array([max((end for _, _, end in one), default=0) for one, _ in spans])
         return Alignment(
@@ -199,7 +199,8 @@ class SymbolPositions:
             if count < len(row) and not bool((row[:count] != 0).all()):
                 raise InputError(
                     f"Record {number} is padded at the start, but symbols gives {count} positions of "
-                    f"{len(row)}. Give None for the padding too: hypothesis(batch=True) gets all records of a batch."
+                    f"{len(row)}. Give None for the padding too: hypothesis(batch=True) gets all records of "
+                    "a batch."
                 )
 
 

@@ -32,6 +32,7 @@ class Part:
         model: The name of the model.
         epoch: Its epoch, NaN if it has none.
         addresses: The address of each row.
+        groups: The number of each row's group of units, in the order requested; -1 for none.
         columns: The results.
         confusions: Which classes each classifier takes for which, by address, score and target.
     """
@@ -39,6 +40,7 @@ class Part:
     model: str
     epoch: float
     addresses: np.ndarray
+    groups: np.ndarray
     columns: ScoreColumns
     confusions: Mapping[tuple[str, str, str], Confusion] = field(default_factory=dict)
 
@@ -46,13 +48,14 @@ class Part:
     def failed(cls, model: str, epoch: float, why: str) -> Part:
         """Return one row that says why a checkpoint has no results."""
         columns = ScoreColumns.of([ScoreResult("", float("nan"), note=why)])
-        return cls(model, epoch, np.array([""], dtype=object), columns)
+        return cls(model, epoch, np.array([""], dtype=object), np.array([-1]), columns)
 
     def extended(self, addresses: np.ndarray, columns: ScoreColumns) -> Part:
         """Return the part with further rows."""
         return replace(
             self,
             addresses=np.concatenate([self.addresses, addresses]),
+            groups=np.concatenate([self.groups, np.full(len(addresses), -1)]),
             columns=ScoreColumns.concat([self.columns, columns]),
         )
 
