@@ -6,6 +6,7 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from sklearn.metrics import confusion_matrix, f1_score
 
 from intus import flush, probe
 from intus.core.errors import InputError
+from intus.core.results import Results
 from intus.serving.decoding import decode, encode
 from intus.serving.evaluation.scoring import evaluate
 from intus.serving.messages import ResultsRequest
@@ -69,6 +71,31 @@ def test_predictions_are_stored_once_for_scores_of_the_same(tmp_path):
             wide = connection.exec_driver_sql("SELECT max(length(wrong)) FROM prediction").scalar()
         assert sizes == [1, 4]
         assert wide < len(first.truth)  # bytes
+        late = replace(first, step=7, guess=first.truth)
+        database.add(
+            Results.from_rows(
+                [
+                    {
+                        "run": "r",
+                        "model": "m",
+                        "address": "fc1",
+                        "epoch": 0,
+                        "step": 7,
+                        "target": "digit",
+                        "score": first.score,
+                        "value": 1.0,
+                    }
+                ]
+            ),
+            (),
+            [late],
+        )
+        steps = [
+            database.predictions("r", "m", "fc1", "digit", [first.score], epoch=0, step=step)
+            for step in (None, 7, -1)
+        ]
+        assert [found.step for found in steps] == [7, 7, -1]
+        np.testing.assert_array_equal(steps[0].guess, first.truth)
         assert database.predictions("r", "m", "fc2", "digit", ["linear_f1"]) is None
         database.revise("r", "m", "", "", "withdrawn", withdraw=True)
         assert database.predictions("r", "m", "fc1", "digit", scores_of("linear_f1")) is None

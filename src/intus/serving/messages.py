@@ -588,7 +588,7 @@ class PointsReply(Message, omit_defaults=True):
 
 
 class PointQuery(Message):
-    """A query for the predictions of a classifier's score at one point; without an epoch the newest."""
+    """A query for the predictions of a classifier's score at one point; without epoch or step the newest."""
 
     run: Run
     model: Model
@@ -597,7 +597,7 @@ class PointQuery(Message):
     score: Text
     kind: Text = "output"
     epoch: Epoch | None = None
-    step: Int = -1
+    step: Int | None = None
 
 
 class ConfusionReply(Message):

@@ -139,7 +139,7 @@ class Database:
         *,
         kind: str = "output",
         epoch: float | None = None,
-        step: int = -1,
+        step: int | None = None,
     ) -> Predictions | None:
         """Return the predictions on held-out rows of a classifier's score; None if none are stored.
 
@@ -151,7 +151,7 @@ class Database:
             scores: The names of scores that are computed from the same predictions.
             kind: The kind of the point.
             epoch: The epoch, by default the newest.
-            step: The step.
+            step: The step, by default the newest.
         """
         with self._read() as connection:
             return predictions.read(connection, run, model, address, kind, target, scores, epoch, step)

@@ -63,11 +63,11 @@ def read(
     target: str,
     scores: Sequence[str],
     epoch: float | None,
-    step: int,
+    step: int | None,
 ) -> Predictions | None:
     """Return the predictions of one of these scores; None if there are none, or the score was withdrawn.
 
-    An ``epoch`` of None is the newest.
+    An ``epoch`` or ``step`` of None is the newest.
     """
     query = (
         sa.select(t.series.c.score, t.prediction, t.held_out.c.classes, t.held_out.c.content)
@@ -83,13 +83,16 @@ def read(
         .where(
             t.run.c.run == run, t.run.c.model == model, t.series.c.unit == -1, t.point.c.value.is_not(None)
         )
-        .where(t.series.c.score.in_(scores), t.prediction.c.step == step)
+        .where(t.series.c.score.in_(scores))
     )
     named = {"address": address, "kind": kind, "target": target}
     query = query.where(*(t.series.c[name] == value for name, value in named.items()))
     if epoch is not None:
         query = query.where(t.prediction.c.epoch == epoch)
-    row = connection.execute(query.order_by(t.prediction.c.epoch.desc()).limit(1)).mappings().first()
+    if step is not None:
+        query = query.where(t.prediction.c.step == step)
+    newest = t.prediction.c.epoch.desc(), t.prediction.c.step.desc()
+    row = connection.execute(query.order_by(*newest).limit(1)).mappings().first()
     if row is None:
         return None
     classes = tuple(json.loads(row["classes"]))
@@ -99,7 +102,7 @@ def read(
         run=run,
         model=model,
         epoch=math.nan if row["epoch"] == NO_EPOCH else row["epoch"],
-        step=step,
+        step=row["step"],
         score=row["score"],
         classes=classes,
         items=items,
