@@ -117,11 +117,14 @@ def _held_out(connection: sa.Connection, run: int, predictions: Predictions) -> 
     classes = json.dumps(list(predictions.classes))
     content = predictions.items.astype("<i8").tobytes() + predictions.truth.astype("<u2").tobytes()
     digest = blake2b(content + classes.encode(), digest_size=16).hexdigest()
-    row = {"run": run, "digest": digest, "classes": classes, "content": zlib.compress(content)}
-    insert = insert_into(connection, t.held_out).values(row)
-    connection.execute(insert.on_conflict_do_nothing(index_elements=["run", "digest"]))
-    found = sa.select(t.held_out.c.id).where(t.held_out.c.run == run, t.held_out.c.digest == digest)
-    return int(connection.execute(found).scalar_one())
+    known = sa.select(t.held_out.c.id).where(t.held_out.c.run == run, t.held_out.c.digest == digest)
+    number = connection.execute(known).scalar()
+    if number is None:
+        row = {"run": run, "digest": digest, "classes": classes, "content": zlib.compress(content)}
+        insert = insert_into(connection, t.held_out).values(row)
+        connection.execute(insert.on_conflict_do_nothing(index_elements=["run", "digest"]))
+        number = connection.execute(known).scalar_one()
+    return int(number)
 
 
 def _unpacked(content: bytes) -> tuple[np.ndarray, np.ndarray]:
