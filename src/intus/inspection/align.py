@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -18,7 +17,7 @@ def onto(
     grid: Grid,
     address: str,
     hypothesis: str,
-    images: Callable[[], list[Grid]],
+    images: list[Grid],
     places: Places | None = None,
 ) -> np.ndarray:
     """Return behaviors on the grid of a hypothesis's labels.
@@ -33,7 +32,7 @@ def onto(
         grid: The shape of the labels of one record; empty for one label.
         address: The address of the layer, for the message.
         hypothesis: The name of the hypothesis, for the message.
-        images: Returns what may be the height and width of a record.
+        images: What may be the height and width of a record.
         places: Where the positions lie in the image; None if that is not known.
 
     Returns:
@@ -48,11 +47,10 @@ def onto(
     if not grid:
         return np.asarray(behaviours.mean(axis=tuple(range(2, behaviours.ndim))))
     if len(positions) == len(grid) == 2:
-        sizes = images()
-        for size in sizes:
+        for size in images:
             if _covers(grid, size):
                 return resize(behaviours, grid) if places is None else spread(behaviours, grid, size, places)
-        of_record = f"the record ({_times(sizes[-1])})" if sizes else "the record, whose size is unknown,"
+        of_record = f"the record ({_times(images[-1])})" if images else "the record, whose size is unknown,"
         raise InputError(
             f"The hypothesis {hypothesis!r} gives maps of {_times(grid)}, which fit neither {of_record} nor "
             f"{address!r} ({_times(positions)}). Return maps of the record's height and width, or a whole "

@@ -1,4 +1,4 @@
-"""Resolve ``units=`` of ``inspect``: which layers, and which of their units."""
+"""Resolve ``units=`` of ``inspect``: which layers or operations, and which of their units."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ import numpy as np
 from ..backends.base import Backend, Operation
 from ..core.address import Address, UnitRange, Units, is_pattern, split_units
 from ..core.errors import AddressError, CaptureError, InputError, did_not_run
-from ..core.graph import Graph
-from ..core.selection import Match, main_row, match
+from ..core.graph import INPUT, OP, Graph
+from ..core.selection import main_row, match
 from ..core.units import UnitAxes, index, unknown_axis
 
 
 @dataclass(frozen=True, slots=True)
 class UnitGroup:
-    """Units of one call of a layer.
+    """Units of one call of a layer, or of one operation.
 
     Attributes:
-        address: The module, with its call from the second on: ``conv1``, ``conv1:2``.
+        address: The module, with its call from the second on: ``conv1``, ``conv1:2``; or the short label of
+            an operation that no module returns (``relu_1``), or the name of an input of the model.
         units: Which units: brackets of an address, or a mask or tuple of numbers; None for all.
         axis: The axis that the caller named; None to find it.
         row: The row of the graph that the module returned; -1 if its graph is not known.
         written: What the caller wrote, for messages.
+        operation: Whether the address is that of an operation or input, which only a trace can read.
     """
 
     address: str
@@ -34,6 +36,7 @@ class UnitGroup:
     axis: int | None
     row: int
     written: str
+    operation: bool = False
 
     def unit_axis(self, axes: UnitAxes | None, by_kind: int | None, shape: tuple[int, ...]) -> int:
         """Return the axis of the units in an output of this shape.
@@ -114,7 +117,10 @@ def resolve(given: Any, graph: Graph, operations: Sequence[Operation], backend: 
         layer, units, axis = _read(part)
         if isinstance(layer, int):
             layer = _numbered(layer, numbered, graph.model)
-        groups += [UnitGroup(address, units, axis, row, str(part)) for address, row in _calls(graph, layer)]
+        groups += [
+            UnitGroup(address, units, axis, row, str(part), operation)
+            for address, row, operation in _places(graph, layer)
+        ]
     return list({(group.address, repr(group.units), group.axis): group for group in groups}.values())
 
 
@@ -163,8 +169,8 @@ def _no_units(layer: Any, units: Any) -> InputError:
     )
 
 
-def _calls(graph: Graph, layer: str) -> list[tuple[str, int]]:
-    """Return the module calls that an address means, each with the row that it returned."""
+def _places(graph: Graph, layer: str) -> list[tuple[str, int, bool]]:
+    """Return what an address means: address, row, and whether it is an operation that no module returns."""
     try:
         found = match(graph, layer)
     except AddressError:
@@ -173,51 +179,55 @@ def _calls(graph: Graph, layer: str) -> list[tuple[str, int]]:
             raise CaptureError(f"{sentence} Choose a layer that every record passes through.") from None
         raise
     if found.params:
-        raise AddressError(f"{layer!r} is a parameter, but inspect reads what modules return. Name a module.")
+        raise AddressError(
+            f"{layer!r} is a parameter, which has no behavior. Name a module or an operation, whose values "
+            "depend on the records."
+        )
     names = found.names
-    if is_pattern(layer):  # it may match labels too, most of which no module returned
+    if is_pattern(layer):  # it may match labels too
         addresses = {module.address for module in graph.modules}
         names = [name for name in names if name in addresses or _is_call(name, addresses)] or names
-    calls: dict[int, None] = {}
-    refused = None
+    places: dict[tuple[str, int, bool], None] = {}
     for name in names:
-        try:
-            calls |= dict.fromkeys(_calls_of(graph, name, layer, found))
-        except AddressError as error:
-            if not is_pattern(layer):
-                raise
-            refused = refused or error
-    if refused is not None and not calls:
-        raise refused
-    return [(_address(graph, call), main_row(graph, call)) for call in calls]
+        places |= dict.fromkeys(_places_of(graph, name))
+    if is_pattern(layer):  # inputs and buffers are meant by name only, and ``*`` alone means modules
+        modules = [place for place in places if not place[2]]
+        computed = [place for place in places if graph.ops.kind[place[1]] == OP]
+        return (modules if set(layer) <= {"*", "."} else computed) or computed or list(places)
+    return list(places)
 
 
-def _calls_of(graph: Graph, name: str, layer: str, found: Match) -> list[int]:
-    """Return the module calls that a name of the graph means."""
+def _places_of(graph: Graph, name: str) -> list[tuple[str, int, bool]]:
+    """Return the module calls and operations that a name of the graph means, as ``_places``."""
     place = Address.parse(name)
     address = str(Address(place.name))
     for number, module in enumerate(graph.modules):
         if module.address == address:
             calls = np.flatnonzero(graph.calls.module == number).tolist()
-            return [call for call in calls if place.call in (None, int(graph.calls.passno[call]))]
-    innermost = []
+            calls = [call for call in calls if place.call in (None, int(graph.calls.passno[call]))]
+            return [(_address(graph, call), main_row(graph, call), False) for call in calls]
+    places = []
     for row in graph.rows(name) or ():
         exits = graph.row_exits.get(row)
-        if not exits:
-            inside = graph.call_address(int(graph.ops.call[row])) if graph.ops.call[row] >= 0 else ""
-            raise AddressError(
-                f"{layer!r} means {graph.label(row)!r}, which no module returns, but inspect reads what "
-                f"modules return. It ran in {inside or 'the model itself'!r}."
-            )
-        main = main_row(graph, exits[0])
-        if main != row:
-            raise AddressError(
-                f"{layer!r} means {graph.label(row)!r}, which is not the first tensor that "
-                f"{_address(graph, exits[0]) or 'the model'!r} returns: that is {graph.label(main)!r}. "
-                "inspect reads the first. Pass the other one through an Identity, and name that."
-            )
-        innermost.append(exits[0])
-    return innermost
+        if exits and main_row(graph, exits[0]) == row:
+            places.append((_address(graph, exits[0]), row, False))
+        else:
+            places.append((_label(graph, row), row, True))
+    return places
+
+
+def _label(graph: Graph, row: int) -> str:
+    """Return the name of a row: that of an input in the model's code, or its short label.
+
+    It ends with the pass from the second pass on, as the address of a module's call does.
+    """
+    named = [name for name, rows in graph.ends.items() if rows == [row]]
+    if named and graph.ops.kind[row] == INPUT:
+        return named[0]
+    layer, passno = int(graph.ops.layer[row]), int(graph.ops.passno[row])
+    stem, number = graph.type_of(row), graph.layer_numbers(layer)[0]
+    label = f"{stem}_{number}" if passno == 1 else f"{stem}_{number}:{passno}"
+    return label if row in (graph.rows(label) or ()) else graph.label(row)
 
 
 def _is_call(name: str, addresses: set[str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,74 +41,83 @@ def of_function(function: Callable[..., Any], name: str, **fields: Any) -> Score
     if wants not in (1, 2):
         raise InputError(
             f"The score {name!r} takes {wants} arguments. Write it as a function of (behaviours) or of "
-            "(behaviours, labels)."
+            f"(behaviours, labels){f', or call it if it returns a score: {name}()' * (not wants)}."
         )
     fields = {"about": summary(function), **fields}
 
-    def of_layer(statistics: Statistics) -> Iterable[ScoreResult]:
-        x = statistics.drawn()[1]
-        x = statistics.projection.apply(x[complete(x)]) if statistics.raw else x
-        yield ScoreResult(name, _number(function, x), n=len(x), note=statistics.note)
-
-    def of_target(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
-        _, x, codes = labelled_rows(statistics, target)
-        if statistics.classes[target].overflowed:
-            yield ScoreResult(name, NAN, target, n=len(x), note=TOO_MANY)
-            return
-        base = _number(function, x, shuffled(codes, statistics.seed))
-        value = _number(function, x, codes)
-        yield ScoreResult(name, value, target, baseline=base, n=len(x), note=statistics.note)
-
     if wants == 1:
+        of_layer = partial(_of_layer, function, name)
         return Score(name, of_layer, frozenset({"sample"}), info=info_of(name, "layer", **fields))
     fields = {"requires": CLASSES, "baseline": SHUFFLED, **fields}
     needs: frozenset[Need] = frozenset({"sample", "classes"})
+    of_target = partial(_of_target, function, name)
     return Score(name, of_target, needs, per="target", info=info_of(name, "target", **fields))
+
+
+def _of_layer(function: Callable[..., Any], name: str, statistics: Statistics) -> Iterable[ScoreResult]:
+    x = statistics.drawn()[1]
+    x = statistics.projection.apply(x[complete(x)]) if statistics.raw else x
+    yield ScoreResult(name, _number(function, x), n=len(x), note=statistics.note)
+
+
+def _of_target(
+    function: Callable[..., Any], name: str, statistics: Statistics, target: str
+) -> Iterable[ScoreResult]:
+    _, x, codes = labelled_rows(statistics, target)
+    if statistics.classes[target].overflowed:
+        yield ScoreResult(name, NAN, target, n=len(x), note=TOO_MANY)
+        return
+    base = _number(function, x, shuffled(codes, statistics.seed))
+    value = _number(function, x, codes)
+    yield ScoreResult(name, value, target, baseline=base, n=len(x), note=statistics.note)
 
 
 def of_classifier(estimator: Any, name: str, **fields: Any) -> Score:
     """Return the score of a scikit-learn classifier: its macro F1 on held-out rows."""
-
-    def judged(statistics: Statistics, target: str) -> ConfusionCounts | None:
-        places, x, codes = labelled_rows(statistics, target)
-        held = places.held
-        if too_few(statistics, target, codes, held):
-            return None
-
-        def counts() -> ConfusionCounts:
-            guess = _clone(estimator).fit(x[~held], codes[~held]).predict(x[held])
-            return judge(codes[held], guess, places.cluster[held])
-
-        return statistics.once(("classifier", name, target), counts)
-
-    def compute(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
-        places, _, codes = labelled_rows(statistics, target)
-        n, counts = int(places.held.sum()), judged(statistics, target)
-        if counts is None:
-            note = too_few(statistics, target, codes, places.held)
-            return [ScoreResult(name, NAN, target, n=n, note=note)]
-        value, low, high, chance, p = counts.judgement("f1")
-        return [ScoreResult(name, value, target, -1, low, high, chance, n, p=p)]
-
     about = f"Macro F1 of {type(estimator).__name__}, on held-out rows."
     info = info_of(name, "target", **{"about": about} | CLASSIFIER | fields)
+    compute, judged = partial(_of_classifier, estimator, name), partial(_judged, estimator, name)
     needs: frozenset[Need] = frozenset({"sample", "classes"})
     return Score(name, compute, needs, per="target", info=info, judged=judged)
 
 
+def _judged(estimator: Any, name: str, statistics: Statistics, target: str) -> ConfusionCounts | None:
+    places, x, codes = labelled_rows(statistics, target)
+    held = places.held
+    if too_few(statistics, target, codes, held):
+        return None
+
+    def counts() -> ConfusionCounts:
+        guess = _clone(estimator).fit(x[~held], codes[~held]).predict(x[held])
+        return judge(codes[held], guess, places.cluster[held])
+
+    return statistics.once(("classifier", name, target), counts)
+
+
+def _of_classifier(estimator: Any, name: str, statistics: Statistics, target: str) -> Iterable[ScoreResult]:
+    places, _, codes = labelled_rows(statistics, target)
+    n, counts = int(places.held.sum()), _judged(estimator, name, statistics, target)
+    if counts is None:
+        note = too_few(statistics, target, codes, places.held)
+        return [ScoreResult(name, NAN, target, n=n, note=note)]
+    value, low, high, chance, p = counts.judgement("f1")
+    return [ScoreResult(name, value, target, -1, low, high, chance, n, p=p)]
+
+
 def of_clusterer(estimator: Any, name: str, **fields: Any) -> Score:
     """Return the score of a scikit-learn clusterer: its adjusted mutual information with the labels."""
-
-    def compute(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
-        places, x, codes = labelled_rows(statistics, target)
-        if note := too_few(statistics, target, codes):
-            return [ScoreResult(name, NAN, target, n=len(x), note=note)]
-        clusters = _clone(estimator).fit_predict(x)
-        return [agreement(name, target, adjusted, codes, clusters, places.group, statistics)]
-
     about = f"Adjusted mutual information of the labels and the clusters of {type(estimator).__name__}."
     info = info_of(name, "target", **{"about": about} | CLUSTERER | fields)
+    compute = partial(_of_clusterer, estimator, name)
     return Score(name, compute, frozenset({"sample", "classes"}), per="target", info=info)
+
+
+def _of_clusterer(estimator: Any, name: str, statistics: Statistics, target: str) -> Iterable[ScoreResult]:
+    places, x, codes = labelled_rows(statistics, target)
+    if note := too_few(statistics, target, codes):
+        return [ScoreResult(name, NAN, target, n=len(x), note=note)]
+    clusters = _clone(estimator).fit_predict(x)
+    return [agreement(name, target, adjusted, codes, clusters, places.group, statistics)]
 
 
 def _number(function: Callable[..., Any], *arguments: np.ndarray) -> float:

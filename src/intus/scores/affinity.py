@@ -7,12 +7,13 @@ in a seeded order. Position and texture within an item are kept; only the link t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from .base import NAN, Score, ScoreResult, info_of, score, summary
+from .base import NAN, Score, ScoreColumns, ScoreResult, info_of, score, summary
 from .statistics import pairs
 from .statistics.jackknife import Jackknife, jackknife, leave_one_out
 from .statistics.split import Places
@@ -20,6 +21,7 @@ from .statistics.statistics import Statistics
 
 ROLLS = 3  #: number of times that hypotheses are moved to other items for the baseline
 BLOCK = 1 << 14
+_SAMPLED = "from a sample of the rows"
 #: Descriptions of the baseline and of the interval of these scores.
 MOVED = "the largest absolute value of any unit when hypotheses are moved to other items"
 INTERVAL = "95 %, jackknife over groups of items"
@@ -55,7 +57,7 @@ def correlation(statistics: Statistics) -> Iterable[ScoreResult]:
     found = found._replace(low=np.tanh(found.low), high=np.tanh(found.high))
     notes = None
     if statistics.given:
-        notes = np.full(value.shape, f"given {', '.join(statistics.given)}", dtype=object)
+        notes = np.broadcast_to(np.array(f"given {', '.join(statistics.given)}", dtype=object), value.shape)
     base = best(_control(statistics, pairs.correlation))
     return spread("correlation", statistics, value, found, base, notes=notes)
 
@@ -106,28 +108,37 @@ def of_pairs(function: Callable[[np.ndarray, np.ndarray], float], name: str, **f
     """Return the score of a function of one unit's behaviours (rows,) and one hypothesis (rows,)."""
     fields = {"about": summary(function), "baseline": MOVED, "interval": INTERVAL, **fields}
 
-    def table(x: np.ndarray, values: np.ndarray) -> np.ndarray:
-        out = np.full((x.shape[1], values.shape[1]), NAN)
-        annotated, finite = np.isfinite(values), np.isfinite(x)
-        for u, h in np.ndindex(out.shape):
-            rows = annotated[:, h] & finite[:, u]
-            if rows.any():
-                out[u, h] = float(function(x[rows, u], values[rows, h]))
-        return out
-
-    def compute(statistics: Statistics) -> Iterable[ScoreResult]:
-        places, x, values = drawn(statistics)
-        groups = np.unique(places.group)
-        without = [table(x[places.group != g], values[places.group != g]) for g in groups]
-        value = table(x, values)
-        untested = np.full(value.shape, NAN)  # what a function gives without a relation is not known
-        bounds = jackknife(value, np.array(without)) if without else Jackknife(value, value, untested)
-        found = [best(table(x, moved)) for moved in rolls(statistics)]
-        base = best(np.stack(found)) if found else np.full(values.shape[1], NAN)
-        rows = np.isfinite(values).sum(axis=0)
-        return spread(name, statistics, value, bounds._replace(p=untested), base, rows=rows)
-
+    compute = partial(_of_pairs, function, name)
     return Score(name, compute, frozenset({"pairs", "sample"}), "unit", info=info_of(name, "unit", **fields))
+
+
+def _of_pairs(
+    function: Callable[[np.ndarray, np.ndarray], float], name: str, statistics: Statistics
+) -> Iterable[ScoreResult]:
+    places, x, values = drawn(statistics)
+    groups = np.unique(places.group)
+    measure = partial(_table, function)
+    without = [measure(x[places.group != g], values[places.group != g]) for g in groups]
+    value = measure(x, values)
+    untested = np.full(value.shape, NAN)  # what a function gives without a relation is not known
+    bounds = jackknife(value, np.array(without)) if without else Jackknife(value, value, untested)
+    found = [best(measure(x, moved)) for moved in rolls(statistics)]
+    base = best(np.stack(found)) if found else np.full(values.shape[1], NAN)
+    rows = np.isfinite(values).sum(axis=0)
+    return spread(name, statistics, value, bounds._replace(p=untested), base, rows=rows)
+
+
+def _table(
+    function: Callable[[np.ndarray, np.ndarray], float], x: np.ndarray, values: np.ndarray
+) -> np.ndarray:
+    """Return a function of each pair, (units, hypotheses)."""
+    out = np.full((x.shape[1], values.shape[1]), NAN)
+    annotated, finite = np.isfinite(values), np.isfinite(x)
+    for u, h in np.ndindex(out.shape):
+        rows = annotated[:, h] & finite[:, u]
+        if rows.any():
+            out[u, h] = float(function(x[rows, u], values[rows, h]))
+    return out
 
 
 def rolls(statistics: Statistics) -> list[np.ndarray]:
@@ -179,8 +190,8 @@ def spread(
     binary: bool = False,
     notes: np.ndarray | None = None,
     rows: np.ndarray | None = None,
-) -> Iterator[ScoreResult]:
-    """Yield a result for each hypothesis and unit.
+) -> ScoreColumns:
+    """Return a result for each hypothesis and unit, as columns.
 
     Args:
         name: The score's name.
@@ -193,25 +204,51 @@ def spread(
         rows: The number of rows of the sample per hypothesis, shape (hypotheses,), for a score that was
             computed from the sample; None for one that was computed from all rows.
     """
+    units, count = value.shape
+    targets = statistics.targets
     base = np.broadcast_to(base, value.shape)
+    wrong = [_unfit(statistics, target, h, binary) for h, target in enumerate(targets)]
+    n = statistics.pairs.sums[pairs.N].sum(axis=0) if rows is None else np.broadcast_to(rows, value.shape)
     sampled = rows is not None and not statistics.sample.complete
-    for h, target in enumerate(statistics.targets):
-        wrong = _unfit(statistics, target, h, binary)
-        for u in range(statistics.features):
-            count = rows[h] if rows is not None else statistics.pairs.sums[pairs.N, :, u, h].sum()
-            if wrong:
-                yield ScoreResult(name, NAN, target, u, n=int(count), note=wrong)
-                continue
-            note = notes[u, h] if notes is not None else ""
-            if not np.isfinite(value[u, h]):
-                note = "the unit or the hypothesis is constant" if count else "no annotated rows"
-            if sampled:
-                note += f"{', ' if note else ''}from a sample of the rows"
-            exists = np.isfinite(value[u, h])
-            low, high, p = (float(part[u, h]) if exists else NAN for part in bounds)
-            yield ScoreResult(
-                name, float(value[u, h]), target, u, low, high, float(base[u, h]), int(count), note, p
-            )
+    note = _notes(value, n, notes, wrong, sampled)
+    unfit = np.array([bool(reason) for reason in wrong], dtype=bool)
+    exists = np.isfinite(value) & ~unfit
+
+    def column(table: np.ndarray) -> np.ndarray:
+        return np.asarray(np.where(exists, table, NAN).T.ravel())
+
+    low, high, p = (column(part) for part in bounds)
+    return ScoreColumns(
+        score=np.repeat(np.array([name], dtype=object), value.size),
+        value=np.where(unfit, NAN, value).T.ravel(),
+        target=np.repeat(np.array([*targets, ""], dtype=object)[:-1], units),
+        unit=np.tile(np.arange(units), count),
+        low=low,
+        high=high,
+        baseline=np.where(unfit, NAN, base).T.ravel(),
+        n=n.T.ravel().astype(np.int64),
+        note=note.T.ravel(),
+        p=p,
+    )
+
+
+def _notes(
+    value: np.ndarray, n: np.ndarray, notes: np.ndarray | None, wrong: list[str], sampled: bool
+) -> np.ndarray:
+    """Return the note of each pair (units, hypotheses); pairs without a note of their own share strings."""
+    shared = np.array(["", "no annotated rows", "the unit or the hypothesis is constant"], dtype=object)
+    missing = ~np.isfinite(value)
+    out = np.asarray(shared[np.where(missing, 1 + (n > 0), 0)])
+    if notes is not None:
+        out = np.where(missing, out, notes)
+    if sampled:
+        some = out != ""
+        out = np.where(some, out, _SAMPLED)
+        out[some] += f", {_SAMPLED}"
+    for h, reason in enumerate(wrong):
+        if reason:
+            out[:, h] = reason
+    return out
 
 
 def _unfit(statistics: Statistics, target: str, column: int, binary: bool) -> str:

@@ -7,8 +7,9 @@ serves a running training, a file, and a data set that does not fit into memory.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -75,6 +76,73 @@ class ScoreResult(NamedTuple):
     p: float = NAN
 
 
+#: The type of each column of ScoreColumns.
+_TYPES = {"value": float, "unit": np.int64, "low": float, "high": float, "baseline": float, "n": np.int64}
+_TYPES |= {"p": float}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoreColumns:
+    """Many results as columns: arrays of equal length, with the fields of ScoreResult.
+
+    Columns of text are object arrays whose rows share strings. Iteration yields ScoreResults.
+
+    Attributes:
+        score: The names of the scores.
+        value: The values.
+        target: The targets.
+        unit: The units.
+        low: The lower bounds.
+        high: The upper bounds.
+        baseline: The baselines.
+        n: The numbers of rows.
+        note: The notes.
+        p: The p-values.
+
+    Example:
+        >>> columns = ScoreColumns.of([ScoreResult("mean", 0.5), ScoreResult("mean", 2.0, unit=3)])
+        >>> len(columns), columns.value.tolist(), columns.unit.tolist()
+        (2, [0.5, 2.0], [-1, 3])
+    """
+
+    score: np.ndarray
+    value: np.ndarray
+    target: np.ndarray
+    unit: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    baseline: np.ndarray
+    n: np.ndarray
+    note: np.ndarray
+    p: np.ndarray
+
+    @classmethod
+    def of(cls, results: Iterable[ScoreResult]) -> ScoreColumns:
+        """Return results as columns; columns are returned as they are."""
+        if isinstance(results, cls):
+            return results
+        columns = zip(*results, strict=True)
+        filled = dict(zip(ScoreResult._fields, columns, strict=False))
+        return cls(**{name: _column(name, filled.get(name, ())) for name in ScoreResult._fields})
+
+    @classmethod
+    def concat(cls, parts: Iterable[ScoreColumns]) -> ScoreColumns:
+        """Concatenate columns. An empty sequence gives columns without rows."""
+        parts = [cls.of(()), *parts]
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in ScoreResult._fields))
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def __iter__(self) -> Iterator[ScoreResult]:
+        columns = (getattr(self, name).tolist() for name in ScoreResult._fields)
+        return map(ScoreResult._make, zip(*columns, strict=True))
+
+
+def _column(name: str, values: Any) -> np.ndarray:
+    return np.array(values, dtype=_TYPES.get(name, object))
+
+
 @dataclass(frozen=True, slots=True)
 class Score:
     """A named pure function from statistics to results.
@@ -110,24 +178,34 @@ class Score:
         suits, compute = self.suits, self.compute
         if suits is None:
             return self
-        return replace(
-            self,
-            compute=lambda statistics, target: (
-                compute(statistics, target) if suits(statistics, target) else ()
-            ),
-        )
+        return replace(self, compute=partial(_if_suited, suits, compute))
 
     def results(self, statistics: Statistics) -> list[ScoreResult]:
         """Compute the score and return its results for all targets and units."""
+        return list(self.columns(statistics))
+
+    def columns(self, statistics: Statistics) -> ScoreColumns:
+        """Compute the score and return its results for all targets and units as columns."""
         with np.errstate(all="ignore"):  # an overflow is shown as infinite
             if self.per == "target":
-                return [r for target in statistics.targets for r in self.compute(statistics, target)]
-            return list(self.compute(statistics))
+                targets = statistics.targets
+                return ScoreColumns.of(r for target in targets for r in self.compute(statistics, target))
+            return ScoreColumns.of(self.compute(statistics))
 
     @property
     def infos(self) -> tuple[ScoreInfo, ...]:
         """The descriptions of the rows that it returns."""
         return (self.info or info_of(self.name, self.per), *self.beside)
+
+
+def _if_suited(
+    suits: Callable[[Statistics, str], bool],
+    compute: Callable[..., Iterable[ScoreResult]],
+    statistics: Statistics,
+    target: str,
+) -> Iterable[ScoreResult]:
+    """Return the results of a score for a target that it suits, otherwise none."""
+    return compute(statistics, target) if suits(statistics, target) else ()
 
 
 def info_of(name: str, per: Per, **fields: Any) -> ScoreInfo:

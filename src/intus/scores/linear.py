@@ -9,6 +9,7 @@ labels, so that no second classifier is needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -142,13 +143,14 @@ def _joined(*notes: str) -> str:
     return "; ".join(filter(None, notes))
 
 
-def _judged_by(method: str) -> Judge:
-    """Return the function that gives the counts of a method's predictions on held-out rows."""
-    return lambda statistics, target: outcome(statistics, target, method).counts
+def _counts(method: str, statistics: Statistics, target: str) -> ConfusionCounts | None:
+    """Return the counts of a method's predictions on held-out rows."""
+    return outcome(statistics, target, method).counts
 
 
 #: One for each method, so that scores of the same predictions can be recognized.
-_LINEAR, _DISCRIMINANT = _judged_by("linear"), _judged_by("lda")
+_LINEAR: Judge = partial(_counts, "linear")
+_DISCRIMINANT: Judge = partial(_counts, "lda")
 
 
 def _result(name: str, what: str, statistics: Statistics, target: str) -> ScoreResult:

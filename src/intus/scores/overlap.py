@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,17 +37,6 @@ def iou(quantile: float = QUANTILE, name: str | None = None) -> Score:
     """
     score_name = name or f"iou_{quantile:g}"
 
-    def compute(statistics: Statistics) -> Iterable[ScoreResult]:
-        places, x, values = drawn(statistics)
-        threshold, on = _top(x, quantile)
-        finite = np.isfinite(x)
-        counts = _counts(on, finite, values, places.group)
-        value = np.where(np.isfinite(threshold)[:, None], jaccard(counts.sum(axis=1)), NAN)
-        base = _control(statistics, lambda moved: _counts(on, finite, moved).sum(axis=1))
-        return _with_notes(
-            score_name, statistics, value, counts, base, threshold[:, None], values, capped=True
-        )
-
     info = info_of(
         score_name,
         "unit",
@@ -57,7 +47,18 @@ def iou(quantile: float = QUANTILE, name: str | None = None) -> Score:
         source="Bau et al. 2017 (NetDissect); DeepBase's LocalIOU",
         **_INFO,
     )
+    compute = partial(_iou, score_name, quantile)
     return Score(score_name, compute, frozenset({"pairs", "sample"}), "unit", info=info)
+
+
+def _iou(name: str, quantile: float, statistics: Statistics) -> Iterable[ScoreResult]:
+    places, x, values = drawn(statistics)
+    threshold, on = _top(x, quantile)
+    finite = np.isfinite(x)
+    counts = _counts(on, finite, values, places.group)
+    value = np.where(np.isfinite(threshold)[:, None], jaccard(counts.sum(axis=1)), NAN)
+    base = _control(statistics, lambda moved: _counts(on, finite, moved).sum(axis=1))
+    return _with_notes(name, statistics, value, counts, base, threshold[:, None], values, capped=True)
 
 
 @score(
@@ -202,7 +203,7 @@ def _with_notes(
     *,
     capped: bool,
 ) -> Iterable[ScoreResult]:
-    """Yield results with jackknife intervals, p-values and notes.
+    """Return results with jackknife intervals, p-values and notes.
 
     The null hypothesis is that activity and hypothesis are independent, which fixes the expected overlap.
     """
@@ -223,13 +224,16 @@ def _iou_notes(threshold: np.ndarray, counts: np.ndarray, *, capped: bool) -> np
     """Return notes: the threshold of each pair and, if the quantile decides, the largest value possible."""
     _, on, true, _ = counts
     threshold = np.broadcast_to(threshold, on.shape)
-    notes = np.empty(on.shape, dtype=object)
-    for place in np.ndindex(on.shape):
-        notes[place] = f"threshold {threshold[place]:.4g}"
-        if capped and on[place] and true[place]:
-            most = min(on[place], true[place]) / max(on[place], true[place])
-            notes[place] += f", at most {most:.3g} possible"
-    return notes
+    texts = [f"threshold {one:.4g}" for one in threshold.ravel().tolist()]
+    if capped:
+        with np.errstate(all="ignore"):
+            most = np.minimum(on, true) / np.maximum(on, true) * np.where(on * true > 0, 1, NAN)
+        limits = most.ravel().tolist()
+        texts = [
+            text if limit != limit else f"{text}, at most {limit:.3g} possible"
+            for text, limit in zip(texts, limits, strict=True)
+        ]
+    return np.array([*texts, ""], dtype=object)[:-1].reshape(on.shape)
 
 
 add_score(iou(name="iou"))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copyreg
 import logging
+import pickle
+from dataclasses import fields as fields_of
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, Literal
@@ -12,10 +15,12 @@ from ..core.score_info import ScoreInfo
 from .adapters import of_classifier, of_clusterer, of_function
 from .affinity import of_pairs
 from .base import _SCORES, Score, add_score
-from .similarity import RELATIONS
+from .comparisons.similarity import RELATIONS
 
 #: The group of entry points with which packages provide scores.
 ENTRY_POINTS = "intus.scores"
+#: Other names of registered scores: those that the post on DeepBase uses.
+_ALIASES = {"LocalIOU": "iou"}
 _log = logging.getLogger(__name__)
 
 
@@ -108,6 +113,7 @@ def names() -> list[str]:
 
 def get(name: str) -> Score:
     """Return the score of that name; raises InputError with the nearest names."""
+    name = _ALIASES.get(name, name)
     if name not in _SCORES:
         _load_entry_points()
     if name not in _SCORES:
@@ -153,3 +159,21 @@ def _load_entry_points() -> None:
         except Exception as error:
             _log.warning("The score %r of %s could not be loaded: %s", point.name, package, error)
             _log.debug("Loading %r failed", point.value, exc_info=True)
+
+
+def _reduced(score: Score) -> tuple[Any, ...]:
+    """Return how to pickle a score: by value, or by name if its function cannot be imported by name."""
+    parts = tuple(getattr(score, field.name) for field in fields_of(Score))
+    try:
+        pickle.dumps((score.compute, score.suits))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        if _SCORES.get(score.name) is score:
+            return get, (score.name,)
+        raise InputError(
+            f"The score {score.name!r} cannot be sent to another process ({error}). Define its function at "
+            "the top level of a module."
+        ) from None
+    return Score, parts
+
+
+copyreg.pickle(Score, _reduced)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..core.errors import InputError, did_you_mean
-from .base import NAN, Score, ScoreResult
+from .base import NAN, Score, ScoreColumns, ScoreResult
 from .judging import Confusion, ConfusionCounts, Gap, measured_by
 from .registry import as_score
 from .statistics.statistics import Statistics
@@ -14,6 +14,9 @@ from .statistics.statistics import Statistics
 
 class Scorer:
     """Computes scores of one layer from a stream.
+
+    A Scorer can be pickled, unless a score is a function that other processes cannot import, such as a
+    lambda.
 
     Args:
         scores: Registered names, Score objects, plain functions or scikit-learn estimators (see
@@ -158,6 +161,17 @@ class Scorer:
 
     def result(self) -> list[ScoreResult]:
         """Return the results of all scores; an empty list before the first update."""
-        if self.statistics.features < 0:
-            return []
-        return [result for score in self.scores for result in score.results(self.statistics)]
+        return list(self.columns())
+
+    def columns(self) -> ScoreColumns:
+        """Return the results of all scores as columns, without an object for each result.
+
+        Example:
+            >>> scorer = Scorer("correlation")
+            >>> scorer.update([[1.0, 5.0], [2.0, 3.0], [4.0, 1.0]], {"h": [0, 1, 1]})
+            >>> found = scorer.columns()
+            >>> found.unit.tolist(), found.value.round(2).tolist()
+            ([0, 1], [0.76, -0.87])
+        """
+        scores = self.scores if self.statistics.features >= 0 else ()
+        return ScoreColumns.concat(score.columns(self.statistics) for score in scores)

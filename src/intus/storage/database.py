@@ -296,6 +296,35 @@ class Database:
             blob = connection.execute(query.where(t.run.c.run == run, t.run.c.model == model)).scalar()
         return None if blob is None else bytes(blob)
 
+    # -- inspections ---------------------------------------------------------------------------------
+
+    def put_inspection(self, run: str, model: str, epoch: float, fingerprint: str, content: bytes) -> None:
+        """Store all rows of one model of an inspection, to resume it.
+
+        Args:
+            run: The run.
+            model: The model.
+            epoch: Its epoch; NaN for none.
+            fingerprint: The hash of the question and of the model.
+            content: The rows, in a form that the caller chooses.
+        """
+        with self._write() as connection:
+            row: dict[str, Any] = {"run": _run_id(connection, run, model), "fingerprint": fingerprint}
+            row |= {"epoch": epoch if epoch == epoch else NO_EPOCH, "content": content}
+            upsert(connection, t.inspection, [row], ["run", "epoch"])
+
+    def inspection(self, run: str, model: str, epoch: float) -> tuple[str, bytes] | None:
+        """Return the fingerprint and the content stored by ``put_inspection``, or None."""
+        query = sa.select(t.inspection.c.fingerprint, t.inspection.c.content)
+        query = query.join(t.run, t.run.c.id == t.inspection.c.run).where(
+            t.run.c.run == run,
+            t.run.c.model == model,
+            t.inspection.c.epoch == (epoch if epoch == epoch else NO_EPOCH),
+        )
+        with self._read() as connection:
+            row = connection.execute(query).one_or_none()
+        return None if row is None else (str(row.fingerprint), bytes(row.content))
+
     # -- notices and targets -------------------------------------------------------------------------
 
     def add_notice(

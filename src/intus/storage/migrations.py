@@ -98,6 +98,14 @@ ALTER TABLE target ADD COLUMN group_ids TEXT;
 ALTER TABLE target ADD COLUMN type_ids TEXT
 """
 
+# All rows of one model of an inspection as one value, so that the same call can be resumed without computing.
+_INSPECTIONS = """
+CREATE TABLE inspection (
+    run BIGINT NOT NULL REFERENCES run (id) ON DELETE CASCADE, epoch {float} NOT NULL,
+    fingerprint TEXT NOT NULL, content {bytes} NOT NULL, PRIMARY KEY (run, epoch)
+)
+"""
+
 # The predictions of classifiers. All layers and epochs of a run share the held-out rows and their classes.
 _PREDICTIONS = """
 CREATE TABLE held_out (
@@ -112,7 +120,16 @@ CREATE TABLE prediction (
 """
 
 #: SQL of every step, in order; the first takes an empty database to version 1.
-STEPS: Sequence[str] = (_TABLES, _CHANGE_INDEX, _REVISION, _OWNERS, _SCORES, _GROUPS, _PREDICTIONS)
+STEPS: Sequence[str] = (
+    _TABLES,
+    _CHANGE_INDEX,
+    _REVISION,
+    _OWNERS,
+    _SCORES,
+    _GROUPS,
+    _INSPECTIONS,
+    _PREDICTIONS,
+)
 
 
 def migrate(connection: Connection, steps: Sequence[str] = STEPS) -> int:

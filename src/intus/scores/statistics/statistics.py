@@ -52,6 +52,10 @@ class Statistics:
         self._left_out = 0
         self._once: dict[Any, Any] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what can be computed again."""
+        return {**self.__dict__, "_once": {}}
+
     @property
     def width(self) -> int:
         """The number of features of the moments, after a projection if there is one."""

@@ -14,7 +14,7 @@ from ...core.record import Record
 from ...core.results import COLUMNS, Predictions, Results
 from ...core.score_info import ScoreInfo
 from ...scores import Score, Scorer, ScoreResult, get, infos, names
-from ...scores.similarity import Sketch, sketch
+from ...scores.comparisons.similarity import Sketch, sketch
 from ..data_point import DataPoint
 from ..errors import MisfitError
 from .relations import Relations

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import require
-from .adapters import CLASSIFIER, of_classifier
-from .base import NAN, ScoreResult, score
-from .cluster import SHUFFLED
-from .judging import ConfusionCounts
-from .labelled import CLASSES, labelled_rows, shuffled, too_few
-from .statistics.statistics import Statistics
+from ...core.errors import require
+from ..adapters import CLASSIFIER, of_classifier
+from ..base import NAN, ScoreResult, score
+from ..cluster import SHUFFLED
+from ..judging import ConfusionCounts
+from ..labelled import CLASSES, labelled_rows, shuffled, too_few
+from ..statistics.statistics import Statistics
 
 MOST_ROWS = 5000  #: most rows that the eleven or more classifiers are trained on
 #: Fractions of the rows after which the classifier is trained again (Voita and Titov 2020, section 2.2).

@@ -7,10 +7,10 @@ import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..core.score_info import ScoreInfo
-from .base import Score
-from .registry import get, infos, scores
-from .similarity import RELATIONS
+from ...core.score_info import ScoreInfo
+from ..base import Score
+from ..comparisons.similarity import RELATIONS
+from ..registry import get, infos, scores
 
 _WIDTH = 130
 _KEEP: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.score_info import ScoreInfo
-from .base import NAN
-from .labelled import complete
-from .statistics.jackknife import jackknife
-from .statistics.statistics import Statistics
+from ...core.score_info import ScoreInfo
+from ..base import NAN
+from ..labelled import complete
+from ..statistics.jackknife import jackknife
+from ..statistics.statistics import Statistics
 
 MOST_ROWS = 256  #: most rows of a Sketch, which takes 4 bytes per pair of rows
 _CKA: dict[str, Any] = {

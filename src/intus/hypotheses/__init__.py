@@ -1,0 +1,1 @@
+"""Ready-made hypotheses for ``inspect``."""
