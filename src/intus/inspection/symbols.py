@@ -232,7 +232,8 @@ def spans_of(given: Sequence[Any], number: int) -> tuple[list[tuple[int, int, in
         >>> spans_of([(0, 0), (0, 3), (4, 5)], 0)
         ([(1, 0, 3), (2, 4, 5)], True)
     """
-    out, kinds = [], set()
+    out: list[tuple[int, int, int]] = []
+    kinds: set[bool] = set()
     for position, entry in enumerate(given):
         if entry is None:
             continue
@@ -252,9 +253,9 @@ def spans_of(given: Sequence[Any], number: int) -> tuple[list[tuple[int, int, in
             continue
         if out and first < out[-1][1]:
             raise InputError(
-                f"symbols goes back from {out[-1][1]} to {first} at position {position} of record {number}, as "
-                "tokenizers do for the second of two texts, and in offsets of text that is split into words. "
-                "Count on over the whole record."
+                f"symbols goes back from {out[-1][1]} to {first} at position {position} of record {number}, "
+                "as tokenizers do for the second of two texts, and in offsets of text that is split into "
+                "words. Count on over the whole record."
             )
         out.append((position, first, end))
     if len(kinds) > 1:
