@@ -19,6 +19,7 @@ from .hypotheses import Labels, as_hypotheses
 from .models import as_checkpoints
 from .observations import Observations, confounders_of, groups_of, types_of
 from .plan import Plan
+from .symbols import SymbolPositions
 
 if TYPE_CHECKING:
     from .table import Inspection
@@ -33,6 +34,7 @@ def inspect(
     *,
     groups: Any = None,
     types: Any = None,
+    symbols: Any = None,
     given: str | Sequence[str] = (),
     inputs: Inputs | None = None,
     splits: int = 1,
@@ -56,9 +58,10 @@ def inspect(
         models: A model; a list of checkpoints, whose epochs are 0, 1, 2 …; or a dict by epoch or by name.
             Each may be a function without arguments that loads one, so that only one is in memory.
         hypotheses: Functions of one record that return a label for each symbol (pixel, position) or one
-            label; or labeled arrays with an entry per record. One, a list, or a dict by name. NaN, or None
-            among strings, means not annotated. ``hypothesis`` names a function and declares the kind of its
-            labels. May be empty for scores of whole layers.
+            label, or a dict of labels by name; or labels with an entry per record, as an array, a list or
+            a pandas Series or DataFrame. One, a list, or a dict by name. NaN, or None among strings, means
+            not annotated. ``hypothesis`` names one, declares the kind of its labels, and makes functions of
+            batches; ``intus.hypotheses`` has ready-made ones. May be empty for scores of whole layers.
         scores: Names of scores (``"iou"``, ``"correlation"``, ``"linear_f1"``, see ``intus.scores.names()``),
             scores, functions or scikit-learn estimators; one or a list.
         data: A tensor, an array, or a sequence of records.
@@ -74,6 +77,10 @@ def inspect(
         types: What each symbol is an instance of, such as its word: an array or a function of a record, as a
             hypothesis. ``linear_selectivity`` needs it, whose control task has a random label for each type.
             Default: None.
+        symbols: Which symbol, such as a word or character, each position of a layer belongs to: a function of
+            a record that returns ``word_ids()`` or ``offset_mapping`` of a tokenizer, a list for each record,
+            or ``intus.hypotheses.Symbols``, which also says how several positions of a symbol become one
+            behavior. Default: None, positions are symbols.
         given: The names of hypotheses that are confounders. ``correlation`` is then partial: that of what
             these leave of a unit and of a hypothesis, with the note ``given …``. Default: none.
         inputs: Turns a list of records into the model's input: a tensor, a tuple of positional arguments, or
@@ -132,7 +139,8 @@ def inspect(
     if splits < 1:
         raise InputError(f"splits={splits!r} must be 1 or more.")
     records, checkpoints = Records(data, inputs), as_checkpoints(models)
-    labels = Labels(as_hypotheses(hypotheses, len(records)))
+    aligned = None if symbols is None else SymbolPositions(symbols, len(records))
+    labels = Labels(as_hypotheses(hypotheses, len(records)), aligned)
     if given:
         first = np.arange(min(batch, len(records)))
         labels.of(first, partial(records.block, first))  # functions that return several now have names
