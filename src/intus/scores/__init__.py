@@ -9,7 +9,7 @@ scores are registered (``python -m intus.scores``).
 """
 
 # The order of registration is the order in which scores are listed to people.
-from . import linear, logistic, regression, cluster, intrinsic, steps, affinity, overlap  # noqa: F401, I001
+from . import linear, logistic, regression, cluster, intrinsic, steps, affinity, overlap, association  # noqa: F401, I001
 from ..core.score_info import ScoreInfo
 from .base import Score, ScoreColumns, ScoreResult
 from .overlap import iou
