@@ -18,6 +18,7 @@ from .hypotheses import Labels, as_hypotheses
 from .models import as_checkpoints
 from .observations import Observations, confounders_of, groups_of, types_of
 from .plan import Plan
+from .reading import Behavior
 
 if TYPE_CHECKING:
     from .table import Inspection
@@ -34,6 +35,8 @@ def inspect(
     types: Any = None,
     given: str | Sequence[str] = (),
     inputs: Inputs | None = None,
+    behavior: str = "activation",
+    output: Any = None,
     engine: int | str | None = None,
     store: str | Path | None = None,
     run: str | None = None,
@@ -72,6 +75,15 @@ def inspect(
             Default: None.
         given: The names of hypotheses that are confounders. ``correlation`` is then partial: that of what
             these leave of a unit and of a hypothesis, with the note ``given …``. Default: none.
+        behavior: What is read of units. ``"activation"`` (default) is their value. ``"gradient"`` is the
+            gradient of ``output`` with respect to it, ``"activation*gradient"`` their product. By captum
+            (``intus[attribution]``), of modules that run once: ``"smoothgrad"`` (25 noisy copies of each
+            record), ``"guided_backprop"`` (of models whose ReLUs are modules), ``"gradcam"`` (the part of
+            each unit in the map of Grad-CAM) and ``"guided_gradcam"`` (that times the guided gradient of the
+            image).
+        output: The number of each record that gradients are of: the index of a class of the model's output
+            (records, classes), a class for each record, or a function of the model's output that returns one
+            number per record. Default: the model's output, if it is one number per record.
         inputs: Turns a list of records into the model's input: a tensor, a tuple of positional arguments, or
             a mapping of keyword arguments. Default: records are stacked.
         engine: Where the models run: a number of processes of this machine, ``"ray"`` for Ray's workers on
@@ -128,7 +140,16 @@ def inspect(
     observed = Observations(groups_of(groups, records), types_of(types, len(records)), confounders)
     requested = Scorer(scores, seed=seed).scores
     _check(requested, labels, given)
-    plan = Plan(records, labels, observed, requested, units, batch, seed)
+    plan = Plan(
+        records,
+        labels,
+        observed,
+        requested,
+        units,
+        batch,
+        seed,
+        behavior=Behavior.of(behavior, output, len(records), seed),
+    )
     run = run if run is not None else time.strftime("inspect %Y-%m-%d %H:%M:%S") if store else ""
     return as_table(rows_of(checkpoints, plan, store, run, progress, engine), run, Asked(checkpoints, plan))
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from ...core.address import Address
@@ -24,6 +25,7 @@ from ...core.units import axis_of_type
 from ..base import GraphRecorder, Handle, Operation, Tap, check_kinds
 from ..reading import Reading, Target
 from .attachment import Attachment
+from .attribution import attribute
 from .eval_forward import as_inputs, evaluation, model_state, unwrapped, version
 from .loaders import random_loader
 from .order import first_batch, first_rows
@@ -116,6 +118,18 @@ class TorchBackend:
     ) -> Reading:
         """Return values of operations, and gradients, of one traced pass."""
         return read(model, inputs, chosen, target)
+
+    def attribute(
+        self,
+        model: nn.Module,
+        inputs: Any,
+        layers: list[Operation],
+        method: str,
+        target: Target,
+        seed: int,
+    ) -> dict[str, np.ndarray]:
+        """Return attributions of layers by captum."""
+        return attribute(model, inputs, layers, method, target, seed)
 
     def attach(
         self, model: nn.Module, operations: Iterable[Operation], kinds: Collection[str], tap: Tap
