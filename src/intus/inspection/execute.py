@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,9 @@ def inspect(
     groups: Any = None,
     types: Any = None,
     given: str | Sequence[str] = (),
+    load: Callable[[Any], Any] | None = None,
+    model: Any = None,
+    twin: bool = False,
     inputs: Inputs | None = None,
     behavior: str = "activation",
     output: Any = None,
@@ -54,7 +57,9 @@ def inspect(
 
     Args:
         models: A model; a list of checkpoints, whose epochs are 0, 1, 2 …; or a dict by epoch or by name.
-            Each may be a function without arguments that loads one, so that only one is in memory.
+            Each may be a function without arguments that loads one, so that only one is in memory; a path,
+            with ``load`` or ``model``; or a state dict, with ``model``. A path may be a pattern
+            (``"runs/epoch_*.pt"``); the epochs are those in the names of files where they tell them.
         hypotheses: Functions of one record that return a label for each symbol (pixel, position) or one
             label; or labeled arrays with an entry per record. One, a list, or a dict by name. NaN, or None
             among strings, means not annotated. ``hypothesis`` names a function and declares the kind of its
@@ -75,6 +80,11 @@ def inspect(
             Default: None.
         given: The names of hypotheses that are confounders. ``correlation`` is then partial: that of what
             these leave of a unit and of a hypothesis, with the note ``given …``. Default: none.
+        load: A function that takes a path and returns the model. Default: None.
+        model: The model whose weights are in the paths or state dicts, or a function that makes it. It is
+            copied, not changed. Default: None.
+        twin: Whether to score a newly initialized twin as well, as ``Net (new)``: what the architecture
+            knows without training. Its rows have no ``q``. Default: False.
         behavior: What is read of units. ``"activation"`` (default) is their value. ``"gradient"`` is the
             gradient of ``output`` with respect to it, ``"activation*gradient"`` their product. By captum
             (``intus[attribution]``), of modules that run once: ``"smoothgrad"`` (25 noisy copies of each
@@ -131,7 +141,10 @@ def inspect(
 
     if batch < 1:
         raise InputError(f"batch={batch!r} must be 1 or more.")
-    records, checkpoints = Records(data, inputs), as_checkpoints(models)
+    records, checkpoints = (
+        Records(data, inputs),
+        as_checkpoints(models, load=load, model=model, twin=twin, seed=seed),
+    )
     labels = Labels(as_hypotheses(hypotheses, len(records)))
     if given:
         first = np.arange(min(batch, len(records)))

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.base import Backend, for_model, modules_graph
+from ..backends.base import Backend, Operation, for_model, modules_graph
 from ..core.errors import CaptureError, InputError
+from ..core.probes_disabled import probes_disabled
 from ..core.units import UnitAxes
 from ..scores import ScoreColumns
 from .axes import Vectors, arrange, batch_axis
@@ -40,7 +41,7 @@ class ModelPass:
     def __init__(self, model: Any, name: str, plan: Plan) -> None:
         self.model, self.done, self.behavior = model, 0, plan.behavior
         backend = for_model(model)
-        operations = backend.operations(model)
+        operations = _operations(model, backend, plan)
         self.graph = record_graph(model, backend, lambda: plan.records.model_input(plan.order()[0][:1]))
         graph = self.graph or modules_graph(backend, name, operations)
         self._axes = None if self.graph is None else UnitAxes(self.graph)
@@ -133,3 +134,13 @@ class ModelPass:
         parts = [feed.columns() for feed in self.feeds]
         addresses = np.array([feed.group.shown for feed in self.feeds], dtype=object)
         return np.repeat(addresses, [len(part) for part in parts]), ScoreColumns.concat(parts)
+
+
+def _operations(model: Any, backend: Backend, plan: Plan) -> list[Operation]:
+    """Return the operations of a model, after a first call if it creates them then."""
+    operations = backend.operations(model)
+    if operations:
+        return operations
+    with probes_disabled(), backend.evaluation(model) as run:
+        run(backend.inputs(model, plan.records.model_input(plan.order()[0][:1])))
+    return backend.operations(model)

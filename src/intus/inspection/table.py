@@ -99,15 +99,16 @@ class Part:
 
 
 def as_table(parts: Sequence[Part], run: str, asked: Asked) -> Inspection:
-    """Return the rows of all models, with the q-values of the whole table."""
+    """Return the rows of all models; those of newly initialized twins are no findings and have no q-value."""
     columns = ScoreColumns.concat(part.columns for part in parts)
     sizes = [len(part.columns) for part in parts]
+    new = np.repeat([one.new for one in asked.checkpoints[: len(parts)]], sizes)
     facts = {
         "run": np.full(len(columns), run, dtype=object),
         "model": np.repeat(np.array([part.model for part in parts], dtype=object), sizes),
         "epoch": np.repeat(np.array([part.epoch for part in parts], dtype=float), sizes),
         "address": np.concatenate([part.addresses for part in parts]),
-        "q": false_discovery_rates(columns.p),
+        "q": false_discovery_rates(np.where(new, np.nan, columns.p)),
     }
     table = Inspection({name: facts.get(name, getattr(columns, name, None)) for name in COLUMNS})
     table._asked = asked
