@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -110,9 +110,9 @@ class _Runner:
         is_reference = against is not None and against.checkpoint == number
         earlier = None if is_reference else self.store.finished(name, checkpoint.epoch)
         if earlier is not None and earlier[0] == self.blocks.fingerprint(model):
-            return earlier[1]
+            return replace(earlier[1], new=checkpoint.new)
         model_pass = self._run(model, name)
-        part = Part(name, checkpoint.epoch, *model_pass.columns(), confusions(model_pass))
+        part = Part(name, checkpoint.epoch, *model_pass.columns(), confusions(model_pass), checkpoint.new)
         if against is not None:
             own = predictions(model_pass)
             if is_reference or against.checkpoint is None:

@@ -173,7 +173,7 @@ class BlockFeed:
     def empty(self) -> BlockFeed:
         """Return a feed of the same units without any rows."""
         other = copy(self)
-        other.scorers = {}
+        other.scorers, other.notes = {}, {}
         other.layer_scorer = self._layer_scorer()
         return other
 

@@ -304,7 +304,7 @@ def _shape(
         shape = tuple(graph.metas[int(graph.ops.meta[group.row])].shape)
         return shape, group.unit_axis(axes, None, shape), None
     with reader(model, backend, [group.address]) as read:
-        found = read(records.model_input(np.array([0])))
+        found = read(records.model_input(np.array([0])), np.array([0]))
     if group.address not in found:
         raise CaptureError(did_not_run(group.address, "for the first record"))
     output = found[group.address]
