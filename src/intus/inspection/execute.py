@@ -12,18 +12,18 @@ import numpy as np
 
 from ..core.errors import InputError, require
 from ..scores import Score, Scorer
-from .against import Against
+from .alignment.symbols import SymbolPositions
 from .behaviours import Inputs, Records
-from .checkpoints import Options, rows_of
 from .hypotheses import Labels, as_hypotheses
 from .models import as_checkpoints
 from .observations import Observations, confounders_of, groups_of, types_of
 from .plan import Plan
 from .reading import Behavior
-from .symbols import SymbolPositions
+from .results.against import Against
+from .running.checkpoints import Options, rows_of
 
 if TYPE_CHECKING:
-    from .table import Inspection
+    from .results.table import Inspection
 
 
 def inspect(
@@ -154,7 +154,7 @@ def inspect(
         SIGMOD: ``inspect(models, hypotheses, scores, data, units)``.
     """
     require("pandas", extra="inspect", why="to return a DataFrame")
-    from .table import Asked, as_table
+    from .results.table import Asked, as_table
 
     if batch < 1:
         raise InputError(f"batch={batch!r} must be 1 or more.")

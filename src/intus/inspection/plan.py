@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from ..scores import Score
+from .alignment.symbols import Alignment
 from .behaviours import Records
-from .content_hash import ContentHash, NotHashableError
 from .hypotheses import Labels
 from .observations import Observations
 from .reading import Behavior
-from .symbols import Alignment
+from .running.content_hash import ContentHash, NotHashableError
 
 #: The version of the package, whose __init__ this folder may not import.
 _VERSION: str = sys.modules[__name__.partition(".")[0]].__version__

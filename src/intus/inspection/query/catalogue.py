@@ -11,7 +11,7 @@ from ...backends.base import Backend, for_model, modules_graph
 from ...core.errors import AddressError, CaptureError, InputError, did_not_run, did_you_mean
 from ...core.graph import Graph
 from ...core.units import UnitAxes
-from ..axes import batch_axis
+from ..alignment.axes import batch_axis
 from ..behaviours import Inputs, Records, reader, record_graph
 from ..hypotheses import as_hypotheses
 from ..models import Checkpoint, as_checkpoints

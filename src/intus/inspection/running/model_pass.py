@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.base import Backend, Operation, for_model, modules_graph
-from ..core.errors import CaptureError, InputError
-from ..core.probes_disabled import probes_disabled
-from ..core.units import UnitAxes
-from ..scores import ScoreColumns
-from .axes import Vectors, arrange, batch_axis
-from .behaviours import reader, record_graph
+from ...backends.base import Backend, Operation, for_model, modules_graph
+from ...core.errors import CaptureError, InputError
+from ...core.probes_disabled import probes_disabled
+from ...core.units import UnitAxes
+from ...scores import ScoreColumns
+from ..alignment.axes import Vectors, arrange, batch_axis
+from ..alignment.places import places_of
+from ..behaviours import reader, record_graph
+from ..plan import Block, Plan
+from ..reading import Output
+from ..units import UnitGroup, resolve
 from .feed import BlockFeed, Scoring
-from .places import places_of
-from .plan import Block, Plan
-from .reading import Output
-from .units import UnitGroup, resolve
 
 _SAMPLES = 512 << 20  # bytes of all samples together
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from ..core.errors import InputError
-from ..scores import Confusion, ScoreColumns, ScoreResult
-from ..scores.multiple import false_discovery_rates
-from .models import Checkpoint
+from ...core.errors import InputError
+from ...scores import Confusion, ScoreColumns, ScoreResult
+from ...scores.multiple import false_discovery_rates
+from ..models import Checkpoint
 
 if TYPE_CHECKING:
-    from .plan import Plan
+    from ..plan import Plan
 
 #: The columns of the table.
 COLUMNS = (

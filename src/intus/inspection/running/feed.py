@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.errors import InputError, did_you_mean
-from ..scores import Score, ScoreColumns, Scorer, ScoreResult
-from ..scores.repeated import RepeatedScorer
-from . import align
-from .axes import Vectors
-from .places import Places
-from .plan import Block
-from .units import UnitGroup
+from ...core.errors import InputError, did_you_mean
+from ...scores import Score, ScoreColumns, Scorer, ScoreResult
+from ...scores.repeated import RepeatedScorer
+from ..alignment import align
+from ..alignment.axes import Vectors
+from ..alignment.places import Places
+from ..plan import Block
+from ..units import UnitGroup
 
 _CHUNK = 64 << 20  # bytes of behaviors that are resized at once
 _STRETCHED = "the map was stretched over the image: the graph does not tell where its positions lie"

@@ -9,18 +9,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..backends.base import for_model
-from ..core.errors import IntusError
-from ..engines import Engine
-from ..tracing.progress_bar import bar
-from .against import Against, Predictions, confusions, gaps, predictions
+from ...backends.base import for_model
+from ...core.errors import IntusError
+from ...engines import Engine
+from ...tracing.progress_bar import bar
+from ..models import Checkpoint
+from ..plan import Block, Plan
+from ..results.against import Against, Predictions, confusions, gaps, predictions
+from ..results.store import Store
+from ..results.table import Part
 from .content_hash import ContentHash, NotHashableError
 from .engine import open_engine, spread
 from .model_pass import ModelPass
-from .models import Checkpoint
-from .plan import Block, Plan
-from .store import Store
-from .table import Part
 
 
 @dataclass(frozen=True, slots=True)
