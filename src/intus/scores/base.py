@@ -154,6 +154,9 @@ class Score:
             name is computed all the same, one of the default scores is not.
         info: Its description for people.
         beside: The descriptions of further rows that it returns under other names.
+        precision: For a score of units, returns the strength of each pair and the half-width of its 95 %
+            interval, both (units, hypotheses) and comparable between units; None to take them from the
+            results.
     """
 
     name: str
@@ -165,6 +168,7 @@ class Score:
     suits: Callable[[Statistics, str], bool] | None = None
     info: ScoreInfo | None = None
     beside: tuple[ScoreInfo, ...] = ()
+    precision: Callable[[Statistics], tuple[np.ndarray, np.ndarray]] | None = None
 
     def by_default(self) -> Score:
         """Return the score without results for targets that it does not suit."""
@@ -228,6 +232,7 @@ def score(
     kinds: Iterable[str] = (),
     suits: Callable[[Statistics, str], bool] | None = None,
     beside: Iterable[ScoreInfo] = (),
+    precision: Callable[[Statistics], tuple[np.ndarray, np.ndarray]] | None = None,
     **fields: Any,
 ) -> Callable[[Callable[..., Iterable[ScoreResult]]], Callable[..., Iterable[ScoreResult]]]:
     """Register a function of statistics as a score; for plain functions see ``intus.scores.register``.
@@ -242,13 +247,14 @@ def score(
         kinds: The kinds of record that it applies to, all if empty.
         suits: Returns whether it is meant for a target's labels; None for all.
         beside: The ScoreInfo of each further row that it returns under another name.
+        precision: Returns strengths and half-widths of intervals; see ``Score``.
         fields: Other fields of ScoreInfo.
     """
 
     def add(compute: Callable[..., Iterable[ScoreResult]]) -> Callable[..., Iterable[ScoreResult]]:
         info = info_of(name, per, **{"about": summary(compute), **fields})
         kinds_, needs_ = frozenset(kinds), frozenset(needs)
-        add_score(Score(name, compute, needs_, per, default, kinds_, suits, info, tuple(beside)))
+        add_score(Score(name, compute, needs_, per, default, kinds_, suits, info, tuple(beside), precision))
         return compute
 
     return add
