@@ -161,6 +161,9 @@ class Score:
         beside: The descriptions of further rows that it returns under other names.
         judged: Returns the counts that a classifier's score is computed from; None for other scores. Scores
             of the same predictions have the same function.
+        precision: For a score of units, returns the strength of each pair and the half-width of its 95 %
+            interval, both (units, hypotheses) and comparable between units; None to take them from the
+            results.
     """
 
     name: str
@@ -173,6 +176,7 @@ class Score:
     info: ScoreInfo | None = None
     beside: tuple[ScoreInfo, ...] = ()
     judged: Judge | None = None
+    precision: Callable[[Statistics], tuple[np.ndarray, np.ndarray]] | None = None
 
     def by_default(self) -> Score:
         """Return the score without results for targets that it does not suit."""
@@ -242,6 +246,7 @@ def score(
     suits: Callable[[Statistics, str], bool] | None = None,
     beside: Iterable[ScoreInfo] = (),
     judged: Judge | None = None,
+    precision: Callable[[Statistics], tuple[np.ndarray, np.ndarray]] | None = None,
     **fields: Any,
 ) -> Callable[[Callable[..., Iterable[ScoreResult]]], Callable[..., Iterable[ScoreResult]]]:
     """Register a function of statistics as a score; for plain functions see ``intus.scores.register``.
@@ -257,13 +262,16 @@ def score(
         suits: Returns whether it is meant for a target's labels; None for all.
         beside: The ScoreInfo of each further row that it returns under another name.
         judged: Returns the counts that a classifier's score is computed from; None for other scores.
+        precision: Returns strengths and half-widths of intervals; see ``Score``.
         fields: Other fields of ScoreInfo.
     """
 
     def add(compute: Callable[..., Iterable[ScoreResult]]) -> Callable[..., Iterable[ScoreResult]]:
         info = info_of(name, per, **{"about": summary(compute), **fields})
         kinds_, needs_ = frozenset(kinds), frozenset(needs)
-        add_score(Score(name, compute, needs_, per, default, kinds_, suits, info, tuple(beside), judged))
+        add_score(
+            Score(name, compute, needs_, per, default, kinds_, suits, info, tuple(beside), judged, precision)
+        )
         return compute
 
     return add
