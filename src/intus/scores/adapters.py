@@ -73,8 +73,8 @@ class CheckedFunction:
         if self.per == "unit":
             return (
                 f"It is registered with per='unit' and was given one unit: behaviours of shape {x.shape} "
-                f"and a hypothesis of shape {labels[0].shape}. To get the whole layer, (rows, units), register it "
-                "without per='unit'."
+                f"and a hypothesis of shape {labels[0].shape}. To get the whole layer, (rows, units), "
+                "register it without per='unit'."
             )
         text = f"It was given the whole layer: behaviours of shape {x.shape}, a column for each unit"
         if not labels:
