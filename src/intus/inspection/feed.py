@@ -3,20 +3,50 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.errors import InputError
-from ..scores import Score, Scorer, ScoreResult
+from ..core.errors import InputError, did_you_mean
+from ..scores import Score, ScoreColumns, Scorer, ScoreResult
+from ..scores.repeated import RepeatedScorer
 from . import align
+from .axes import Vectors
 from .places import Places
+from .plan import Block
 from .units import UnitGroup
 
 _CHUNK = 64 << 20  # bytes of behaviors that are resized at once
 _STRETCHED = "the map was stretched over the image: the graph does not tell where its positions lie"
 _LEAST = 1 << 20  # smallest sample, in bytes
+
+
+class Scoring(NamedTuple):
+    """Which scores are computed of every layer, and how.
+
+    Attributes:
+        scores: The scores.
+        seed: The seed of sampling and of held-out rows.
+        room: The bytes that the samples of one layer's scorers may take.
+        confounders: The names of the hypotheses that are held fixed.
+        splits: The number of splits into training and held-out items.
+    """
+
+    scores: Sequence[Score]
+    seed: int
+    room: int
+    confounders: Sequence[str] = ()
+    splits: int = 1
+
+    def scorer(self, scores: Sequence[Score], parts: int) -> Scorer:
+        """Return a new scorer of some of the scores, one of ``parts`` that share the room."""
+        room = max(self.room // parts, _LEAST)
+        if self.splits > 1:
+            return RepeatedScorer(scores, splits=self.splits, seed=self.seed, sample_bytes=room)
+        return Scorer(scores, seed=self.seed, sample_bytes=room)
 
 
 class BlockFeed:
@@ -27,69 +57,65 @@ class BlockFeed:
 
     Args:
         group: The units.
-        scores: The scores.
-        seed: The seed of sampling and of held-out rows.
-        room: The bytes that the samples of all scorers may take.
+        scoring: The scores, and how they are computed.
         places: Where the positions of the layer lie in the image; None if that is not known.
+        vectors: Whether a unit may be a vector at each position.
+
+    Attributes:
+        notes: What to know about the values of each shape of labels, on every row.
     """
 
     def __init__(
-        self, group: UnitGroup, scores: Sequence[Score], seed: int, room: int, places: Places | None = None
+        self,
+        group: UnitGroup,
+        scoring: Scoring,
+        places: Places | None = None,
+        vectors: Vectors | None = None,
     ) -> None:
-        self.group, self.seed, self.room, self.places = group, seed, room, places
-        self.scores = [score for score in scores if score.per != "layer"]
-        of_layer = [score for score in scores if score.per == "layer"]
-        self.layer_scorer = Scorer(of_layer, seed=seed, sample_bytes=max(room, _LEAST)) if of_layer else None
+        self.group, self.scoring, self.places, self.vectors = group, scoring, places, vectors or Vectors()
+        self.notes: dict[str, str] = {}
+        self.scores = [score for score in scoring.scores if score.per != "layer"]
+        self.of_layer = [score for score in scoring.scores if score.per == "layer"]
+        self.layer_scorer = self._layer_scorer()
         self.stretched = False  # whether a map was stretched over the image
         self.shape: tuple[int, ...] = ()
         self.picked, self.count = np.empty(0, dtype=np.int64), 0
         self.scorers: dict[Any, Scorer] = {}
 
-    def update(
-        self,
-        array: np.ndarray,
-        labels: dict[str, np.ndarray],
-        ragged: set[str],
-        start: int,
-        images: Callable[[], list[tuple[int, ...]]],
-        groups: np.ndarray | None = None,
-        types: np.ndarray | None = None,
-        confounders: Sequence[str] = (),
-    ) -> None:
+    def update(self, array: np.ndarray, block: Block) -> None:
         """Add the outputs of a block.
 
         Args:
             array: The output of the layer, (records, units, …positions).
-            labels: The labels of the block by hypothesis, (records, …grid).
-            ragged: The hypotheses whose records differ in length.
-            start: The number of the first record.
-            images: Returns what may be the height and width of the first record.
-            groups: The group of each record, (records,); None if each is a group.
-            types: The type of each symbol, (records, …grid); None for no types.
-            confounders: The names of the labels that are held fixed.
+            block: The records with their labels.
         """
         self.count = array.shape[1]
         self.picked = self.group.pick(self.count)
         array = array[:, self.picked]
         if self.layer_scorer is not None:
-            items = np.arange(start, start + len(array))
-            self.layer_scorer.update(self._padded(array), items=items, groups=groups)
+            self.layer_scorer.update(self._padded(array), items=block.numbers, groups=block.groups)
         shapes: dict[Any, dict[str, np.ndarray]] = {}
+        labels, only = block.labels, self.group.hypotheses
+        if only is not None:
+            for name in only:
+                if name not in labels:
+                    raise InputError(f"units names the hypothesis {name!r}. {did_you_mean(name, labels)}")
+            wanted = {*only, *self.scoring.confounders}
+            labels = {name: column for name, column in labels.items() if name in wanted}
         for name, column in labels.items() if self.scores else ():
-            if name in ragged and array.ndim == 3 and column.shape[1] < array.shape[2]:
+            if name in block.ragged and array.ndim == 3 and column.shape[1] < array.shape[2]:
                 column = align.fill(column, array.shape[2])
             key = column.shape[1:] if column.ndim > 2 else column.ndim - 1
             shapes.setdefault(key, {})[name] = column
         for key, columns in shapes.items():
-            absent = [name for name in confounders if name not in columns]
+            absent = [name for name in self.scoring.confounders if name not in columns]
             if absent:
                 one = next(iter(columns))
                 raise InputError(
                     f"The confounder {absent[0]!r} has labels of another shape than the hypothesis {one!r}. "
                     "Give both one label per record, or one per symbol."
                 )
-            scorer = self._scorer(key, len(shapes))
-            self._add(scorer, array, columns, start, images, groups, types, confounders)
+            self._add(self._scorer(key, len(shapes)), array, columns, block)
 
     def _padded(self, array: np.ndarray) -> np.ndarray:
         """Pad the array with zeros to the shape of the first block, as the evaluator does."""
@@ -103,77 +129,105 @@ class BlockFeed:
             )
         return np.pad(array, [(0, 0), *((0, gap) for gap in gaps)]) if any(gaps) else array
 
+    def _layer_scorer(self) -> Scorer | None:
+        return self.scoring.scorer(self.of_layer, 1) if self.of_layer else None
+
     def _scorer(self, key: Any, grids: int) -> Scorer:
         if key not in self.scorers:
-            room = max(self.room // grids, _LEAST)
-            self.scorers[key] = Scorer(self.scores, seed=self.seed, sample_bytes=room)
+            self.scorers[key] = self.scoring.scorer(self.scores, grids)
         return self.scorers[key]
 
-    def _add(
-        self,
-        scorer: Scorer,
-        array: np.ndarray,
-        columns: dict[str, np.ndarray],
-        start: int,
-        images: Callable[[], list[tuple[int, ...]]],
-        groups: np.ndarray | None,
-        types: np.ndarray | None,
-        confounders: Sequence[str],
-    ) -> None:
+    def _add(self, scorer: Scorer, array: np.ndarray, columns: dict[str, np.ndarray], block: Block) -> None:
         """Align and add rows in chunks, because a small map on a large grid takes much memory."""
         first = next(iter(columns))
         grid = columns[first].shape[1:]
+        array, note = self.vectors.lengths(array, grid, self.group.address, first)
+        self.notes |= dict.fromkeys(columns, note) if note else {}
         symbols = int(np.prod(grid)) if grid else 1
         self.stretched |= self.places is None and len(grid) == 2 and array.shape[2:] != grid
         size = max(1, _CHUNK // (4 * max(1, symbols * array.shape[1])))
+        types, groups = block.types, block.groups
         if types is not None and types.shape[1:] != grid:
             types = None  # these labels are not of the symbols that have types
         for at in range(0, len(array), size):
             part = slice(at, at + size)
-            aligned = align.onto(array[part], grid, self.group.address, first, images, self.places)
-            items = np.repeat(np.arange(start + at, start + at + len(aligned)), symbols)
+            aligned = align.onto(array[part], grid, self.group.address, first, block.images, self.places)
             flat = {name: column[part].reshape(-1) for name, column in columns.items()}
-            given = {name: flat[name] for name in confounders}
+            given = {name: flat[name] for name in self.scoring.confounders}
             scorer.update(
                 align.rows(aligned),
                 {name: column for name, column in flat.items() if name not in given},
-                items,
+                np.repeat(block.numbers[part], symbols),
                 groups=None if groups is None else np.repeat(groups[part], symbols),
                 types=None if types is None else types[part].reshape(-1),
                 given=given or None,
             )
 
-    def result(self) -> list[ScoreResult]:
+    def empty(self) -> BlockFeed:
+        """Return a feed of the same units without any rows."""
+        other = copy(self)
+        other.scorers = {}
+        other.layer_scorer = self._layer_scorer()
+        return other
+
+    def merge(self, other: BlockFeed) -> None:
+        """Add the rows of another feed of the same units, of other records."""
+        if self.layer_scorer is not None and other.layer_scorer is not None:
+            self.layer_scorer.merge(other.layer_scorer)
+        for key, scorer in other.scorers.items():
+            if key in self.scorers:
+                self.scorers[key].merge(scorer)
+            else:
+                self.scorers[key] = scorer
+        self.picked, self.count = (other.picked, other.count) if other.count else (self.picked, self.count)
+        self.stretched |= other.stretched
+        self.notes |= other.notes
+
+    def columns(self) -> ScoreColumns:
         """Return all results, by unit in the order requested, with the units' numbers in the layer."""
         scorers = ([] if self.layer_scorer is None else [self.layer_scorer]) + list(self.scorers.values())
-        found = [self._with_unit(result) for scorer in scorers for result in _with_reasons(scorer)]
-        order = {unit: place for place, unit in enumerate([-1, *self.picked.tolist()])}
-        return sorted(found, key=lambda result: order[result.unit])
-
-    def _with_unit(self, result: ScoreResult) -> ScoreResult:
-        """Return a result with the number of its unit in the layer, or a note on the units it covers."""
-        if self.stretched and result.target:
-            result = result._replace(note=", ".join(filter(None, [result.note, _STRETCHED])))
-        if result.unit >= 0:
-            return result._replace(unit=int(self.picked[result.unit]))
+        found = ScoreColumns.concat(_with_reasons(scorer) for scorer in scorers)
+        order = np.argsort(found.unit, kind="stable")
+        found = ScoreColumns(*(getattr(found, name)[order] for name in ScoreResult._fields))
+        of_layer = found.unit < 0
+        note = found.note
         if len(self.picked) < self.count:
             part = f"{len(self.picked)} of {self.count} units"
-            return result._replace(note=f"{result.note}, {part}" if result.note else part)
-        return result
+            note = np.where(of_layer, joined(note, part), note)
+        if self.stretched:
+            note = np.where(found.target != "", joined(note, _STRETCHED), note)
+        for target, more in self.notes.items():
+            note = np.where(found.target == target, joined(note, more), note)
+        unit = np.append(self.picked, -1)[found.unit]  # -1, of the layer, stays
+        of_units = self.group.notes(unit)
+        for more in set(of_units.tolist()) - {""}:
+            note = np.where(of_units == more, joined(note, more), note)
+        if self.group.is_baseline:  # without a p-value, so that it does not count among the findings
+            return replace(found, unit=unit, note=note, p=np.full(len(unit), math.nan))
+        return replace(found, unit=unit, note=note)
 
 
-def _with_reasons(scorer: Scorer) -> list[ScoreResult]:
+def joined(notes: np.ndarray, more: str) -> np.ndarray:
+    """Return the notes with more text; rows without a note share one string."""
+    empty = notes == ""
+    out = np.full(len(notes), more, dtype=object)
+    out[~empty] = notes[~empty] + f", {more}"
+    return out
+
+
+def _with_reasons(scorer: Scorer) -> ScoreColumns:
     """Return the results of a scorer, and a row with the reason for each score that has no result.
 
     A server leaves such scores out, because it tries all of them. Here the caller asked for each.
     """
-    found = scorer.result()
-    present = {(result.score, result.target) for result in found}
+    found = scorer.columns()
+    present = set(zip(found.score.tolist(), found.target.tolist(), strict=True))
+    missing = []
     for score in scorer.scores:
         names = {info.name for info in score.infos}
         for target in [""] if score.per == "layer" else scorer.statistics.targets:
             if not any((name, target) in present for name in names):
                 requires = score.infos[0].requires
                 note = f"needs {requires}" if requires else "does not apply to these data"
-                found.append(ScoreResult(score.name, math.nan, target, note=note))
-    return found
+                missing.append(ScoreResult(score.name, math.nan, target, note=note))
+    return ScoreColumns.concat([found, ScoreColumns.of(missing)])

@@ -26,6 +26,9 @@ class Checkpoint:
     epoch: float
     load: Callable[[], Any]
 
+    def __str__(self) -> str:
+        return self.name or (f"epoch {self.epoch:g}" if self.epoch == self.epoch else "the model")
+
     def open(self) -> tuple[str, Any]:
         """Load the model and return its name and the model.
 

@@ -17,12 +17,16 @@ from ..core.score_info import ScoreInfo
 from .base import Score, ScoreColumns, ScoreResult
 from .deepbase import CorrelationScore, LocalIOU
 from .estimators.penalized import LinRegressionScore, LogRegressionScore
+from .judging import Confusion, Gap
+from .multiple import merged_splits, over_splits
 from .overlap import iou
 from .registry import get, infos, names, register
 from .scorer import Scorer
 
 __all__ = [
+    "Confusion",
     "CorrelationScore",
+    "Gap",
     "LinRegressionScore",
     "LocalIOU",
     "LogRegressionScore",
@@ -34,6 +38,8 @@ __all__ = [
     "get",
     "infos",
     "iou",
+    "merged_splits",
     "names",
+    "over_splits",
     "register",
 ]

@@ -14,7 +14,7 @@ from ..core.errors import InputError
 from .base import NAN, Need, Score, ScoreResult, info_of, summary
 from .cluster import INTERVAL as CLUSTER_INTERVAL
 from .cluster import SHUFFLED, adjusted, agreement
-from .judging import CHANCE, INTERVAL, judge
+from .judging import CHANCE, INTERVAL, ConfusionCounts, judge
 from .labelled import CLASSES, TOO_MANY, complete, labelled_rows, shuffled, too_few
 from .statistics.statistics import Statistics
 
@@ -136,18 +136,32 @@ def of_classifier(estimator: Any, name: str, **fields: Any) -> Score:
     """Return the score of a scikit-learn classifier: its macro F1 on held-out rows."""
     about = f"Macro F1 of {type(estimator).__name__}, on held-out rows."
     info = info_of(name, "target", **{"about": about} | CLASSIFIER | fields)
-    compute = partial(_of_classifier, estimator, name)
-    return Score(name, compute, frozenset({"sample", "classes"}), per="target", info=info)
+    compute, judged = partial(_of_classifier, estimator, name), partial(_judged, estimator, name)
+    needs: frozenset[Need] = frozenset({"sample", "classes"})
+    return Score(name, compute, needs, per="target", info=info, judged=judged)
+
+
+def _judged(estimator: Any, name: str, statistics: Statistics, target: str) -> ConfusionCounts | None:
+    places, x, codes = labelled_rows(statistics, target)
+    held = places.held
+    if too_few(statistics, target, codes, held):
+        return None
+
+    def counts() -> ConfusionCounts:
+        guess = _clone(estimator).fit(x[~held], codes[~held]).predict(x[held])
+        return judge(codes[held], guess, places.cluster[held])
+
+    return statistics.once(("classifier", name, target), counts)
 
 
 def _of_classifier(estimator: Any, name: str, statistics: Statistics, target: str) -> Iterable[ScoreResult]:
-    places, x, codes = labelled_rows(statistics, target)
-    held = places.held
-    if note := too_few(statistics, target, codes, held):
-        return [ScoreResult(name, NAN, target, n=int(held.sum()), note=note)]
-    guess = _clone(estimator).fit(x[~held], codes[~held]).predict(x[held])
-    value, low, high, chance, p = judge(codes[held], guess, places.cluster[held]).judgement("f1")
-    return [ScoreResult(name, value, target, -1, low, high, chance, int(held.sum()), p=p)]
+    places, _, codes = labelled_rows(statistics, target)
+    n, counts = int(places.held.sum()), _judged(estimator, name, statistics, target)
+    if counts is None:
+        note = too_few(statistics, target, codes, places.held)
+        return [ScoreResult(name, NAN, target, n=n, note=note)]
+    value, low, high, chance, p = counts.judgement("f1")
+    return [ScoreResult(name, value, target, -1, low, high, chance, n, p=p)]
 
 
 def of_clusterer(estimator: Any, name: str, **fields: Any) -> Score:

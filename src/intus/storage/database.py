@@ -260,6 +260,35 @@ class Database:
             blob = connection.execute(query.where(t.run.c.run == run, t.run.c.model == model)).scalar()
         return None if blob is None else bytes(blob)
 
+    # -- inspections ---------------------------------------------------------------------------------
+
+    def put_inspection(self, run: str, model: str, epoch: float, fingerprint: str, content: bytes) -> None:
+        """Store all rows of one model of an inspection, to resume it.
+
+        Args:
+            run: The run.
+            model: The model.
+            epoch: Its epoch; NaN for none.
+            fingerprint: The hash of the question and of the model.
+            content: The rows, in a form that the caller chooses.
+        """
+        with self._write() as connection:
+            row: dict[str, Any] = {"run": _run_id(connection, run, model), "fingerprint": fingerprint}
+            row |= {"epoch": epoch if epoch == epoch else NO_EPOCH, "content": content}
+            upsert(connection, t.inspection, [row], ["run", "epoch"])
+
+    def inspection(self, run: str, model: str, epoch: float) -> tuple[str, bytes] | None:
+        """Return the fingerprint and the content stored by ``put_inspection``, or None."""
+        query = sa.select(t.inspection.c.fingerprint, t.inspection.c.content)
+        query = query.join(t.run, t.run.c.id == t.inspection.c.run).where(
+            t.run.c.run == run,
+            t.run.c.model == model,
+            t.inspection.c.epoch == (epoch if epoch == epoch else NO_EPOCH),
+        )
+        with self._read() as connection:
+            row = connection.execute(query).one_or_none()
+        return None if row is None else (str(row.fingerprint), bytes(row.content))
+
     # -- notices and targets -------------------------------------------------------------------------
 
     def add_notice(
@@ -308,6 +337,9 @@ class Database:
         layer_pattern: str = ".*",
         run_pattern: str = ".*",
         owner: str = "",
+        *,
+        groups: Sequence[Any] | None = None,
+        types: Sequence[Any] | None = None,
     ) -> None:
         """Store a registered target, replacing the same owner's target of that name.
 
@@ -318,17 +350,20 @@ class Database:
             layer_pattern: Regular expression for the addresses it applies to.
             run_pattern: Regular expression for the runs it applies to.
             owner: The client that registered it.
+            groups: The group of each item, JSON-serializable.
+            types: The type of each label, JSON-serializable.
         """
-        facts = {"name": name, "targets": targets, "owner": owner, "run_pattern": run_pattern}
+        facts: dict[str, Any] = {"name": name, "targets": targets, "owner": owner, "run_pattern": run_pattern}
+        facts |= {"groups": groups, "types": types}
         with self._write() as connection:
             labels.put(connection, facts | {"model_pattern": model_pattern, "layer_pattern": layer_pattern})
 
     def targets(self) -> list[dict[str, Any]]:
         """Return the registered targets as dicts, ordered by name and time of registration.
 
-        Each has ``name``, ``owner``, ``targets``, the three patterns, ``registered`` (a time), ``until``
-        (only runs that began before are scored on it; None for all), ``claimed`` (whether it applies only to
-        its owner's runs) and ``runs`` (the [run, model] pairs with scores against it).
+        Each has ``name``, ``owner``, ``targets``, ``groups``, ``types``, the three patterns, ``registered``
+        (a time), ``until`` (only runs that began before are scored on it; None for all), ``claimed`` (whether
+        it applies only to its owner's runs) and ``runs`` (the [run, model] pairs with scores against it).
         """
         with self._read() as connection:
             return labels.read(connection)
