@@ -203,6 +203,11 @@ class Score:
             return ScoreColumns.of(self.compute(statistics))
 
     @property
+    def reads_layers(self) -> bool:
+        """Whether it reads whole layers, one or two, and no labels."""
+        return self.per in ("layer", "layers")
+
+    @property
     def infos(self) -> tuple[ScoreInfo, ...]:
         """The descriptions of the rows that it returns."""
         return (self.info or info_of(self.name, self.per), *self.beside)
