@@ -160,6 +160,7 @@ class Score:
         beside: The descriptions of further rows that it returns under other names.
         judged: Returns the counts that a classifier's score is computed from; None for other scores. Scores
             of the same predictions have the same function.
+        measure: Which score of these counts it is, "f1" or "accuracy".
     """
 
     name: str
@@ -172,6 +173,7 @@ class Score:
     info: ScoreInfo | None = None
     beside: tuple[ScoreInfo, ...] = ()
     judged: Judge | None = None
+    measure: Literal["f1", "accuracy"] = "f1"
 
     def by_default(self) -> Score:
         """Return the score without results for targets that it does not suit."""
@@ -236,6 +238,7 @@ def score(
     suits: Callable[[Statistics, str], bool] | None = None,
     beside: Iterable[ScoreInfo] = (),
     judged: Judge | None = None,
+    measure: Literal["f1", "accuracy"] = "f1",
     **fields: Any,
 ) -> Callable[[Callable[..., Iterable[ScoreResult]]], Callable[..., Iterable[ScoreResult]]]:
     """Register a function of statistics as a score; for plain functions see ``intus.scores.register``.
@@ -251,13 +254,15 @@ def score(
         suits: Returns whether it is meant for a target's labels; None for all.
         beside: The ScoreInfo of each further row that it returns under another name.
         judged: Returns the counts that a classifier's score is computed from; None for other scores.
+        measure: Which score of these counts it is.
         fields: Other fields of ScoreInfo.
     """
 
     def add(compute: Callable[..., Iterable[ScoreResult]]) -> Callable[..., Iterable[ScoreResult]]:
         info = info_of(name, per, **{"about": summary(compute), **fields})
         kinds_, needs_ = frozenset(kinds), frozenset(needs)
-        add_score(Score(name, compute, needs_, per, default, kinds_, suits, info, tuple(beside), judged))
+        new = Score(name, compute, needs_, per, default, kinds_, suits, info, tuple(beside), judged, measure)
+        add_score(new)
         return compute
 
     return add

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core.errors import InputError, did_you_mean
 from .base import NAN, Score, ScoreColumns, ScoreResult
-from .judging import Confusion, ConfusionCounts, Gap, measured_by
+from .judging import Confusion, ConfusionCounts, Gap
 from .registry import as_score
 from .statistics.statistics import Statistics
 
@@ -157,7 +157,8 @@ class Scorer:
         one, two = self.predictions(score, target), other.predictions(score, target)
         if one is None or two is None:
             return Gap(NAN, NAN, NAN, NAN, note="a classifier could not be trained")
-        return one.above(two, measured_by(score))
+        (measure,) = {each.measure for each in self.scores if each.name == score}
+        return one.above(two, measure)
 
     def result(self) -> list[ScoreResult]:
         """Return the results of all scores; an empty list before the first update."""
