@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from ..core.errors import InputError, did_you_mean
+from ..core.results import Predictions
 from .base import NAN, Score, ScoreColumns, ScoreResult
-from .judging import Confusion, ConfusionCounts, Gap, measured_by
+from .judging import Confusion, ConfusionCounts, Gap
 from .registry import as_score
 from .statistics.statistics import Statistics
 
@@ -124,6 +125,29 @@ class Scorer:
             raise InputError(f"There is no target {target!r}. {did_you_mean(target, known)}")
         return judged[score](self.statistics, target)
 
+    def predicted(self, origin: Mapping[str, Any], without: Collection[str] = ()) -> Iterator[Predictions]:
+        """Yield the predictions of every classifier, once for the scores that have the same ones.
+
+        Args:
+            origin: The run, model, epoch, step, address and kind of the behaviours.
+            without: Names of scores to leave out, such as those that failed.
+        """
+        wanted = [one for one in reversed(self.scores) if one.judged is not None and one.name not in without]
+        for name in reversed({one.judged: one.name for one in wanted}.values()):
+            for target in self.statistics.targets:
+                counts = self.predictions(name, target)
+                if counts is not None:
+                    truth, guess, items = counts.rows
+                    yield Predictions(
+                        **origin,
+                        target=target,
+                        score=name,
+                        classes=tuple(self.statistics.classes[target].names()),
+                        items=counts.items[items],
+                        truth=truth,
+                        guess=guess,
+                    )
+
     def confusion(self, score: str, target: str) -> Confusion | None:
         """Return which classes a classifier takes for which, with the F1 of each; None if it was not trained.
 
@@ -175,7 +199,8 @@ class Scorer:
         one, two = self.predictions(score, target), other.predictions(score, target)
         if one is None or two is None:
             return Gap(NAN, NAN, NAN, NAN, note="a classifier could not be trained")
-        return one.above(two, measured_by(score))
+        (measure,) = {each.measure for each in self.scores if each.name == score}
+        return one.above(two, measure)
 
     def precision(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Return the strength of each result and the half-width of its 95 % interval, by score.
