@@ -197,6 +197,32 @@ def test_wrong_batch_functions_are_named():
     assert error.value.__notes__ == ["in the hypothesis 'broken', on records 0 to 6"]
 
 
+def test_batch_function_with_declared_names_must_return_a_dict():
+    array = hypothesis(batch=True, names=["a", "b"])(lambda texts: np.zeros((len(texts), 2)))
+    with pytest.raises(InputError, match="declares 2 names, but returned labels without names for record 0"):
+        labels_of(array, WORDS)
+
+
+def test_classes_of_blocks_of_different_types_are_one():
+    """Booleans in one block, floats in the next, where a shorter record is padded."""
+    texts = ["abcd"] * 40 + ["abc", "abca"] * 40
+    frame = inspect(
+        embedding(),
+        {"a": lambda text: [c == "a" for c in text]},
+        "linear_accuracy",
+        texts,
+        "0",
+        inputs=encode,
+        batch=40,
+    )
+    assert frame.value[0] == 1
+    labels = Labels(as_hypotheses(lambda text: [c == "a" for c in text], 120))
+    kinds = [
+        labels.of(np.arange(i, i + 40), lambda i=i: texts[i : i + 40])["lambda_0"].dtype.kind for i in (0, 40)
+    ]
+    assert kinds == ["b", "f"]
+
+
 def test_labels_take_a_name_and_a_kind():
     digit = hypothesis("digit", kind="categorical")(np.arange(50) % 3)
     (found,), names = labels_of(digit, WORDS)

@@ -268,6 +268,27 @@ def test_labels_that_are_not_annotated_may_follow(bert, tokenizer, inputs, hidde
     assert frame.n.eq(sum(len(words[:2]) for words in WORDS)).all()
 
 
+def test_records_that_are_not_annotated(bert, tokenizer, inputs, hidden):
+    """None for a record, also where its words are more or fewer than those of others."""
+
+    def word_ids(words):
+        return tokenizer(words, is_split_into_words=True).word_ids()
+
+    def some(words):
+        return None if words[0] in ("the", "cats") else is_long(words)
+
+    frame = inspect(
+        bert, some, "correlation", WORDS, "encoder.layer.0", inputs=inputs, symbols=word_ids, batch=7
+    )
+    values, labels = [], []
+    for words in WORDS:
+        if words[0] not in ("the", "cats"):
+            places = np.array([-1 if i is None else i for i in word_ids(words)])
+            values += [hidden(words)[places == number].mean(axis=0) for number in range(len(words))]
+            labels += is_long(words)
+    check(frame, values, labels)
+
+
 def test_wrong_reduction():
     with pytest.raises(
         InputError, match="reduce='median' of Symbols is not one of 'mean', 'first', 'last', 'max'"
