@@ -63,6 +63,23 @@ def test_dict_is_many_hypotheses_and_a_missing_name_is_not_annotated():
             assert got.n == len(truth)
 
 
+@pytest.mark.parametrize("batch", [1, 3])
+def test_blocks_without_an_annotation(batch):
+    """A key that is missing in whole blocks, whose texts are shorter or longer than those before."""
+
+    def some(text):
+        return {"vowel": is_vowel(text)} if text[0] in "ta" and text != "the end" else {}
+
+    frame = inspect(embedding(), [some, is_vowel], "correlation", WORDS, "0", inputs=encode, batch=batch)
+    weight = embedding()[0].weight.detach().numpy().astype(float)
+    for name, texts in (("vowel", [text for text in WORDS if some(text)]), ("is_vowel", WORDS)):
+        truth = np.concatenate([is_vowel(text) for text in texts])
+        values = weight[[ord(c) for text in texts for c in text], 2]
+        got = frame[(frame.target == name) & (frame.unit == 2)].iloc[0]
+        assert got.n == len(truth)
+        assert got.value == pytest.approx(stats.pearsonr(values, truth).statistic, abs=1e-6)
+
+
 def test_given_names_a_key_of_a_dict():
     model = embedding()
     frame = inspect(model, parse, "correlation", WORDS, "0", inputs=encode, given="vowel")

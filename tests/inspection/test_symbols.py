@@ -78,6 +78,7 @@ def check(frame, values, labels):
     """Compare correlations of all units with scipy's."""
     values, labels = np.array(values, dtype=float), np.array(labels, dtype=float)
     assert frame.n.eq(len(labels)).all()
+    assert set(frame.note) == {""}
     assert len(frame) == values.shape[1]
     for row in frame.itertuples():
         want = stats.pearsonr(values[:, row.unit], labels).statistic
@@ -268,25 +269,36 @@ def test_labels_that_are_not_annotated_may_follow(bert, tokenizer, inputs, hidde
     assert frame.n.eq(sum(len(words[:2]) for words in WORDS)).all()
 
 
-def test_records_that_are_not_annotated(bert, tokenizer, inputs, hidden):
-    """None for a record, also where its words are more or fewer than those of others."""
+@pytest.mark.parametrize("batch", [1, 7])
+def test_records_that_are_not_annotated(bert, tokenizer, inputs, hidden, batch):
+    """None for a record or a whole block, also where it has more or fewer words than others."""
 
     def word_ids(words):
         return tokenizer(words, is_split_into_words=True).word_ids()
 
     def some(words):
-        return None if words[0] in ("the", "cats") else is_long(words)
+        return None if words[0] in ("a", "cats", "unhappily") else is_long(words)
 
-    frame = inspect(
-        bert, some, "correlation", WORDS, "encoder.layer.0", inputs=inputs, symbols=word_ids, batch=7
+    table = inspect(
+        bert,
+        [some, is_long],
+        "correlation",
+        WORDS,
+        "encoder.layer.0",
+        inputs=inputs,
+        symbols=word_ids,
+        batch=batch,
     )
-    values, labels = [], []
+    values, labels, every = [], [], []
     for words in WORDS:
-        if words[0] not in ("the", "cats"):
-            places = np.array([-1 if i is None else i for i in word_ids(words)])
-            values += [hidden(words)[places == number].mean(axis=0) for number in range(len(words))]
+        places = np.array([-1 if i is None else i for i in word_ids(words)])
+        of_words = [hidden(words)[places == number].mean(axis=0) for number in range(len(words))]
+        every += of_words
+        if some(words) is not None:
+            values += of_words
             labels += is_long(words)
-    check(frame, values, labels)
+    check(table[table.target == "some"], values, labels)
+    check(table[table.target == "is_long"], every, [flag for words in WORDS for flag in is_long(words)])
 
 
 def test_wrong_reduction():

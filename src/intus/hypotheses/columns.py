@@ -325,7 +325,7 @@ class Shapes:
             None,
         )
         if shape is not None and len(shape) == 1:
-            shape = like or ((0,) if name in self.ragged else shape)
+            shape = like or (0,)  # padded later
         elif shape is None:
             shape = like
         if shape is None:

@@ -75,11 +75,15 @@ class BlockFeed:
         array = array[:, self.picked]
         if self.layer_scorer is not None:
             self.layer_scorer.update(self._padded(array), items=block.numbers, groups=block.groups)
+        longest = array.shape[-1]
+        if block.symbols is not None:
+            longest = max(
+                (column.shape[1] for column in block.labels.values() if column.ndim == 2), default=0
+            )
         shapes: dict[Any, dict[str, np.ndarray]] = {}
         for name, column in block.labels.items() if self.scores else ():
-            shorter = name in block.ragged and array.ndim == 3 and column.shape[1] < array.shape[2]
-            if shorter and block.symbols is None:
-                column = align.fill(column, array.shape[2])
+            if name in block.ragged and array.ndim == 3 and column.shape[1] < longest:
+                column = align.fill(column, longest)
             key = column.shape[1:] if column.ndim > 2 else column.ndim - 1
             shapes.setdefault(key, {})[name] = column
         for key, columns in shapes.items():
