@@ -137,6 +137,18 @@ def test_characters_of_subwords_by_offsets(bert, tokenizer, inputs, hidden, how)
     check(frame, values, labels)
 
 
+def test_symbols_without_positions_are_no_rows(bert, tokenizer, inputs):
+    """Spaces and padding are neither counted as rows nor as rows with NaN."""
+
+    def offsets(text):
+        return tokenizer(text, return_offsets_mapping=True)["offset_mapping"]
+
+    frame = inspect(bert, regex("[aeiou]"), "r2", TEXTS, "encoder.layer.0", inputs=inputs, symbols=offsets)
+    letters = sum(len(text.replace(" ", "")) for text in TEXTS)
+    assert not frame.note.str.contains("left out").any()
+    assert 0.1 * letters < frame.n[0] < 0.4 * letters  # those held out
+
+
 def test_label_of_a_record_is_for_the_mean_without_special_tokens_and_padding(
     bert, tokenizer, inputs, hidden
 ):
