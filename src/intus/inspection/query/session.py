@@ -91,7 +91,7 @@ class Session:
         Raises:
             RefusedError: If it is no SELECT.
         """
-        answer = json.loads(self._run("SELECT json_serialize_sql(?)", [sql]).fetchone()[0])
+        answer = json.loads(self._run("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchone()[0])
         if answer["error"]:
             raise RefusedError(answer["error_message"], answer["error_type"])
         return dict(answer["statements"][0]["node"])
@@ -99,7 +99,7 @@ class Session:
     def unparse(self, node: Node) -> str:
         """Return the text of a syntax tree."""
         tree = json.dumps({"error": False, "statements": [{"node": node}]})
-        return str(self._run("SELECT json_deserialize_sql(?)", [tree]).fetchone()[0])
+        return str(self._run("SELECT json_deserialize_sql(?::JSON)", [tree]).fetchone()[0])
 
     @cached_property
     def _empty(self) -> Node:
