@@ -456,7 +456,22 @@ def test_metadata_refused(ask, metadata, message):
         ("SELECT S.uid {I} {F} AND D.did = U.unit", "WHERE compares the inputs D with something else"),
         ("SELECT D.did {I} {F}", "may be used in WHERE only"),
         ("SELECT M.epoch {I} {F} GROUP BY D.did", "may be used in WHERE only"),
-        ("SELECT S.uid {I} {F} AND U.unit < 9 * random()", "another value in each call"),
+        ("SELECT S.uid {I} {F} AND U.unit < 9 * random()", "WHERE has random(), which is another one each"),
+        (
+            "SELECT S.uid {I} {F} AND U.unit IN (SELECT unit FROM units ORDER BY random() LIMIT 1)",
+            "WHERE has random(), which is another one each",
+        ),
+        (
+            "SELECT S.uid {I} FROM units U TABLESAMPLE 3 ROWS, hypotheses H, inputs D",
+            "FROM has a SAMPLE, which is another one each",
+        ),
+        (
+            "WITH u AS (SELECT * FROM units WHERE random() < 1) "
+            "SELECT S.uid {I} FROM u U, hypotheses H, inputs D",
+            "WITH has random(), which is another one each",
+        ),
+        ("SELECT S.uid {I} {F} AND H.name = ink", "If it is a text, write it in single quotes: 'ink'"),
+        ("SELECT S.uid {I} {F} AND S.p = (SELECT min(p) FROM S)", "A subquery reads the scores S, which are"),
         ("SELECT S.uid {I} {F} GROUP BY ROLLUP (U.layer, U.unit)", "would put a unit into several groups"),
         ("SELECT S.uid, max(S.p) {I} {F} GROUP BY M.epoch", "GROUP BY"),
         ("SELECT S.uid {I} FROM units U, nothing N, hypotheses H, inputs D", "nothing"),
@@ -620,3 +635,21 @@ def test_model_that_fails_is_named(checkpoints, ideas, images):
     with pytest.warns(UserWarning, match="The answer lacks the model 'odd', which failed: .*one record only"):
         table = query(text, models=models, hypotheses=ideas, data=images)
     assert table.mid.tolist() == ["good"] * 6
+
+
+def test_sample_of_records(ask):
+    """A condition on inputs alone is evaluated once, so it may be random."""
+    chosen = "U.uid = 'conv1[0]' AND H.h = 'even' AND M.epoch = 1"
+    table = ask(f"SELECT S.n {INSPECT} $FROM AND {chosen} AND random() < 0.5 + 0 * D.did")
+    assert 200 < table.n[0] < 400
+    assert table.n[0] == table.attrs["records"]
+
+
+def test_names_of_scores_of_the_paper(checkpoints, ideas, images):
+    given = {"models": checkpoints[1], "hypotheses": {"ink": ideas["ink"]}, "data": images}
+    text = "SELECT S.unit_score INSPECT U.uid AND H.h USING {} OVER D.seq AS S "
+    text += "FROM units U, hypotheses H, inputs D WHERE U.layer = 'conv1' ORDER BY U.unit"
+    for name, own in {"corr": "correlation", "CORRELATION": "correlation", "LocalIOU": "iou"}.items():
+        found, judge = (query(text.format(score), **given).unit_score for score in (name, own))
+        assert len(found) == 6
+        np.testing.assert_allclose(found, judge, rtol=1e-12)

@@ -157,10 +157,10 @@ def _measure(written: str) -> tuple[str, str]:
             if name in {info.name for info in score.infos}:
                 return name, score.name
     try:
-        get(plain)
+        score = get(plain)  # another name of a score
     except InputError as error:
         raise InputError(f"USING names {written!r}. {error}") from None
-    return plain, plain
+    return score.infos[0].name, score.name
 
 
 def _computed(

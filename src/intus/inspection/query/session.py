@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from ...core.errors import InputError, require
-from .tree import Node, functions
+from .tree import Node, functions, walk
 
 _CONFIG = {
     "enable_external_access": "false",  # no files, no network, no extensions
@@ -182,8 +182,9 @@ class Session:
         }
 
     def volatile(self, node: Any) -> str:
-        """Return a function in an expression that gives another value in each call; ``""`` if none does."""
-        return next(iter(self._volatile & functions(node)), "")
+        """Return a function in a tree that gives another value in each call; ``""`` if none does."""
+        called = {str(n.get("function_name", "")).lower() for n in walk(node)}
+        return next(iter(self._volatile & called), "")
 
 
 def quoted(name: str) -> str:
