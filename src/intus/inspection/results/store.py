@@ -16,7 +16,7 @@ from ...core.graph import Graph
 from ...core.results import COLUMNS, Results
 from ...scores import Confusion, Score, ScoreColumns, ScoreResult
 from ...storage.codec import encode_graph
-from .table import Part
+from .part import Part
 
 
 class Store:
