@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from .core.graph import Graph
     from .core.record import Record
     from .core.results import Results
-    from .inspection import hypothesis, inspect
+    from .inspection import Dictionary, Directions, hypothesis, inspect
+    from .inspection.query import query
     from .monitoring import clear, flush, probe, register_targets, remove
     from .serving.run import serve
     from .tracing.collect import collect
@@ -39,6 +40,8 @@ __version__ = "0.1.0"
 #: Every public name, and the module that defines it ("" for a name that is itself a module).
 _MODULES = {
     "Address": ".core.address",
+    "Dictionary": ".inspection",
+    "Directions": ".inspection",
     "Graph": ".core.graph",
     "IntusError": ".core.errors",
     "Op": ".tracing.results.op",
@@ -57,6 +60,7 @@ _MODULES = {
     "inspect": ".inspection",
     "load": ".tracing.load",
     "probe": ".monitoring",
+    "query": ".inspection.query",
     "register_targets": ".monitoring",
     "remove": ".monitoring",
     "scores": "",
@@ -72,6 +76,8 @@ _EXTRAS = {"tracing": "torch", "serving": "server"}
 
 __all__ = [
     "Address",
+    "Dictionary",
+    "Directions",
     "Graph",
     "IntusError",
     "Op",
@@ -90,6 +96,7 @@ __all__ = [
     "inspect",
     "load",
     "probe",
+    "query",
     "register_targets",
     "remove",
     "scores",

@@ -14,8 +14,8 @@ import intus
 from intus.core.errors import InputError
 from intus.hypotheses import Symbols, lexicon, regex
 from intus.inspection import inspect
-from intus.inspection.align import reduce_positions
-from intus.inspection.symbols import SymbolPositions
+from intus.inspection.alignment.align import reduce_positions
+from intus.inspection.alignment.symbols import SymbolPositions
 
 PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat ##s sat on un ##happi ##ly a mat . ##b b dog"
 TEXTS = [

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import InputError
-from ..hypotheses.columns import Column
-from ..hypotheses.declaration import declaration_of
-from ..hypotheses.symbols import Symbols
+from ...core.errors import InputError
+from ...hypotheses.columns import Column
+from ...hypotheses.declaration import declaration_of
+from ...hypotheses.symbols import Symbols
 from . import align
 
 _CACHE = 64 << 20  # bytes of alignments kept between models
