@@ -11,9 +11,10 @@ from ...backends.base import Backend, for_model, modules_graph
 from ...core.errors import AddressError, CaptureError, InputError, did_not_run, did_you_mean
 from ...core.graph import Graph
 from ...core.units import UnitAxes
+from ...hypotheses.declaration import declaration_of
+from ...hypotheses.each import each
 from ..alignment.axes import batch_axis
 from ..behaviours import Inputs, Records, reader, record_graph
-from ..hypotheses import as_hypotheses
 from ..models import Checkpoint, as_checkpoints
 from ..units import UnitGroup, resolve
 
@@ -105,7 +106,7 @@ class Catalogue:
         self.records = Records(data, inputs)
         self.data = data
         self.models = _models(models)
-        self.hypotheses = _hypotheses(hypotheses, len(self.records))
+        self.hypotheses = each(hypotheses, len(self.records))
         self._units = units
 
     def frames(self) -> dict[str, pandas.DataFrame]:
@@ -114,7 +115,7 @@ class Catalogue:
         ``units`` is empty, and the columns of ``models`` that follow ``EAGER`` are.
         """
         names = list(self.hypotheses)
-        kinds = [getattr(what, "__hypothesis__", ("", ""))[1] or None for what in self.hypotheses.values()]
+        kinds = [declaration_of(what).kind or None for what in self.hypotheses.values()]
         count = len(self.records)
         columns: dict[str, dict[str, Any]] = {
             "models": {
@@ -251,18 +252,6 @@ def _is_loader(model: Any) -> bool:
     except InputError:
         return True
     return False
-
-
-def _hypotheses(given: Any, records: int) -> dict[str, Any]:
-    """Return what the caller passed, by the names that ``inspect`` gives."""
-    names = [one.name for one in as_hypotheses(given, records)]
-    if isinstance(given, Mapping):
-        parts = list(given.values())
-    elif callable(given) or hasattr(given, "__array__"):
-        parts = [given]
-    else:
-        parts = [given] if given and all(np.isscalar(part) for part in given) else list(given)
-    return dict(zip(names, parts, strict=True))
 
 
 def _layers(

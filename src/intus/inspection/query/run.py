@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core.errors import InputError, require
+from ...hypotheses.each import some
 from ...scores.multiple import false_discovery_rates
 from ...scores.registry import get
 from ...scores.registry import scores as registered
@@ -186,9 +187,7 @@ def _computed(
         first = [blocks[number] for number in by_model[mids[0]]]
         named = dict.fromkeys([*(h for block in first for h in block.hypotheses), *confounders])
         wanted = {
-            name: _labels(catalogue.hypotheses[name], catalogue, records)
-            for name in named
-            if name in catalogue.hypotheses
+            name: some(catalogue.hypotheses[name], records) for name in named if name in catalogue.hypotheses
         }
         table = inspect(
             _chosen(catalogue, mids),
@@ -215,13 +214,6 @@ def _chosen(catalogue: Catalogue, mids: Sequence[str]) -> Any:
     """Return models as ``inspect`` takes them."""
     models = [catalogue.models[mid] for mid in mids]
     return models[0].given if models[0].key is None else {model.key: model.given for model in models}
-
-
-def _labels(hypothesis: Any, catalogue: Catalogue, records: np.ndarray) -> Any:
-    """Return a hypothesis for some of the records."""
-    if callable(hypothesis) or len(records) == len(catalogue.records):
-        return hypothesis
-    return np.asarray(hypothesis)[records]
 
 
 def _part(name: str, given: Any, catalogue: Catalogue, records: np.ndarray) -> Any:
