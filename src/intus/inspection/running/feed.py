@@ -74,8 +74,8 @@ class BlockFeed:
     ) -> None:
         self.group, self.scoring, self.places, self.vectors = group, scoring, places, vectors or Vectors()
         self.notes: dict[str, str] = {}
-        self.scores = [score for score in scoring.scores if score.per != "layer"]
-        self.of_layer = [score for score in scoring.scores if score.per == "layer"]
+        self.scores = [score for score in scoring.scores if not score.reads_layers]
+        self.of_layer = [score for score in scoring.scores if score.reads_layers]
         self.layer_scorer = self._layer_scorer()
         self.stretched = False  # whether a map was stretched over the image
         self.shape: tuple[int, ...] = ()
@@ -235,6 +235,8 @@ def _with_reasons(scorer: Scorer) -> ScoreColumns:
     present = set(zip(found.score.tolist(), found.target.tolist(), strict=True))
     missing = []
     for score in scorer.scores:
+        if score.per == "layers":
+            continue  # its rows are those of pairs of layers
         names = {info.name for info in score.infos}
         for target in [""] if score.per == "layer" else scorer.statistics.targets:
             if not any((name, target) in present for name in names):
