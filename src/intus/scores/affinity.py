@@ -17,10 +17,10 @@ import numpy as np
 from .base import NAN, Score, ScoreColumns, ScoreResult, info_of, score, summary
 from .statistics import pairs
 from .statistics.jackknife import Jackknife, jackknife
+from .statistics.moved import sources, taken
 from .statistics.split import Places
 from .statistics.statistics import Statistics
 
-ROLLS = 3  #: number of times that hypotheses are moved to other items for the baseline
 BLOCK = 1 << 14
 _SAMPLED = "from a sample of the rows"
 #: Descriptions of the baseline and of the interval of these scores.
@@ -107,8 +107,7 @@ def _of_pairs(
     value = measure(x, values)
     untested = np.full(value.shape, NAN)  # what a function gives without a relation is not known
     bounds = jackknife(value, np.array(without)) if without else Jackknife(value, value, untested)
-    found = [best(measure(x, moved)) for moved in rolls(statistics)]
-    base = best(np.stack(found)) if found else np.full(values.shape[1], NAN)
+    base = best(measure(x, moved(statistics)))
     rows = np.isfinite(values).sum(axis=0)
     return spread(name, statistics, value, bounds._replace(p=untested), base, rows=rows)
 
@@ -126,28 +125,18 @@ def _table(
     return out
 
 
-def rolls(statistics: Statistics) -> list[np.ndarray]:
-    """Return the sample's hypotheses moved to other items, ROLLS times: (rows, hypotheses) each.
+def moved(statistics: Statistics) -> np.ndarray:
+    """Return the sample's hypotheses moved to other items, (rows, hypotheses).
 
-    Items are put in a seeded order, and each row gets the hypotheses of the row in the same position of
-    another item, NaN if that item has no such row. The list is empty if there are fewer than two items.
+    Each row gets the hypotheses of the row in the same position of another item, NaN if that item has no such
+    row, and if there is no other item.
     """
-    return statistics.once("rolls", lambda: _rolls(*drawn(statistics)[::2], statistics.seed))
 
+    def compute() -> np.ndarray:
+        places, _, values = drawn(statistics)
+        return taken(values, sources(places))
 
-def _rolls(places: Places, values: np.ndarray, seed: int) -> list[np.ndarray]:
-    items, which = np.unique(places.item, return_inverse=True)
-    rank = np.random.default_rng(seed).permutation(len(items))[which]
-    width = int(places.position.max(initial=0)) + 1
-    cell = rank * width + places.position
-    order = np.argsort(cell, kind="stable")
-    cells, out = cell[order], []
-    for roll in range(1, min(ROLLS, len(items) - 1) + 1):
-        wanted = (rank + roll) % len(items) * width + places.position
-        nearest = np.minimum(np.searchsorted(cells, wanted), len(cells) - 1)
-        exists = (cells[nearest] == wanted)[:, None]
-        out.append(np.where(exists, values[order[nearest]], NAN))
-    return out
+    return statistics.once("moved", compute)
 
 
 def drawn(statistics: Statistics) -> tuple[Places, np.ndarray, np.ndarray]:

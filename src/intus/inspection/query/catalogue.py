@@ -11,7 +11,7 @@ from ...backends.base import Backend, for_model, modules_graph
 from ...core.errors import AddressError, CaptureError, InputError, did_not_run, did_you_mean
 from ...core.graph import Graph
 from ...core.units import UnitAxes
-from ..axes import batch_axis
+from ..alignment.axes import batch_axis
 from ..behaviours import Inputs, Records, reader, record_graph
 from ..hypotheses import as_hypotheses
 from ..models import Checkpoint, as_checkpoints
@@ -304,7 +304,7 @@ def _shape(
         shape = tuple(graph.metas[int(graph.ops.meta[group.row])].shape)
         return shape, group.unit_axis(axes, None, shape), None
     with reader(model, backend, [group.address]) as read:
-        found = read(records.model_input(np.array([0])))
+        found = read(records.model_input(np.array([0])), np.array([0]))
     if group.address not in found:
         raise CaptureError(did_not_run(group.address, "for the first record"))
     output = found[group.address]

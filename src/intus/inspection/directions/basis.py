@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..backends.base import for_model
-from ..core.errors import InputError
+from ...backends.base import for_model
+from ...core.errors import InputError
 from .saelens import Relu, load
 
 #: ``encode(rows)`` returns the features of rows, (rows, width) to (rows, features).

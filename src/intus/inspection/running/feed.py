@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.errors import InputError, did_you_mean
-from ..scores import Score, ScoreColumns, Scorer, ScoreResult
-from ..scores.repeated import RepeatedScorer
-from . import align
-from .axes import Vectors
-from .places import Places
-from .plan import Block
-from .units import UnitGroup
+from ...core.errors import InputError, did_you_mean
+from ...scores import Score, ScoreColumns, Scorer, ScoreResult
+from ...scores.repeated import RepeatedScorer
+from ..alignment import align
+from ..alignment.axes import Vectors
+from ..alignment.places import Places
+from ..plan import Block
+from ..units import UnitGroup
 
 _CHUNK = 64 << 20  # bytes of behaviors that are resized at once
 _STRETCHED = "the map was stretched over the image: the graph does not tell where its positions lie"
@@ -103,7 +103,8 @@ class BlockFeed:
             wanted = {*only, *self.scoring.confounders}
             labels = {name: column for name, column in labels.items() if name in wanted}
         for name, column in labels.items() if self.scores else ():
-            if name in block.ragged and array.ndim == 3 and column.shape[1] < array.shape[2]:
+            shorter = name in block.ragged and array.ndim == 3 and column.shape[1] < array.shape[2]
+            if shorter and block.symbols is None:
                 column = align.fill(column, array.shape[2])
             key = column.shape[1:] if column.ndim > 2 else column.ndim - 1
             shapes.setdefault(key, {})[name] = column
@@ -141,7 +142,8 @@ class BlockFeed:
         """Align and add rows in chunks, because a small map on a large grid takes much memory."""
         first = next(iter(columns))
         grid = columns[first].shape[1:]
-        array, note = self.vectors.lengths(array, grid, self.group.address, first)
+        positions = (block.symbols.longest,) if block.symbols is not None and len(grid) == 1 else grid
+        array, note = self.vectors.lengths(array, positions, self.group.address, first)
         self.notes |= dict.fromkeys(columns, note) if note else {}
         symbols = int(np.prod(grid)) if grid else 1
         self.stretched |= self.places is None and len(grid) == 2 and array.shape[2:] != grid
@@ -151,22 +153,27 @@ class BlockFeed:
             types = None  # these labels are not of the symbols that have types
         for at in range(0, len(array), size):
             part = slice(at, at + size)
-            aligned = align.onto(array[part], grid, self.group.address, first, block.images, self.places)
-            flat = {name: column[part].reshape(-1) for name, column in columns.items()}
+            rows: Any = slice(None)
+            if block.symbols is not None and array.ndim == 3 and len(grid) <= 1:
+                aligned, has = block.symbols.onto(array[part], part, grid, self.group.address)
+                rows = np.flatnonzero(has)  # symbols that no position belongs to are left out
+            else:
+                aligned = align.onto(array[part], grid, self.group.address, first, block.images, self.places)
+            flat = {name: column[part].reshape(-1)[rows] for name, column in columns.items()}
             given = {name: flat[name] for name in self.scoring.confounders}
             scorer.update(
-                align.rows(aligned),
+                align.rows(aligned)[rows],
                 {name: column for name, column in flat.items() if name not in given},
-                np.repeat(block.numbers[part], symbols),
-                groups=None if groups is None else np.repeat(groups[part], symbols),
-                types=None if types is None else types[part].reshape(-1),
+                np.repeat(block.numbers[part], symbols)[rows],
+                groups=None if groups is None else np.repeat(groups[part], symbols)[rows],
+                types=None if types is None else types[part].reshape(-1)[rows],
                 given=given or None,
             )
 
     def empty(self) -> BlockFeed:
         """Return a feed of the same units without any rows."""
         other = copy(self)
-        other.scorers = {}
+        other.scorers, other.notes = {}, {}
         other.layer_scorer = self._layer_scorer()
         return other
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from ..core.errors import InputError
+from ...core.errors import InputError
 
 _WEIGHTS, _OPTIONS = "sae_weights.safetensors", "cfg.json"
 _NEEDED = {

@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.base import Backend, for_model, modules_graph
-from ..core.errors import CaptureError
-from ..core.units import UnitAxes
-from ..scores import ScoreColumns, Scorer, ScoreResult
-from ..scores.comparisons.layers import relations
-from .axes import Vectors, arrange, batch_axis
-from .behaviours import reader, record_graph
+from ...backends.base import Backend, Operation, for_model, modules_graph
+from ...core.errors import CaptureError, InputError
+from ...core.probes_disabled import probes_disabled
+from ...core.units import UnitAxes
+from ...scores import ScoreColumns, Scorer, ScoreResult
+from ...scores.comparisons.layers import relations
+from ..alignment.axes import Vectors, arrange, batch_axis
+from ..alignment.places import places_of
+from ..behaviours import reader, record_graph
+from ..plan import Block, Plan
+from ..reading import Output
+from ..units import UnitGroup, resolve
 from .feed import BlockFeed, Scoring
-from .places import places_of
-from .plan import Block, Plan
-from .traced import Output
-from .units import UnitGroup, resolve
 
 _SAMPLES = 512 << 20  # bytes of all samples together
 
@@ -39,9 +40,9 @@ class ModelPass:
     """
 
     def __init__(self, model: Any, name: str, plan: Plan) -> None:
-        self.model, self.done = model, 0
+        self.model, self.done, self.behavior = model, 0, plan.behavior
         backend = for_model(model)
-        operations = backend.operations(model)
+        operations = _operations(model, backend, plan)
         self.graph = record_graph(model, backend, lambda: plan.records.model_input(plan.order()[0][:1]))
         graph = self.graph or modules_graph(backend, name, operations)
         self._axes = None if self.graph is None else UnitAxes(self.graph)
@@ -56,7 +57,10 @@ class ModelPass:
         self._layouts: dict[UnitGroup, tuple[int, int]] = {}  # the axis of the records, and that of the units
 
     def _places(self, group: UnitGroup) -> Any:
-        return None if self.graph is None else places_of(self.graph, group.row)
+        """Return where the positions of a layer lie in the image; None if that is not known."""
+        if self.graph is None or self.behavior.at_image:
+            return None
+        return places_of(self.graph, group.row)
 
     def run(self, blocks: Iterable[Block]) -> Iterator[int]:
         """Run the model over blocks and feed the scorers; yield the number of records read so far.
@@ -67,9 +71,18 @@ class ModelPass:
         backend = for_model(self.model)
         addresses = list(dict.fromkeys(feed.group.address for feed in self.feeds))
         operations = {feed.group.address: feed.group.row for feed in self.feeds if feed.group.operation}
-        with reader(self.model, backend, addresses, operations=operations, graph=self.graph) as read:
+        rows = {feed.group.address: feed.group.row for feed in self.feeds}
+        with reader(
+            self.model,
+            backend,
+            addresses,
+            operations=operations,
+            graph=self.graph,
+            rows=rows,
+            behavior=self.behavior,
+        ) as read:
             for block in blocks:
-                outputs = read(block.inputs)
+                outputs = read(block.inputs, block.numbers)
                 if missing := [address for address in addresses if address not in outputs]:
                     raise CaptureError(
                         f"{missing[0]!r} did not run for record {block.numbers[0]}, or returned no tensor. "
@@ -88,6 +101,12 @@ class ModelPass:
         if group not in self._layouts:
             shape = output.array.shape
             units = group.unit_axis(self._axes, backend.unit_axis(output.operation, shape), shape)
+            if self.behavior.channels_second and len(shape) > 2 and units != 1:
+                raise InputError(
+                    f"behavior={self.behavior.name!r} averages gradients over the positions of maps "
+                    f"(records, units, …positions), but the units of {group.address!r} are on axis {units} "
+                    f"of {shape}. Use behavior='activation*gradient'."
+                )
             self._layouts[group] = (
                 batch_axis(group.address, shape, records, units, output.batch_axis),
                 units,
@@ -138,3 +157,13 @@ class ModelPass:
                 )
                 out += [(address, alone) for address in scorers]
         return out
+
+
+def _operations(model: Any, backend: Backend, plan: Plan) -> list[Operation]:
+    """Return the operations of a model, after a first call if it creates them then."""
+    operations = backend.operations(model)
+    if operations:
+        return operations
+    with probes_disabled(), backend.evaluation(model) as run:
+        run(backend.inputs(model, plan.records.model_input(plan.order()[0][:1])))
+    return backend.operations(model)

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.errors import InputError, did_you_mean
-from ..scores import Confusion, Score, ScoreColumns, Scorer, ScoreResult
-from ..scores.judging import ConfusionCounts, measured_by
-from .model_pass import ModelPass
-from .models import Checkpoint
+from ...core.errors import InputError, did_you_mean
+from ...scores import Confusion, Score, ScoreColumns, Scorer, ScoreResult
+from ...scores.judging import ConfusionCounts, measured_by
+from ..models import Checkpoint
+from ..running.model_pass import ModelPass
 
 #: The predictions of each classifier on held-out items, by address, score and target.
 Predictions = Mapping[tuple[str, str, str], ConfusionCounts]
