@@ -16,6 +16,7 @@ from ...tracing.progress_bar import bar
 from ..models import Checkpoint
 from ..plan import Block, Plan
 from ..results.against import Against, Predictions, confusions, gaps, predictions
+from ..results.pairs import pairs_of_layers
 from ..results.store import Store
 from ..results.table import Part
 from .content_hash import ContentHash, NotHashableError
@@ -113,6 +114,7 @@ class _Runner:
             return replace(earlier[1], new=checkpoint.new)
         model_pass = self._run(model, name)
         part = Part(name, checkpoint.epoch, *model_pass.columns(), confusions(model_pass), checkpoint.new)
+        part = part.extended(*pairs_of_layers(model_pass, self.plan))
         if against is not None:
             own = predictions(model_pass)
             if is_reference or against.checkpoint is None:
