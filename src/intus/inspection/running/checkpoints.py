@@ -119,7 +119,7 @@ class _Runner:
             own = predictions(model_pass)
             if is_reference or against.checkpoint is None:
                 self._reference = own
-            part = part.extended(*gaps(own, self._reference, against))
+            part = part.extended(*gaps(own, self._reference, against, self.plan.scores))
         self.store.add(part, model_pass.graph, self.blocks.fingerprint(model))
         return part
 

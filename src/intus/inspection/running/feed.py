@@ -94,6 +94,11 @@ class BlockFeed:
         array = array[:, self.picked]
         if self.layer_scorer is not None:
             self.layer_scorer.update(self._padded(array), items=block.numbers, groups=block.groups)
+        longest = array.shape[-1]
+        if block.symbols is not None:
+            longest = max(
+                (column.shape[1] for column in block.labels.values() if column.ndim == 2), default=0
+            )
         shapes: dict[Any, dict[str, np.ndarray]] = {}
         labels, only = block.labels, self.group.hypotheses
         if only is not None:
@@ -103,9 +108,8 @@ class BlockFeed:
             wanted = {*only, *self.scoring.confounders}
             labels = {name: column for name, column in labels.items() if name in wanted}
         for name, column in labels.items() if self.scores else ():
-            shorter = name in block.ragged and array.ndim == 3 and column.shape[1] < array.shape[2]
-            if shorter and block.symbols is None:
-                column = align.fill(column, array.shape[2])
+            if name in block.ragged and array.ndim == 3 and column.shape[1] < longest:
+                column = align.fill(column, longest)
             key = column.shape[1:] if column.ndim > 2 else column.ndim - 1
             shapes.setdefault(key, {})[name] = column
         for key, columns in shapes.items():
