@@ -16,6 +16,7 @@ from ...tracing.progress_bar import bar
 from ..models import Checkpoint
 from ..plan import Block, Plan
 from ..results.against import Against, Predictions, confusions, gaps, predictions
+from ..results.pairs import pairs_of_layers
 from ..results.part import Part
 from ..results.store import Store
 from .cache import Cache, KeptOutputs
@@ -120,6 +121,7 @@ class _Runner:
             return replace(earlier, new=checkpoint.new)
         model_pass = self._run(model, name)
         part = Part(name, checkpoint.epoch, *model_pass.columns(), confusions(model_pass), checkpoint.new)
+        part = part.extended(*pairs_of_layers(model_pass, self.plan))
         if model_pass.done < len(self.plan.records):
             part = part.noted(self._stopped(model_pass.done))
         if against is not None:
