@@ -39,7 +39,8 @@ Need = Literal["tally", "moments", "whole", "classes", "values", "pairs", "sampl
 #: ``layer``   ``compute(statistics)``, once: a score of the layer that needs no target
 #: ``target``  ``compute(statistics, target)``, once for each target: a score of the layer and the target
 #: ``unit``    ``compute(statistics)``, once: scores of all pairs of a unit and a target
-Per = Literal["layer", "target", "unit"]
+#: ``layers``  ``compute(statistics, other)``, once for each pair of layers; see ``comparisons.layers``
+Per = Literal["layer", "target", "unit", "layers"]
 
 #: Returns the counts of a classifier's predictions of a target on held-out rows; None if it was not trained.
 Judge = Callable[["Statistics", str], "ConfusionCounts | None"]
@@ -187,7 +188,12 @@ class Score:
         return list(self.columns(statistics))
 
     def columns(self, statistics: Statistics) -> ScoreColumns:
-        """Compute the score and return its results for all targets and units as columns."""
+        """Compute the score and return its results for all targets and units as columns.
+
+        A score of two layers has none.
+        """
+        if self.per == "layers":
+            return ScoreColumns.of(())
         with np.errstate(all="ignore"):  # an overflow is shown as infinite
             if self.per == "target":
                 targets = statistics.targets

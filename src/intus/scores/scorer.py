@@ -64,6 +64,10 @@ class Scorer:
     ) -> None:
         """Add rows. Rows with NaN or infinite values are counted, and left out.
 
+        The baseline of scores of units from sums, such as ``correlation``, moves hypotheses between the items
+        of one update, or, if all updates have one item, from that of the update before. It therefore depends
+        on how rows are divided into updates; no other result does.
+
         Args:
             behaviours: Shape (rows, features); further axes are flattened.
             labels: A mapping of target to one label per row (int, float, string, bool; None or NaN for none),
@@ -88,7 +92,7 @@ class Scorer:
     def merge(self, other: Scorer) -> Scorer:
         """Add the rows of another scorer of the same scores and seed, and return self.
 
-        If ``items`` were given, the result equals that of one scorer that was given all rows.
+        If ``items`` were given, the result equals that of one scorer that was given all updates.
         """
         self.statistics.merge(other.statistics)
         return self

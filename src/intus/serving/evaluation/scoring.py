@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core.errors import InputError
 from ...core.record import Record
 from ...core.results import COLUMNS, Predictions, Results
 from ...core.score_info import ScoreInfo
@@ -103,7 +104,14 @@ def chosen(scores: Sequence[str] | None) -> list[Score]:
     """Return the scores of these names, by default ``default_scores()``."""
     if scores is None:
         return [get(name).by_default() for name in default_scores()]
-    return [get(name) for name in scores]
+    found = [get(name) for name in scores]
+    for score in found:
+        if score.per == "layers":
+            raise InputError(
+                f"The score {score.name!r} compares layers of one model, which inspect does. Servers compute "
+                "'cka_layer' and 'cka_epoch' without being asked."
+            )
+    return found
 
 
 def related(point: DataPoint, measured: Measured, relations: Relations | None) -> Evaluation:
