@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core.errors import InputError, did_you_mean
 from ...scores import Confusion, Score, ScoreColumns, Scorer, ScoreResult
-from ...scores.judging import ConfusionCounts, measured_by
+from ...scores.judging import ConfusionCounts
 from ..models import Checkpoint
 from ..running.model_pass import ModelPass
 
@@ -24,10 +24,12 @@ class Against(NamedTuple):
     Attributes:
         name: What the caller wrote.
         checkpoint: The number of the checkpoint; None if it is a layer of the same model.
+        measures: What each classifier's score is of its predictions, "f1" or "accuracy".
     """
 
     name: str
     checkpoint: int | None
+    measures: Mapping[str, str]
 
     @classmethod
     def of(cls, given: Any, checkpoints: Sequence[Checkpoint], scores: Sequence[Score]) -> Against | None:
@@ -48,16 +50,17 @@ class Against(NamedTuple):
                 f"against={given!r} compares the predictions of classifiers, such as 'linear_f1', but "
                 f"scores={[score.name for score in scores]} has none."
             )
+        measures = {score.name: score.measure for score in scores}
         numbered = isinstance(given, int | float) and not isinstance(given, bool)
         for number, one in enumerate(checkpoints):
             if (one.epoch == given) if numbered else (one.name == given):
-                return cls(str(one), number)
+                return cls(str(one), number, measures)
         if numbered:
             known = [f"{one.epoch:g}" for one in checkpoints if one.epoch == one.epoch]
             raise InputError(
                 f"against={given!r} is no epoch of the models. {did_you_mean(str(given), known)}"
             )
-        return cls(str(given), None)
+        return cls(str(given), None, measures)
 
 
 def predictions(model_pass: ModelPass) -> Predictions:
@@ -106,7 +109,7 @@ def gaps(own: Predictions, reference: Predictions, against: Against) -> tuple[np
         other = reference.get((layer or address, score, target))
         if other is None or other is counts:
             continue
-        gap = counts.above(other, measured_by(score))
+        gap = counts.above(other, against.measures[score])
         name = f"{score} above {against.name}"
         found.append(address)
         rows.append(ScoreResult(name, gap.value, target, -1, gap.low, gap.high, 0.0, gap.n, gap.note, gap.p))
