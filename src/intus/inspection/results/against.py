@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...core import results as core
 from ...core.errors import InputError, did_you_mean
 from ...scores import Confusion, Score, ScoreColumns, Scorer, ScoreResult
 from ...scores.judging import ConfusionCounts
@@ -67,6 +68,17 @@ def predictions(model_pass: ModelPass) -> Predictions:
     """Return the predictions of all classifiers of a pass."""
     found = {key: scorer.predictions(*key[1:]) for key, scorer in _classifiers(model_pass)}
     return {key: counts for key, counts in found.items() if counts is not None}
+
+
+def stored_predictions(model_pass: ModelPass, run: str, model: str, epoch: float) -> list[core.Predictions]:
+    """Return the predictions of a pass for the database, whose scores of layers have the kind ``inspect``."""
+    facts = {"run": run, "model": model, "epoch": epoch, "step": -1, "kind": "inspect"}
+    return [
+        each
+        for feed in model_pass.feeds
+        for scorer in feed.scorers.values()
+        for each in scorer.predicted(facts | {"address": feed.group.shown})
+    ]
 
 
 def confusions(model_pass: ModelPass) -> dict[tuple[str, str, str], Confusion]:

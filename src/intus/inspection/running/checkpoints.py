@@ -15,7 +15,7 @@ from ...engines import Engine
 from ...tracing.progress_bar import bar
 from ..models import Checkpoint
 from ..plan import Block, Plan
-from ..results.against import Against, Predictions, confusions, gaps, predictions
+from ..results.against import Against, Predictions, confusions, gaps, predictions, stored_predictions
 from ..results.store import Store
 from ..results.table import Part
 from .content_hash import ContentHash, NotHashableError
@@ -118,7 +118,9 @@ class _Runner:
             if is_reference or against.checkpoint is None:
                 self._reference = own
             part = part.extended(*gaps(own, self._reference, against))
-        self.store.add(part, model_pass.graph, self.blocks.fingerprint(model))
+        facts = self.options.run, name, checkpoint.epoch
+        predicted = stored_predictions(model_pass, *facts) if self.store.is_open else []
+        self.store.add(part, model_pass.graph, self.blocks.fingerprint(model), predicted)
         return part
 
     def _run(self, model: Any, name: str) -> ModelPass:
