@@ -11,6 +11,7 @@ from torch import nn
 
 from intus import inspect
 from intus.core.errors import InputError
+from intus.storage.database import Database
 
 N = 1200
 
@@ -152,3 +153,23 @@ def test_table_that_does_not_know_its_models(planted, tmp_path):
     pd.testing.assert_frame_equal(read, table)
     with pytest.raises(InputError, match="does not know its models any more"):
         read.confusion(0)
+
+
+def test_store_has_the_predictions_that_the_page_shows(tmp_path):
+    """The page's table of confused classes is that of the returned table."""
+    where = tmp_path / "inspected.db"
+    torch.manual_seed(0)
+    x = torch.randn(400, 6)
+    label = (x[:, 0] > 0.3).long().numpy() + (x[:, 1] > 0.8).long().numpy()
+    net = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU())
+    table = inspect(
+        {0: net, 4: net}, {"class": label}, ["linear_f1", "correlation"], x, "0", store=where, run="r"
+    )
+    row = table[(table.score == "linear_f1") & (table.epoch == 4)].iloc[0]
+    with Database(where) as database:
+        found = database.predictions("r", row.model, "0", "class", ["linear_f1"], kind="inspect")
+    assert found.epoch == 4
+    matrix = np.zeros((3, 3), int)
+    np.add.at(matrix, (found.truth, found.guess), 1)
+    np.testing.assert_array_equal(matrix, table.confusion(row).iloc[:, :3].to_numpy())
+    np.testing.assert_array_equal(np.array(found.classes)[found.truth], label[found.items])

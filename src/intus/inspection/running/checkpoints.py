@@ -15,7 +15,7 @@ from ...engines import Engine
 from ...tracing.progress_bar import bar
 from ..models import Checkpoint
 from ..plan import Block, Plan
-from ..results.against import Against, Predictions, confusions, gaps, predictions
+from ..results.against import Against, Predictions, confusions, gaps, predictions, stored_predictions
 from ..results.pairs import pairs_of_layers
 from ..results.part import Part
 from ..results.store import Store
@@ -128,9 +128,11 @@ class _Runner:
             own = predictions(model_pass)
             if is_reference or against.checkpoint is None:
                 self._reference = own
-            part = part.extended(*gaps(own, self._reference, against, self.plan.scores))
+            part = part.extended(*gaps(own, self._reference, against))
+        facts = self.options.run, name, checkpoint.epoch
+        predicted = stored_predictions(model_pass, *facts) if self.store.is_open else []
         fingerprint = self.blocks.fingerprint(state)
-        self.store.add(part, model_pass.graph, fingerprint)
+        self.store.add(part, model_pass.graph, fingerprint, predicted)
         if fingerprint is not None:
             self.options.cache.keep_part(fingerprint, part)
         return part
