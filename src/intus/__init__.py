@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 from .core.errors import Unavailable, missing_packages
 
 if TYPE_CHECKING:
-    from . import backends, scores
+    from . import backends, hypotheses, scores
     from .core.address import Address
     from .core.errors import IntusError
     from .core.graph import Graph
     from .core.record import Record
     from .core.results import Results
     from .inspection import Dictionary, Directions, hypothesis, inspect
+    from .inspection.query import query
     from .monitoring import clear, flush, probe, register_targets, remove
     from .serving.run import serve
     from .tracing.collect import collect
@@ -54,10 +55,12 @@ _MODULES = {
     "collect": ".tracing.collect",
     "compare": ".tracing.comparison.compare",
     "flush": ".monitoring",
+    "hypotheses": "",
     "hypothesis": ".inspection",
     "inspect": ".inspection",
     "load": ".tracing.load",
     "probe": ".monitoring",
+    "query": ".inspection.query",
     "register_targets": ".monitoring",
     "remove": ".monitoring",
     "scores": "",
@@ -88,10 +91,12 @@ __all__ = [
     "collect",
     "compare",
     "flush",
+    "hypotheses",
     "hypothesis",
     "inspect",
     "load",
     "probe",
+    "query",
     "register_targets",
     "remove",
     "scores",

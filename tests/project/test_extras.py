@@ -18,9 +18,11 @@ MODULES = {
     "server": {"re2", "msgspec", "sklearn", "scipy", "sqlalchemy", "starlette", "uvicorn", "threadpoolctl"},
     "inspect": {"loky", "cloudpickle", "pandas", "sklearn", "scipy", "sqlalchemy"},
     "attribution": {"captum"},
+    "query": {"duckdb", "loky", "cloudpickle", "pandas", "sklearn", "scipy", "sqlalchemy"},
     "draw": {"quickjs", "matplotlib"},
     "widget": {"anywidget"},
     "graph": {"networkx"},
+    "hypotheses": {"nltk"},
     "progress": {"tqdm"},
 }
 

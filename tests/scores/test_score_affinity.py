@@ -152,7 +152,7 @@ def test_iou_of_saturated_unit_counts_tied_rows():
 def test_control_moves_hypotheses_between_items():
     position = np.tile(np.arange(5), 40)
     item = np.repeat(np.arange(40), 5)
-    scorer = fed("correlation", np.zeros((200, 1)), {"item": item, "position": position}, item)
+    scorer = fed("iou", np.zeros((200, 1)), {"item": item, "position": position}, item)
     where = scorer.statistics.drawn()[0]
     moved = rolls(scorer.statistics)
     assert len(moved) == 3
@@ -187,7 +187,7 @@ def test_control_of_items_of_different_lengths():
     length = np.random.default_rng(0).integers(20, 64, 200)
     items, position = np.repeat(np.arange(200), length), np.concatenate([np.arange(n) for n in length])
     first = (position < 10).astype(float)
-    scorer = fed("correlation", first[:, None], {"first": first, "position": position}, items)
+    scorer = fed(["correlation", "iou"], first[:, None], {"first": first, "position": position}, items)
     assert read(scorer, "correlation", "first", 0).baseline == pytest.approx(1)
     where = scorer.statistics.drawn()[0]
     for moved in rolls(scorer.statistics):

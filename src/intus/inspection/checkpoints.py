@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from copy import copy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from ..backends.base import for_model
 from ..core.errors import IntusError
 from ..engines import Engine
 from ..tracing.progress_bar import bar
+from .against import Against, Predictions, confusions, gaps, predictions
 from .content_hash import ContentHash, NotHashableError
 from .engine import open_engine, spread
 from .model_pass import ModelPass
@@ -21,14 +23,27 @@ from .store import Store
 from .table import Part
 
 
-def rows_of(
-    checkpoints: Sequence[Checkpoint],
-    plan: Plan,
-    store: str | Path | None,
-    run: str,
-    progress: bool | None,
-    engine: int | str | None,
-) -> list[Part]:
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How models are run, and where results go.
+
+    Attributes:
+        store: The database, a path or URL; None for none. Rows that an earlier call stored under the same run
+            for the same question are read from there.
+        run: The name of the run.
+        engine: What runs the models; see ``engine.open_engine``.
+        against: What layers or checkpoints are compared with; None for no comparison.
+        progress: Whether to show a bar; None if someone watches.
+    """
+
+    store: str | Path | None
+    run: str
+    engine: int | str | None
+    against: Against | None
+    progress: bool | None
+
+
+def rows_of(checkpoints: Sequence[Checkpoint], plan: Plan, options: Options) -> list[Part]:
     """Return the rows of each model.
 
     Ctrl-C ends the work with a warning, and the models that were finished remain. A model that fails has one
@@ -37,40 +52,85 @@ def rows_of(
     Args:
         checkpoints: The models.
         plan: What is asked of them.
-        store: The database, a path or URL; None for none. Rows that an earlier call stored under the same run
-            for the same question are read from there.
-        run: The name of the run.
-        progress: Whether to show a bar; None if someone watches.
-        engine: What runs the models; see ``engine.open_engine``.
+        options: How they are run.
 
     Raises:
         KeyboardInterrupt: If no model was finished.
         Exception: What a hypothesis raised, or the first error if no model succeeds.
     """
-    parts: list[Part] = []
+    parts: dict[int, Part] = {}
     errors: list[Exception] = []
-    blocks = _Blocks(plan, hashed=store is not None)
-    with Store(store, run, plan.scores) as stored, open_engine(engine) as workers:
-        for number, checkpoint in enumerate(checkpoints):
+    with Store(options.store, options.run, plan.scores) as store, open_engine(options.engine) as engine:
+        runner = _Runner(plan, options, store, engine)
+        for number in _order(len(checkpoints), options.against):
+            checkpoint = checkpoints[number]
             try:
-                parts.append(_rows(checkpoint, plan, blocks, stored, workers, progress))
+                parts[number] = runner.rows(checkpoint, number)
             except KeyboardInterrupt:
                 if not parts:
                     raise
-                missing = ", ".join(str(one) for one in checkpoints[number:])
-                warnings.warn(f"inspect was interrupted. The table lacks {missing}.", stacklevel=4)
+                left = [str(one) for n, one in enumerate(checkpoints) if n not in parts]
+                warnings.warn(f"inspect was interrupted. The table lacks {', '.join(left)}.", stacklevel=4)
                 break
             except Exception as error:
                 # A wrong argument fails for every model, so the first refusal ends the call.
-                refused = isinstance(error, IntusError) and number == 0
-                if error is blocks.error or refused or len(checkpoints) == 1:
+                refused = isinstance(error, IntusError) and not parts
+                if error is runner.blocks.error or refused or len(checkpoints) == 1:
                     raise
                 errors.append(error)
                 why = f"failed: {type(error).__name__}: {error}"
-                parts.append(Part.failed(checkpoint.name, checkpoint.epoch, why))
+                parts[number] = Part.failed(checkpoint.name, checkpoint.epoch, why)
     if len(errors) == len(checkpoints):
         raise errors[0]
-    return parts
+    return [parts[number] for number in sorted(parts)]
+
+
+def _order(count: int, against: Against | None) -> list[int]:
+    """Return the numbers of the models in the order in which they run: the reference first."""
+    first = against.checkpoint if against is not None else None
+    return sorted(range(count), key=lambda number: (number != first, number))
+
+
+class _Runner:
+    """Runs models one after the other.
+
+    Attributes:
+        blocks: The blocks of the plan.
+    """
+
+    def __init__(self, plan: Plan, options: Options, store: Store, engine: Engine | None) -> None:
+        self.plan, self.options, self.store, self.engine = plan, options, store, engine
+        self.blocks = _Blocks(plan, options)
+        self._reference: Predictions = {}
+
+    def rows(self, checkpoint: Checkpoint, number: int) -> Part:
+        """Return the rows of one model, from the store if they are there."""
+        name, model = checkpoint.open()
+        against = self.options.against
+        is_reference = against is not None and against.checkpoint == number
+        earlier = None if is_reference else self.store.finished(name, checkpoint.epoch)
+        if earlier is not None and earlier[0] == self.blocks.fingerprint(model):
+            return earlier[1]
+        model_pass = self._run(model, name)
+        part = Part(name, checkpoint.epoch, *model_pass.columns(), confusions(model_pass))
+        if against is not None:
+            own = predictions(model_pass)
+            if is_reference or against.checkpoint is None:
+                self._reference = own
+            part = part.extended(*gaps(own, self._reference, against))
+        self.store.add(part, model_pass.graph, self.blocks.fingerprint(model))
+        return part
+
+    def _run(self, model: Any, name: str) -> ModelPass:
+        model_pass = ModelPass(model, name, self.plan)
+        if self.engine is None:
+            steps = model_pass.run(self.blocks)
+        else:
+            steps = spread(model_pass, self.blocks, self.engine, len(self.plan.order()))
+        with bar(name, len(self.plan.records), "record", self.options.progress) as show:
+            for done in steps:
+                show(done)
+        return model_pass
 
 
 class _Blocks:
@@ -78,16 +138,17 @@ class _Blocks:
 
     Args:
         plan: The plan.
-        hashed: Whether the hash is needed.
+        options: How the models are run. The blocks are hashed if there is a store.
 
     Attributes:
         error: What a hypothesis or ``inputs`` raised while a block was made.
     """
 
-    def __init__(self, plan: Plan, hashed: bool) -> None:
+    def __init__(self, plan: Plan, options: Options) -> None:
         self.plan = plan
         self.error: Exception | None = None
-        self._start = plan.content_hash() if hashed else None
+        total = plan.content_hash() if options.store is not None else None
+        self._start = total and total.add(str(options.against))
         self._digest: str | None = None
 
     def __iter__(self) -> Iterator[Block]:
@@ -119,28 +180,3 @@ class _Blocks:
             return None if self._digest is None else ContentHash().add(self._digest, state).digest()
         except NotHashableError:
             return None
-
-
-def _rows(
-    checkpoint: Checkpoint,
-    plan: Plan,
-    blocks: _Blocks,
-    store: Store,
-    engine: Engine | None,
-    progress: bool | None,
-) -> Part:
-    """Return the rows of one model, from the store if they are there."""
-    name, model = checkpoint.open()
-    earlier = store.finished(name, checkpoint.epoch)
-    if earlier is not None and earlier[0] == blocks.fingerprint(model):
-        return earlier[1]
-    model_pass = ModelPass(model, name, plan)
-    steps = (
-        model_pass.run(blocks) if engine is None else spread(model_pass, blocks, engine, len(plan.order()))
-    )
-    with bar(name, len(plan.records), "record", progress) as show:
-        for done in steps:
-            show(done)
-    part = Part(name, checkpoint.epoch, *model_pass.columns())
-    store.add(part, model_pass.graph, blocks.fingerprint(model))
-    return part

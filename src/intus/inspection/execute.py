@@ -12,13 +12,15 @@ import numpy as np
 
 from ..core.errors import InputError, require
 from ..scores import Score, Scorer
-from .behaviours import Inputs, Records
-from .checkpoints import rows_of
+from .against import Against
+from .behaviours import Records
+from .checkpoints import Options, rows_of
 from .hypotheses import Labels, as_hypotheses
 from .models import as_checkpoints
 from .observations import Observations, confounders_of, groups_of, types_of
 from .plan import Plan
 from .reading import Behavior
+from .reading.data import Inputs
 
 if TYPE_CHECKING:
     from .table import Inspection
@@ -40,6 +42,8 @@ def inspect(
     inputs: Inputs | None = None,
     behavior: str = "activation",
     output: Any = None,
+    splits: int = 1,
+    against: str | float | None = None,
     engine: int | str | None = None,
     store: str | Path | None = None,
     run: str | None = None,
@@ -66,12 +70,15 @@ def inspect(
             labels. May be empty for scores of whole layers.
         scores: Names of scores (``"iou"``, ``"correlation"``, ``"linear_f1"``, see ``intus.scores.names()``),
             scores, functions or scikit-learn estimators; one or a list.
-        data: A tensor, an array, or a sequence of records.
+        data: A tensor, an array, or a sequence of records; a DataLoader or Dataset of torch, of whose items
+            ``(x, y)`` the first is the record, in the dataset's order (labels are not used: pass them as a
+            hypothesis); or a DataFrame of pandas, whose rows are records.
         units: A pair ``(layer, units)``, a layer, or a list of these. A layer is an address or pattern
             (``"features.*"``), which may name its units (``"conv2[0,3]"``), or a number that counts the
             layers with parameters from 1. Units are ``"*"`` for all, a number, a slice, a list, a mask, or
-            text (``"0,4:8"``). ``"act[:@1]"`` names the axis of the units where it is not known. Default: all
-            units of all layers with parameters.
+            text (``"0,4:8"``). ``"act[:@1]"`` names the axis of the units where it is not known. A third
+            place, ``(layer, units, ["ink"])``, names the hypotheses that these units are scored for. Default:
+            all units of all layers with parameters, for all hypotheses.
         groups: What records belong to, such as a document, an episode or a subject: an id per record, or a
             function of a record. Records of a group are held out together, and intervals and p-values count
             groups, not records. Default: each record is a group of its own.
@@ -96,6 +103,12 @@ def inspect(
             number per record. Default: the model's output, if it is one number per record.
         inputs: Turns a list of records into the model's input: a tensor, a tuple of positional arguments, or
             a mapping of keyword arguments. Default: records are stacked.
+        splits: The number of seeded splits into training and held-out records. With several, classifiers'
+            values are means over them. Default: 1.
+        against: The address of a layer, or the epoch or name of a model. Classifiers of every other layer or
+            model are compared with it in further rows, whose score is ``linear_f1 above NAME``: the
+            difference on the same held-out items, with the interval and p-value of a paired test. Default:
+            None.
         engine: Where the models run: a number of processes of this machine, ``"ray"`` for Ray's workers on
             it, or ``"ray://host:port"`` for a cluster. The results are those of one process. Default: this
             process.
@@ -141,10 +154,10 @@ def inspect(
 
     if batch < 1:
         raise InputError(f"batch={batch!r} must be 1 or more.")
-    records, checkpoints = (
-        Records(data, inputs),
-        as_checkpoints(models, load=load, model=model, twin=twin, seed=seed),
-    )
+    if splits < 1:
+        raise InputError(f"splits={splits!r} must be 1 or more.")
+    records = Records(data, inputs)
+    checkpoints = as_checkpoints(models, load=load, model=model, twin=twin, seed=seed)
     labels = Labels(as_hypotheses(hypotheses, len(records)))
     if given:
         first = np.arange(min(batch, len(records)))
@@ -153,18 +166,12 @@ def inspect(
     observed = Observations(groups_of(groups, records), types_of(types, len(records)), confounders)
     requested = Scorer(scores, seed=seed).scores
     _check(requested, labels, given)
-    plan = Plan(
-        records,
-        labels,
-        observed,
-        requested,
-        units,
-        batch,
-        seed,
-        behavior=Behavior.of(behavior, output, len(records), seed),
-    )
+    what = Behavior.of(behavior, output, len(records), seed)
+    plan = Plan(records, labels, observed, requested, units, batch, seed, splits, behavior=what)
     run = run if run is not None else time.strftime("inspect %Y-%m-%d %H:%M:%S") if store else ""
-    return as_table(rows_of(checkpoints, plan, store, run, progress, engine), run, Asked(checkpoints, plan))
+    compared = Against.of(against, checkpoints, requested)
+    options = Options(store, run, engine, compared, progress)
+    return as_table(Asked(checkpoints, plan, rows_of(checkpoints, plan, options)), run)
 
 
 def _check(scores: Sequence[Score], labels: Labels, given: str | Sequence[str]) -> None:

@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.errors import InputError
+from ..core.errors import InputError, did_you_mean
 from ..scores import Score, ScoreColumns, Scorer, ScoreResult
+from ..scores.repeated import RepeatedScorer
 from . import align
 from .axes import Vectors
 from .places import Places
@@ -23,6 +24,31 @@ _STRETCHED = "the map was stretched over the image: the graph does not tell wher
 _LEAST = 1 << 20  # smallest sample, in bytes
 
 
+class Scoring(NamedTuple):
+    """Which scores are computed of every layer, and how.
+
+    Attributes:
+        scores: The scores.
+        seed: The seed of sampling and of held-out rows.
+        room: The bytes that the samples of one layer's scorers may take.
+        confounders: The names of the hypotheses that are held fixed.
+        splits: The number of splits into training and held-out items.
+    """
+
+    scores: Sequence[Score]
+    seed: int
+    room: int
+    confounders: Sequence[str] = ()
+    splits: int = 1
+
+    def scorer(self, scores: Sequence[Score], parts: int) -> Scorer:
+        """Return a new scorer of some of the scores, one of ``parts`` that share the room."""
+        room = max(self.room // parts, _LEAST)
+        if self.splits > 1:
+            return RepeatedScorer(scores, splits=self.splits, seed=self.seed, sample_bytes=room)
+        return Scorer(scores, seed=self.seed, sample_bytes=room)
+
+
 class BlockFeed:
     """The scorers of one group of units.
 
@@ -31,11 +57,8 @@ class BlockFeed:
 
     Args:
         group: The units.
-        scores: The scores.
-        seed: The seed of sampling and of held-out rows.
-        room: The bytes that the samples of all scorers may take.
+        scoring: The scores, and how they are computed.
         places: Where the positions of the layer lie in the image; None if that is not known.
-        confounders: The names of the hypotheses that are held fixed.
         vectors: Whether a unit may be a vector at each position.
 
     Attributes:
@@ -45,18 +68,14 @@ class BlockFeed:
     def __init__(
         self,
         group: UnitGroup,
-        scores: Sequence[Score],
-        seed: int,
-        room: int,
+        scoring: Scoring,
         places: Places | None = None,
-        confounders: Sequence[str] = (),
         vectors: Vectors | None = None,
     ) -> None:
-        self.group, self.seed, self.room, self.places = group, seed, room, places
-        self.confounders, self.vectors = confounders, vectors or Vectors()
+        self.group, self.scoring, self.places, self.vectors = group, scoring, places, vectors or Vectors()
         self.notes: dict[str, str] = {}
-        self.scores = [score for score in scores if score.per != "layer"]
-        self.of_layer = [score for score in scores if score.per == "layer"]
+        self.scores = [score for score in scoring.scores if score.per != "layer"]
+        self.of_layer = [score for score in scoring.scores if score.per == "layer"]
         self.layer_scorer = self._layer_scorer()
         self.stretched = False  # whether a map was stretched over the image
         self.shape: tuple[int, ...] = ()
@@ -76,13 +95,20 @@ class BlockFeed:
         if self.layer_scorer is not None:
             self.layer_scorer.update(self._padded(array), items=block.numbers, groups=block.groups)
         shapes: dict[Any, dict[str, np.ndarray]] = {}
-        for name, column in block.labels.items() if self.scores else ():
+        labels, only = block.labels, self.group.hypotheses
+        if only is not None:
+            for name in only:
+                if name not in labels:
+                    raise InputError(f"units names the hypothesis {name!r}. {did_you_mean(name, labels)}")
+            wanted = {*only, *self.scoring.confounders}
+            labels = {name: column for name, column in labels.items() if name in wanted}
+        for name, column in labels.items() if self.scores else ():
             if name in block.ragged and array.ndim == 3 and column.shape[1] < array.shape[2]:
                 column = align.fill(column, array.shape[2])
             key = column.shape[1:] if column.ndim > 2 else column.ndim - 1
             shapes.setdefault(key, {})[name] = column
         for key, columns in shapes.items():
-            absent = [name for name in self.confounders if name not in columns]
+            absent = [name for name in self.scoring.confounders if name not in columns]
             if absent:
                 one = next(iter(columns))
                 raise InputError(
@@ -104,13 +130,11 @@ class BlockFeed:
         return np.pad(array, [(0, 0), *((0, gap) for gap in gaps)]) if any(gaps) else array
 
     def _layer_scorer(self) -> Scorer | None:
-        room = max(self.room, _LEAST)
-        return Scorer(self.of_layer, seed=self.seed, sample_bytes=room) if self.of_layer else None
+        return self.scoring.scorer(self.of_layer, 1) if self.of_layer else None
 
     def _scorer(self, key: Any, grids: int) -> Scorer:
         if key not in self.scorers:
-            room = max(self.room // grids, _LEAST)
-            self.scorers[key] = Scorer(self.scores, seed=self.seed, sample_bytes=room)
+            self.scorers[key] = self.scoring.scorer(self.scores, grids)
         return self.scorers[key]
 
     def _add(self, scorer: Scorer, array: np.ndarray, columns: dict[str, np.ndarray], block: Block) -> None:
@@ -129,7 +153,7 @@ class BlockFeed:
             part = slice(at, at + size)
             aligned = align.onto(array[part], grid, self.group.address, first, block.images, self.places)
             flat = {name: column[part].reshape(-1) for name, column in columns.items()}
-            given = {name: flat[name] for name in self.confounders}
+            given = {name: flat[name] for name in self.scoring.confounders}
             scorer.update(
                 align.rows(aligned),
                 {name: column for name, column in flat.items() if name not in given},

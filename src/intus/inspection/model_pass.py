@@ -15,7 +15,7 @@ from ..core.units import UnitAxes
 from ..scores import ScoreColumns
 from .axes import Vectors, arrange, batch_axis
 from .behaviours import reader, record_graph
-from .feed import BlockFeed
+from .feed import BlockFeed, Scoring
 from .places import places_of
 from .plan import Block, Plan
 from .reading import Output
@@ -46,16 +46,11 @@ class ModelPass:
         graph = self.graph or modules_graph(backend, name, operations)
         self._axes = None if self.graph is None else UnitAxes(self.graph)
         groups = resolve(plan.units, graph, operations, backend, plan.seed)
+        scoring = Scoring(
+            plan.scores, plan.seed, _SAMPLES // len(groups), plan.observed.confounders, plan.splits
+        )
         self.feeds = [
-            BlockFeed(
-                group,
-                plan.scores,
-                plan.seed,
-                _SAMPLES // len(groups),
-                self._places(group),
-                plan.observed.confounders,
-                Vectors.of(self.graph, group.row, group.axis),
-            )
+            BlockFeed(group, scoring, self._places(group), Vectors.of(self.graph, group.row, group.axis))
             for group in groups
         ]
         self._layouts: dict[UnitGroup, tuple[int, int]] = {}  # the axis of the records, and that of the units
@@ -129,11 +124,12 @@ class ModelPass:
             feed.merge(other)
         self.done += records
 
-    def columns(self) -> tuple[np.ndarray, ScoreColumns]:
-        """Return all results as columns, and the address of each."""
+    def columns(self) -> tuple[np.ndarray, np.ndarray, ScoreColumns]:
+        """Return all results as columns, with the address of each and the number of its group of units."""
         parts = [feed.columns() for feed in self.feeds]
         addresses = np.array([feed.group.shown for feed in self.feeds], dtype=object)
-        return np.repeat(addresses, [len(part) for part in parts]), ScoreColumns.concat(parts)
+        groups = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        return addresses[groups], groups, ScoreColumns.concat(parts)
 
 
 def _operations(model: Any, backend: Backend, plan: Plan) -> list[Operation]:

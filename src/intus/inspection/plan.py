@@ -66,6 +66,7 @@ class Plan:
         units: The units, as the caller wrote them.
         batch: The number of records of a block.
         seed: The seed of samples, of held-out rows and of the order of records.
+        splits: The number of splits into training and held-out items.
         shuffled: Whether the records are read in a random order, which early stopping needs.
         behavior: What is read of units: activations, gradients or attributions.
     """
@@ -77,6 +78,7 @@ class Plan:
     units: Any
     batch: int
     seed: int
+    splits: int = 1
     shuffled: bool = False
     behavior: Behavior = field(default_factory=Behavior)
 
@@ -91,7 +93,7 @@ class Plan:
         names = [score.name for score in self.scores]
         try:
             return ContentHash().add(
-                *(_VERSION, names, self.units, self.seed, self.batch, self.shuffled),
+                *(_VERSION, names, self.units, self.seed, self.batch, self.splits, self.shuffled),
                 observed.confounders,
                 (self.behavior.name, self.behavior.output),
             )

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from ..core.errors import InputError
-from ..scores import ScoreColumns, ScoreResult
+from ..scores import Confusion, ScoreColumns, ScoreResult
 from ..scores.multiple import false_discovery_rates
-from .feed import joined
 from .models import Checkpoint
 
 if TYPE_CHECKING:
@@ -26,14 +25,56 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """The rows of one model.
+
+    Attributes:
+        model: The name of the model.
+        epoch: Its epoch, NaN if it has none.
+        addresses: The address of each row.
+        groups: The number of each row's group of units, in the order requested; -1 for none.
+        columns: The results.
+        confusions: Which classes each classifier takes for which, by address, score and target.
+    """
+
+    model: str
+    epoch: float
+    addresses: np.ndarray
+    groups: np.ndarray
+    columns: ScoreColumns
+    confusions: Mapping[tuple[str, str, str], Confusion] = field(default_factory=dict)
+
+    @classmethod
+    def failed(cls, model: str, epoch: float, why: str) -> Part:
+        """Return one row that says why a checkpoint has no results."""
+        columns = ScoreColumns.of([ScoreResult("", float("nan"), note=why)])
+        return cls(model, epoch, np.array([""], dtype=object), np.array([-1]), columns)
+
+    def extended(self, addresses: np.ndarray, columns: ScoreColumns) -> Part:
+        """Return the part with further rows."""
+        return replace(
+            self,
+            addresses=np.concatenate([self.addresses, addresses]),
+            groups=np.concatenate([self.groups, np.full(len(addresses), -1)]),
+            columns=ScoreColumns.concat([self.columns, columns]),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Asked:
-    """The question that a table answers: the models and what was asked of them.
+    """The question that a table answers, and what it found besides the rows.
 
     It is not pickled with the table, because models and data may be large.
+
+    Attributes:
+        checkpoints: The models.
+        plan: What was asked of them.
+        parts: The rows of each model.
     """
 
     checkpoints: Sequence[Checkpoint]
     plan: Plan
+    parts: Sequence[Part]
 
     def __reduce__(self) -> Any:
         return _nothing, ()
@@ -70,36 +111,41 @@ class Inspection(pd.DataFrame):  # type: ignore[misc]  # pandas has no types
             )
         return self._asked
 
+    def confusion(self, row: Any) -> pd.DataFrame:
+        """Return which classes a classifier takes for which, on held-out rows.
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Part:
-    """The rows of one model.
+        Args:
+            row: A row of the table: its label in the index, a Series or a mapping with ``model``, ``epoch``,
+                ``address``, ``score`` and ``target``.
 
-    Attributes:
-        model: The name of the model.
-        epoch: Its epoch, NaN if it has none.
-        addresses: The address of each row.
-        columns: The results.
-    """
+        Returns:
+            A DataFrame with one row per true class and one column per predicted class, which count rows, and
+            the columns ``f1``, ``low`` and ``high``: the F1 of the class with its 95 % interval.
 
-    model: str
-    epoch: float
-    addresses: np.ndarray
-    columns: ScoreColumns
+        Raises:
+            InputError: If the row is not that of a classifier, or the table no longer knows its models.
+        """
+        wanted = self.loc[row] if np.isscalar(row) else row
+        for part in self.asked().parts:
+            same_epoch = part.epoch == wanted["epoch"] or (
+                part.epoch != part.epoch and wanted["epoch"] != wanted["epoch"]
+            )
+            key = wanted["address"], wanted["score"], wanted["target"]
+            if part.model == wanted["model"] and same_epoch and key in part.confusions:
+                found = part.confusions[key]
+                names = [str(one) for one in found.classes]
+                frame = pd.DataFrame(found.matrix, index=pd.Index(names, name="true"), columns=names)
+                frame.columns.name = "predicted"
+                return frame.assign(f1=found.f1, low=found.low, high=found.high)
+        raise InputError(
+            f"The score {wanted['score']!r} of {wanted['address']!r} is not one of a classifier that was "
+            "trained, so there is no confusion table. Choose a row such as that of 'linear_f1'."
+        )
 
-    @classmethod
-    def failed(cls, model: str, epoch: float, why: str) -> Part:
-        """Return one row that says why a checkpoint has no results."""
-        columns = ScoreColumns.of([ScoreResult("", float("nan"), note=why)])
-        return cls(model, epoch, np.array([""], dtype=object), columns)
 
-    def noted(self, note: str) -> Part:
-        """Return the part with a note added to every row."""
-        return replace(self, columns=replace(self.columns, note=joined(self.columns.note, note)))
-
-
-def as_table(parts: Sequence[Part], run: str, asked: Asked) -> Inspection:
+def as_table(asked: Asked, run: str) -> Inspection:
     """Return the rows of all models; those of newly initialized twins are no findings and have no q-value."""
+    parts = asked.parts
     columns = ScoreColumns.concat(part.columns for part in parts)
     sizes = [len(part.columns) for part in parts]
     new = np.repeat([one.new for one in asked.checkpoints[: len(parts)]], sizes)

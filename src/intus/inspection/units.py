@@ -34,6 +34,7 @@ class UnitGroup:
         written: What the caller wrote, for messages.
         operation: Whether the address is that of an operation or input, which only a trace can read.
         basis: The directions or the dictionary that the units are computed with; None for the layer's units.
+        hypotheses: The names of the hypotheses that these units are scored for; None for all.
     """
 
     address: str
@@ -41,6 +42,7 @@ class UnitGroup:
     axis: int | None
     row: int
     written: str
+    hypotheses: tuple[str, ...] | None = None
     operation: bool = False
     basis: Basis | None = None
 
@@ -132,7 +134,8 @@ def resolve(
             parameters. A layer is an address or pattern, which may name its units itself
             (``"features.6[14]"``), or a number that counts the layers with parameters from 1. Units are
             ``"*"``, a number, a slice, a list, a mask, text as in brackets (``"0,4:8@1"``),
-            ``Directions`` or a ``Dictionary``, which is followed by its random baseline.
+            ``Directions`` or a ``Dictionary``, which is followed by its random baseline. A third place names
+            the hypotheses that these units are scored for.
         graph: The graph of the model's pass, or of its modules if that is not known.
         operations: The model's operations.
         backend: Their backend.
@@ -156,6 +159,9 @@ def resolve(
         raise InputError("units is empty. Write units=[(1, '*')] for all units of the first layer.")
     groups: list[UnitGroup] = []
     for part in parts:
+        only = None
+        if isinstance(part, tuple) and len(part) == 3 and isinstance(part[2], list):
+            only, part = tuple(part[2]), part[:2]
         layer, units, axis = _read(part)
         if isinstance(layer, int):
             layer = _numbered(layer, numbered, graph.model)
@@ -163,13 +169,17 @@ def resolve(
         if isinstance(units, Directions | Dictionary):
             bases, units = [units, units.randomized(seed)], None
         groups += [
-            UnitGroup(address, units, axis, row, str(part), operation, basis)
+            UnitGroup(address, units, axis, row, str(part), only, operation, basis)
             for address, row, operation in _places(graph, layer)
             for basis in bases
         ]
-    found = {(group.shown, repr(group.units), group.axis): group for group in groups}
+    observed = {op.address for op in operations}
     for group in groups:
-        other = found[group.shown, repr(group.units), group.axis].basis
+        if not group.operation and str(Address(Address.parse(group.address).name)) not in observed:
+            raise CaptureError(f"{group.address!r} cannot be observed. {backend.blind_spot}")
+    found = {_identity(group): group for group in groups}
+    for group in groups:
+        other = found[_identity(group)].basis
         if group.basis is not None and other is not group.basis and not group.basis.random:
             raise InputError(
                 f"Two sets of units would be called {group.shown!r}. Give one another name, such as "
@@ -178,11 +188,18 @@ def resolve(
     return list(found.values())
 
 
+def _identity(group: UnitGroup) -> Any:
+    return group.shown, repr(group.units), group.axis, group.hypotheses
+
+
 def _read(part: Any) -> tuple[int | str, Any, int | None]:
     """Return the layer, the units and the axis that a part names."""
     layer, units = part if isinstance(part, tuple) and len(part) == 2 else (part, "*")
     if isinstance(part, tuple) and len(part) != 2:
-        raise InputError(f"units must be written (layer, units), for example (1, '*'), got {part!r}.")
+        raise InputError(
+            f"units must be written (layer, units), for example (1, '*'), got {part!r}. A third place is a "
+            "list of the names of hypotheses."
+        )
     if isinstance(layer, Integral) and not isinstance(layer, bool):
         return int(layer), *_units(layer, units)
     if not isinstance(layer, str | Address):

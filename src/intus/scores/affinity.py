@@ -1,8 +1,9 @@
 """Scores of single units and hypotheses: how strongly a unit responds to an idea.
 
-The baseline of each pair is the largest absolute value of any unit when hypotheses are moved to other items
-in a seeded order. Position and texture within an item are kept; only the link to the unit is broken. For
-``mean_difference`` it is the largest value of the same unit, since each unit has its own scale.
+The baseline of each pair is the largest absolute value of any unit when hypotheses are moved to other items.
+Position and texture within an item are kept; only the link to the unit is broken. ``mean_difference`` is
+compared in multiples of the unit's standard deviation, since each unit has its own scale. Scores from sums
+move hypotheses among the items of each block (``Scorer.update``), scores from the sample among its items.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from .base import NAN, Score, ScoreColumns, ScoreResult, info_of, score, summary
 from .statistics import pairs
-from .statistics.jackknife import Jackknife, jackknife, leave_one_out
+from .statistics.jackknife import Jackknife, jackknife
 from .statistics.split import Places
 from .statistics.statistics import Statistics
 
@@ -33,7 +34,6 @@ INTERVAL = "95 %, jackknife over groups of items"
 @score(
     "correlation",
     "pairs",
-    "sample",
     per="unit",
     label="Correlation",
     formula="Pearson's r",
@@ -45,60 +45,45 @@ INTERVAL = "95 %, jackknife over groups of items"
 )
 def correlation(statistics: Statistics) -> Iterable[ScoreResult]:
     """Correlation of a unit's behaviour with a hypothesis; given confounders, of what these leave of both."""
-    sums = statistics.pairs.sums
-
-    def measure(planes: np.ndarray) -> np.ndarray:
-        return pairs.partial_correlation(planes, statistics.pairs.given)
-
-    value = measure(sums.sum(axis=1))
+    sums = statistics.pairs
+    value = pairs.partial_correlation(sums.total(), sums.given)
     with np.errstate(all="ignore"):
-        without = np.array([np.arctanh(measure(one)) for one in leave_one_out(sums, 1)])
-        found = jackknife(np.arctanh(value), without)
+        without = [np.arctanh(pairs.partial_correlation(one, sums.given)) for one in sums.without()]
+        found = jackknife(np.arctanh(value), _stacked(without, value))
     found = found._replace(low=np.tanh(found.low), high=np.tanh(found.high))
     notes = None
     if statistics.given:
         notes = np.broadcast_to(np.array(f"given {', '.join(statistics.given)}", dtype=object), value.shape)
-    base = best(_control(statistics, pairs.correlation))
+    base = best(pairs.correlation(sums.null_total()))
     return spread("correlation", statistics, value, found, base, notes=notes)
 
 
 @score(
     "mean_difference",
     "pairs",
-    "sample",
     per="unit",
     label="Difference of means",
     formula="mean of the unit where the hypothesis is 1, minus its mean where the hypothesis is 0",
-    baseline="the largest absolute value of the same unit when hypotheses are moved to other items",
+    baseline="the largest absolute value of any unit, in multiples of its standard deviation, when "
+    "hypotheses are moved to other items",
     interval=INTERVAL,
     requires="hypotheses of 0 and 1",
 )
 def mean_difference(statistics: Statistics) -> Iterable[ScoreResult]:
     """Mean of a unit where a hypothesis is 1 minus its mean where it is 0, in the scale of the unit."""
-    sums = statistics.pairs.sums
-    value = np.where(statistics.pairs.binary, pairs.mean_difference(sums.sum(axis=1)), NAN)
-    without = np.array([pairs.mean_difference(one) for one in leave_one_out(sums, 1)])
-    base = _control(statistics, pairs.mean_difference)
+    sums = statistics.pairs
+    total = sums.total()
+    value = np.where(sums.binary, pairs.mean_difference(total), NAN)
+    without = _stacked([pairs.mean_difference(one) for one in sums.without()], value)
+    of_unit, of_hypothesis = pairs.deviations(total)
+    with np.errstate(all="ignore"):
+        base = best(pairs.correlation(sums.null_total())) * of_unit / of_hypothesis
     return spread("mean_difference", statistics, value, jackknife(value, without), base, binary=True)
 
 
-def _control(statistics: Statistics, measure: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Return the best |measure| (units, hypotheses) when hypotheses are moved to other items."""
-
-    def sums_of_rolls() -> list[np.ndarray]:
-        out, x = [], drawn(statistics)[1]
-        for values in rolls(statistics):
-            moved = pairs.Pairs(x.shape[1], values.shape[1])
-            if statistics.pairs.shift is not None:
-                moved.shift, moved.level = statistics.pairs.shift, statistics.pairs.level
-            for start in range(0, len(x), BLOCK):
-                part = slice(start, start + BLOCK)
-                moved.update(x[part].astype(np.float64), values[part], np.zeros(len(x[part]), int))
-            out.append(moved.sums.sum(axis=1))
-        return out
-
-    values = [measure(sums) for sums in statistics.once("rolled sums", sums_of_rolls)]
-    return best(np.stack(values)) if values else np.full((statistics.features, len(statistics.targets)), NAN)
+def _stacked(tables: list[np.ndarray], like: np.ndarray) -> np.ndarray:
+    """Stack tables of one shape; there may be none."""
+    return np.stack(tables) if tables else np.empty((0, *like.shape))
 
 
 # -- from the sample --------------------------------------------------------------------------------
@@ -208,7 +193,7 @@ def spread(
     targets = statistics.targets
     base = np.broadcast_to(base, value.shape)
     wrong = [_unfit(statistics, target, h, binary) for h, target in enumerate(targets)]
-    n = statistics.pairs.sums[pairs.N].sum(axis=0) if rows is None else np.broadcast_to(rows, value.shape)
+    n = statistics.pairs.counts() if rows is None else np.broadcast_to(rows, value.shape)
     sampled = rows is not None and not statistics.sample.complete
     note = _notes(value, n, notes, wrong, sampled)
     unfit = np.array([bool(reason) for reason in wrong], dtype=bool)

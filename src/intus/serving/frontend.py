@@ -90,6 +90,8 @@ class Frontend:
             request.layer_pattern,
             request.run_pattern,
             request.client,
+            groups=request.groups,
+            types=request.types,
         )
 
     @_storing

@@ -39,6 +39,15 @@ Labels = Annotated[
     list[Label | list[Label]],
     Meta(min_length=1, title="a list of labels, one per row, or lists of one per position; not empty"),
 ]
+Id = Annotated[
+    int | Annotated[str, Meta(max_length=_LONGEST)] | None, Meta(title="an id: a whole number or a string")
+]
+Groups = Annotated[
+    list[Id] | None, Meta(description="what each item belongs to; items of a group are held out together")
+]
+Types = Annotated[
+    list[Id | list[Id]] | None, Meta(description="what each label's row is an instance of, such as its word")
+]
 Model = Annotated[Text, Meta(description="the model's name")]
 Run = Annotated[Text, Meta(description="the run's name")]
 Client = Annotated[Text, Meta(description="the id of the process that sends")]
@@ -175,6 +184,8 @@ class TargetRequest(Patterns, kw_only=True):
     """The labels of a target."""
 
     targets: Labels
+    groups: Groups = None
+    types: Types = None
     client: Client = ""
 
 
@@ -190,9 +201,11 @@ class LegacyTargetRequest(Patterns, kw_only=True):
 
 
 class StoredTarget(Patterns, kw_only=True):
-    """A target in the database."""
+    """A target in the database; one of an older version has no groups and types."""
 
     targets: Labels
+    groups: Groups = None
+    types: Types = None
     owner: Annotated[Text, Meta(description="the client that registered it")] = ""
     registered: Annotated[float, Meta(description="when, in seconds since 1970")] = 0.0
     until: Annotated[float, Meta(description="when a run must have begun to be scored on it")] | None = None

@@ -337,6 +337,9 @@ class Database:
         layer_pattern: str = ".*",
         run_pattern: str = ".*",
         owner: str = "",
+        *,
+        groups: Sequence[Any] | None = None,
+        types: Sequence[Any] | None = None,
     ) -> None:
         """Store a registered target, replacing the same owner's target of that name.
 
@@ -347,17 +350,20 @@ class Database:
             layer_pattern: Regular expression for the addresses it applies to.
             run_pattern: Regular expression for the runs it applies to.
             owner: The client that registered it.
+            groups: The group of each item, JSON-serializable.
+            types: The type of each label, JSON-serializable.
         """
-        facts = {"name": name, "targets": targets, "owner": owner, "run_pattern": run_pattern}
+        facts: dict[str, Any] = {"name": name, "targets": targets, "owner": owner, "run_pattern": run_pattern}
+        facts |= {"groups": groups, "types": types}
         with self._write() as connection:
             labels.put(connection, facts | {"model_pattern": model_pattern, "layer_pattern": layer_pattern})
 
     def targets(self) -> list[dict[str, Any]]:
         """Return the registered targets as dicts, ordered by name and time of registration.
 
-        Each has ``name``, ``owner``, ``targets``, the three patterns, ``registered`` (a time), ``until``
-        (only runs that began before are scored on it; None for all), ``claimed`` (whether it applies only to
-        its owner's runs) and ``runs`` (the [run, model] pairs with scores against it).
+        Each has ``name``, ``owner``, ``targets``, ``groups``, ``types``, the three patterns, ``registered``
+        (a time), ``until`` (only runs that began before are scored on it; None for all), ``claimed`` (whether
+        it applies only to its owner's runs) and ``runs`` (the [run, model] pairs with scores against it).
         """
         with self._read() as connection:
             return labels.read(connection)

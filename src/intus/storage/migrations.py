@@ -92,6 +92,12 @@ ALTER TABLE label RENAME TO target
 # What each score is, as JSON of core's ScoreInfo: results may be of scores that another process registered.
 _SCORES = "CREATE TABLE score (name TEXT PRIMARY KEY, info TEXT NOT NULL)"
 
+# What the items of a target belong to, and what its labels are instances of, as JSON; null for none.
+_GROUPS = """
+ALTER TABLE target ADD COLUMN group_ids TEXT;
+ALTER TABLE target ADD COLUMN type_ids TEXT
+"""
+
 # All rows of one model of an inspection as one value, so that the same call can be resumed without computing.
 _INSPECTIONS = """
 CREATE TABLE inspection (
@@ -101,7 +107,7 @@ CREATE TABLE inspection (
 """
 
 #: SQL of every step, in order; the first takes an empty database to version 1.
-STEPS: Sequence[str] = (_TABLES, _CHANGE_INDEX, _REVISION, _OWNERS, _SCORES, _INSPECTIONS)
+STEPS: Sequence[str] = (_TABLES, _CHANGE_INDEX, _REVISION, _OWNERS, _SCORES, _GROUPS, _INSPECTIONS)
 
 
 def migrate(connection: Connection, steps: Sequence[str] = STEPS) -> int:

@@ -30,7 +30,7 @@ place = _table("place", "run", "address", "rank")
 notice = _table("notice", "id", "run", "model", "level", "code", "text", "count", "time")
 target = _table(
     "target", "name", "owner", "labels", "model_pattern", "layer_pattern", "run_pattern", "registered",
-    "until", "claimed",
+    "until", "claimed", "group_ids", "type_ids",
 )  # fmt: skip
 score = _table("score", "name", "info")
 counter = _table("counter", "name", "value")

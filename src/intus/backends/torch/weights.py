@@ -85,8 +85,8 @@ def initialized(model: nn.Module, seed: int) -> nn.Module:
             address = str(Address(name)) or type(made).__name__
             raise InputError(
                 f"{address!r}, a {type(module).__name__}, has the parameter {own[0]!r} but no "
-                "reset_parameters, so that it cannot be initialized newly. Give it that method, or pass a new "
-                "model in models=."
+                "reset_parameters, so that it cannot be initialized newly. Give it that method, or pass a "
+                "new model in models=."
             )
     devices = sorted({p.device.index for p in made.parameters() if p.device.type == "cuda"})
     with torch.random.fork_rng(devices), torch.no_grad():

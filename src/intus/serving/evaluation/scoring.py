@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core.errors import InputError
 from ...core.record import Record
 from ...core.results import COLUMNS, Results
 from ...core.score_info import ScoreInfo
@@ -18,7 +19,7 @@ from ...scores.comparisons.similarity import Sketch, sketch
 from ..data_point import DataPoint
 from ..errors import MisfitError
 from .relations import Relations
-from .targets import Target, coverage, fit
+from .targets import Fitted, Target, coverage, fit
 
 _log = logging.getLogger("intus.serving")
 
@@ -99,7 +100,14 @@ def chosen(scores: Sequence[str] | None) -> list[Score]:
     """Return the scores of these names, by default ``default_scores()``."""
     if scores is None:
         return [get(name).by_default() for name in default_scores()]
-    return [get(name) for name in scores]
+    found = [get(name) for name in scores]
+    for score in found:
+        if score.per == "layers":
+            raise InputError(
+                f"The score {score.name!r} compares layers of one model, which inspect does. Servers compute "
+                "'cka_layer' and 'cka_epoch' without being asked."
+            )
+    return found
 
 
 def related(point: DataPoint, measured: Measured, relations: Relations | None) -> Evaluation:
@@ -117,21 +125,22 @@ def measure(
 ) -> Measured:
     """Compute the scores of a data point alone; ``compared`` if it will be compared with others."""
     scores = [score for score in scores if not score.kinds or point.key.kind in score.kinds]
-    labels: dict[str, list[np.ndarray]] = {}
-    per_position: dict[str, list[np.ndarray]] = {}
+    labels: _Fits = {}
+    per_position: _Fits = {}
     doubts: dict[str, str] = {}
     out = Measured()
     for target in targets:
         if not target.applies(point):
             continue
         try:
-            blocks = fit(target, point)
+            fitted = fit(target, point)
         except MisfitError as reason:
             out.misfits[target.name] = str(reason)
             continue
         doubts[target.name] = coverage(target, point)
-        (per_position if target.per_position else labels)[target.name] = blocks
-    out.fitted = {*labels, *per_position}
+        fits = per_position if target.per_position else labels
+        fits.setdefault(target.hold_out, {})[target.name] = fitted
+        out.fitted.add(target.name)
     if compared and point.key.kind == "output":
         scores.append(_SAMPLED)
     with np.errstate(all="ignore"):  # an overflow is shown as infinite
@@ -143,16 +152,20 @@ def measure(
     return out
 
 
+#: Labels by the name of their target, for each hold-out (``Target.hold_out``): one Scorer has one hold-out.
+_Fits = dict[tuple[bytes | None, bytes | None], dict[str, Fitted]]
+_BY_ITEM = (None, None)  # the hold-out of targets without groups and types
+
+
 def _scorers(
-    point: DataPoint,
-    scores: Sequence[Score],
-    labels: dict[str, list[np.ndarray]],
-    per_position: dict[str, list[np.ndarray]],
-    seed: int,
+    point: DataPoint, scores: Sequence[Score], labels: _Fits, per_position: _Fits, seed: int
 ) -> Iterator[tuple[Scorer, str]]:
     """Yield scorers updated with the data point, each with a note for all of its results."""
     describing = [score for score in scores if score.per == "layer"]
-    using_labels = [score for score in scores if score.per != "layer"] if labels else []
+    with_labels = [score for score in scores if score.per != "layer"]
+    plain = labels.get(_BY_ITEM, {})
+    using_labels = with_labels if plain else []
+    grouped = [fits for hold_out, fits in labels.items() if hold_out != _BY_ITEM]
     records = point.records
     if any(record.batch_axis is None for record in records):
         # A parameter is one row, so scores of a spread over rows do not apply.
@@ -167,33 +180,60 @@ def _scorers(
         )
         padded = zip(_padded(records), (record.items for record in records), strict=True)
         note = "shorter items were padded with zeros"
-        yield _fed(Scorer(using_labels, seed=seed), records, padded, labels), note
+        yield _fed(Scorer(using_labels, seed=seed), records, padded, plain), note
+        for fits in grouped:
+            padded = zip(_padded(records), (record.items for record in records), strict=True)
+            yield _fed(Scorer(with_labels, seed=seed), records, padded, fits), note
     else:
-        rows = ((record.features(), record.items) for record in records)
-        yield _fed(Scorer([*describing, *using_labels], seed=seed), records, rows, labels), ""
-    if per_position:
-        flat = {name: [block.reshape(-1) for block in blocks] for name, blocks in per_position.items()}
+        yield _fed(Scorer([*describing, *using_labels], seed=seed), records, _rows(records), plain), ""
+        for fits in grouped:
+            yield _fed(Scorer(with_labels, seed=seed), records, _rows(records), fits), ""
+    for fits in per_position.values():
         scorer = Scorer([score for score in scores if score.per == "target"], seed=seed)
+        flat = {name: _flat(fitted) for name, fitted in fits.items()}
         yield _fed(scorer, records, _positions(records, [1]), flat), ""
+
+
+def _rows(records: Sequence[Record]) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    """Yield blocks of rows, with their ids."""
+    return ((record.features(), record.items) for record in records)
+
+
+def _flat(fitted: Fitted) -> Fitted:
+    """Return labels of positions as labels of rows, each in its item's group."""
+    labels, groups, types = fitted
+    widths = [block.shape[1] for block in labels]
+    return Fitted(
+        [block.reshape(-1) for block in labels],
+        groups and [np.repeat(block, width) for block, width in zip(groups, widths, strict=True)],
+        types and [block.reshape(-1) for block in types],
+    )
 
 
 def _fed(
     scorer: Scorer,
     records: Sequence[Record],
     blocks: Iterable[tuple[np.ndarray, np.ndarray | None]],
-    labels: dict[str, list[np.ndarray]],
+    labels: dict[str, Fitted],
 ) -> Scorer:
-    """Update a scorer with blocks of rows and their ids, one block per record, and return it."""
+    """Update a scorer with blocks of rows and their ids, one block per record, and return it.
+
+    All labels have the same hold-out.
+    """
+    shared = next(iter(labels.values()), None)
+    groups, types = (shared.groups, shared.types) if shared else (None, None)
     for number, (record, (rows, items)) in enumerate(
         zip(records, blocks if scorer.scores else (), strict=False)
     ):
         summary = record.summary
         scorer.update(
             rows,
-            {name: of_blocks[number] for name, of_blocks in labels.items()},
+            {name: fitted.labels[number] for name, fitted in labels.items()},
             items,
             projected_from=record.projected_from,
             summary=summary if summary is not None and len(summary) == len(rows) else None,
+            groups=groups and groups[number],
+            types=types and types[number],
         )
     return scorer
 
