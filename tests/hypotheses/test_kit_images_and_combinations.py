@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -141,6 +142,41 @@ def test_lag_of_arrays_tables_and_many(k):
             np.testing.assert_array_equal(ours[: len(text)], want_row)
     with pytest.raises(InputError, match="6 entries, but there are 5"):
         labels_of(lag(array, k), range(5))
+
+
+@pytest.mark.parametrize("k", [-3, -1, 0, 2, 9])
+@pytest.mark.parametrize("block", [3, 40])
+def test_lag_over_records_equals_shift_of_pandas_within_groups(k, block):
+    """Frames of episodes: maps, numbers and several names, from functions and arrays."""
+    frames, episode = rng.integers(0, 5, size=(40, 4, 3)), np.repeat([0, 1, 2, 3], [5, 15, 12, 8])
+
+    def seen(frame):
+        return {"map": frame > 2, "sum": frame.sum()}
+
+    want = pd.Series(frames.sum(axis=(1, 2))).groupby(episode).shift(-k).to_numpy(float)
+    for data in (frames, torch.from_numpy(frames)):
+        found = labels_of(
+            lag(intus.hypothesis(names=["map", "sum"])(seen), k, over=data, groups=episode), frames, block
+        )
+        assert list(found) == [f"map{k:+d}", f"sum{k:+d}"]
+        np.testing.assert_array_equal(found[f"sum{k:+d}"], want)
+    of_array = labels_of({"h": lag(frames > 2, k, over=frames, groups=episode)}, frames, 40)["h"]
+    gone = np.isnan(want)
+    moved = np.clip(np.arange(40) + k, 0, 39)
+    np.testing.assert_array_equal(np.array(of_array)[~gone], frames[moved][~gone] > 2)
+    assert np.isnan(np.array(of_array, float)[gone]).all()
+    np.testing.assert_array_equal(np.array(found[f"map{k:+d}"], float), np.array(of_array, float))
+
+
+def test_lag_over_records_refuses_other_lengths():
+    with pytest.raises(
+        InputError, match=r"lag has 5 records in over, groups of shape \(5,\), and labels of 6 records"
+    ):
+        lag(MAPS, 1, over=MAPS[:5])
+    with pytest.raises(InputError, match=r"groups of shape \(4,\)"):
+        lag(len, 1, over=MAPS, groups=[0, 0, 1, 1])
+    with pytest.raises(InputError, match=r"Pass the data too: lag\(…, over=data"):
+        lag(len, 1, groups=[0, 0, 1, 1])
 
 
 def test_lag_refuses_what_is_no_sequence():

@@ -12,7 +12,7 @@ from torch import nn
 
 from intus import inspect
 from intus.core.errors import AddressError, CaptureError, InputError
-from intus.inspection.feed import BlockFeed
+from intus.inspection.running.feed import BlockFeed
 
 RECORDS = 40
 

@@ -25,15 +25,14 @@ def test_units_are_scored_for_their_hypotheses_alone(model, images, digit):
 
 
 def test_rows_of_each_entry_of_units(checkpoints, images, digit):
-    """``attrs["rows"]`` tells joint scores of two parts of a layer apart."""
+    """The groups of a part tell joint scores of two sets of units of a layer apart."""
     units = [("conv1", [0, 1, 2]), ("conv1", [3, 4])]
     table = inspect(checkpoints[:2], {"digit": digit.astype(str)}, "linear_f1", images, units)
-    ends = np.cumsum(table.attrs["rows"])
-    assert len(ends) == 4
-    assert ends[-1] == len(table)
-    starts = [0, *ends[:-1]]
-    notes = [set(table.note[start:end]) for start, end in zip(starts, ends, strict=True)]
-    assert notes == [{"3 of 6 units"}, {"2 of 6 units"}] * 2
+    parts = table.asked().parts
+    assert sum(len(part.groups) for part in parts) == len(table)
+    for part in parts:
+        notes = {group: set(part.columns.note[part.groups == group]) for group in set(part.groups.tolist())}
+        assert notes == {0: {"3 of 6 units"}, 1: {"2 of 6 units"}}
 
 
 def test_unknown_hypothesis_of_units_is_refused(model, images, digit):

@@ -18,7 +18,7 @@ from intus.scores.statistics.split import GROUPS, HELD_OUT, places
 #: that are a function of the whole sample.
 ALL = [name for name in names() if not infos()[name].needs_target]
 ALL += ["linear_f1", "linear_accuracy", "kmeans_mi", "kmeans_ami"]
-UNITS = ["correlation", "mean_difference", "iou", "iou_max"]
+UNITS = ["correlation", "mean_difference", "iou", "iou_max", "auroc", "mutual_information"]
 
 
 @settings(max_examples=25, deadline=None)

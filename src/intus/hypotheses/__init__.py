@@ -7,10 +7,12 @@ like a function of your own: ``inspect(model, [regex("[0-9]+"), tokenize(), nest
 from .code import tokenize
 from .combine import both, either, lag, negate
 from .images import categories, masks
+from .symbols import Symbols
 from .text import lexicon, nesting, regex
 from .trees import grammar
 
 __all__ = [
+    "Symbols",
     "both",
     "categories",
     "either",

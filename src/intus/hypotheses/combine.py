@@ -16,7 +16,7 @@ from .source import Source, as_array, as_source, by_record
 _Change = Callable[..., np.ndarray]  # of the labels and the number of the record
 
 
-def lag(hypothesis: Any, k: int) -> Any:
+def lag(hypothesis: Any, k: int, *, over: Sequence[Any] | None = None, groups: Any = None) -> Any:
     """Return a hypothesis that has the label of the symbol ``k`` places later.
 
     A unit that responds to it anticipates what comes (``k`` > 0) or remembers what was (``k`` < 0). Symbols
@@ -26,12 +26,17 @@ def lag(hypothesis: Any, k: int) -> Any:
         hypothesis: A hypothesis with a label for each symbol of a sequence, or many: a function, labels, or a
             result of this package.
         k: The number of symbols.
+        over: The data, if its records are the steps of a sequence, such as the frames of a game: record i
+            then has the labels of record i + k, of any shape. Default: None, the symbols of a record are the
+            steps.
+        groups: The sequence, such as the episode, that each record of ``over`` belongs to, (records,). A
+            record gets no label of another sequence. Default: all are of one.
 
     Returns:
         A hypothesis, or many, whose names end in ``+k`` or ``-k``.
 
     Raises:
-        InputError: If ``k`` is no integer, or labels are no sequences.
+        InputError: If ``k`` is no integer, labels are no sequences, or ``groups`` has another length.
 
     Example:
         >>> later = lag(lambda text: [c == "(" for c in text], 1)
@@ -44,6 +49,12 @@ def lag(hypothesis: Any, k: int) -> Any:
     if isinstance(k, bool) or not isinstance(k, int | np.integer):
         raise InputError(f"The lag must be a whole number of symbols, got {k!r}.")
     source = as_source(hypothesis)
+    if over is not None:
+        return _of_later_records(source, int(k), over, groups)
+    if groups is not None:
+        raise InputError(
+            "groups of lag are those of records. Pass the data too: lag(…, over=data, groups=…)."
+        )
 
     def shift(labels: np.ndarray, number: int) -> np.ndarray:
         if labels.ndim != 1:
@@ -52,17 +63,50 @@ def lag(hypothesis: Any, k: int) -> Any:
                 f"lag needs a label for each symbol of a sequence, but {source.name!r} has {kind} for record "
                 f"{number}."
             )
-        text = labels.dtype.kind in "USO"
-        out = np.full(
-            labels.shape,
-            None if text else np.nan,
-            dtype=object if text else np.result_type(labels, np.float32),
-        )
+        out = _blank(labels)
+        out = out if out.dtype == object else out.astype(np.result_type(labels, np.float32))
         if abs(k) < len(labels):
             out[max(0, -k) : len(labels) - max(0, k)] = labels[max(0, k) : len(labels) - max(0, -k)]
         return out
 
     return _changed(source, shift, lambda name: f"{name}{k:+d}", source.kind)
+
+
+def _of_later_records(source: Source, k: int, over: Sequence[Any], groups: Any) -> Any:
+    """Return a hypothesis that gives each record the labels of the record ``k`` places later."""
+    count = len(over)
+    sequence = np.zeros(count) if groups is None else np.asarray(groups)
+    if sequence.shape != (count,) or source.length not in (None, count):
+        raise InputError(
+            f"lag has {count} records in over, groups of shape {sequence.shape}, and labels of "
+            f"{source.length or count} records. Give one entry for each record."
+        )
+
+    def rename(name: str) -> str:
+        return f"{name}{k:+d}"
+
+    def answers(numbers: np.ndarray, records: Sequence[Any]) -> list[Any]:
+        later = np.clip(numbers + k, 0, count - 1)
+        exists = (later == numbers + k) & (sequence[later] == sequence[numbers])
+        later = np.where(exists, later, numbers)  # its own labels have the shape of those that do not exist
+        found = by_record(source, source.answers(later, [_as_numpy(over[n]) for n in later]), len(later))
+        return [
+            _each(answer, rename, np.asarray if one else _blank)
+            for answer, one in zip(found, exists, strict=True)
+        ]
+
+    names = tuple(map(rename, source.names))
+    return numbered(answers, Declaration(rename(source.name), source.kind, names=names, length=count))
+
+
+def _as_numpy(record: Any) -> Any:
+    return record.detach().cpu().numpy() if hasattr(record, "detach") else record
+
+
+def _blank(labels: np.ndarray) -> np.ndarray:
+    """Return labels of the same shape that are not annotated."""
+    text = labels.dtype.kind in "USO"
+    return np.full(labels.shape, None if text else np.nan, dtype=object if text else np.float32)
 
 
 def negate(hypothesis: Any) -> Any:

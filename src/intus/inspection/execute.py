@@ -12,18 +12,19 @@ import numpy as np
 
 from ..core.errors import InputError, require
 from ..scores import Score, Scorer
-from .against import Against
+from .alignment.symbols import SymbolPositions
 from .behaviours import Records
-from .checkpoints import Options, rows_of
 from .hypotheses import Labels, as_hypotheses
 from .models import as_checkpoints
 from .observations import Observations, confounders_of, groups_of, types_of
 from .plan import Plan
 from .reading import Behavior
 from .reading.data import Inputs
+from .results.against import Against
+from .running.checkpoints import Options, rows_of
 
 if TYPE_CHECKING:
-    from .table import Inspection
+    from .results.table import Inspection
 
 
 def inspect(
@@ -35,6 +36,7 @@ def inspect(
     *,
     groups: Any = None,
     types: Any = None,
+    symbols: Any = None,
     given: str | Sequence[str] = (),
     load: Callable[[Any], Any] | None = None,
     model: Any = None,
@@ -65,9 +67,10 @@ def inspect(
             with ``load`` or ``model``; or a state dict, with ``model``. A path may be a pattern
             (``"runs/epoch_*.pt"``); the epochs are those in the names of files where they tell them.
         hypotheses: Functions of one record that return a label for each symbol (pixel, position) or one
-            label; or labeled arrays with an entry per record. One, a list, or a dict by name. NaN, or None
-            among strings, means not annotated. ``hypothesis`` names a function and declares the kind of its
-            labels. May be empty for scores of whole layers.
+            label, or a dict of labels by name; or labels with an entry per record, as an array, a list or
+            a pandas Series or DataFrame. One, a list, or a dict by name. NaN, or None among strings, means
+            not annotated. ``hypothesis`` names one, declares the kind of its labels, and makes functions of
+            batches; ``intus.hypotheses`` has ready-made ones. May be empty for scores of whole layers.
         scores: Names of scores (``"iou"``, ``"correlation"``, ``"linear_f1"``, see ``intus.scores.names()``),
             scores, functions or scikit-learn estimators; one or a list.
         data: A tensor, an array, or a sequence of records; a DataLoader or Dataset of torch, of whose items
@@ -85,6 +88,10 @@ def inspect(
         types: What each symbol is an instance of, such as its word: an array or a function of a record, as a
             hypothesis. ``linear_selectivity`` needs it, whose control task has a random label for each type.
             Default: None.
+        symbols: Which symbol, such as a word or character, each position of a layer belongs to: a function of
+            a record that returns ``word_ids()`` or ``offset_mapping`` of a tokenizer, a list for each record,
+            or ``intus.hypotheses.Symbols``, which also says how several positions of a symbol become one
+            behavior. Default: None, positions are symbols.
         given: The names of hypotheses that are confounders. ``correlation`` is then partial: that of what
             these leave of a unit and of a hypothesis, with the note ``given …``. Default: none.
         load: A function that takes a path and returns the model. Default: None.
@@ -150,7 +157,7 @@ def inspect(
         SIGMOD: ``inspect(models, hypotheses, scores, data, units)``.
     """
     require("pandas", extra="inspect", why="to return a DataFrame")
-    from .table import Asked, as_table
+    from .results.table import Asked, as_table
 
     if batch < 1:
         raise InputError(f"batch={batch!r} must be 1 or more.")
@@ -158,7 +165,8 @@ def inspect(
         raise InputError(f"splits={splits!r} must be 1 or more.")
     records = Records(data, inputs)
     checkpoints = as_checkpoints(models, load=load, model=model, twin=twin, seed=seed)
-    labels = Labels(as_hypotheses(hypotheses, len(records)))
+    aligned = None if symbols is None else SymbolPositions(symbols, len(records))
+    labels = Labels(as_hypotheses(hypotheses, len(records)), aligned)
     if given:
         first = np.arange(min(batch, len(records)))
         labels.of(first, partial(records.block, first))  # functions that return several now have names
@@ -176,7 +184,7 @@ def inspect(
 
 def _check(scores: Sequence[Score], labels: Labels, given: str | Sequence[str]) -> None:
     """Raise InputError if a score needs a hypothesis and there is none, or does not take confounders."""
-    needy = [score.name for score in scores if score.per != "layer"]
+    needy = [score.name for score in scores if not score.reads_layers]
     if not labels.hypotheses and needy:
         raise InputError(f"There are no hypotheses, but the score {needy[0]!r} needs one.")
     others = [score.name for score in scores if score.name != "correlation"]

@@ -10,7 +10,7 @@ import numpy as np
 from ..hypotheses.columns import Column, Shapes, names_of, split
 from ..hypotheses.declaration import hypothesis
 from ..hypotheses.source import Source, as_hypotheses
-from .symbols import SymbolPositions
+from .alignment.symbols import SymbolPositions
 
 __all__ = ["Labels", "Source", "as_hypotheses", "hypothesis"]
 

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from ..scores import Score
+from .alignment.symbols import Alignment
 from .behaviours import Records
-from .content_hash import ContentHash, NotHashableError
 from .hypotheses import Labels
 from .observations import Observations
 from .reading import Behavior
+from .running.content_hash import ContentHash, NotHashableError
 
 #: The version of the package, whose __init__ this folder may not import.
 _VERSION: str = sys.modules[__name__.partition(".")[0]].__version__
@@ -33,6 +34,7 @@ class Block:
         images: What may be the height and width of a record.
         groups: The group of each record, (records,); None if each is a group.
         types: The type of each symbol, (records, …grid); None if there are none.
+        symbols: Which symbols the positions of layers belong to; None if positions are symbols.
     """
 
     numbers: np.ndarray
@@ -42,6 +44,7 @@ class Block:
     images: list[tuple[int, ...]]
     groups: np.ndarray | None
     types: np.ndarray | None
+    symbols: Alignment | None = None
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -49,7 +52,8 @@ class Block:
     def add_to(self, total: ContentHash) -> ContentHash | None:
         """Add the content to a hash and return it; None if it cannot be hashed."""
         try:
-            return total.add(self.numbers, self.inputs, self.labels, self.groups, self.types)
+            aligned = None if self.symbols is None else (self.symbols.index, self.symbols.reduce)
+            return total.add(self.numbers, self.inputs, self.labels, self.groups, self.types, aligned)
         except NotHashableError:
             return None
 
@@ -123,14 +127,16 @@ class Plan:
     def block(self, numbers: np.ndarray) -> Block:
         """Return a block; raises what a hypothesis or ``inputs`` raises."""
         read = partial(self.records.block, numbers)
+        inputs, symbols = self.records.model_input(numbers), self.labels.symbols
         return Block(
             numbers,
-            self.records.model_input(numbers),
+            inputs,
             self.labels.of(numbers, read),
             frozenset(self.labels.ragged),
             self.records.images(int(numbers[0])),
             None if self.observed.groups is None else self.observed.groups[numbers],
             self.observed.types_of_block(numbers, read),
+            None if symbols is None else symbols.of_inputs(numbers, read, inputs),
         )
 
 

@@ -11,7 +11,7 @@ scores are registered (``python -m intus.scores``).
 # The order of registration is the order in which scores are listed to people.
 from . import linear, cluster  # noqa: F401, I001
 from .estimators import logistic, regression, penalized, baselines  # noqa: F401
-from . import intrinsic, steps, affinity, overlap  # noqa: F401
+from . import intrinsic, steps, affinity, overlap, association  # noqa: F401
 from .comparisons import layers  # noqa: F401
 from ..core.score_info import ScoreInfo
 from .base import Score, ScoreColumns, ScoreResult

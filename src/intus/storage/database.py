@@ -18,9 +18,9 @@ import sqlalchemy as sa
 
 from ..core.errors import InputError, did_you_mean
 from ..core.graph import OP, Graph
-from ..core.results import COLUMNS, Results
+from ..core.results import COLUMNS, Predictions, Results
 from ..core.score_info import ScoreInfo
-from . import labels, points, summaries
+from . import labels, points, predictions, summaries
 from . import tables as t
 from .codec import decode_graph
 from .migrations import migrate
@@ -94,8 +94,13 @@ class Database:
 
     # -- scores --------------------------------------------------------------------------------------
 
-    def add(self, results: Results, infos: Iterable[ScoreInfo] = ()) -> int:
-        """Store results, and the descriptions of their scores, in one transaction.
+    def add(
+        self,
+        results: Results,
+        infos: Iterable[ScoreInfo] = (),
+        predicted: Sequence[Predictions] = (),
+    ) -> int:
+        """Store results, the descriptions of their scores, and predictions, in one transaction.
 
         An existing row is replaced, and its revision number incremented if its values differ. NaN and
         infinite numbers are stored as NULL; if the value is one and the row has no note, the note names it.
@@ -103,6 +108,7 @@ class Database:
         Args:
             results: The results.
             infos: Descriptions of their scores; the newest of each name is kept.
+            predicted: The predictions of classifiers among them.
 
         Returns:
             The number of new rows.
@@ -115,10 +121,40 @@ class Database:
             rows = [{"name": name, "info": json.dumps(info.to_json())} for name, info in changed.items()]
             upsert(connection, t.score, rows, ["name"])
             for run, model, columns in groups:
-                new += points.add(connection, self._series, _run_id(connection, run, model), columns)
+                number = _run_id(connection, run, model)
+                new += points.add(connection, self._series, number, columns)
+                own = [each for each in predicted if (each.run, each.model) == (run, model)]
+                predictions.put(connection, number, self._series[number], own)
             _increment_counter(connection, [("points", run, model) for run, model, _ in groups])
         self._infos |= changed
         return new
+
+    def predictions(
+        self,
+        run: str,
+        model: str,
+        address: str,
+        target: str,
+        scores: Sequence[str],
+        *,
+        kind: str = "output",
+        epoch: float | None = None,
+        step: int | None = None,
+    ) -> Predictions | None:
+        """Return the predictions on held-out rows of a classifier's score; None if none are stored.
+
+        Args:
+            run: The run.
+            model: The model.
+            address: The layer.
+            target: The target.
+            scores: The names of scores that are computed from the same predictions.
+            kind: The kind of the point.
+            epoch: The epoch, by default the newest.
+            step: The step, by default the newest.
+        """
+        with self._read() as connection:
+            return predictions.read(connection, run, model, address, kind, target, scores, epoch, step)
 
     def scores(self) -> dict[str, ScoreInfo]:
         """Return the stored descriptions of scores, by name; databases of older versions may have none."""

@@ -33,13 +33,16 @@ target = _table(
     "until", "claimed", "group_ids", "type_ids",
 )  # fmt: skip
 score = _table("score", "name", "info")
+held_out = _table("held_out", "id", "run", "digest", "classes", "content")
+prediction = _table("prediction", "series", "epoch", "step", "held_out", "wrong", floats="epoch")
 counter = _table("counter", "name", "value")
 inspection = _table("inspection", "run", "epoch", "fingerprint", "content")
 change = _table("change", "what", "run", "model", "number")
 #: Seconds that SQLite waits for another process to end its transaction.
 BUSY_S = 20.0
 _LOCK_KEY = 0x696E747573
-TABLES = (run, series, point, epoch, graph, place, notice, target, score, counter, inspection, change)
+TABLES: tuple[sa.Table, ...] = (run, series, point, epoch, graph, place, notice, target, score, counter)
+TABLES += (inspection, change, held_out, prediction)
 
 
 def upsert(

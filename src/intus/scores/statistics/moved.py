@@ -56,3 +56,10 @@ def sources_of(rank: np.ndarray, position: np.ndarray, cluster: np.ndarray, step
     table[cell] = np.arange(len(cell))
     found = table[(rank + step) % count * width + position]
     return np.where((found >= 0) & (cluster[found] != cluster), found, -1)
+
+
+def taken(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return rows of a matrix, NaN where the number of a row is -1."""
+    if not len(values) or not (rows < 0).any():
+        return np.asarray(values[rows])
+    return np.where((rows >= 0)[:, None], values[rows], np.nan)

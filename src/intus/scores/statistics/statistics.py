@@ -12,7 +12,7 @@ from ...core.errors import InputError
 from ..base import Need
 from .labels import Classes, columns, numbers
 from .moments import Moments
-from .moved import sources, sources_in
+from .moved import sources, sources_in, taken
 from .pairs import Pairs
 from .projection import Projection
 from .row_statistics import RowStatistics, Steps
@@ -33,6 +33,7 @@ class Statistics:
             features.
         seed: Seed of the split, the sample and the projection.
         sample_bytes: Largest memory of the sample in bytes.
+        null: The number of permutations that the p-values of scores of units are from; 0 for none.
 
     Attributes:
         features: The number of features of the rows, -1 before the first update.
@@ -42,8 +43,11 @@ class Statistics:
         not_numbers: The targets with labels that are not numbers.
     """
 
-    def __init__(self, needs: Collection[Need], *, raw: bool, seed: int, sample_bytes: int) -> None:
+    def __init__(
+        self, needs: Collection[Need], *, raw: bool, seed: int, sample_bytes: int, null: int = 0
+    ) -> None:
         self.needs, self.raw, self.seed, self.sample_bytes = frozenset(needs), raw, seed, sample_bytes
+        self.null = null
         self.features = -1
         self.targets: tuple[str, ...] = ()
         self.given: tuple[str, ...] = ()
@@ -133,7 +137,7 @@ class Statistics:
                 Places(*(column[part] for column in where)),
                 {name: column[part] for name, column in codes.items()},
                 values[part],
-                None if moved_from is None else _taken(bank, moved_from[part]),
+                None if moved_from is None else taken(bank, moved_from[part]),
                 None if held_fixed is None else held_fixed[part],
             )
 
@@ -277,13 +281,6 @@ class Statistics:
     def drawn(self) -> tuple[Places, np.ndarray, np.ndarray, np.ndarray]:
         """Return the rows of the sample; see Sample.rows. The result is cached."""
         return self.once("drawn", self.sample.rows)
-
-
-def _taken(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return rows of a matrix, NaN where the number of a row is -1."""
-    if not len(values) or not (rows < 0).any():
-        return np.asarray(values[rows])
-    return np.where((rows >= 0)[:, None], values[rows], np.nan)
 
 
 def _finite_rows(x: np.ndarray) -> np.ndarray:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from ...core.errors import InputError
 from ...core.record import Record
-from ...core.results import COLUMNS, Results
+from ...core.results import COLUMNS, Predictions, Results
 from ...core.score_info import ScoreInfo
 from ...scores import Score, Scorer, ScoreResult, get, infos, names
 from ...scores.comparisons.similarity import Sketch, sketch
@@ -34,6 +34,7 @@ class Measured:
         misfits: The reason why a target that applies could not be used, by the target's name.
         failures: The exception that a score raised, by the score's name.
         sketch: The sketch for comparisons with other data points; None if there are none.
+        predictions: The predictions of the classifiers.
     """
 
     results: list[ScoreResult] = field(default_factory=list)
@@ -41,6 +42,7 @@ class Measured:
     misfits: dict[str, str] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     sketch: Sketch | None = None
+    predictions: list[Predictions] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class Evaluation:
         misfits: As in Measured.
         failures: As in Measured.
         nonfinite: Number of NaN and infinite entries.
+        predictions: As in Measured.
     """
 
     results: Results
@@ -60,6 +63,7 @@ class Evaluation:
     misfits: dict[str, str]
     failures: dict[str, str]
     nonfinite: int
+    predictions: list[Predictions]
 
 
 #: A score without results, which makes the statistics keep the sample for comparing layers.
@@ -117,7 +121,14 @@ def related(point: DataPoint, measured: Measured, relations: Relations | None) -
         with np.errstate(all="ignore"):
             results += relations.of(point, measured.sketch, results)
     nonfinite = int(sum(result.value for result in results if result.score == "nonfinite"))
-    return Evaluation(_table(point, results), measured.fitted, measured.misfits, measured.failures, nonfinite)
+    return Evaluation(
+        _table(point, results),
+        measured.fitted,
+        measured.misfits,
+        measured.failures,
+        nonfinite,
+        measured.predictions,
+    )
 
 
 def measure(
@@ -147,6 +158,7 @@ def measure(
         for scorer, note in _scorers(point, scores, labels, per_position, seed):
             results = (_noted(result, note) for result in _results(scorer, out.failures))
             out.results += (_noted(result, doubts.get(result.target, "")) for result in results)
+            out.predictions += scorer.predicted(_origin(point), out.failures)
             if out.sketch is None and _SAMPLED in scorer.scores and scorer.statistics.features >= 0:
                 out.sketch = sketch(scorer.statistics)
     return out
@@ -303,10 +315,15 @@ def infos_of(results: Results) -> list[ScoreInfo]:
     return [known[name] for name in dict.fromkeys(results["score"].tolist()) if name in known]
 
 
-def renamed(results: Results, point: DataPoint) -> Results:
-    """Return results of equal arrays as the results of ``point``."""
+def renamed(evaluation: Evaluation, point: DataPoint) -> Evaluation:
+    """Return the scores of equal arrays as those of ``point``."""
+    results, origin = evaluation.results, _origin(point)
     columns = {name: results[name] for name in COLUMNS}
-    return Results(columns | {name: [value] * len(results) for name, value in _origin(point).items()})
+    return replace(
+        evaluation,
+        results=Results(columns | {name: [value] * len(results) for name, value in origin.items()}),
+        predictions=[replace(each, **origin) for each in evaluation.predictions],
+    )
 
 
 def _origin(point: DataPoint) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.errors import InputError
-from ..core.graph import Graph
-from ..core.units import UnitAxes
+from ...core.errors import InputError
+from ...core.graph import Graph
+from ...core.units import UnitAxes
 
 Shape = tuple[int, ...]
 _FUSED = "scaled_dot_product_attention"

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.errors import InputError, did_you_mean
-from ..scores import Score, ScoreColumns, Scorer, ScoreResult
-from ..scores.repeated import RepeatedScorer
-from . import align
-from .axes import Vectors
-from .places import Places
-from .plan import Block
-from .units import UnitGroup
+from ...core.errors import InputError, did_you_mean
+from ...scores import Score, ScoreColumns, Scorer, ScoreResult
+from ...scores.repeated import RepeatedScorer
+from ..alignment import align
+from ..alignment.axes import Vectors
+from ..alignment.places import Places
+from ..plan import Block
+from ..units import UnitGroup
 
 _CHUNK = 64 << 20  # bytes of behaviors that are resized at once
 _STRETCHED = "the map was stretched over the image: the graph does not tell where its positions lie"
@@ -74,8 +74,8 @@ class BlockFeed:
     ) -> None:
         self.group, self.scoring, self.places, self.vectors = group, scoring, places, vectors or Vectors()
         self.notes: dict[str, str] = {}
-        self.scores = [score for score in scoring.scores if score.per != "layer"]
-        self.of_layer = [score for score in scoring.scores if score.per == "layer"]
+        self.scores = [score for score in scoring.scores if not score.reads_layers]
+        self.of_layer = [score for score in scoring.scores if score.reads_layers]
         self.layer_scorer = self._layer_scorer()
         self.stretched = False  # whether a map was stretched over the image
         self.shape: tuple[int, ...] = ()
@@ -94,6 +94,11 @@ class BlockFeed:
         array = array[:, self.picked]
         if self.layer_scorer is not None:
             self.layer_scorer.update(self._padded(array), items=block.numbers, groups=block.groups)
+        longest = array.shape[-1]
+        if block.symbols is not None:
+            longest = max(
+                (column.shape[1] for column in block.labels.values() if column.ndim == 2), default=0
+            )
         shapes: dict[Any, dict[str, np.ndarray]] = {}
         labels, only = block.labels, self.group.hypotheses
         if only is not None:
@@ -103,8 +108,8 @@ class BlockFeed:
             wanted = {*only, *self.scoring.confounders}
             labels = {name: column for name, column in labels.items() if name in wanted}
         for name, column in labels.items() if self.scores else ():
-            if name in block.ragged and array.ndim == 3 and column.shape[1] < array.shape[2]:
-                column = align.fill(column, array.shape[2])
+            if name in block.ragged and array.ndim == 3 and column.shape[1] < longest:
+                column = align.fill(column, longest)
             key = column.shape[1:] if column.ndim > 2 else column.ndim - 1
             shapes.setdefault(key, {})[name] = column
         for key, columns in shapes.items():
@@ -141,7 +146,8 @@ class BlockFeed:
         """Align and add rows in chunks, because a small map on a large grid takes much memory."""
         first = next(iter(columns))
         grid = columns[first].shape[1:]
-        array, note = self.vectors.lengths(array, grid, self.group.address, first)
+        positions = (block.symbols.longest,) if block.symbols is not None and len(grid) == 1 else grid
+        array, note = self.vectors.lengths(array, positions, self.group.address, first)
         self.notes |= dict.fromkeys(columns, note) if note else {}
         symbols = int(np.prod(grid)) if grid else 1
         self.stretched |= self.places is None and len(grid) == 2 and array.shape[2:] != grid
@@ -151,15 +157,20 @@ class BlockFeed:
             types = None  # these labels are not of the symbols that have types
         for at in range(0, len(array), size):
             part = slice(at, at + size)
-            aligned = align.onto(array[part], grid, self.group.address, first, block.images, self.places)
-            flat = {name: column[part].reshape(-1) for name, column in columns.items()}
+            rows: Any = slice(None)
+            if block.symbols is not None and array.ndim == 3 and len(grid) <= 1:
+                aligned, has = block.symbols.onto(array[part], part, grid, self.group.address)
+                rows = np.flatnonzero(has)  # symbols that no position belongs to are left out
+            else:
+                aligned = align.onto(array[part], grid, self.group.address, first, block.images, self.places)
+            flat = {name: column[part].reshape(-1)[rows] for name, column in columns.items()}
             given = {name: flat[name] for name in self.scoring.confounders}
             scorer.update(
-                align.rows(aligned),
+                align.rows(aligned)[rows],
                 {name: column for name, column in flat.items() if name not in given},
-                np.repeat(block.numbers[part], symbols),
-                groups=None if groups is None else np.repeat(groups[part], symbols),
-                types=None if types is None else types[part].reshape(-1),
+                np.repeat(block.numbers[part], symbols)[rows],
+                groups=None if groups is None else np.repeat(groups[part], symbols)[rows],
+                types=None if types is None else types[part].reshape(-1)[rows],
                 given=given or None,
             )
 
@@ -224,6 +235,8 @@ def _with_reasons(scorer: Scorer) -> ScoreColumns:
     present = set(zip(found.score.tolist(), found.target.tolist(), strict=True))
     missing = []
     for score in scorer.scores:
+        if score.per == "layers":
+            continue  # its rows are those of pairs of layers
         names = {info.name for info in score.infos}
         for target in [""] if score.per == "layer" else scorer.statistics.targets:
             if not any((name, target) in present for name in names):

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from ..core.errors import InputError
-from ..scores import Confusion, ScoreColumns, ScoreResult
-from ..scores.multiple import false_discovery_rates
-from .models import Checkpoint
+from ...core.errors import InputError
+from ...scores import Confusion, ScoreColumns, ScoreResult
+from ...scores.multiple import false_discovery_rates
+from ..models import Checkpoint
 
 if TYPE_CHECKING:
-    from .plan import Plan
+    from ..plan import Plan
 
 #: The columns of the table.
 COLUMNS = (
@@ -35,6 +35,7 @@ class Part:
         groups: The number of each row's group of units, in the order requested; -1 for none.
         columns: The results.
         confusions: Which classes each classifier takes for which, by address, score and target.
+        new: Whether the model is a newly initialized twin.
     """
 
     model: str
@@ -43,6 +44,7 @@ class Part:
     groups: np.ndarray
     columns: ScoreColumns
     confusions: Mapping[tuple[str, str, str], Confusion] = field(default_factory=dict)
+    new: bool = False
 
     @classmethod
     def failed(cls, model: str, epoch: float, why: str) -> Part:
@@ -148,7 +150,7 @@ def as_table(asked: Asked, run: str) -> Inspection:
     parts = asked.parts
     columns = ScoreColumns.concat(part.columns for part in parts)
     sizes = [len(part.columns) for part in parts]
-    new = np.repeat([one.new for one in asked.checkpoints[: len(parts)]], sizes)
+    new = np.repeat([part.new for part in parts], sizes)
     facts = {
         "run": np.full(len(columns), run, dtype=object),
         "model": np.repeat(np.array([part.model for part in parts], dtype=object), sizes),

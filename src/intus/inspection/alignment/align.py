@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..core.errors import InputError
+from ...core.errors import InputError
 from .places import Places
 
 Grid = tuple[int, ...]

@@ -5,22 +5,22 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..backends.base import for_model
-from ..core.errors import IntusError
-from ..engines import Engine
-from ..tracing.progress_bar import bar
-from .against import Against, Predictions, confusions, gaps, predictions
+from ...backends.base import for_model
+from ...core.errors import IntusError
+from ...engines import Engine
+from ...tracing.progress_bar import bar
+from ..models import Checkpoint
+from ..plan import Block, Plan
+from ..results.against import Against, Predictions, confusions, gaps, predictions
+from ..results.store import Store
+from ..results.table import Part
 from .content_hash import ContentHash, NotHashableError
 from .engine import open_engine, spread
 from .model_pass import ModelPass
-from .models import Checkpoint
-from .plan import Block, Plan
-from .store import Store
-from .table import Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +110,14 @@ class _Runner:
         is_reference = against is not None and against.checkpoint == number
         earlier = None if is_reference else self.store.finished(name, checkpoint.epoch)
         if earlier is not None and earlier[0] == self.blocks.fingerprint(model):
-            return earlier[1]
+            return replace(earlier[1], new=checkpoint.new)
         model_pass = self._run(model, name)
-        part = Part(name, checkpoint.epoch, *model_pass.columns(), confusions(model_pass))
+        part = Part(name, checkpoint.epoch, *model_pass.columns(), confusions(model_pass), checkpoint.new)
         if against is not None:
             own = predictions(model_pass)
             if is_reference or against.checkpoint is None:
                 self._reference = own
-            part = part.extended(*gaps(own, self._reference, against))
+            part = part.extended(*gaps(own, self._reference, against, self.plan.scores))
         self.store.add(part, model_pass.graph, self.blocks.fingerprint(model))
         return part
 

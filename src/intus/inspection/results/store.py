@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import IntusError, require
-from ..core.graph import Graph
-from ..core.results import COLUMNS, Results
-from ..scores import Confusion, Score, ScoreColumns, ScoreResult
-from ..storage.codec import encode_graph
+from ...core.errors import IntusError, require
+from ...core.graph import Graph
+from ...core.results import COLUMNS, Results
+from ...scores import Confusion, Score, ScoreColumns, ScoreResult
+from ...storage.codec import encode_graph
 from .table import Part
 
 
@@ -37,7 +37,7 @@ class Store:
         self._database: Any = None
         if where is not None:
             require("sqlalchemy", extra="inspect", why="to write results into a database")
-            from ..storage.database import Database
+            from ...storage.database import Database
 
             self._try(lambda: setattr(self, "_database", Database(where)))
 

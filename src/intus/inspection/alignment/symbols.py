@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import InputError
-from ..hypotheses.columns import Column
-from ..hypotheses.declaration import declaration_of
-from ..hypotheses.symbols import Symbols
+from ...core.errors import InputError
+from ...hypotheses.columns import Column
+from ...hypotheses.declaration import declaration_of
+from ...hypotheses.symbols import Symbols
 from . import align
 
 _CACHE = 64 << 20  # bytes of alignments kept between models
@@ -37,6 +37,11 @@ class Alignment:
     of_characters: bool
     reduce: str
 
+    @property
+    def longest(self) -> int:
+        """The number of positions of the longest record."""
+        return int(self.positions.max())
+
     def onto(
         self, behaviours: np.ndarray, part: slice, grid: align.Grid, address: str
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -54,7 +59,7 @@ class Alignment:
         Raises:
             InputError: If the layer has another number of positions.
         """
-        longest, found = int(self.positions.max()), behaviours.shape[2]
+        longest, found = self.longest, behaviours.shape[2]
         if longest != found:
             raise InputError(
                 f"symbols gives {longest} positions for record {self.numbers[self.positions.argmax()]}, but "
@@ -117,6 +122,30 @@ class SymbolPositions:
             self._blocks[key] = made
         return self._blocks[key]
 
+    def of_inputs(self, numbers: np.ndarray, block: Callable[[], Sequence[Any]], inputs: Any) -> Alignment:
+        """Return the alignment of a block, and check it against the model's input.
+
+        Args:
+            numbers: The numbers of the records.
+            block: Returns the records; called only if they are not cached.
+            inputs: The model's input; its entry ``attention_mask`` is 0 where a record is padded.
+
+        Raises:
+            InputError: If a record is padded at the start, so that its list of positions is misplaced.
+        """
+        alignment = self.of(numbers, block)
+        mask = inputs.get("attention_mask") if isinstance(inputs, Mapping) else None
+        if mask is None or getattr(mask, "ndim", 0) != 2 or len(mask) != len(numbers):
+            return alignment
+        for number, row, count in zip(numbers, mask, alignment.positions.tolist(), strict=True):
+            if count < len(row) and not bool((row[:count] != 0).all()):
+                raise InputError(
+                    f"Record {number} is padded at the start, but symbols gives {count} positions of "
+                    f"{len(row)}. Give None for the padding too: hypothesis(batch=True) gets all records of "
+                    "a batch."
+                )
+        return alignment
+
     def _read(self, numbers: np.ndarray, records: Sequence[Any]) -> Alignment:
         lists = self._lists(numbers, records)
         spans = [spans_of(given, n) for given, n in zip(lists, numbers.tolist(), strict=True)]
@@ -172,6 +201,8 @@ class SymbolPositions:
                 continue
             for i, number in enumerate(numbers.tolist()):
                 symbols, length = int(alignment.symbols[i]), int(column.lengths[i])
+                if length < 0:
+                    continue
                 if alignment.of_characters:
                     symbols = max(symbols, len(records[i]) if isinstance(records[i], str) else 0)
                     fits = length == symbols if isinstance(records[i], str) else length >= symbols
@@ -184,24 +215,6 @@ class SymbolPositions:
                         f"The hypothesis {name!r} gives {length} labels for record {number}, but symbols "
                         f"counts {symbols} {what}. Label each of them, NaN where not annotated."
                     )
-
-    def check_padding(self, alignment: Alignment, inputs: Any) -> None:
-        """Raise an error if the model's input is padded at the start, so that shorter lists are misplaced.
-
-        Args:
-            alignment: The alignment of the block.
-            inputs: The model's input; its entry ``attention_mask`` is 0 where a record is padded.
-        """
-        mask = inputs.get("attention_mask") if isinstance(inputs, Mapping) else None
-        if mask is None or getattr(mask, "ndim", 0) != 2 or len(mask) != len(alignment.positions):
-            return
-        for number, row, count in zip(alignment.numbers, mask, alignment.positions.tolist(), strict=True):
-            if count < len(row) and not bool((row[:count] != 0).all()):
-                raise InputError(
-                    f"Record {number} is padded at the start, but symbols gives {count} positions of "
-                    f"{len(row)}. Give None for the padding too: hypothesis(batch=True) gets all records of "
-                    "a batch."
-                )
 
 
 def spans_of(given: Sequence[Any], number: int) -> tuple[list[tuple[int, int, int]], bool | None]:
@@ -221,7 +234,8 @@ def spans_of(given: Sequence[Any], number: int) -> tuple[list[tuple[int, int, in
         >>> spans_of([(0, 0), (0, 3), (4, 5)], 0)
         ([(1, 0, 3), (2, 4, 5)], True)
     """
-    out, kinds = [], set()
+    out: list[tuple[int, int, int]] = []
+    kinds: set[bool] = set()
     for position, entry in enumerate(given):
         if entry is None:
             continue
@@ -237,8 +251,15 @@ def spans_of(given: Sequence[Any], number: int) -> tuple[list[tuple[int, int, in
                 "symbol, its first character and the one after its last, or None."
             )
         kinds.add(is_pair)
-        if first >= 0 and end > first:
-            out.append((position, first, end))
+        if first < 0 or end == first:
+            continue
+        if out and first < out[-1][1]:
+            raise InputError(
+                f"symbols goes back from {out[-1][1]} to {first} at position {position} of record {number}, "
+                "as tokenizers do for the second of two texts, and in offsets of text that is split into "
+                "words. Count on over the whole record."
+            )
+        out.append((position, first, end))
     if len(kinds) > 1:
         raise InputError(
             f"symbols gives numbers for some positions of record {number} and spans for others. Give "
