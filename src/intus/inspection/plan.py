@@ -75,6 +75,7 @@ class Plan:
         eps: The half-width of intervals at which reading stops; None to read all records.
         top: The number of strongest units of each hypothesis that must be known to stop; None to read all.
         behavior: What is read of units: activations, gradients or attributions.
+        tcav: The gradient of the class that TCAV is of; None without that score.
     """
 
     records: Records
@@ -89,6 +90,7 @@ class Plan:
     eps: float | None = None
     top: int | None = None
     behavior: Behavior = field(default_factory=Behavior)
+    tcav: Behavior | None = None
 
     @property
     def may_stop(self) -> bool:
@@ -102,6 +104,8 @@ class Plan:
         """
         if not all(_is_our_own(score) for score in self.scores) or callable(self.behavior.output):
             return None
+        if self.tcav is not None and callable(self.tcav.output):
+            return None
         observed = self.observed
         names = [score.name for score in self.scores]
         try:
@@ -110,6 +114,8 @@ class Plan:
                 (self.null, self.eps, self.top),
                 observed.confounders,
                 (self.behavior.name, self.behavior.output),
+                None if self.tcav is None else self.tcav.output,
+                self.tcav is not None,
             )
         except NotHashableError:
             return None

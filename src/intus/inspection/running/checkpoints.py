@@ -20,6 +20,7 @@ from ..results.pairs import pairs_of_layers
 from ..results.part import Part
 from ..results.store import Store
 from .cache import Cache, KeptOutputs
+from .concepts import concept_rows
 from .content_hash import ContentHash, NotHashableError
 from .engine import open_engine, spread
 from .model_pass import ModelPass
@@ -124,6 +125,8 @@ class _Runner:
         part = part.extended(*pairs_of_layers(model_pass, self.plan))
         if model_pass.done < len(self.plan.records):
             part = part.noted(self._stopped(model_pass.done))
+        if self.plan.tcav is not None:
+            part = part.extended(*concept_rows(model_pass, self.blocks, self.plan, self.plan.tcav))
         if against is not None:
             own = predictions(model_pass)
             if is_reference or against.checkpoint is None:

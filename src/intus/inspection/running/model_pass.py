@@ -93,7 +93,7 @@ class ModelPass:
                     )
                 for feed in self.feeds:
                     output = outputs[feed.group.address]
-                    layout = self._layout(feed.group, output, backend, len(block))
+                    layout = self.layout(feed.group, output, backend, len(block))
                     array = arrange(output.array, len(block), *layout, feed.group.address)
                     feed.update(feed.group.compute(array), block)
                 self.done += len(block)
@@ -112,7 +112,7 @@ class ModelPass:
         of_units = [one for one in scorers if any(score.per == "unit" for score in one.scores)]
         return top is None or all(scorer.separated(top) for scorer in of_units)
 
-    def _layout(self, group: UnitGroup, output: Output, backend: Backend, records: int) -> tuple[int, int]:
+    def layout(self, group: UnitGroup, output: Output, backend: Backend, records: int) -> tuple[int, int]:
         """Return the axes of the records and of the units in a layer's output."""
         if group not in self._layouts:
             shape = output.array.shape
