@@ -190,7 +190,7 @@ def inspect(
 
 def _check(scores: Sequence[Score], labels: Labels, given: str | Sequence[str]) -> None:
     """Raise InputError if a score needs a hypothesis and there is none, or does not take confounders."""
-    needy = [score.name for score in scores if score.per != "layer"]
+    needy = [score.name for score in scores if not score.reads_layers]
     if not labels.hypotheses and needy:
         raise InputError(f"There are no hypotheses, but the score {needy[0]!r} needs one.")
     others = [score.name for score in scores if score.name != "correlation"]

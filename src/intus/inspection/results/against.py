@@ -25,12 +25,10 @@ class Against(NamedTuple):
     Attributes:
         name: What the caller wrote.
         checkpoint: The number of the checkpoint; None if it is a layer of the same model.
-        measures: What each classifier's score is of its predictions, "f1" or "accuracy".
     """
 
     name: str
     checkpoint: int | None
-    measures: Mapping[str, str]
 
     @classmethod
     def of(cls, given: Any, checkpoints: Sequence[Checkpoint], scores: Sequence[Score]) -> Against | None:
@@ -51,17 +49,16 @@ class Against(NamedTuple):
                 f"against={given!r} compares the predictions of classifiers, such as 'linear_f1', but "
                 f"scores={[score.name for score in scores]} has none."
             )
-        measures = {score.name: score.measure for score in scores}
         numbered = isinstance(given, int | float) and not isinstance(given, bool)
         for number, one in enumerate(checkpoints):
             if (one.epoch == given) if numbered else (one.name == given):
-                return cls(str(one), number, measures)
+                return cls(str(one), number)
         if numbered:
             known = [f"{one.epoch:g}" for one in checkpoints if one.epoch == one.epoch]
             raise InputError(
                 f"against={given!r} is no epoch of the models. {did_you_mean(str(given), known)}"
             )
-        return cls(str(given), None, measures)
+        return cls(str(given), None)
 
 
 def predictions(model_pass: ModelPass) -> Predictions:
@@ -96,7 +93,9 @@ def _classifiers(model_pass: ModelPass) -> Iterator[tuple[tuple[str, str, str], 
                 yield (feed.group.shown, name, target), scorer
 
 
-def gaps(own: Predictions, reference: Predictions, against: Against) -> tuple[np.ndarray, ScoreColumns]:
+def gaps(
+    own: Predictions, reference: Predictions, against: Against, scores: Sequence[Score]
+) -> tuple[np.ndarray, ScoreColumns]:
     """Return the differences to the reference as rows, and the address of each.
 
     The score is called ``linear_f1 above NAME``, its baseline is 0, and p is that of no difference.
@@ -105,6 +104,7 @@ def gaps(own: Predictions, reference: Predictions, against: Against) -> tuple[np
         own: The predictions of a model.
         reference: Those that it is compared with; if that is a layer, those of the same model.
         against: What it is.
+        scores: The scores.
 
     Raises:
         InputError: If no layer has that address.
@@ -116,12 +116,13 @@ def gaps(own: Predictions, reference: Predictions, against: Against) -> tuple[np
             f"against={layer!r} is no layer with a classifier here, nor the name of a model. "
             + did_you_mean(layer, addresses)
         )
+    measures = {score.name: score.measure for score in scores}
     found, rows = [], []
     for (address, score, target), counts in own.items():
         other = reference.get((layer or address, score, target))
         if other is None or other is counts:
             continue
-        gap = counts.above(other, against.measures[score])
+        gap = counts.above(other, measures[score])
         name = f"{score} above {against.name}"
         found.append(address)
         rows.append(ScoreResult(name, gap.value, target, -1, gap.low, gap.high, 0.0, gap.n, gap.note, gap.p))

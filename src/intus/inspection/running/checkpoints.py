@@ -117,7 +117,7 @@ class _Runner:
             own = predictions(model_pass)
             if is_reference or against.checkpoint is None:
                 self._reference = own
-            part = part.extended(*gaps(own, self._reference, against))
+            part = part.extended(*gaps(own, self._reference, against, self.plan.scores))
         facts = self.options.run, name, checkpoint.epoch
         predicted = stored_predictions(model_pass, *facts) if self.store.is_open else []
         self.store.add(part, model_pass.graph, self.blocks.fingerprint(model), predicted)
