@@ -29,10 +29,37 @@ from .training import trained
 EPOCHS = 8
 STEPS = 100  # of an epoch
 WINDOW, START = 240, 32  # characters of a record; those that have no label, since the LSTM has seen too few
-FILES = ["ast", "calendar", "csv", "difflib", "textwrap", "shlex", "queue", "heapq", "bisect", "configparser", "copy", "fractions", "gettext", "glob", "inspect", "json/decoder", "pprint", "random", "sched", "statistics", "string", "tempfile", "timeit", "trace"]
+FILES = (
+    "ast",
+    "calendar",
+    "csv",
+    "difflib",
+    "textwrap",
+    "shlex",
+    "queue",
+    "heapq",
+    "bisect",
+    "configparser",
+    "copy",
+    "fractions",
+    "gettext",
+    "glob",
+    "inspect",
+    "json/decoder",
+    "pprint",
+    "random",
+    "sched",
+    "statistics",
+    "string",
+    "tempfile",
+    "timeit",
+    "trace",
+)
 
 
-def ask(model: nn.Module, records: np.ndarray, ideas: dict, files: np.ndarray) -> pandas.DataFrame:
+def ask(
+    model: nn.Module, records: np.ndarray, ideas: dict[str, np.ndarray], files: np.ndarray
+) -> pandas.DataFrame:
     """Score every unit and both layers against every idea; files are held out whole."""
     scores = ["correlation", "linear_f1", "r2"]
     return inspect(model, ideas, scores, records, ["embed", "lstm"], groups=files)
@@ -135,8 +162,8 @@ def run(folder: Path, epochs: int | None = None) -> None:
     print(pictures.text(summary))
     print(
         "r: of the best unit; its interval is over files. probe: linear_f1 of the whole layer (r2 for the\n"
-        "depth), on files held out. What the embedding reaches follows from the character alone, and what the\n"
-        "untrained LSTM reaches from the characters before it: local ideas, such as self, need no learning."
+        "depth), on files held out. What the embedding reaches follows from the character alone, and\n"
+        "what the untrained LSTM reaches from the few before it: local ideas, such as self, need no learning."
     )
     drawn, (left, right) = pictures.figure(2)
     places = np.arange(len(summary))
