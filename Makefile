@@ -42,11 +42,11 @@ test-engines: .venv/.ready  ## the page in Firefox and in WebKit, Safari's engin
 	$(ONE_THREAD) $(PY) -m pytest -m engines tests/browser $(ARGS)
 
 test-ray: .venvs/ray/.ready  ## scoring on Ray's workers, some of which are killed
-	$(ONE_THREAD) .venvs/ray/bin/python -m pytest -m ray tests/serving $(ARGS)
+	$(ONE_THREAD) .venvs/ray/bin/python -m pytest -m ray tests/serving tests/inspection $(ARGS)
 
 .venvs/ray/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venvs/ray
-	.venvs/ray/bin/python -m pip install --quiet -c constraints.txt "pytest>=8.0" "hypothesis>=6.100" "httpx2>=2.0" -e ".[ray]"
+	.venvs/ray/bin/python -m pip install --quiet -c constraints.txt "pytest>=8.0" "hypothesis>=6.100" "httpx2>=2.0" -e ".[ray,inspect,torch]"
 	@touch $@
 
 check: .venv/.ready web-check  ## style, types, and that the committed page is what its sources build

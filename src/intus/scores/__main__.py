@@ -1,5 +1,5 @@
 """Print what every registered score is, as Markdown: ``python -m intus.scores``."""
 
-from .document import document
+from .documentation.document import document
 
 print(document(), end="")

@@ -1,25 +1,28 @@
 """Scores of single units and hypotheses: how strongly a unit responds to an idea.
 
-The baseline of each pair is the largest absolute value of any unit when hypotheses are moved to other items
-in a seeded order. Position and texture within an item are kept; only the link to the unit is broken. For
-``mean_difference`` it is the largest value of the same unit, since each unit has its own scale.
+The baseline of each pair is the largest absolute value of any unit when hypotheses are moved to other items.
+Position and texture within an item are kept; only the link to the unit is broken. ``mean_difference`` is
+compared in multiples of the unit's standard deviation, since each unit has its own scale. Scores from sums
+move hypotheses among the items of each block (``Scorer.update``), scores from the sample among its items.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from .base import NAN, Score, ScoreResult, info_of, score, summary
+from .base import NAN, Score, ScoreColumns, ScoreResult, info_of, score, summary
 from .statistics import pairs
-from .statistics.jackknife import Jackknife, jackknife, leave_one_out
+from .statistics.jackknife import Jackknife, jackknife
+from .statistics.moved import sources, taken
 from .statistics.split import Places
 from .statistics.statistics import Statistics
 
-ROLLS = 3  #: number of times that hypotheses are moved to other items for the baseline
 BLOCK = 1 << 14
+_SAMPLED = "from a sample of the rows"
 #: Descriptions of the baseline and of the interval of these scores.
 MOVED = "the largest absolute value of any unit when hypotheses are moved to other items"
 INTERVAL = "95 %, jackknife over groups of items"
@@ -31,7 +34,6 @@ INTERVAL = "95 %, jackknife over groups of items"
 @score(
     "correlation",
     "pairs",
-    "sample",
     per="unit",
     label="Correlation",
     formula="Pearson's r",
@@ -43,60 +45,45 @@ INTERVAL = "95 %, jackknife over groups of items"
 )
 def correlation(statistics: Statistics) -> Iterable[ScoreResult]:
     """Correlation of a unit's behaviour with a hypothesis; given confounders, of what these leave of both."""
-    sums = statistics.pairs.sums
-
-    def measure(planes: np.ndarray) -> np.ndarray:
-        return pairs.partial_correlation(planes, statistics.pairs.given)
-
-    value = measure(sums.sum(axis=1))
+    sums = statistics.pairs
+    value = pairs.partial_correlation(sums.total(), sums.given)
     with np.errstate(all="ignore"):
-        without = np.array([np.arctanh(measure(one)) for one in leave_one_out(sums, 1)])
-        found = jackknife(np.arctanh(value), without)
+        without = [np.arctanh(pairs.partial_correlation(one, sums.given)) for one in sums.without()]
+        found = jackknife(np.arctanh(value), _stacked(without, value))
     found = found._replace(low=np.tanh(found.low), high=np.tanh(found.high))
     notes = None
     if statistics.given:
-        notes = np.full(value.shape, f"given {', '.join(statistics.given)}", dtype=object)
-    base = best(_control(statistics, pairs.correlation))
+        notes = np.broadcast_to(np.array(f"given {', '.join(statistics.given)}", dtype=object), value.shape)
+    base = best(pairs.correlation(sums.null_total()))
     return spread("correlation", statistics, value, found, base, notes=notes)
 
 
 @score(
     "mean_difference",
     "pairs",
-    "sample",
     per="unit",
     label="Difference of means",
     formula="mean of the unit where the hypothesis is 1, minus its mean where the hypothesis is 0",
-    baseline="the largest absolute value of the same unit when hypotheses are moved to other items",
+    baseline="the largest absolute value of any unit, in multiples of its standard deviation, when "
+    "hypotheses are moved to other items",
     interval=INTERVAL,
     requires="hypotheses of 0 and 1",
 )
 def mean_difference(statistics: Statistics) -> Iterable[ScoreResult]:
     """Mean of a unit where a hypothesis is 1 minus its mean where it is 0, in the scale of the unit."""
-    sums = statistics.pairs.sums
-    value = np.where(statistics.pairs.binary, pairs.mean_difference(sums.sum(axis=1)), NAN)
-    without = np.array([pairs.mean_difference(one) for one in leave_one_out(sums, 1)])
-    base = _control(statistics, pairs.mean_difference)
+    sums = statistics.pairs
+    total = sums.total()
+    value = np.where(sums.binary, pairs.mean_difference(total), NAN)
+    without = _stacked([pairs.mean_difference(one) for one in sums.without()], value)
+    of_unit, of_hypothesis = pairs.deviations(total)
+    with np.errstate(all="ignore"):
+        base = best(pairs.correlation(sums.null_total())) * of_unit / of_hypothesis
     return spread("mean_difference", statistics, value, jackknife(value, without), base, binary=True)
 
 
-def _control(statistics: Statistics, measure: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Return the best |measure| (units, hypotheses) when hypotheses are moved to other items."""
-
-    def sums_of_rolls() -> list[np.ndarray]:
-        out, x = [], drawn(statistics)[1]
-        for values in rolls(statistics):
-            moved = pairs.Pairs(x.shape[1], values.shape[1])
-            if statistics.pairs.shift is not None:
-                moved.shift, moved.level = statistics.pairs.shift, statistics.pairs.level
-            for start in range(0, len(x), BLOCK):
-                part = slice(start, start + BLOCK)
-                moved.update(x[part].astype(np.float64), values[part], np.zeros(len(x[part]), int))
-            out.append(moved.sums.sum(axis=1))
-        return out
-
-    values = [measure(sums) for sums in statistics.once("rolled sums", sums_of_rolls)]
-    return best(np.stack(values)) if values else np.full((statistics.features, len(statistics.targets)), NAN)
+def _stacked(tables: list[np.ndarray], like: np.ndarray) -> np.ndarray:
+    """Stack tables of one shape; there may be none."""
+    return np.stack(tables) if tables else np.empty((0, *like.shape))
 
 
 # -- from the sample --------------------------------------------------------------------------------
@@ -106,52 +93,50 @@ def of_pairs(function: Callable[[np.ndarray, np.ndarray], float], name: str, **f
     """Return the score of a function of one unit's behaviours (rows,) and one hypothesis (rows,)."""
     fields = {"about": summary(function), "baseline": MOVED, "interval": INTERVAL, **fields}
 
-    def table(x: np.ndarray, values: np.ndarray) -> np.ndarray:
-        out = np.full((x.shape[1], values.shape[1]), NAN)
-        annotated, finite = np.isfinite(values), np.isfinite(x)
-        for u, h in np.ndindex(out.shape):
-            rows = annotated[:, h] & finite[:, u]
-            if rows.any():
-                out[u, h] = float(function(x[rows, u], values[rows, h]))
-        return out
-
-    def compute(statistics: Statistics) -> Iterable[ScoreResult]:
-        places, x, values = drawn(statistics)
-        groups = np.unique(places.group)
-        without = [table(x[places.group != g], values[places.group != g]) for g in groups]
-        value = table(x, values)
-        untested = np.full(value.shape, NAN)  # what a function gives without a relation is not known
-        bounds = jackknife(value, np.array(without)) if without else Jackknife(value, value, untested)
-        found = [best(table(x, moved)) for moved in rolls(statistics)]
-        base = best(np.stack(found)) if found else np.full(values.shape[1], NAN)
-        rows = np.isfinite(values).sum(axis=0)
-        return spread(name, statistics, value, bounds._replace(p=untested), base, rows=rows)
-
+    compute = partial(_of_pairs, function, name)
     return Score(name, compute, frozenset({"pairs", "sample"}), "unit", info=info_of(name, "unit", **fields))
 
 
-def rolls(statistics: Statistics) -> list[np.ndarray]:
-    """Return the sample's hypotheses moved to other items, ROLLS times: (rows, hypotheses) each.
+def _of_pairs(
+    function: Callable[[np.ndarray, np.ndarray], float], name: str, statistics: Statistics
+) -> Iterable[ScoreResult]:
+    places, x, values = drawn(statistics)
+    groups = np.unique(places.group)
+    measure = partial(_table, function)
+    without = [measure(x[places.group != g], values[places.group != g]) for g in groups]
+    value = measure(x, values)
+    untested = np.full(value.shape, NAN)  # what a function gives without a relation is not known
+    bounds = jackknife(value, np.array(without)) if without else Jackknife(value, value, untested)
+    base = best(measure(x, moved(statistics)))
+    rows = np.isfinite(values).sum(axis=0)
+    return spread(name, statistics, value, bounds._replace(p=untested), base, rows=rows)
 
-    Items are put in a seeded order, and each row gets the hypotheses of the row in the same position of
-    another item, NaN if that item has no such row. The list is empty if there are fewer than two items.
-    """
-    return statistics.once("rolls", lambda: _rolls(*drawn(statistics)[::2], statistics.seed))
 
-
-def _rolls(places: Places, values: np.ndarray, seed: int) -> list[np.ndarray]:
-    items, which = np.unique(places.item, return_inverse=True)
-    rank = np.random.default_rng(seed).permutation(len(items))[which]
-    width = int(places.position.max(initial=0)) + 1
-    cell = rank * width + places.position
-    order = np.argsort(cell, kind="stable")
-    cells, out = cell[order], []
-    for roll in range(1, min(ROLLS, len(items) - 1) + 1):
-        wanted = (rank + roll) % len(items) * width + places.position
-        nearest = np.minimum(np.searchsorted(cells, wanted), len(cells) - 1)
-        exists = (cells[nearest] == wanted)[:, None]
-        out.append(np.where(exists, values[order[nearest]], NAN))
+def _table(
+    function: Callable[[np.ndarray, np.ndarray], float], x: np.ndarray, values: np.ndarray
+) -> np.ndarray:
+    """Return a function of each pair, (units, hypotheses)."""
+    out = np.full((x.shape[1], values.shape[1]), NAN)
+    annotated, finite = np.isfinite(values), np.isfinite(x)
+    for u, h in np.ndindex(out.shape):
+        rows = annotated[:, h] & finite[:, u]
+        if rows.any():
+            out[u, h] = float(function(x[rows, u], values[rows, h]))
     return out
+
+
+def moved(statistics: Statistics) -> np.ndarray:
+    """Return the sample's hypotheses moved to other items, (rows, hypotheses).
+
+    Each row gets the hypotheses of the row in the same position of another item, NaN if that item has no such
+    row, and if there is no other item.
+    """
+
+    def compute() -> np.ndarray:
+        places, _, values = drawn(statistics)
+        return taken(values, sources(places))
+
+    return statistics.once("moved", compute)
 
 
 def drawn(statistics: Statistics) -> tuple[Places, np.ndarray, np.ndarray]:
@@ -179,8 +164,8 @@ def spread(
     binary: bool = False,
     notes: np.ndarray | None = None,
     rows: np.ndarray | None = None,
-) -> Iterator[ScoreResult]:
-    """Yield a result for each hypothesis and unit.
+) -> ScoreColumns:
+    """Return a result for each hypothesis and unit, as columns.
 
     Args:
         name: The score's name.
@@ -193,25 +178,51 @@ def spread(
         rows: The number of rows of the sample per hypothesis, shape (hypotheses,), for a score that was
             computed from the sample; None for one that was computed from all rows.
     """
+    units, count = value.shape
+    targets = statistics.targets
     base = np.broadcast_to(base, value.shape)
+    wrong = [_unfit(statistics, target, h, binary) for h, target in enumerate(targets)]
+    n = statistics.pairs.counts() if rows is None else np.broadcast_to(rows, value.shape)
     sampled = rows is not None and not statistics.sample.complete
-    for h, target in enumerate(statistics.targets):
-        wrong = _unfit(statistics, target, h, binary)
-        for u in range(statistics.features):
-            count = rows[h] if rows is not None else statistics.pairs.sums[pairs.N, :, u, h].sum()
-            if wrong:
-                yield ScoreResult(name, NAN, target, u, n=int(count), note=wrong)
-                continue
-            note = notes[u, h] if notes is not None else ""
-            if not np.isfinite(value[u, h]):
-                note = "the unit or the hypothesis is constant" if count else "no annotated rows"
-            if sampled:
-                note += f"{', ' if note else ''}from a sample of the rows"
-            exists = np.isfinite(value[u, h])
-            low, high, p = (float(part[u, h]) if exists else NAN for part in bounds)
-            yield ScoreResult(
-                name, float(value[u, h]), target, u, low, high, float(base[u, h]), int(count), note, p
-            )
+    note = _notes(value, n, notes, wrong, sampled)
+    unfit = np.array([bool(reason) for reason in wrong], dtype=bool)
+    exists = np.isfinite(value) & ~unfit
+
+    def column(table: np.ndarray) -> np.ndarray:
+        return np.asarray(np.where(exists, table, NAN).T.ravel())
+
+    low, high, p = (column(part) for part in bounds)
+    return ScoreColumns(
+        score=np.repeat(np.array([name], dtype=object), value.size),
+        value=np.where(unfit, NAN, value).T.ravel(),
+        target=np.repeat(np.array([*targets, ""], dtype=object)[:-1], units),
+        unit=np.tile(np.arange(units), count),
+        low=low,
+        high=high,
+        baseline=np.where(unfit, NAN, base).T.ravel(),
+        n=n.T.ravel().astype(np.int64),
+        note=note.T.ravel(),
+        p=p,
+    )
+
+
+def _notes(
+    value: np.ndarray, n: np.ndarray, notes: np.ndarray | None, wrong: list[str], sampled: bool
+) -> np.ndarray:
+    """Return the note of each pair (units, hypotheses); pairs without a note of their own share strings."""
+    shared = np.array(["", "no annotated rows", "the unit or the hypothesis is constant"], dtype=object)
+    missing = ~np.isfinite(value)
+    out = np.asarray(shared[np.where(missing, 1 + (n > 0), 0)])
+    if notes is not None:
+        out = np.where(missing, out, notes)
+    if sampled:
+        some = out != ""
+        out = np.where(some, out, _SAMPLED)
+        out[some] += f", {_SAMPLED}"
+    for h, reason in enumerate(wrong):
+        if reason:
+            out[:, h] = reason
+    return out
 
 
 def _unfit(statistics: Statistics, target: str, column: int, binary: bool) -> str:

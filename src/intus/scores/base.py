@@ -7,8 +7,9 @@ serves a running training, a file, and a data set that does not fit into memory.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..core.errors import InputError
 from ..core.score_info import ScoreInfo
 
 if TYPE_CHECKING:
+    from .judging import ConfusionCounts
     from .statistics.statistics import Statistics
 
 #: The statistics that a score may need (see ``statistics.Statistics``); only those that are needed are
@@ -37,7 +39,11 @@ Need = Literal["tally", "moments", "whole", "classes", "values", "pairs", "sampl
 #: ``layer``   ``compute(statistics)``, once: a score of the layer that needs no target
 #: ``target``  ``compute(statistics, target)``, once for each target: a score of the layer and the target
 #: ``unit``    ``compute(statistics)``, once: scores of all pairs of a unit and a target
-Per = Literal["layer", "target", "unit"]
+#: ``layers``  ``compute(statistics, other)``, once for each pair of layers; see ``comparisons.layers``
+Per = Literal["layer", "target", "unit", "layers"]
+
+#: Returns the counts of a classifier's predictions of a target on held-out rows; None if it was not trained.
+Judge = Callable[["Statistics", str], "ConfusionCounts | None"]
 
 NAN = float("nan")
 
@@ -71,6 +77,73 @@ class ScoreResult(NamedTuple):
     p: float = NAN
 
 
+#: The type of each column of ScoreColumns.
+_TYPES = {"value": float, "unit": np.int64, "low": float, "high": float, "baseline": float, "n": np.int64}
+_TYPES |= {"p": float}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoreColumns:
+    """Many results as columns: arrays of equal length, with the fields of ScoreResult.
+
+    Columns of text are object arrays whose rows share strings. Iteration yields ScoreResults.
+
+    Attributes:
+        score: The names of the scores.
+        value: The values.
+        target: The targets.
+        unit: The units.
+        low: The lower bounds.
+        high: The upper bounds.
+        baseline: The baselines.
+        n: The numbers of rows.
+        note: The notes.
+        p: The p-values.
+
+    Example:
+        >>> columns = ScoreColumns.of([ScoreResult("mean", 0.5), ScoreResult("mean", 2.0, unit=3)])
+        >>> len(columns), columns.value.tolist(), columns.unit.tolist()
+        (2, [0.5, 2.0], [-1, 3])
+    """
+
+    score: np.ndarray
+    value: np.ndarray
+    target: np.ndarray
+    unit: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    baseline: np.ndarray
+    n: np.ndarray
+    note: np.ndarray
+    p: np.ndarray
+
+    @classmethod
+    def of(cls, results: Iterable[ScoreResult]) -> ScoreColumns:
+        """Return results as columns; columns are returned as they are."""
+        if isinstance(results, cls):
+            return results
+        columns = zip(*results, strict=True)
+        filled = dict(zip(ScoreResult._fields, columns, strict=False))
+        return cls(**{name: _column(name, filled.get(name, ())) for name in ScoreResult._fields})
+
+    @classmethod
+    def concat(cls, parts: Iterable[ScoreColumns]) -> ScoreColumns:
+        """Concatenate columns. An empty sequence gives columns without rows."""
+        parts = [cls.of(()), *parts]
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in ScoreResult._fields))
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def __iter__(self) -> Iterator[ScoreResult]:
+        columns = (getattr(self, name).tolist() for name in ScoreResult._fields)
+        return map(ScoreResult._make, zip(*columns, strict=True))
+
+
+def _column(name: str, values: Any) -> np.ndarray:
+    return np.array(values, dtype=_TYPES.get(name, object))
+
+
 @dataclass(frozen=True, slots=True)
 class Score:
     """A named pure function from statistics to results.
@@ -86,6 +159,8 @@ class Score:
             name is computed all the same, one of the default scores is not.
         info: Its description for people.
         beside: The descriptions of further rows that it returns under other names.
+        judged: Returns the counts that a classifier's score is computed from; None for other scores. Scores
+            of the same predictions have the same function.
     """
 
     name: str
@@ -97,30 +172,46 @@ class Score:
     suits: Callable[[Statistics, str], bool] | None = None
     info: ScoreInfo | None = None
     beside: tuple[ScoreInfo, ...] = ()
+    judged: Judge | None = None
 
     def by_default(self) -> Score:
         """Return the score without results for targets that it does not suit."""
         suits, compute = self.suits, self.compute
         if suits is None:
             return self
-        return replace(
-            self,
-            compute=lambda statistics, target: (
-                compute(statistics, target) if suits(statistics, target) else ()
-            ),
-        )
+        return replace(self, compute=partial(_if_suited, suits, compute))
 
     def results(self, statistics: Statistics) -> list[ScoreResult]:
         """Compute the score and return its results for all targets and units."""
+        return list(self.columns(statistics))
+
+    def columns(self, statistics: Statistics) -> ScoreColumns:
+        """Compute the score and return its results for all targets and units as columns.
+
+        A score of two layers has none.
+        """
+        if self.per == "layers":
+            return ScoreColumns.of(())
         with np.errstate(all="ignore"):  # an overflow is shown as infinite
             if self.per == "target":
-                return [r for target in statistics.targets for r in self.compute(statistics, target)]
-            return list(self.compute(statistics))
+                targets = statistics.targets
+                return ScoreColumns.of(r for target in targets for r in self.compute(statistics, target))
+            return ScoreColumns.of(self.compute(statistics))
 
     @property
     def infos(self) -> tuple[ScoreInfo, ...]:
         """The descriptions of the rows that it returns."""
         return (self.info or info_of(self.name, self.per), *self.beside)
+
+
+def _if_suited(
+    suits: Callable[[Statistics, str], bool],
+    compute: Callable[..., Iterable[ScoreResult]],
+    statistics: Statistics,
+    target: str,
+) -> Iterable[ScoreResult]:
+    """Return the results of a score for a target that it suits, otherwise none."""
+    return compute(statistics, target) if suits(statistics, target) else ()
 
 
 def info_of(name: str, per: Per, **fields: Any) -> ScoreInfo:
@@ -150,6 +241,7 @@ def score(
     kinds: Iterable[str] = (),
     suits: Callable[[Statistics, str], bool] | None = None,
     beside: Iterable[ScoreInfo] = (),
+    judged: Judge | None = None,
     **fields: Any,
 ) -> Callable[[Callable[..., Iterable[ScoreResult]]], Callable[..., Iterable[ScoreResult]]]:
     """Register a function of statistics as a score; for plain functions see ``intus.scores.register``.
@@ -164,13 +256,14 @@ def score(
         kinds: The kinds of record that it applies to, all if empty.
         suits: Returns whether it is meant for a target's labels; None for all.
         beside: The ScoreInfo of each further row that it returns under another name.
+        judged: Returns the counts that a classifier's score is computed from; None for other scores.
         fields: Other fields of ScoreInfo.
     """
 
     def add(compute: Callable[..., Iterable[ScoreResult]]) -> Callable[..., Iterable[ScoreResult]]:
         info = info_of(name, per, **{"about": summary(compute), **fields})
         kinds_, needs_ = frozenset(kinds), frozenset(needs)
-        add_score(Score(name, compute, needs_, per, default, kinds_, suits, info, tuple(beside)))
+        add_score(Score(name, compute, needs_, per, default, kinds_, suits, info, tuple(beside), judged))
         return compute
 
     return add

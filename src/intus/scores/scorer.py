@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .base import Score, ScoreResult
+from ..core.errors import InputError, did_you_mean
+from .base import NAN, Score, ScoreColumns, ScoreResult
+from .judging import Confusion, ConfusionCounts, Gap, measured_by
 from .registry import as_score
 from .statistics.statistics import Statistics
 
 
 class Scorer:
     """Computes scores of one layer from a stream.
+
+    A Scorer can be pickled, unless a score is a function that other processes cannot import, such as a
+    lambda.
 
     Args:
         scores: Registered names, Score objects, plain functions or scikit-learn estimators (see
@@ -58,6 +63,10 @@ class Scorer:
     ) -> None:
         """Add rows. Rows with NaN or infinite values are counted, and left out.
 
+        The baseline of scores of units from sums, such as ``correlation``, moves hypotheses between the items
+        of one update, or, if all updates have one item, from that of the update before. It therefore depends
+        on how rows are divided into updates; no other result does.
+
         Args:
             behaviours: Shape (rows, features); further axes are flattened.
             labels: A mapping of target to one label per row (int, float, string, bool; None or NaN for none),
@@ -82,13 +91,91 @@ class Scorer:
     def merge(self, other: Scorer) -> Scorer:
         """Add the rows of another scorer of the same scores and seed, and return self.
 
-        If ``items`` were given, the result equals that of one scorer that was given all rows.
+        If ``items`` were given, the result equals that of one scorer that was given all updates.
         """
         self.statistics.merge(other.statistics)
         return self
 
+    def predictions(self, score: str, target: str) -> ConfusionCounts | None:
+        """Return the counts of a classifier's predictions on held-out rows; None if it was not trained.
+
+        Raises:
+            InputError: If the scorer has no such classifier or target.
+        """
+        judged = {s.name: s.judged for s in self.scores if s.judged is not None}
+        if score not in judged:
+            raise InputError(f"{score!r} is no classifier of this scorer. {did_you_mean(score, judged)}")
+        known = self.statistics.targets
+        if target not in known:
+            raise InputError(f"There is no target {target!r}. {did_you_mean(target, known)}")
+        return judged[score](self.statistics, target)
+
+    def confusion(self, score: str, target: str) -> Confusion | None:
+        """Return which classes a classifier takes for which, with the F1 of each; None if it was not trained.
+
+        Args:
+            score: The name of a classifier's score, such as ``"linear_f1"``.
+            target: The target.
+
+        Raises:
+            InputError: If the scorer has no such classifier or target.
+
+        Example:
+            >>> scorer = Scorer("linear_f1")
+            >>> x = np.repeat([[0.0], [1.0]], 40, axis=0)
+            >>> scorer.update(x, {"positive": x[:, 0] > 0})
+            >>> scorer.confusion("linear_f1", "positive").f1
+            array([1., 1.])
+        """
+        counts = self.predictions(score, target)
+        return None if counts is None else counts.confusion(self.statistics.classes[target].names())
+
+    def above(self, other: Scorer, score: str, target: str) -> Gap:
+        """Test whether a classifier's score is higher here than in another layer, epoch or model.
+
+        Both are judged on the same held-out items, and the test is paired by item. The other scorer must have
+        the same seed and got the same items and groups; held-out items that only one has are left out.
+
+        Args:
+            other: The scorer of the other layer or epoch.
+            score: The name of a classifier's score, such as ``"linear_f1"``.
+            target: The target.
+
+        Returns:
+            The score here minus that of the other, with a 95 % interval and p. The value is NaN, with a note,
+            if one of them was not trained.
+
+        Raises:
+            InputError: If a scorer has no such classifier or target, or the seeds differ.
+
+        References:
+            Hampel (1974), "The influence curve and its role in robust estimation": the variance of the
+            difference is that of the items' differences of influence.
+        """
+        seed, other_seed = self.statistics.seed, other.statistics.seed
+        if seed != other_seed:
+            raise InputError(
+                f"The scorers have the seeds {seed} and {other_seed}, so they hold out other items. "
+                "Give both the same seed."
+            )
+        one, two = self.predictions(score, target), other.predictions(score, target)
+        if one is None or two is None:
+            return Gap(NAN, NAN, NAN, NAN, note="a classifier could not be trained")
+        return one.above(two, measured_by(score))
+
     def result(self) -> list[ScoreResult]:
         """Return the results of all scores; an empty list before the first update."""
-        if self.statistics.features < 0:
-            return []
-        return [result for score in self.scores for result in score.results(self.statistics)]
+        return list(self.columns())
+
+    def columns(self) -> ScoreColumns:
+        """Return the results of all scores as columns, without an object for each result.
+
+        Example:
+            >>> scorer = Scorer("correlation")
+            >>> scorer.update([[1.0, 5.0], [2.0, 3.0], [4.0, 1.0]], {"h": [0, 1, 1]})
+            >>> found = scorer.columns()
+            >>> found.unit.tolist(), found.value.round(2).tolist()
+            ([0, 1], [0.76, -0.87])
+        """
+        scores = self.scores if self.statistics.features >= 0 else ()
+        return ScoreColumns.concat(score.columns(self.statistics) for score in scores)

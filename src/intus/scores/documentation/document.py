@@ -7,10 +7,10 @@ import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..core.score_info import ScoreInfo
-from .base import Score
-from .registry import get, infos, scores
-from .similarity import RELATIONS
+from ...core.score_info import ScoreInfo
+from ..base import Score
+from ..comparisons.similarity import RELATIONS
+from ..registry import get, infos, scores
 
 _WIDTH = 130
 _KEEP: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
@@ -25,18 +25,32 @@ A result has a value, where the score has them an interval and a baseline, and t
 interval covers only the source of error that is named below. Compare a value with its baseline, not with
 zero. If there is no value, the note gives the reason.
 """
+
+
+def _compares(info: ScoreInfo) -> bool:
+    """Return whether a score compares two layers or epochs."""
+    score = _score_of(info)
+    return info in RELATIONS if score is None else score.per == "layers"
+
+
 _GROUPS: tuple[tuple[str, str, Callable[[ScoreInfo], bool]], ...] = (
     (
         "What layers know of a target",
         "Scores of a whole layer, one for each target: how well the labels can be predicted from the layer's "
         "behaviours. A quarter of the items, chosen by a hash of their ids, is held out.",
-        lambda info: info.level == "layer" and info.needs_target,
+        lambda info: info.level == "layer" and info.needs_target and not _compares(info),
     ),
     (
         "What activations are like",
         "Scores of a whole layer that need no target. A parameter is a single row: it has the scores of "
         "entries, from `mean` to `nonfinite`.",
-        lambda info: info.level == "layer" and not info.needs_target,
+        lambda info: info.level == "layer" and not info.needs_target and not _compares(info),
+    ),
+    (
+        "How two layers or epochs compare",
+        "Scores of two layers, of a layer and vectors of another origin, of a layer in two epochs, or of a "
+        "parameter and its updates. Of two layers, `address` is the first and `target` the second.",
+        _compares,
     ),
     (
         "Which units respond to an idea",
@@ -85,6 +99,8 @@ def _section(info: ScoreInfo) -> Iterator[str]:
 
 def _computed(info: ScoreInfo, score: Score | None) -> str:
     """Return where the score is computed, unless it is wherever scores are."""
+    if score is not None and score.per == "layers":
+        return "by `inspect`, after the pass over the data"
     if score is not None:
         return "" if score.default else "by `Scorer` and `inspect`, if named; not by servers: it is expensive"
     if info in RELATIONS:
