@@ -128,7 +128,10 @@ def _examples(verbs: Any) -> None:
         "which of its units respond to an idea, and write network, tables and pictures into a folder. "
         "Nothing is downloaded.",
     )
-    known = "mlp, lstm, transformer (these three by default), trainer, lightning; without a server: pacman, python, minilm, dissection, translator, sae"
+    known = (
+        "mlp, lstm, transformer (these three by default), trainer, lightning; without a server: pacman, python, "
+        "minilm, dissection, translator, sae"
+    )
     verb.add_argument("names", nargs="*", metavar="NAME", help=known)
     verb.add_argument("--host", default="127.0.0.1", help="host of the server (default: %(default)s)")
     verb.add_argument("--port", type=port, default=8082, help="the server's port for probes (default: 8082)")

