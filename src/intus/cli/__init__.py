@@ -129,8 +129,8 @@ def _examples(verbs: Any) -> None:
         "Nothing is downloaded.",
     )
     known = (
-        "mlp, lstm, transformer (these three by default), trainer, lightning; without a server: pacman, python, "
-        "minilm, dissection, translator, sae"
+        "mlp, lstm, transformer (these three by default), trainer, lightning; without a server: pacman, "
+        "python, minilm, dissection, translator, sae"
     )
     verb.add_argument("names", nargs="*", metavar="NAME", help=known)
     verb.add_argument("--host", default="127.0.0.1", help="host of the server (default: %(default)s)")
