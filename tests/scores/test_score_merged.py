@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.preprocessing import StandardScaler
 
-from intus.scores import linear
+from intus.scores import Scorer, linear
 from intus.scores.statistics.merged import MergedLogistic
 from intus.scores.statistics.moments import Gram
 from intus.scores.statistics.ridge import factorise
@@ -94,3 +94,22 @@ def test_minimum_equals_scipy(scale):
     for target in range(4):
         best = minimize(loss, start[:, target], args=(target,)).fun
         assert loss(found[:, target], target) == pytest.approx(best, rel=1e-4)
+
+
+def test_class_sums_of_many_binary_targets():
+    """Class sums of eight or more targets are one product; merged and missing labels included."""
+    x, y, items = layer(900, 9, features=5)
+    y[:300, 4] = False  # the second class comes later
+    labels = {str(n): column for n, column in enumerate(y.T)}
+    parts = [Scorer("linear_f1") for _ in range(2)]
+    for scorer, rows in zip(parts, (slice(0, 300), slice(300, 900)), strict=True):
+        scorer.update(x[rows], {name: column[rows] for name, column in labels.items()}, items[rows])
+    scorer = parts[0].merge(parts[1])
+    held, moments = places(items, 0).held, scorer.statistics.moments
+    for name, column in labels.items():
+        sums, order = moments.classes[name], scorer.statistics.classes[name].order()
+        for value, code in zip((False, True), order, strict=True):
+            rows = ~held & (column == value)
+            assert sums.counts[code] == rows.sum()
+            got = sums.totals[code] + rows.sum() * moments.shift
+            np.testing.assert_allclose(got, x[rows].sum(axis=0, dtype=float), atol=1e-6)
