@@ -24,7 +24,7 @@ from sklearn.preprocessing import StandardScaler
 
 from intus.core.record import Record
 from intus.scores import Scorer, get
-from intus.scores.similarity import alignment, sketch
+from intus.scores.comparisons.similarity import alignment, sketch
 from intus.scores.statistics.moments import Gram
 from intus.scores.statistics.ridge import factorise
 from intus.scores.statistics.split import places

@@ -119,6 +119,9 @@ class ToyBackend:
     def version(self, model: Network) -> int:
         return hash(tuple(w.tobytes() for layer in model.layers for w in layer.weights.values()))
 
+    def state(self, model: Network) -> None:
+        return None
+
     def inputs(self, model: Network, data: Any) -> np.ndarray:
         return np.asarray(data, np.float32)
 

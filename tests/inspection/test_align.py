@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intus.core.errors import InputError
-from intus.inspection.align import onto, resize, rows
+from intus.inspection.alignment.align import onto, resize, rows
 
 sides = st.integers(1, 9)
 
@@ -33,13 +33,13 @@ def test_rows_keep_symbols_of_a_record_together():
 
 def test_record_labels_average_positions():
     array = np.random.default_rng(0).normal(size=(3, 2, 4, 5))
-    np.testing.assert_allclose(onto(array, (), "a", "h", list), array.mean(axis=(2, 3)))
+    np.testing.assert_allclose(onto(array, (), "a", "h", []), array.mean(axis=(2, 3)))
 
 
 @pytest.mark.parametrize("grid", [(8, 12), (16, 24), (4, 6), (2, 3), (6, 10)])
 def test_map_that_covers_the_record_is_resized(grid):
     maps = np.random.default_rng(0).normal(size=(2, 3, 6, 10)).astype(np.float32)
-    given = onto(maps, grid, "conv", "h", lambda: [(3, 8), (8, 12)])
+    given = onto(maps, grid, "conv", "h", [(3, 8), (8, 12)])
     want = torch.nn.functional.interpolate(torch.from_numpy(maps), grid, mode="bilinear", align_corners=False)
     np.testing.assert_allclose(given, want.numpy(), atol=1e-5)
 
@@ -51,6 +51,6 @@ def test_map_that_does_not_cover_the_record_is_refused(grid):
         rf"gives maps of {grid[0]} × {grid[1]}, which fit neither the record \(8 × 12\) nor 'conv' \(6 × 10"
     )
     with pytest.raises(InputError, match=words):
-        onto(maps, grid, "conv", "h", lambda: [(3, 8), (8, 12)])
+        onto(maps, grid, "conv", "h", [(3, 8), (8, 12)])
     with pytest.raises(InputError, match="the record, whose size is unknown, nor 'conv'"):
-        onto(maps, grid, "conv", "h", list)
+        onto(maps, grid, "conv", "h", [])

@@ -16,10 +16,13 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["p
 MODULES = {
     "torch": {"torch", "quickjs"},
     "server": {"re2", "msgspec", "sklearn", "scipy", "sqlalchemy", "starlette", "uvicorn", "threadpoolctl"},
-    "inspect": {"pandas", "sklearn", "scipy", "sqlalchemy"},
+    "inspect": {"loky", "cloudpickle", "pandas", "sklearn", "scipy", "sqlalchemy"},
+    "query": {"duckdb", "loky", "cloudpickle", "pandas", "sklearn", "scipy", "sqlalchemy"},
+    "attribution": {"captum"},
     "draw": {"quickjs", "matplotlib"},
     "widget": {"anywidget"},
     "graph": {"networkx"},
+    "hypotheses": {"nltk"},
     "progress": {"tqdm"},
 }
 

@@ -14,6 +14,7 @@ ROOT = Path(intus.__file__).parent
 CORE = {"core"}
 FOLDERS = {
     "core": set(),
+    "hypotheses": CORE,
     "scores": CORE,
     "engines": CORE | {"scores"},
     "storage": CORE,
@@ -22,7 +23,7 @@ FOLDERS = {
     "tracing": CORE | {"storage", "viewing"},
     "monitoring": CORE | {"backends", "storage"},
     "serving": CORE | {"storage", "scores", "engines", "viewing"},
-    "inspection": CORE | {"backends", "storage", "scores"},
+    "inspection": CORE | {"backends", "hypotheses", "storage", "scores", "engines", "tracing"},
 }
 #: Modules at the top: they may use everything.
 TOP = {"__init__", "__main__", "callbacks", "cli", "demo", "examples"}

@@ -12,7 +12,7 @@ from sklearn.metrics import f1_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from intus.scores.logistic import code_length
+from intus.scores.estimators.logistic import code_length
 from intus.scores.statistics.split import places
 
 

@@ -11,7 +11,7 @@ from sklearn.metrics import r2_score
 from sklearn.preprocessing import StandardScaler
 
 from intus.scores import get
-from intus.scores.regression import predicted
+from intus.scores.estimators.regression import predicted
 from intus.scores.statistics.split import places
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from score_help import fed
 
-from intus.scores.similarity import alignment, cka, hsics, shared, sketch
+from intus.scores.comparisons.similarity import alignment, cka, hsics, shared, sketch
 
 
 def looped_hsic(a: np.ndarray, b: np.ndarray) -> float:

@@ -212,6 +212,12 @@ class Backend(Protocol):
     def version(self, model: Any) -> int:
         """Return a number that changes if the parameters change."""
 
+    def state(self, model: Any) -> Any:
+        """Return all that decides a model's output besides its input, as arrays and text in containers.
+
+        Two models with equal state are taken for the same. Return None if that cannot be known.
+        """
+
     def inputs(self, model: Any, data: Any) -> Any:
         """Return data as inputs of the model: arrays become tensors on its device, floats in its dtype.
 

@@ -21,8 +21,8 @@ def make_engine(name: str, workers: int | None = None, address: str | None = Non
     """Return the engine of that name.
 
     Args:
-        name: "local" for this process, "ray" for Ray's workers.
-        workers: Number of Ray's workers, by default one for each of its CPUs.
+        name: "local" for this process, "processes" for processes of this machine, "ray" for Ray's workers.
+        workers: Number of workers, by default one for each of Ray's CPUs.
         address: HOST:PORT of a Ray cluster, by default a new one on this machine.
 
     Raises:
@@ -31,6 +31,10 @@ def make_engine(name: str, workers: int | None = None, address: str | None = Non
     """
     if name == "local":
         return LocalEngine()
+    if name == "processes":
+        from .processes import ProcessEngine
+
+        return ProcessEngine(workers or 1)
     from .ray import RayEngine
 
     return RayEngine(workers, address)

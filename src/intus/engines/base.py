@@ -14,6 +14,15 @@ R = TypeVar("R")
 Answer = Callable[[], R]
 
 
+#: Number of workers on which a task is tried, if each of them dies.
+TRIES = 3
+
+
+def one_thread() -> dict[str, str]:
+    """Return the environment of a worker: its libraries use one thread each."""
+    return dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
+
 class WorkerDiedError(IntusError):
     """Raised if every worker that ran a task died."""
 

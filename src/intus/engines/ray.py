@@ -12,14 +12,11 @@ from functools import lru_cache, partial
 from typing import Any
 
 from ..core.errors import ServeError, require
-from .base import Answer, R, Task, WorkerDiedError
+from .base import TRIES, Answer, R, Task, WorkerDiedError, one_thread
 
 _log = logging.getLogger("intus.engines")
-_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 #: The version of the package, whose __init__ this folder may not import.
 _VERSION: str = sys.modules[__name__.partition(".")[0]].__version__
-#: Number of workers on which a task is tried, if each of them dies.
-TRIES = 3
 #: Seconds to wait for all workers to start.
 START_S = 120.0
 
@@ -54,13 +51,21 @@ class RayEngine:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no reports to Ray's makers
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         self._ray = ray = require("ray", extra="ray", why="for the engine 'ray'")
-        where = {"address": address} if address else {"num_cpus": workers, "include_dashboard": False}
+        own: dict[str, Any] = {"num_cpus": workers, "include_dashboard": False}
         try:
             _check_reachable(address)  # Ray would try for minutes
-            ray.init(**where, logging_level=logging.ERROR, log_to_driver=False, configure_logging=False)
+            ray.init(
+                **({"address": address} if address else own),
+                logging_level=logging.ERROR,
+                log_to_driver=False,
+                configure_logging=False,
+            )
         except (ConnectionError, ValueError, RuntimeError, OSError) as error:
             raise ServeError(f"Ray cannot be used at {address or 'this machine'}: {error}.") from error
         self._class = ray.remote(_Actor)
+        self._environment = one_thread()
+        if address is None:  # workers on this machine find the modules that this process finds
+            self._environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
         self._lock = threading.Lock()
         self._put = lru_cache(maxsize=100)(ray.put)  # shared arguments are sent once
         cpus = int(ray.cluster_resources().get("CPU", 0))
@@ -81,7 +86,7 @@ class RayEngine:
         self._ray.shutdown()
 
     def _start_actor(self) -> Any:
-        return self._class.options(num_cpus=1, runtime_env={"env_vars": _ONE_THREAD}).remote()
+        return self._class.options(num_cpus=1, runtime_env={"env_vars": self._environment}).remote()
 
     def _wait_for_workers(self, cpus: int) -> None:
         """Wait until all workers run, and check that they have this version of intus."""
@@ -130,8 +135,8 @@ class RayEngine:
 
 
 def _check_reachable(address: str | None) -> None:
-    """Raise OSError if nothing listens at HOST:PORT; Ray's other forms of address are left to Ray."""
-    host, _, port = (address or "").rpartition(":")
+    """Raise OSError if nothing listens at HOST:PORT or ray://HOST:PORT; other addresses are left to Ray."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if host and port.isdecimal() and "//" not in host:
         socket.create_connection((host, int(port)), timeout=10).close()
 

@@ -1,11 +1,12 @@
-"""Extract behaviors: the outputs of chosen layers, block by block, through the backend protocol alone."""
+"""Extract behaviors: the outputs of chosen layers and operations, block by block, through the protocol."""
 
 from __future__ import annotations
 
 import itertools
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from ..core.address import Address
 from ..core.errors import CaptureError, InputError
 from ..core.graph import Graph
 from ..core.probes_disabled import probes_disabled
+from .reading import Behavior, GradientReader, Output, TracedRows
 
 _log = logging.getLogger(__name__)
 
@@ -44,40 +46,40 @@ class Records:
     def __len__(self) -> int:
         return len(self.data)
 
-    def block(self, start: int, size: int) -> list[Any]:
+    def block(self, numbers: np.ndarray) -> list[Any]:
         """Return records for hypotheses: tensors and arrays as numpy copies, anything else unchanged."""
-        return [_as_numpy(self.data[i]) for i in range(start, min(start + size, len(self)))]
+        return [_as_numpy(self.data[i]) for i in numbers.tolist()]
 
-    def images(self, start: int) -> list[tuple[int, ...]]:
+    def images(self, number: int) -> list[tuple[int, ...]]:
         """Return what may be the height and width of a record: the lengths of each two adjacent axes.
 
         If the record is no array, the axes are those of the arrays that the model receives.
         """
-        record = _as_numpy(self.data[start])
-        shapes = [record.shape] if isinstance(record, np.ndarray) else self._shapes_of_input(start)
+        record = _as_numpy(self.data[number])
+        shapes = [record.shape] if isinstance(record, np.ndarray) else self._shapes_of_input(number)
         return [pair for shape in shapes for pair in itertools.pairwise(shape) if min(pair)]
 
-    def _shapes_of_input(self, start: int) -> list[tuple[int, ...]]:
-        given = self.model_input(start, 1)
+    def _shapes_of_input(self, number: int) -> list[tuple[int, ...]]:
+        given = self.model_input(np.array([number]))
         parts = (
             given.values() if isinstance(given, Mapping) else given if isinstance(given, tuple) else [given]
         )
         return [tuple(part.shape[1:]) for part in parts if hasattr(part, "shape")]
 
-    def model_input(self, start: int, size: int) -> Any:
+    def model_input(self, numbers: np.ndarray) -> Any:
         """Return the same records as the model's input."""
-        stop = min(start + size, len(self))
         if self.inputs is not None:
-            return self.inputs([self.data[i] for i in range(start, stop)])
-        part = self.data[start:stop] if hasattr(self.data, "shape") else None
-        if part is not None:
-            return part
+            return self.inputs([self.data[i] for i in numbers.tolist()])
+        if hasattr(self.data, "shape"):
+            start, stop = int(numbers[0]), int(numbers[-1]) + 1
+            in_order = stop - start == len(numbers) and bool((np.diff(numbers) == 1).all())
+            return self.data[start:stop] if in_order else self.data[numbers]
         try:
-            stacked = np.stack([np.asarray(_as_numpy(self.data[i])) for i in range(start, stop)])
+            stacked = np.stack([np.asarray(_as_numpy(self.data[i])) for i in numbers.tolist()])
         except ValueError as error:
-            raise InputError(_how_to_stack(self.data[start])) from error
+            raise InputError(_how_to_stack(self.data[int(numbers[0])])) from error
         if stacked.dtype.kind not in "fiub":
-            raise InputError(_how_to_stack(self.data[start]))
+            raise InputError(_how_to_stack(self.data[int(numbers[0])]))
         return stacked
 
 
@@ -144,27 +146,13 @@ class _OutputTap:
         self.error = error
 
 
-class Output(NamedTuple):
-    """The output of a layer for a block of records.
-
-    Attributes:
-        array: The output, a copy.
-        batch_axis: The axis of the records, if the layer declares it; else None.
-        operation: The operation, as the backend describes it.
-    """
-
-    array: np.ndarray
-    batch_axis: int | None
-    operation: Operation
-
-
-def record_graph(model: Any, backend: Backend, records: Records) -> Graph | None:
-    """Run the first record and return the graph of that pass.
+def record_graph(model: Any, backend: Backend, inputs: Callable[[], Any]) -> Graph | None:
+    """Run the model once and return the graph of that pass.
 
     Args:
         model: The model.
         backend: Its backend.
-        records: The data.
+        inputs: Returns the model's input for one record. What it draws at random is undone.
 
     Returns:
         The graph; None if the backend cannot record one.
@@ -176,45 +164,65 @@ def record_graph(model: Any, backend: Backend, records: Records) -> Graph | None
     with probes_disabled(), backend.evaluation(model) as run:
         handle = backend.attach(model, [], ("output",), tap)
         try:
-            run(backend.inputs(model, records.model_input(0, 1)))
+            run(backend.inputs(model, inputs()))
         finally:
             handle.remove()
     return tap.graph
 
 
-def behaviours(
-    model: Any, backend: Backend, addresses: Sequence[str], records: Records, batch: int
-) -> Iterator[tuple[int, dict[str, Output]]]:
-    """Run the model over all records and yield the outputs of layers, block by block.
+@contextmanager
+def reader(
+    model: Any,
+    backend: Backend,
+    addresses: Sequence[str],
+    *,
+    operations: Mapping[str, int] | None = None,
+    graph: Graph | None = None,
+    rows: Mapping[str, int] | None = None,
+    behavior: Behavior | None = None,
+) -> Iterator[Callable[[Any, np.ndarray], dict[str, Output]]]:
+    """Return a context in which the outputs of layers and operations can be read.
 
     The model runs in evaluation mode without gradients, and is restored at the end, also after an exception.
 
     Args:
         model: The model.
         backend: Its backend.
-        addresses: The layers to read, with their calls.
-        records: The data.
-        batch: The number of records that are run at a time.
+        addresses: The layers to read, with their calls, and the operations.
+        operations: The addresses that are operations which no module returns, with their rows in ``graph``.
+            Default: none.
+        graph: The graph of the first record's pass. Default: None, if there are no operations.
+        rows: The rows of all addresses in ``graph``, which gradients need. Default: none.
+        behavior: What to read. Default: activations.
 
     Yields:
-        The number of the first record of each block, and the output of every address.
-
-    Raises:
-        CaptureError: If an address was not reached, or its output cannot be read.
+        A function of the model's input and of the numbers of its records. It runs the model and returns the
+        output of every address that was reached. It raises CaptureError if an output cannot be read, or if
+        the pass ran other operations before an operation than the pass of the first record.
     """
-    tap = _OutputTap(addresses)
+    extra = dict(operations or {})
+    if behavior is not None and behavior.name != "activation":
+        with probes_disabled(), backend.evaluation(model):
+            gradients = GradientReader(backend, model, graph, rows or {}, extra, behavior)
+            yield lambda inputs, numbers: gradients.read(backend.inputs(model, inputs), numbers)
+        return
+    traced = None if graph is None or not extra else TracedRows(backend, model, graph, extra)
+    tap = _OutputTap([address for address in addresses if address not in extra])
+
     with probes_disabled(), backend.evaluation(model) as run:
         handle = backend.attach(model, backend.operations(model), ("output",), tap)
+
+        def read(inputs: Any, numbers: np.ndarray) -> dict[str, Output]:
+            given, values = backend.inputs(model, inputs), dict[str, Output]()
+            if traced is None:
+                run(given)
+            else:
+                values = traced.read(given)
+            if tap.error is not None:
+                raise CaptureError(f"An output could not be read: {tap.error}") from tap.error
+            return {**tap.found, **values}
+
         try:
-            for start in range(0, len(records), batch):
-                run(backend.inputs(model, records.model_input(start, batch)))
-                if tap.error is not None:
-                    raise CaptureError(f"An output could not be read: {tap.error}") from tap.error
-                if missing := [a for a in addresses if a not in tap.found]:
-                    raise CaptureError(
-                        f"{missing[0]!r} did not run for record {start}, or returned no tensor. "
-                        "Choose a layer that every record passes through."
-                    )
-                yield start, dict(tap.found)
+            yield read
         finally:
             handle.remove()

@@ -1,40 +1,29 @@
-"""Inspect models: the function ``inspect``, one pass over the data per model."""
+"""The function ``inspect``: read the arguments, run the plan over the models, return the table."""
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..backends.base import for_model, modules_graph
 from ..core.errors import InputError, require
-from ..core.graph import Graph
-from ..core.results import COLUMNS, Results
-from ..core.units import UnitAxes
-from ..scores import Score, Scorer, ScoreResult
-from ..scores.multiple import false_discovery_rates
-from ..storage.codec import encode_graph
-from .axes import arrange, batch_axis
-from .behaviours import Inputs, Records, behaviours, record_graph
-from .feed import BlockFeed
+from ..scores import Score, Scorer
+from .alignment.symbols import SymbolPositions
+from .behaviours import Inputs, Records
 from .hypotheses import Labels, as_hypotheses
 from .models import as_checkpoints
 from .observations import Observations, confounders_of, groups_of, types_of
-from .places import places_of
-from .units import UnitGroup, resolve
+from .plan import Plan
+from .reading import Behavior
+from .results.against import Against
+from .running.checkpoints import Options, rows_of
 
 if TYPE_CHECKING:
-    import pandas
-
-_SAMPLES = 512 << 20  # bytes of all samples together
-#: The columns of the table that ``inspect`` returns.
-_TABLE: tuple[str, ...] = ("run", "model", "epoch", "address", "unit", "target", "score")
-_TABLE += ("value", "low", "high", "baseline", "p", "q", "n", "note")
+    from .results.table import Inspection
 
 
 def inspect(
@@ -46,14 +35,23 @@ def inspect(
     *,
     groups: Any = None,
     types: Any = None,
+    symbols: Any = None,
     given: str | Sequence[str] = (),
+    load: Callable[[Any], Any] | None = None,
+    model: Any = None,
+    twin: bool = False,
     inputs: Inputs | None = None,
+    behavior: str = "activation",
+    output: Any = None,
+    splits: int = 1,
+    against: str | float | None = None,
+    engine: int | str | None = None,
     store: str | Path | None = None,
     run: str | None = None,
     batch: int = 256,
     seed: int = 0,
-    progress: bool = False,
-) -> pandas.DataFrame:
+    progress: bool | None = None,
+) -> Inspection:
     """Score how well each unit of a model responds to each hypothesis.
 
     Models run in evaluation mode without gradients and are restored afterwards. Each model runs over the data
@@ -64,36 +62,70 @@ def inspect(
 
     Args:
         models: A model; a list of checkpoints, whose epochs are 0, 1, 2 …; or a dict by epoch or by name.
-            Each may be a function without arguments that loads one, so that only one is in memory.
+            Each may be a function without arguments that loads one, so that only one is in memory; a path,
+            with ``load`` or ``model``; or a state dict, with ``model``. A path may be a pattern
+            (``"runs/epoch_*.pt"``); the epochs are those in the names of files where they tell them.
         hypotheses: Functions of one record that return a label for each symbol (pixel, position) or one
-            label; or labeled arrays with an entry per record. One, a list, or a dict by name. NaN, or None
-            among strings, means not annotated. ``hypothesis`` names a function and declares the kind of its
-            labels. May be empty for scores of whole layers.
+            label, or a dict of labels by name; or labels with an entry per record, as an array, a list or
+            a pandas Series or DataFrame. One, a list, or a dict by name. NaN, or None among strings, means
+            not annotated. ``hypothesis`` names one, declares the kind of its labels, and makes functions of
+            batches; ``intus.hypotheses`` has ready-made ones. May be empty for scores of whole layers.
         scores: Names of scores (``"iou"``, ``"correlation"``, ``"linear_f1"``, see ``intus.scores.names()``),
             scores, functions or scikit-learn estimators; one or a list.
         data: A tensor, an array, or a sequence of records.
         units: A pair ``(layer, units)``, a layer, or a list of these. A layer is an address or pattern
             (``"features.*"``), which may name its units (``"conv2[0,3]"``), or a number that counts the
             layers with parameters from 1. Units are ``"*"`` for all, a number, a slice, a list, a mask, or
-            text (``"0,4:8"``). ``"act[:@1]"`` names the axis of the units where it is not known. Default: all
-            units of all layers with parameters.
+            text (``"0,4:8"``). ``"act[:@1]"`` names the axis of the units where it is not known. A third
+            place, ``(layer, units, ["ink"])``, names the hypotheses that these units are scored for. Default:
+            all units of all layers with parameters, for all hypotheses.
         groups: What records belong to, such as a document, an episode or a subject: an id per record, or a
             function of a record. Records of a group are held out together, and intervals and p-values count
             groups, not records. Default: each record is a group of its own.
         types: What each symbol is an instance of, such as its word: an array or a function of a record, as a
             hypothesis. ``linear_selectivity`` needs it, whose control task has a random label for each type.
             Default: None.
+        symbols: Which symbol, such as a word or character, each position of a layer belongs to: a function of
+            a record that returns ``word_ids()`` or ``offset_mapping`` of a tokenizer, a list for each record,
+            or ``intus.hypotheses.Symbols``, which also says how several positions of a symbol become one
+            behavior. Default: None, positions are symbols.
         given: The names of hypotheses that are confounders. ``correlation`` is then partial: that of what
             these leave of a unit and of a hypothesis, with the note ``given …``. Default: none.
+        load: A function that takes a path and returns the model. Default: None.
+        model: The model whose weights are in the paths or state dicts, or a function that makes it. It is
+            copied, not changed. Default: None.
+        twin: Whether to score a newly initialized twin as well, as ``Net (new)``: what the architecture
+            knows without training. Its rows have no ``q``. Default: False.
+        behavior: What is read of units. ``"activation"`` (default) is their value. ``"gradient"`` is the
+            gradient of ``output`` with respect to it, ``"activation*gradient"`` their product. By captum
+            (``intus[attribution]``), of modules that run once: ``"smoothgrad"`` (25 noisy copies of each
+            record), ``"guided_backprop"`` (of models whose ReLUs are modules), ``"gradcam"`` (the part of
+            each unit in the map of Grad-CAM) and ``"guided_gradcam"`` (that times the guided gradient of the
+            image).
+        output: The number of each record that gradients are of: the index of a class of the model's output
+            (records, classes), a class for each record, or a function of the model's output that returns one
+            number per record. Default: the model's output, if it is one number per record.
         inputs: Turns a list of records into the model's input: a tensor, a tuple of positional arguments, or
             a mapping of keyword arguments. Default: records are stacked.
-        store: Also write the rows and the graph of the model to this database, a path or URL. Default: no.
+        splits: The number of seeded splits into training and held-out records. With several, classifiers'
+            values are means over them. Default: 1.
+        against: The address of a layer, or the epoch or name of a model. Classifiers of every other layer or
+            model are compared with it in further rows, whose score is ``linear_f1 above NAME``: the
+            difference on the same held-out items, with the interval and p-value of a paired test. Default:
+            None.
+        engine: Where the models run: a number of processes of this machine, ``"ray"`` for Ray's workers on
+            it, or ``"ray://host:port"`` for a cluster. The results are those of one process. Default: this
+            process.
+        store: Also write the rows and the graph of the model to this database, a path or URL. If a call ends
+            early, the same call with the same ``run`` reads the models that were finished from there.
+            Default: no.
         run: The name of the run in the database and the table. Default: with ``store`` the current time.
             Under the name of a training run both sets of scores are kept: those of ``inspect`` for whole
             layers have the kind ``"inspect"``.
         batch: The number of records that are run at a time. Default: 256.
         seed: The seed that decides which rows are sampled, held out and shuffled. Default: 0.
-        progress: Whether to show the progress on standard error. Default: False.
+        progress: Whether to show a bar by tqdm on standard error. Default: None, if it is a terminal or a
+            notebook and the pass takes more than two seconds.
 
     Returns:
         A DataFrame with one row per model, unit, hypothesis and score: ``model``, ``address``, ``unit`` (-1
@@ -122,135 +154,48 @@ def inspect(
         SIGMOD: ``inspect(models, hypotheses, scores, data, units)``.
     """
     require("pandas", extra="inspect", why="to return a DataFrame")
+    from .results.table import Asked, as_table
+
     if batch < 1:
         raise InputError(f"batch={batch!r} must be 1 or more.")
-    records, checkpoints = Records(data, inputs), as_checkpoints(models)
-    labels = Labels(as_hypotheses(hypotheses, len(records)))
-    confounders = confounders_of(given, labels.hypotheses)
+    if splits < 1:
+        raise InputError(f"splits={splits!r} must be 1 or more.")
+    records = Records(data, inputs)
+    checkpoints = as_checkpoints(models, load=load, model=model, twin=twin, seed=seed)
+    aligned = None if symbols is None else SymbolPositions(symbols, len(records))
+    labels = Labels(as_hypotheses(hypotheses, len(records)), aligned)
+    if given:
+        first = np.arange(min(batch, len(records)))
+        labels.of(first, partial(records.block, first))  # functions that return several now have names
+    confounders = confounders_of(given, labels.names)
     observed = Observations(groups_of(groups, records), types_of(types, len(records)), confounders)
     requested = Scorer(scores, seed=seed).scores
-    needy = [score.name for score in requested if score.per != "layer"]
+    _check(requested, labels, given)
+    plan = Plan(
+        records,
+        labels,
+        observed,
+        requested,
+        units,
+        batch,
+        seed,
+        splits,
+        behavior=Behavior.of(behavior, output, len(records), seed),
+    )
+    run = run if run is not None else time.strftime("inspect %Y-%m-%d %H:%M:%S") if store else ""
+    compared = Against.of(against, checkpoints, requested)
+    options = Options(store, run, engine, compared, progress)
+    return as_table(Asked(checkpoints, plan, rows_of(checkpoints, plan, options)), run)
+
+
+def _check(scores: Sequence[Score], labels: Labels, given: str | Sequence[str]) -> None:
+    """Raise InputError if a score needs a hypothesis and there is none, or does not take confounders."""
+    needy = [score.name for score in scores if not score.reads_layers]
     if not labels.hypotheses and needy:
         raise InputError(f"There are no hypotheses, but the score {needy[0]!r} needs one.")
-    if confounders and [score.name for score in requested] != ["correlation"]:
-        other = next(score.name for score in requested if score.name != "correlation")
+    others = [score.name for score in scores if score.name != "correlation"]
+    if given and others:
         raise InputError(
-            f"given={given!r} holds confounders fixed for the score 'correlation' only, got {other!r}. Ask "
-            "for the other scores in a call without given."
+            f"given={given!r} holds confounders fixed for the score 'correlation' only, got {others[0]!r}. "
+            "Ask for the other scores in a call without given."
         )
-    database = _open(store)
-    run = run if run is not None else time.strftime("inspect %Y-%m-%d %H:%M:%S") if store else ""
-    tables: list[Results] = []
-    p_values: list[float] = []
-    try:
-        for checkpoint in checkpoints:
-            name, model = checkpoint.open()
-            graph = record_graph(model, for_model(model), records)
-            results = _inspect_model(
-                model, name, graph, units, records, labels, observed, requested, batch, seed, progress
-            )
-            tables.append(_table(results, run, name, checkpoint.epoch))
-            p_values += [result.p for _, result in results]
-            if database is not None:
-                infos = [info for score in requested for info in score.infos]
-                database.add(_for_database(tables[-1]), infos)
-                if graph is not None and database.graph(run, name) is None:
-                    database.put_graph(run, name, encode_graph(graph))
-            del model  # free it before the next is loaded
-    finally:
-        if database is not None:
-            database.close()
-    return _frame(Results.concat(tables), np.array(p_values))
-
-
-def _open(store: str | Path | None) -> Any:
-    if store is None:
-        return None
-    require("sqlalchemy", extra="inspect", why="to write results into a database")
-    from ..storage.database import Database
-
-    return Database(store)
-
-
-def _inspect_model(
-    model: Any,
-    name: str,
-    graph: Graph | None,
-    units: Any,
-    records: Records,
-    labels: Labels,
-    observed: Observations,
-    scores: Sequence[Score],
-    batch: int,
-    seed: int,
-    progress: bool,
-) -> list[tuple[str, ScoreResult]]:
-    """Return the results of one model, each with its address; ``graph`` is None if it is not known."""
-    backend = for_model(model)
-    operations = backend.operations(model)
-    axes = None if graph is None else UnitAxes(graph)
-    if graph is None:
-        graph = modules_graph(backend, name, operations)
-    groups = resolve(units, graph, operations, backend)
-    places = {group: None if axes is None else places_of(graph, group.row) for group in groups}
-    feeds = [BlockFeed(group, scores, seed, _SAMPLES // len(groups), places[group]) for group in groups]
-    addresses = list(dict.fromkeys(group.address for group in groups))
-    layouts: dict[UnitGroup, tuple[int, int]] = {}  # the axis of the records, and that of the units
-    began = time.monotonic()
-    for start, outputs in behaviours(model, backend, addresses, records, batch):
-        block = partial(records.block, start, batch)
-        block_labels, block_types = labels.of(start, block), observed.types_of_block(start, block)
-        done = min(start + batch, len(records))
-        block_groups = None if observed.groups is None else observed.groups[start:done]
-        for feed in feeds:
-            group, output = feed.group, outputs[feed.group.address]
-            if group not in layouts:
-                shape = output.array.shape
-                by_kind = backend.unit_axis(output.operation, shape)
-                units_axis = group.unit_axis(axes, by_kind, shape)
-                records_axis = batch_axis(group.address, shape, done - start, units_axis, output.batch_axis)
-                layouts[group] = records_axis, units_axis
-            array = arrange(output.array, done - start, *layouts[group], group.address)
-            images = partial(records.images, start)
-            feed.update(
-                array,
-                block_labels,
-                labels.ragged,
-                start,
-                images,
-                block_groups,
-                block_types,
-                observed.confounders,
-            )
-        if progress:
-            took = time.monotonic() - began
-            print(f"\r{name}: {done} of {len(records)} records, {took:.0f} s", end="", file=sys.stderr)
-    if progress:
-        print(file=sys.stderr)
-    return [(feed.group.address, result) for feed in feeds for result in feed.result()]
-
-
-def _table(results: list[tuple[str, ScoreResult]], run: str, model: str, epoch: float) -> Results:
-    count = len(results)
-    columns: dict[str, Any] = {
-        "run": [run] * count,
-        "model": [model] * count,
-        "epoch": [epoch] * count,
-        "address": [address for address, _ in results],
-    }
-    for name in set(ScoreResult._fields) & COLUMNS.keys():
-        columns[name] = [getattr(result, name) for _, result in results]
-    return Results(columns)
-
-
-def _for_database(table: Results) -> Results:
-    """Give scores of whole layers the kind ``inspect``, so that they do not replace a training run's."""
-    kinds = np.where(table["unit"] == -1, "inspect", table["kind"])
-    return Results({name: table[name] for name in COLUMNS} | {"kind": kinds})
-
-
-def _frame(results: Results, p: np.ndarray) -> pandas.DataFrame:
-    """Return the table with p-values, and with q-values over all of its rows."""
-    frame = results.to_pandas()
-    frame["p"], frame["q"] = p, false_discovery_rates(p)
-    return frame[list(_TABLE)]

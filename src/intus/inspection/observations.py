@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core.errors import InputError, did_you_mean
 from .behaviours import Records
-from .hypotheses import Hypothesis, Labels, as_hypotheses
+from .hypotheses import Labels, as_hypotheses
 
 _TYPES = "types"
 
@@ -29,9 +29,14 @@ class Observations:
     types: Labels | None
     confounders: tuple[str, ...] = ()
 
-    def types_of_block(self, start: int, block: Callable[[], Sequence[Any]]) -> np.ndarray | None:
+    def types_of_block(self, numbers: np.ndarray, block: Callable[[], Sequence[Any]]) -> np.ndarray | None:
         """Return the types of a block's symbols, (records, …grid); None if there are none."""
-        return None if self.types is None else self.types.of(start, block)[_TYPES]
+        if self.types is None:
+            return None
+        types = self.types.of(numbers, block)
+        if list(types) != [_TYPES]:
+            raise InputError(f"types must give one type per symbol, got several: {list(types)}. Choose one.")
+        return types[_TYPES]
 
 
 def groups_of(given: Any, records: Records) -> np.ndarray | None:
@@ -47,7 +52,7 @@ def groups_of(given: Any, records: Records) -> np.ndarray | None:
     if given is None:
         return None
     if callable(given):
-        given = [given(records.block(number, 1)[0]) for number in range(len(records))]
+        given = [given(records.block(np.array([number]))[0]) for number in range(len(records))]
     groups = np.asarray(given)
     if groups.shape != (len(records),):
         raise InputError(
@@ -66,18 +71,17 @@ def types_of(given: Any, records: int) -> Labels | None:
     return None if given is None else Labels(as_hypotheses({_TYPES: given}, records))
 
 
-def confounders_of(given: str | Sequence[str], hypotheses: Sequence[Hypothesis]) -> tuple[str, ...]:
+def confounders_of(given: str | Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the confounders.
 
     Args:
         given: One name or several.
-        hypotheses: All hypotheses.
+        known: The names of all hypotheses.
 
     Raises:
         InputError: If one names no hypothesis, or no hypothesis is left.
     """
     names = (given,) if isinstance(given, str) else tuple(given)
-    known = [one.name for one in hypotheses]
     for name in names:
         if name not in known:
             raise InputError(f"given={name!r} names no hypothesis. {did_you_mean(str(name), known)}")

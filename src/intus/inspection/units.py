@@ -1,4 +1,4 @@
-"""Resolve ``units=`` of ``inspect``: which layers, and which of their units."""
+"""Resolve ``units=`` of ``inspect``: which layers or operations, and which of their units."""
 
 from __future__ import annotations
 
@@ -12,21 +12,29 @@ import numpy as np
 from ..backends.base import Backend, Operation
 from ..core.address import Address, UnitRange, Units, is_pattern, split_units
 from ..core.errors import AddressError, CaptureError, InputError, did_not_run
-from ..core.graph import Graph
-from ..core.selection import Match, main_row, match
+from ..core.graph import INPUT, OP, Graph
+from ..core.selection import main_row, match
 from ..core.units import UnitAxes, index, unknown_axis
+from .directions import Basis, Dictionary, Directions
+
+#: The note of units that are a random baseline.
+RANDOM = "a random baseline, no finding"
 
 
 @dataclass(frozen=True, slots=True)
 class UnitGroup:
-    """Units of one call of a layer.
+    """Units of one call of a layer, or of one operation.
 
     Attributes:
-        address: The module, with its call from the second on: ``conv1``, ``conv1:2``.
+        address: The module, with its call from the second on: ``conv1``, ``conv1:2``; or the short label of
+            an operation that no module returns (``relu_1``), or the name of an input of the model.
         units: Which units: brackets of an address, or a mask or tuple of numbers; None for all.
         axis: The axis that the caller named; None to find it.
         row: The row of the graph that the module returned; -1 if its graph is not known.
         written: What the caller wrote, for messages.
+        operation: Whether the address is that of an operation or input, which only a trace can read.
+        basis: The directions or the dictionary that the units are computed with; None for the layer's units.
+        hypotheses: The names of the hypotheses that these units are scored for; None for all.
     """
 
     address: str
@@ -34,6 +42,41 @@ class UnitGroup:
     axis: int | None
     row: int
     written: str
+    hypotheses: tuple[str, ...] | None = None
+    operation: bool = False
+    basis: Basis | None = None
+
+    @property
+    def shown(self) -> str:
+        """The address in the table: ``layer2``, or ``layer2 (directions)``."""
+        return self.address if self.basis is None else f"{self.address} ({self.basis.name})".lstrip()
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether the units are random, to compare others with."""
+        return self.basis is not None and self.basis.random
+
+    def compute(self, array: np.ndarray) -> np.ndarray:
+        """Return the units of a layer's output: the output itself, or its directions or features.
+
+        Args:
+            array: The output, (records, units, …positions).
+        """
+        if self.basis is None:
+            return array
+        last = np.moveaxis(array, 1, -1)
+        rows = last.reshape(-1, last.shape[-1]).astype(np.float64)
+        found = self.basis.features(rows, self.address).astype(np.float32)
+        return np.moveaxis(found.reshape(*last.shape[:-1], -1), -1, 1)
+
+    def notes(self, units: np.ndarray) -> np.ndarray:
+        """Return a note for each unit: the name of a direction, or that it is a random baseline."""
+        if self.basis is None:
+            return np.full(len(units), "", dtype=object)
+        if self.basis.random:
+            return np.full(len(units), RANDOM, dtype=object)
+        names = np.array([*self.basis.names, ""], dtype=object)
+        return names[units] if self.basis.names else np.full(len(units), "", dtype=object)
 
     def unit_axis(self, axes: UnitAxes | None, by_kind: int | None, shape: tuple[int, ...]) -> int:
         """Return the axis of the units in an output of this shape.
@@ -81,17 +124,22 @@ class UnitGroup:
         return np.atleast_1d(numbers[index((count,), (brackets,), 0, f"{self.address}{brackets}")[0]])
 
 
-def resolve(given: Any, graph: Graph, operations: Sequence[Operation], backend: Backend) -> list[UnitGroup]:
+def resolve(
+    given: Any, graph: Graph, operations: Sequence[Operation], backend: Backend, seed: int = 0
+) -> list[UnitGroup]:
     """Resolve what the caller passed as ``units``, in the order written.
 
     Args:
         given: A pair ``(layer, units)``, a layer, or a list of these; None for all units of all layers with
             parameters. A layer is an address or pattern, which may name its units itself
             (``"features.6[14]"``), or a number that counts the layers with parameters from 1. Units are
-            ``"*"``, a number, a slice, a list, a mask, or text as in brackets (``"0,4:8@1"``).
+            ``"*"``, a number, a slice, a list, a mask, text as in brackets (``"0,4:8@1"``),
+            ``Directions`` or a ``Dictionary``, which is followed by its random baseline. A third place names
+            the hypotheses that these units are scored for.
         graph: The graph of the model's pass, or of its modules if that is not known.
         operations: The model's operations.
         backend: Their backend.
+        seed: The seed of random baselines. Default: 0.
 
     Returns:
         The groups, each once.
@@ -111,18 +159,43 @@ def resolve(given: Any, graph: Graph, operations: Sequence[Operation], backend: 
         raise InputError("units is empty. Write units=[(1, '*')] for all units of the first layer.")
     groups: list[UnitGroup] = []
     for part in parts:
+        only = None
+        if isinstance(part, tuple) and len(part) == 3 and isinstance(part[2], list):
+            only, part = tuple(part[2]), part[:2]
         layer, units, axis = _read(part)
         if isinstance(layer, int):
             layer = _numbered(layer, numbered, graph.model)
-        groups += [UnitGroup(address, units, axis, row, str(part)) for address, row in _calls(graph, layer)]
-    return list({(group.address, repr(group.units), group.axis): group for group in groups}.values())
+        bases: list[Basis | None] = [None]
+        if isinstance(units, Directions | Dictionary):
+            bases, units = [units, units.randomized(seed)], None
+        groups += [
+            UnitGroup(address, units, axis, row, str(part), only, operation, basis)
+            for address, row, operation in _places(graph, layer)
+            for basis in bases
+        ]
+    found = {_identity(group): group for group in groups}
+    for group in groups:
+        other = found[_identity(group)].basis
+        if group.basis is not None and other is not group.basis and not group.basis.random:
+            raise InputError(
+                f"Two sets of units would be called {group.shown!r}. Give one another name, such as "
+                f"{type(group.basis).__name__}(…, name='second')."
+            )
+    return list(found.values())
+
+
+def _identity(group: UnitGroup) -> Any:
+    return group.shown, repr(group.units), group.axis, group.hypotheses
 
 
 def _read(part: Any) -> tuple[int | str, Any, int | None]:
     """Return the layer, the units and the axis that a part names."""
     layer, units = part if isinstance(part, tuple) and len(part) == 2 else (part, "*")
     if isinstance(part, tuple) and len(part) != 2:
-        raise InputError(f"units must be written (layer, units), for example (1, '*'), got {part!r}.")
+        raise InputError(
+            f"units must be written (layer, units), for example (1, '*'), got {part!r}. A third place is a "
+            "list of the names of hypotheses."
+        )
     if isinstance(layer, Integral) and not isinstance(layer, bool):
         return int(layer), *_units(layer, units)
     if not isinstance(layer, str | Address):
@@ -130,6 +203,8 @@ def _read(part: Any) -> tuple[int | str, Any, int | None]:
     place, named = split_units(str(layer))
     if not named:
         return place, *_units(layer, units)
+    if isinstance(units, Directions | Dictionary) and len(named) == 1 and named[0].which == (UnitRange(),):
+        return place, units, named[0].axis
     if not (isinstance(units, str) and units == "*"):
         raise InputError(f"{str(layer)!r} names units already. Write it alone, without {units!r}.")
     if len(named) > 1:
@@ -142,6 +217,8 @@ def _read(part: Any) -> tuple[int | str, Any, int | None]:
 
 def _units(layer: Any, units: Any) -> tuple[Any, int | None]:
     """Return the units in the second place of a pair, and the axis that they name."""
+    if isinstance(units, Directions | Dictionary):
+        return units, None
     if isinstance(units, str):
         try:
             found = Units.parse(":" + units[1:] if units[:1] == "*" else units)
@@ -163,8 +240,8 @@ def _no_units(layer: Any, units: Any) -> InputError:
     )
 
 
-def _calls(graph: Graph, layer: str) -> list[tuple[str, int]]:
-    """Return the module calls that an address means, each with the row that it returned."""
+def _places(graph: Graph, layer: str) -> list[tuple[str, int, bool]]:
+    """Return what an address means: address, row, and whether it is an operation that no module returns."""
     try:
         found = match(graph, layer)
     except AddressError:
@@ -173,51 +250,55 @@ def _calls(graph: Graph, layer: str) -> list[tuple[str, int]]:
             raise CaptureError(f"{sentence} Choose a layer that every record passes through.") from None
         raise
     if found.params:
-        raise AddressError(f"{layer!r} is a parameter, but inspect reads what modules return. Name a module.")
+        raise AddressError(
+            f"{layer!r} is a parameter, which has no behavior. Name a module or an operation, whose values "
+            "depend on the records."
+        )
     names = found.names
-    if is_pattern(layer):  # it may match labels too, most of which no module returned
+    if is_pattern(layer):  # it may match labels too
         addresses = {module.address for module in graph.modules}
         names = [name for name in names if name in addresses or _is_call(name, addresses)] or names
-    calls: dict[int, None] = {}
-    refused = None
+    places: dict[tuple[str, int, bool], None] = {}
     for name in names:
-        try:
-            calls |= dict.fromkeys(_calls_of(graph, name, layer, found))
-        except AddressError as error:
-            if not is_pattern(layer):
-                raise
-            refused = refused or error
-    if refused is not None and not calls:
-        raise refused
-    return [(_address(graph, call), main_row(graph, call)) for call in calls]
+        places |= dict.fromkeys(_places_of(graph, name))
+    if is_pattern(layer):  # inputs and buffers are meant by name only, and ``*`` alone means modules
+        modules = [place for place in places if not place[2]]
+        computed = [place for place in places if graph.ops.kind[place[1]] == OP]
+        return (modules if set(layer) <= {"*", "."} else computed) or computed or list(places)
+    return list(places)
 
 
-def _calls_of(graph: Graph, name: str, layer: str, found: Match) -> list[int]:
-    """Return the module calls that a name of the graph means."""
+def _places_of(graph: Graph, name: str) -> list[tuple[str, int, bool]]:
+    """Return the module calls and operations that a name of the graph means, as ``_places``."""
     place = Address.parse(name)
     address = str(Address(place.name))
     for number, module in enumerate(graph.modules):
         if module.address == address:
             calls = np.flatnonzero(graph.calls.module == number).tolist()
-            return [call for call in calls if place.call in (None, int(graph.calls.passno[call]))]
-    innermost = []
+            calls = [call for call in calls if place.call in (None, int(graph.calls.passno[call]))]
+            return [(_address(graph, call), main_row(graph, call), False) for call in calls]
+    places = []
     for row in graph.rows(name) or ():
         exits = graph.row_exits.get(row)
-        if not exits:
-            inside = graph.call_address(int(graph.ops.call[row])) if graph.ops.call[row] >= 0 else ""
-            raise AddressError(
-                f"{layer!r} means {graph.label(row)!r}, which no module returns, but inspect reads what "
-                f"modules return. It ran in {inside or 'the model itself'!r}."
-            )
-        main = main_row(graph, exits[0])
-        if main != row:
-            raise AddressError(
-                f"{layer!r} means {graph.label(row)!r}, which is not the first tensor that "
-                f"{_address(graph, exits[0]) or 'the model'!r} returns: that is {graph.label(main)!r}. "
-                "inspect reads the first. Pass the other one through an Identity, and name that."
-            )
-        innermost.append(exits[0])
-    return innermost
+        if exits and main_row(graph, exits[0]) == row:
+            places.append((_address(graph, exits[0]), row, False))
+        else:
+            places.append((_label(graph, row), row, True))
+    return places
+
+
+def _label(graph: Graph, row: int) -> str:
+    """Return the name of a row: that of an input in the model's code, or its short label.
+
+    It ends with the pass from the second pass on, as the address of a module's call does.
+    """
+    named = [name for name, rows in graph.ends.items() if rows == [row]]
+    if named and graph.ops.kind[row] == INPUT:
+        return named[0]
+    layer, passno = int(graph.ops.layer[row]), int(graph.ops.passno[row])
+    stem, number = graph.type_of(row), graph.layer_numbers(layer)[0]
+    label = f"{stem}_{number}" if passno == 1 else f"{stem}_{number}:{passno}"
+    return label if row in (graph.rows(label) or ()) else graph.label(row)
 
 
 def _is_call(name: str, addresses: set[str]) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from ..core.errors import InputError
-from .base import Score, ScoreColumns, ScoreResult
+from ..core.errors import InputError, did_you_mean
+from ..core.results import Predictions
+from .base import NAN, Score, ScoreColumns, ScoreResult
+from .judging import Confusion, ConfusionCounts, Gap
 from .registry import as_score
 from .statistics.statistics import Statistics
 
@@ -108,6 +110,97 @@ class Scorer:
         """
         self.statistics.merge(other.statistics)
         return self
+
+    def predictions(self, score: str, target: str) -> ConfusionCounts | None:
+        """Return the counts of a classifier's predictions on held-out rows; None if it was not trained.
+
+        Raises:
+            InputError: If the scorer has no such classifier or target.
+        """
+        judged = {s.name: s.judged for s in self.scores if s.judged is not None}
+        if score not in judged:
+            raise InputError(f"{score!r} is no classifier of this scorer. {did_you_mean(score, judged)}")
+        known = self.statistics.targets
+        if target not in known:
+            raise InputError(f"There is no target {target!r}. {did_you_mean(target, known)}")
+        return judged[score](self.statistics, target)
+
+    def predicted(self, origin: Mapping[str, Any], without: Collection[str] = ()) -> Iterator[Predictions]:
+        """Yield the predictions of every classifier, once for the scores that have the same ones.
+
+        Args:
+            origin: The run, model, epoch, step, address and kind of the behaviours.
+            without: Names of scores to leave out, such as those that failed.
+        """
+        wanted = [one for one in reversed(self.scores) if one.judged is not None and one.name not in without]
+        for name in reversed({one.judged: one.name for one in wanted}.values()):
+            for target in self.statistics.targets:
+                counts = self.predictions(name, target)
+                if counts is not None:
+                    truth, guess, items = counts.rows
+                    yield Predictions(
+                        **origin,
+                        target=target,
+                        score=name,
+                        classes=tuple(self.statistics.classes[target].names()),
+                        items=counts.items[items],
+                        truth=truth,
+                        guess=guess,
+                    )
+
+    def confusion(self, score: str, target: str) -> Confusion | None:
+        """Return which classes a classifier takes for which, with the F1 of each; None if it was not trained.
+
+        Args:
+            score: The name of a classifier's score, such as ``"linear_f1"``.
+            target: The target.
+
+        Raises:
+            InputError: If the scorer has no such classifier or target.
+
+        Example:
+            >>> scorer = Scorer("linear_f1")
+            >>> x = np.repeat([[0.0], [1.0]], 40, axis=0)
+            >>> scorer.update(x, {"positive": x[:, 0] > 0})
+            >>> scorer.confusion("linear_f1", "positive").f1
+            array([1., 1.])
+        """
+        counts = self.predictions(score, target)
+        return None if counts is None else counts.confusion(self.statistics.classes[target].names())
+
+    def above(self, other: Scorer, score: str, target: str) -> Gap:
+        """Test whether a classifier's score is higher here than in another layer, epoch or model.
+
+        Both are judged on the same held-out items, and the test is paired by item. The other scorer must have
+        the same seed and got the same items and groups; held-out items that only one has are left out.
+
+        Args:
+            other: The scorer of the other layer or epoch.
+            score: The name of a classifier's score, such as ``"linear_f1"``.
+            target: The target.
+
+        Returns:
+            The score here minus that of the other, with a 95 % interval and p. The value is NaN, with a note,
+            if one of them was not trained.
+
+        Raises:
+            InputError: If a scorer has no such classifier or target, or the seeds differ.
+
+        References:
+            Hampel (1974), "The influence curve and its role in robust estimation": the variance of the
+            difference is that of the items' differences of influence.
+        """
+        seed, other_seed = self.statistics.seed, other.statistics.seed
+        if seed != other_seed:
+            raise InputError(
+                f"The scorers have the seeds {seed} and {other_seed}, so they hold out other items. "
+                "Give both the same seed."
+            )
+        one, two = self.predictions(score, target), other.predictions(score, target)
+        if one is None or two is None:
+            return Gap(NAN, NAN, NAN, NAN, note="a classifier could not be trained")
+        (measure,) = {each.measure for each in self.scores if each.name == score}
+        return one.above(two, measure)
 
     def precision(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Return the strength of each result and the half-width of its 95 % interval, by score.

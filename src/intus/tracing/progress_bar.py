@@ -51,6 +51,28 @@ def counter(what: str, unit: str) -> Iterator[Callable[[], Any]]:
         yield bar.update
 
 
+@contextmanager
+def bar(what: str, total: int, unit: str, shown: bool | None = None) -> Iterator[Callable[[int], Any]]:
+    """Show a bar for work of known length.
+
+    Args:
+        what: The name of the work.
+        total: Its length.
+        unit: What one step is called.
+        shown: Whether to show it; None as ``progress`` does.
+
+    Yields:
+        A function of the number of steps that are done.
+    """
+    tqdm = None if shown is False else _tqdm()
+    if tqdm is None:
+        yield lambda done: None
+        return
+    options = {"delay": DELAY, "disable": None, "leave": False} if shown is None else {}
+    with tqdm(desc=what, total=total, unit=f" {unit}", **options) as made:
+        yield lambda done: made.update(done - made.n)
+
+
 def _tqdm() -> Any:
     try:
         from tqdm.auto import tqdm

@@ -13,19 +13,25 @@ Rules, each covered by a test:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from ...core.address import Address
 from ...core.units import axis_of_type
 from ..base import GraphRecorder, Handle, Operation, Tap, check_kinds
+from ..reading import Reading, Target
 from .attachment import Attachment
-from .eval_forward import as_inputs, evaluation, unwrapped, version
+from .attribution import attribute
+from .eval_forward import as_inputs, evaluation, model_state, unwrapped, version
 from .loaders import random_loader
 from .order import first_batch, first_rows
+from .reading import read
+from .weights import initialized, weights, with_weights
 
 
 class TorchBackend:
@@ -91,6 +97,10 @@ class TorchBackend:
         """Return a number that changes if parameters are written to in place or replaced."""
         return version(model)
 
+    def state(self, model: nn.Module) -> Any:
+        """Return the parameters and buffers, and the text of the modules with the code of their classes."""
+        return model_state(model)
+
     def inputs(self, model: nn.Module, data: Any) -> Any:
         """Return arrays as tensors on the model's device, floats in the dtype of its parameters."""
         return as_inputs(model, data)
@@ -104,6 +114,36 @@ class TorchBackend:
         from ...tracing.first_pass_graph import FirstPassRecorder
 
         return FirstPassRecorder()
+
+    def read(
+        self, model: nn.Module, inputs: Any, chosen: Sequence[int | str], target: Target | None = None
+    ) -> Reading:
+        """Return values of operations, and gradients, of one traced pass."""
+        return read(model, inputs, chosen, target)
+
+    def attribute(
+        self,
+        model: nn.Module,
+        inputs: Any,
+        layers: list[Operation],
+        method: str,
+        target: Target,
+        seed: int,
+    ) -> dict[str, np.ndarray]:
+        """Return attributions of layers by captum."""
+        return attribute(model, inputs, layers, method, target, seed)
+
+    def weights(self, path: Path) -> dict[str, Any]:
+        """Return the state dict in a file."""
+        return weights(path)
+
+    def with_weights(self, model: nn.Module, state: Mapping[str, Any]) -> nn.Module:
+        """Return a copy of a module with a state dict."""
+        return with_weights(model, state)
+
+    def initialized(self, model: nn.Module, seed: int) -> nn.Module:
+        """Return a newly initialized copy of a module."""
+        return initialized(model, seed)
 
     def attach(
         self, model: nn.Module, operations: Iterable[Operation], kinds: Collection[str], tap: Tap

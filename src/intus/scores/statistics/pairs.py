@@ -239,8 +239,7 @@ def _rows_with_values(values: np.ndarray) -> np.ndarray:
 def _are_binary(values: np.ndarray) -> np.ndarray:
     """Return for each hypothesis whether all values are 0, 1 or missing."""
     odd = (values != 0) & (values != 1)
-    odd &= np.True_ if _is_finite(values) else np.isfinite(values)
-    return np.asarray(~odd.any(axis=0))
+    return np.asarray(~(odd if _is_finite(values) else odd & np.isfinite(values)).any(axis=0))
 
 
 def _sums(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from ...scores import ScoreResult
-from ...scores.similarity import Sketch, alignment
+from ...scores.comparisons.similarity import Sketch, alignment
 from ..data_point import DataPoint, Key
 
 MOST_SKETCHES = 400  #: most sketches in memory, a quarter of a megabyte each

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from .base import NAN, ScoreResult, score
-from .judging import student
-from .labelled import MOST_ROWS, complete, shuffled
-from .statistics.moments import Gram
-from .statistics.ridge import factorise, penalty, regress
-from .statistics.statistics import Statistics
+from ..base import NAN, ScoreResult, score
+from ..judging import student
+from ..labelled import MOST_ROWS, complete, shuffled
+from ..statistics.moments import Gram
+from ..statistics.ridge import factorise, penalty, regress
+from ..statistics.statistics import Statistics
 
 
 def predicted(x: np.ndarray, y: np.ndarray, new: np.ndarray, alpha: float | None = None) -> np.ndarray:
@@ -81,16 +81,30 @@ def r2(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     return [ScoreResult("r2", value, target, -1, low, high, base, int(held.sum()), note, p)]
 
 
-def _explained(
-    x: np.ndarray, y: np.ndarray, held: np.ndarray, items: np.ndarray
+def explained(
+    y: np.ndarray, guess: np.ndarray, level: float, items: np.ndarray
 ) -> tuple[float, float, float, float]:
-    """Return R² on the held-out rows, an interval and p that take whole items as observations."""
-    missed = (y[held] - predicted(x[~held], y[~held], x[held])) ** 2
-    spread = (y[held] - y[~held].mean()) ** 2
-    item = np.unique(items[held], return_inverse=True)[1]
+    """Return R² of predictions, the bounds of a 95 % interval, and p; whole items are the observations.
+
+    Args:
+        y: The numbers, shape (rows,).
+        guess: What was predicted, shape (rows,).
+        level: The mean of the training rows, with which the predictions are compared.
+        items: The id of each row's item, shape (rows,).
+    """
+    missed, spread = (y - guess) ** 2, (y - level) ** 2
+    item = np.unique(items, return_inverse=True)[1]
     count, total = int(item.max()) + 1, float(spread.sum())
     value = float(1 - missed.sum() / total)
     if count < 2:
         return value, NAN, NAN, NAN
     influence = (np.bincount(item, missed, count) - (1 - value) * np.bincount(item, spread, count)) / total
     return student(value, -influence)
+
+
+def _explained(
+    x: np.ndarray, y: np.ndarray, held: np.ndarray, items: np.ndarray
+) -> tuple[float, float, float, float]:
+    """Return ``explained`` of a ridge regression on the training rows."""
+    guess = predicted(x[~held], y[~held], x[held])
+    return explained(y[held], guess, float(y[~held].mean()), items[held])

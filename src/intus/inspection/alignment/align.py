@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
 
-from ..core.errors import InputError
+from ...core.errors import InputError
 from .places import Places
 
 Grid = tuple[int, ...]
@@ -18,7 +17,7 @@ def onto(
     grid: Grid,
     address: str,
     hypothesis: str,
-    images: Callable[[], list[Grid]],
+    images: list[Grid],
     places: Places | None = None,
 ) -> np.ndarray:
     """Return behaviors on the grid of a hypothesis's labels.
@@ -33,7 +32,7 @@ def onto(
         grid: The shape of the labels of one record; empty for one label.
         address: The address of the layer, for the message.
         hypothesis: The name of the hypothesis, for the message.
-        images: Returns what may be the height and width of a record.
+        images: What may be the height and width of a record.
         places: Where the positions lie in the image; None if that is not known.
 
     Returns:
@@ -48,11 +47,10 @@ def onto(
     if not grid:
         return np.asarray(behaviours.mean(axis=tuple(range(2, behaviours.ndim))))
     if len(positions) == len(grid) == 2:
-        sizes = images()
-        for size in sizes:
+        for size in images:
             if _covers(grid, size):
                 return resize(behaviours, grid) if places is None else spread(behaviours, grid, size, places)
-        of_record = f"the record ({_times(sizes[-1])})" if sizes else "the record, whose size is unknown,"
+        of_record = f"the record ({_times(images[-1])})" if images else "the record, whose size is unknown,"
         raise InputError(
             f"The hypothesis {hypothesis!r} gives maps of {_times(grid)}, which fit neither {of_record} nor "
             f"{address!r} ({_times(positions)}). Return maps of the record's height and width, or a whole "
@@ -171,3 +169,38 @@ def fill(labels: np.ndarray, length: int) -> np.ndarray:
     out = np.full((len(labels), length), None if text else np.nan, dtype=object if text else float)
     out[:, : labels.shape[1]] = labels
     return out
+
+
+def reduce_positions(behaviours: np.ndarray, index: np.ndarray, how: str) -> np.ndarray:
+    """Return the behaviors of symbols from those of their positions.
+
+    Args:
+        behaviours: The behaviors, (records, units, positions).
+        index: The positions of each symbol in their order, (records, symbols, most), -1 where it has fewer.
+        how: ``"mean"``, ``"first"``, ``"last"`` or ``"max"``, for a symbol of several positions.
+
+    Returns:
+        An array (records, units, symbols), NaN for a symbol without positions.
+
+    Example:
+        >>> tokens = np.array([[[9.0, 2.0, 4.0, 5.0]]])
+        >>> reduce_positions(tokens, np.array([[[1, 2], [3, -1], [-1, -1]]]), "mean").tolist()
+        [[[3.0, 5.0, nan]]]
+    """
+    count = (index >= 0).sum(axis=2)
+    if how in ("first", "last"):
+        last = np.maximum(count - 1, 0) if how == "last" else np.zeros_like(count)
+        index = np.take_along_axis(index, last[:, :, None], axis=2)
+    out = _gathered(behaviours, index[:, :, 0])
+    for k in range(1, index.shape[2]):
+        more = _gathered(behaviours, index[:, :, k])
+        has = (index[:, :, k] >= 0)[:, None, :]
+        out = np.where(has, np.maximum(out, more) if how == "max" else out + more, out)
+    if how == "mean":
+        out = out / np.maximum(count, 1)[:, None, :].astype(out.dtype)
+    return np.where((count > 0)[:, None, :], out, np.nan).astype(behaviours.dtype, copy=False)
+
+
+def _gathered(behaviours: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """Return the behaviors (records, units, symbols) of one position for each symbol."""
+    return np.take_along_axis(behaviours, np.maximum(positions, 0)[:, None, :], axis=2)

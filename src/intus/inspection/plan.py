@@ -1,0 +1,148 @@
+"""What one call of ``inspect`` asks of every model, and the blocks of records that it is asked over."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..scores import Score
+from .alignment.symbols import Alignment
+from .behaviours import Records
+from .hypotheses import Labels
+from .observations import Observations
+from .reading import Behavior
+from .running.content_hash import ContentHash, NotHashableError
+
+#: The version of the package, whose __init__ this folder may not import.
+_VERSION: str = sys.modules[__name__.partition(".")[0]].__version__
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Some records with their labels: all that a worker needs besides the model.
+
+    Attributes:
+        numbers: The numbers of the records, (records,).
+        inputs: The model's input for these records.
+        labels: The labels by hypothesis, (records, …grid) each.
+        ragged: The hypotheses whose records differ in length.
+        images: What may be the height and width of a record.
+        groups: The group of each record, (records,); None if each is a group.
+        types: The type of each symbol, (records, …grid); None if there are none.
+        symbols: Which symbols the positions of layers belong to; None if positions are symbols.
+    """
+
+    numbers: np.ndarray
+    inputs: Any
+    labels: dict[str, np.ndarray]
+    ragged: frozenset[str]
+    images: list[tuple[int, ...]]
+    groups: np.ndarray | None
+    types: np.ndarray | None
+    symbols: Alignment | None = None
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def add_to(self, total: ContentHash) -> ContentHash | None:
+        """Add the content to a hash and return it; None if it cannot be hashed."""
+        try:
+            aligned = None if self.symbols is None else (self.symbols.index, self.symbols.reduce)
+            return total.add(self.numbers, self.inputs, self.labels, self.groups, self.types, aligned)
+        except NotHashableError:
+            return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """What is asked of every model.
+
+    Attributes:
+        records: The data.
+        labels: The labels of the hypotheses.
+        observed: The groups of records, the types of symbols and the names of confounders.
+        scores: The scores.
+        units: The units, as the caller wrote them.
+        batch: The number of records of a block.
+        seed: The seed of samples, of held-out rows and of the order of records.
+        splits: The number of splits into training and held-out items.
+        shuffled: Whether the records are read in a random order, which early stopping needs.
+        behavior: What is read of units: activations, gradients or attributions.
+    """
+
+    records: Records
+    labels: Labels
+    observed: Observations
+    scores: Sequence[Score]
+    units: Any
+    batch: int
+    seed: int
+    splits: int = 1
+    shuffled: bool = False
+    behavior: Behavior = field(default_factory=Behavior)
+
+    def content_hash(self) -> ContentHash | None:
+        """Return the hash of everything but the models and the blocks; None if it cannot be known.
+
+        It is not known for scores or outputs that are functions of the caller, whose code may change.
+        """
+        if not all(_is_our_own(score) for score in self.scores) or callable(self.behavior.output):
+            return None
+        observed = self.observed
+        names = [score.name for score in self.scores]
+        try:
+            return ContentHash().add(
+                *(_VERSION, names, self.units, self.seed, self.batch, self.splits, self.shuffled),
+                observed.confounders,
+                (self.behavior.name, self.behavior.output),
+            )
+        except NotHashableError:
+            return None
+
+    def order(self) -> list[np.ndarray]:
+        """Return the numbers of the records of each block.
+
+        Shuffled records stay together if they are of one group, so that a block has whole groups where
+        possible.
+        """
+        numbers = np.arange(len(self.records))
+        if self.shuffled:
+            random = np.random.default_rng(self.seed)
+            groups = numbers if self.observed.groups is None else self.observed.groups
+            which = np.unique(groups, return_inverse=True)[1].reshape(-1)
+            rank = random.permutation(int(which.max()) + 1)[which]
+            numbers = np.lexsort((numbers, rank))
+        return [numbers[at : at + self.batch] for at in range(0, len(numbers), self.batch)]
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the blocks in order."""
+        for numbers in self.order():
+            yield self.block(numbers)
+
+    def block(self, numbers: np.ndarray) -> Block:
+        """Return a block; raises what a hypothesis or ``inputs`` raises."""
+        read = partial(self.records.block, numbers)
+        inputs, symbols = self.records.model_input(numbers), self.labels.symbols
+        return Block(
+            numbers,
+            inputs,
+            self.labels.of(numbers, read),
+            frozenset(self.labels.ragged),
+            self.records.images(int(numbers[0])),
+            None if self.observed.groups is None else self.observed.groups[numbers],
+            self.observed.types_of_block(numbers, read),
+            None if symbols is None else symbols.of_inputs(numbers, read, inputs),
+        )
+
+
+def _is_our_own(score: Score) -> bool:
+    """Return whether the code of a score is part of this package, so that its version names it."""
+    function: Any = getattr(score.compute, "func", score.compute)
+    arguments = getattr(score.compute, "args", ())
+    ours = __name__.partition(".")[0] + "."
+    return function.__module__.startswith(ours) and not any(callable(one) for one in arguments)

@@ -1,0 +1,165 @@
+"""One model's pass over the records: which units are read, and the scorers that they feed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from copy import copy
+from typing import Any
+
+import numpy as np
+
+from ...backends.base import Backend, Operation, for_model, modules_graph
+from ...core.errors import CaptureError, InputError
+from ...core.probes_disabled import probes_disabled
+from ...core.units import UnitAxes
+from ...scores import ScoreColumns, Scorer, ScoreResult
+from ...scores.comparisons.layers import relations
+from ..alignment.axes import Vectors, arrange, batch_axis
+from ..alignment.places import places_of
+from ..behaviours import reader, record_graph
+from ..plan import Block, Plan
+from ..reading import Output
+from ..units import UnitGroup, resolve
+from .feed import BlockFeed, Scoring
+
+_SAMPLES = 512 << 20  # bytes of all samples together
+
+
+class ModelPass:
+    """The units of one model that a plan asks for, with their scorers.
+
+    Args:
+        model: The model.
+        name: Its name.
+        plan: What is asked of it.
+
+    Attributes:
+        graph: The graph of a pass of the first record; None if it is not known.
+        feeds: The scorers of each group of units.
+        done: The number of records that were read.
+    """
+
+    def __init__(self, model: Any, name: str, plan: Plan) -> None:
+        self.model, self.done, self.behavior = model, 0, plan.behavior
+        backend = for_model(model)
+        operations = _operations(model, backend, plan)
+        self.graph = record_graph(model, backend, lambda: plan.records.model_input(plan.order()[0][:1]))
+        graph = self.graph or modules_graph(backend, name, operations)
+        self._axes = None if self.graph is None else UnitAxes(self.graph)
+        groups = resolve(plan.units, graph, operations, backend, plan.seed)
+        scoring = Scoring(
+            plan.scores, plan.seed, _SAMPLES // len(groups), plan.observed.confounders, plan.splits
+        )
+        self.feeds = [
+            BlockFeed(group, scoring, self._places(group), Vectors.of(self.graph, group.row, group.axis))
+            for group in groups
+        ]
+        self._layouts: dict[UnitGroup, tuple[int, int]] = {}  # the axis of the records, and that of the units
+
+    def _places(self, group: UnitGroup) -> Any:
+        """Return where the positions of a layer lie in the image; None if that is not known."""
+        if self.graph is None or self.behavior.at_image:
+            return None
+        return places_of(self.graph, group.row)
+
+    def run(self, blocks: Iterable[Block]) -> Iterator[int]:
+        """Run the model over blocks and feed the scorers; yield the number of records read so far.
+
+        Raises:
+            CaptureError: If an address was not reached, or its output cannot be read.
+        """
+        backend = for_model(self.model)
+        addresses = list(dict.fromkeys(feed.group.address for feed in self.feeds))
+        operations = {feed.group.address: feed.group.row for feed in self.feeds if feed.group.operation}
+        rows = {feed.group.address: feed.group.row for feed in self.feeds}
+        with reader(
+            self.model,
+            backend,
+            addresses,
+            operations=operations,
+            graph=self.graph,
+            rows=rows,
+            behavior=self.behavior,
+        ) as read:
+            for block in blocks:
+                outputs = read(block.inputs, block.numbers)
+                if missing := [address for address in addresses if address not in outputs]:
+                    raise CaptureError(
+                        f"{missing[0]!r} did not run for record {block.numbers[0]}, or returned no tensor. "
+                        "Choose a layer that every record passes through."
+                    )
+                for feed in self.feeds:
+                    output = outputs[feed.group.address]
+                    layout = self._layout(feed.group, output, backend, len(block))
+                    array = arrange(output.array, len(block), *layout, feed.group.address)
+                    feed.update(feed.group.compute(array), block)
+                self.done += len(block)
+                yield self.done
+
+    def _layout(self, group: UnitGroup, output: Output, backend: Backend, records: int) -> tuple[int, int]:
+        """Return the axes of the records and of the units in a layer's output."""
+        if group not in self._layouts:
+            shape = output.array.shape
+            units = group.unit_axis(self._axes, backend.unit_axis(output.operation, shape), shape)
+            if self.behavior.channels_second and len(shape) > 2 and units != 1:
+                raise InputError(
+                    f"behavior={self.behavior.name!r} averages gradients over the positions of maps "
+                    f"(records, units, …positions), but the units of {group.address!r} are on axis {units} "
+                    f"of {shape}. Use behavior='activation*gradient'."
+                )
+            self._layouts[group] = (
+                batch_axis(group.address, shape, records, units, output.batch_axis),
+                units,
+            )
+        return self._layouts[group]
+
+    def empty(self) -> ModelPass:
+        """Return a pass of the same model and units without any rows, for a worker."""
+        other = copy(self)
+        other.done, other.feeds = 0, [feed.empty() for feed in self.feeds]
+        return other
+
+    def merge(self, feeds: Iterable[BlockFeed], records: int) -> None:
+        """Add the scorers that a worker fed from ``records`` other records."""
+        for feed, other in zip(self.feeds, feeds, strict=True):
+            feed.merge(other)
+        self.done += records
+
+    def columns(self) -> tuple[np.ndarray, np.ndarray, ScoreColumns]:
+        """Return all results as columns, with the address of each and the number of its group of units."""
+        parts = [feed.columns() for feed in self.feeds]
+        addresses = np.array([feed.group.shown for feed in self.feeds], dtype=object)
+        groups = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        pairs = self._pairs_of_layers()
+        return (
+            np.append(addresses[groups], np.array([address for address, _ in pairs], dtype=object)),
+            np.append(groups, np.full(len(pairs), -1)),
+            ScoreColumns.concat([*parts, ScoreColumns.of([result for _, result in pairs])]),
+        )
+
+    def _pairs_of_layers(self) -> list[tuple[str, ScoreResult]]:
+        """Return the results of scores of two layers, with the address of the first."""
+        scorers: dict[str, Scorer] = {}
+        for feed in self.feeds:
+            if feed.layer_scorer is not None:
+                name, whole = feed.group.shown, len(feed.picked) == feed.count
+                name = name if whole else f"{name}[{','.join(map(str, feed.picked))}]"
+                scorers[name] = feed.layer_scorer
+        out: list[tuple[str, ScoreResult]] = []
+        for score in self.feeds[0].of_layer if self.feeds else ():
+            if score.per == "layers":
+                out += relations(scorers, score)
+            if score.per == "layers" and len(scorers) < 2:
+                note = "a single layer, with none to compare it with"
+                out += [(address, ScoreResult(score.name, float("nan"), note=note)) for address in scorers]
+        return out
+
+
+def _operations(model: Any, backend: Backend, plan: Plan) -> list[Operation]:
+    """Return the operations of a model, after a first call if it creates them then."""
+    operations = backend.operations(model)
+    if operations:
+        return operations
+    with probes_disabled(), backend.evaluation(model) as run:
+        run(backend.inputs(model, plan.records.model_input(plan.order()[0][:1])))
+    return backend.operations(model)

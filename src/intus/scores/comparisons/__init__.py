@@ -1,0 +1,1 @@
+"""Scores that compare layers with one another."""

@@ -1,0 +1,1 @@
+"""Documentation of the scores, and its table of calibration."""

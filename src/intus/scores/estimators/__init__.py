@@ -1,0 +1,1 @@
+"""Scores of classifiers and regressions that are fitted to rows of the sample."""
