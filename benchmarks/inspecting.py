@@ -195,43 +195,19 @@ def full(records: int) -> dict[str, float]:
 
 
 def stopped(records: int) -> dict[str, float]:
-    """Return the CPU seconds of a pass that stops at ``EPS``, and its error against all records."""
+    """Return the CPU seconds of ``inspect`` that stops at ``EPS``, and its error against all records."""
     model, data, labels = prepared(records)
-    order = np.random.default_rng(0).permutation(records)
-    states = np.empty((records, SYMBOLS, UNITS), np.float32)
-
-    def block(start: int) -> tuple[np.ndarray, Labels, np.ndarray]:
-        rows = order[start : start + BLOCK]
-        with torch.inference_mode():
-            array = model.hidden(data[torch.from_numpy(rows)]).numpy()
-        states[rows] = array
-        return (
-            array.reshape(-1, UNITS),
-            {name: label[rows].reshape(-1) for name, label in labels.items()},
-            np.repeat(rows, SYMBOLS),
-        )
-
-    Scorer("correlation").update(*block(0))
-    scorer, began = Scorer("correlation"), time.process_time()
-    for number, start in enumerate(range(0, records, BLOCK), start=1):
-        scorer.update(*block(start))
-        if number >= 4 and number % 2 == 0 and scorer.converged(EPS):
-            break
-    found = scorer.columns()
+    few = {name: label[:64] for name, label in list(labels.items())[:2]}
+    inspect(model, few, "correlation", data[:64], "lstm")
+    began = time.process_time()
+    found = inspect(model, labels, "correlation", data, "lstm", batch=BLOCK, eps=EPS)
     seconds = time.process_time() - began
-    for later in range(start + BLOCK, records, BLOCK):
-        block(later)
-    whole = Scorer("correlation")
-    flat = {name: label.reshape(-1) for name, label in labels.items()}
-    for start in range(0, records * SYMBOLS, BLOCK * SYMBOLS):
-        rows = slice(start, start + BLOCK * SYMBOLS)
-        part = {name: label[rows] for name, label in flat.items()}
-        whole.update(states.reshape(-1, UNITS)[rows], part, np.arange(records * SYMBOLS)[rows] // SYMBOLS)
-    gap = np.abs(found.value - whole.columns().value)
+    whole = inspect(model, labels, "correlation", data, "lstm", batch=BLOCK)
+    gap = (found.value - whole.value).abs().to_numpy()
     known = np.isfinite(gap)
     return {
         "seconds": seconds,
-        "blocks": number,
+        "blocks": int(found.n.max()) // SYMBOLS // BLOCK,
         "beyond": float((gap[known] > EPS).mean()),
         "worst": float(gap[known].max()),
     }
