@@ -78,6 +78,7 @@ def check(frame, values, labels):
     """Compare correlations of all units with scipy's."""
     values, labels = np.array(values, dtype=float), np.array(labels, dtype=float)
     assert frame.n.eq(len(labels)).all()
+    assert set(frame.note) == {""}
     assert len(frame) == values.shape[1]
     for row in frame.itertuples():
         want = stats.pearsonr(values[:, row.unit], labels).statistic
@@ -134,6 +135,18 @@ def test_characters_of_subwords_by_offsets(bert, tokenizer, inputs, hidden, how)
                 labels.append(text[place] in "aeiou")
     assert len(labels) == sum(len(text.replace(" ", "")) for text in TEXTS)
     check(frame, values, labels)
+
+
+def test_symbols_without_positions_are_no_rows(bert, tokenizer, inputs):
+    """Spaces and padding are neither counted as rows nor as rows with NaN."""
+
+    def offsets(text):
+        return tokenizer(text, return_offsets_mapping=True)["offset_mapping"]
+
+    frame = inspect(bert, regex("[aeiou]"), "r2", TEXTS, "encoder.layer.0", inputs=inputs, symbols=offsets)
+    letters = sum(len(text.replace(" ", "")) for text in TEXTS)
+    assert not frame.note.str.contains("left out").any()
+    assert 0.1 * letters < frame.n[0] < 0.4 * letters  # those held out
 
 
 def test_label_of_a_record_is_for_the_mean_without_special_tokens_and_padding(
@@ -266,6 +279,38 @@ def test_labels_that_are_not_annotated_may_follow(bert, tokenizer, inputs, hidde
 
     frame = inspect(bert, two, "correlation", WORDS, "encoder.layer.0", inputs=short, symbols=word_ids)
     assert frame.n.eq(sum(len(words[:2]) for words in WORDS)).all()
+
+
+@pytest.mark.parametrize("batch", [1, 7])
+def test_records_that_are_not_annotated(bert, tokenizer, inputs, hidden, batch):
+    """None for a record or a whole block, also where it has more or fewer words than others."""
+
+    def word_ids(words):
+        return tokenizer(words, is_split_into_words=True).word_ids()
+
+    def some(words):
+        return None if words[0] in ("a", "cats", "unhappily") else is_long(words)
+
+    table = inspect(
+        bert,
+        [some, is_long],
+        "correlation",
+        WORDS,
+        "encoder.layer.0",
+        inputs=inputs,
+        symbols=word_ids,
+        batch=batch,
+    )
+    values, labels, every = [], [], []
+    for words in WORDS:
+        places = np.array([-1 if i is None else i for i in word_ids(words)])
+        of_words = [hidden(words)[places == number].mean(axis=0) for number in range(len(words))]
+        every += of_words
+        if some(words) is not None:
+            values += of_words
+            labels += is_long(words)
+    check(table[table.target == "some"], values, labels)
+    check(table[table.target == "is_long"], every, [flag for words in WORDS for flag in is_long(words)])
 
 
 def test_wrong_reduction():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -12,14 +13,25 @@ from sklearn.metrics import confusion_matrix, f1_score
 from sklearn.neighbors import KNeighborsClassifier
 
 from intus.core.errors import InputError
-from intus.scores import Scorer
+from intus.scores import Scorer, get, names
+from intus.scores.estimators.penalized import LogRegressionScore
 from intus.scores.judging import judge
 from intus.scores.multiple import merged_splits, over_splits
 from intus.scores.statistics.split import places
 
 
 @pytest.mark.parametrize(
-    "score", ["linear_f1", "linear_accuracy", "lda_f1", "logistic_f1", KNeighborsClassifier(3)]
+    "score",
+    [
+        "linear_f1",
+        "linear_accuracy",
+        "lda_f1",
+        "logistic_f1",
+        "svm_f1",
+        "logistic_l1",
+        LogRegressionScore("L2", "accuracy", C=0.1),
+        KNeighborsClassifier(3),
+    ],
 )
 def test_confusion_equals_sklearn(digits, score):
     names = np.array([f"class {digit}" for digit in digits[1]])
@@ -32,11 +44,25 @@ def test_confusion_equals_sklearn(digits, score):
     np.testing.assert_array_equal(table.matrix, confusion_matrix(truth, guess))
     np.testing.assert_allclose(table.f1, f1_score(truth, guess, average=None))
     assert table.n == len(truth)
-    (result, *_) = scorer.result()
+    (result,) = [found for found in scorer.result() if found.score == name and found.unit == -1]
     value = table.f1.mean() if "accuracy" not in name else np.trace(table.matrix) / table.n
     assert value == pytest.approx(result.value)
     assert (table.low <= table.f1).all()
     assert (table.f1 <= table.high).all()
+
+
+def test_every_registered_classifier_has_a_table():
+    classifiers = {
+        name for name in names() if name.endswith(("_f1", "_accuracy")) or name.startswith("logistic_l")
+    }
+    assert len(classifiers) >= 10
+    assert {name for name in classifiers if get(name).judged is None} == set()
+    assert {name for name in classifiers if get(name).measure == "accuracy"} == {
+        "linear_accuracy",
+        "lda_accuracy",
+    }
+    copies = pickle.loads(pickle.dumps([get(name) for name in sorted(classifiers)]))
+    assert all(copy.judged is not None for copy in copies)
 
 
 def test_confusion_of_a_class_that_is_never_held_out():

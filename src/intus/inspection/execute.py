@@ -13,12 +13,13 @@ import numpy as np
 from ..core.errors import InputError, require
 from ..scores import Score, Scorer
 from .alignment.symbols import SymbolPositions
-from .behaviours import Inputs, Records
+from .behaviours import Records
 from .hypotheses import Labels, as_hypotheses
 from .models import as_checkpoints
 from .observations import Observations, confounders_of, groups_of, types_of
 from .plan import Plan
-from .reading import Behavior
+from .reading import Behavior, tcav
+from .reading.data import Inputs
 from .results.against import Against
 from .running.checkpoints import Options, rows_of
 
@@ -71,8 +72,12 @@ def inspect(
             not annotated. ``hypothesis`` names one, declares the kind of its labels, and makes functions of
             batches; ``intus.hypotheses`` has ready-made ones. May be empty for scores of whole layers.
         scores: Names of scores (``"iou"``, ``"correlation"``, ``"linear_f1"``, see ``intus.scores.names()``),
-            scores, functions or scikit-learn estimators; one or a list.
-        data: A tensor, an array, or a sequence of records.
+            scores, functions or scikit-learn estimators; one or a list. ``"tcav"`` asks whether the class
+            ``output`` depends on a concept (labels 0 and 1 per record) in a layer, over the records that the
+            model predicts as that class.
+        data: A tensor, an array, or a sequence of records; a DataLoader or Dataset of torch, of whose items
+            ``(x, y)`` the first is the record, in the dataset's order (labels are not used: pass them as a
+            hypothesis); or a DataFrame of pandas, whose rows are records.
         units: A pair ``(layer, units)``, a layer, or a list of these. A layer is an address or pattern
             (``"features.*"``), which may name its units (``"conv2[0,3]"``), or a number that counts the
             layers with parameters from 1. Units are ``"*"`` for all, a number, a slice, a list, a mask, or
@@ -169,19 +174,14 @@ def inspect(
         labels.of(first, partial(records.block, first))  # functions that return several now have names
     confounders = confounders_of(given, labels.names)
     observed = Observations(groups_of(groups, records), types_of(types, len(records)), confounders)
-    requested = Scorer(scores, seed=seed).scores
+    others, with_tcav = tcav.requested(scores)
+    requested = Scorer(others, seed=seed).scores if others or not with_tcav else []
     _check(requested, labels, given)
-    plan = Plan(
-        records,
-        labels,
-        observed,
-        requested,
-        units,
-        batch,
-        seed,
-        splits,
-        behavior=Behavior.of(behavior, output, len(records), seed),
-    )
+    slope = Behavior.of("gradient", output, len(records)) if with_tcav else None
+    what = Behavior.of(behavior, None if slope and behavior == "activation" else output, len(records), seed)
+    plan = Plan(records, labels, observed, requested, units, batch, seed, splits, behavior=what, tcav=slope)
+    if with_tcav and (not labels.hypotheses or given):
+        raise InputError("tcav needs a hypothesis with a label 0 or 1 per record, and takes no given=.")
     run = run if run is not None else time.strftime("inspect %Y-%m-%d %H:%M:%S") if store else ""
     compared = Against.of(against, checkpoints, requested)
     options = Options(store, run, engine, compared, progress)
@@ -190,7 +190,7 @@ def inspect(
 
 def _check(scores: Sequence[Score], labels: Labels, given: str | Sequence[str]) -> None:
     """Raise InputError if a score needs a hypothesis and there is none, or does not take confounders."""
-    needy = [score.name for score in scores if score.per != "layer"]
+    needy = [score.name for score in scores if not score.reads_layers]
     if not labels.hypotheses and needy:
         raise InputError(f"There are no hypotheses, but the score {needy[0]!r} needs one.")
     others = [score.name for score in scores if score.name != "correlation"]

@@ -73,6 +73,7 @@ class Plan:
         splits: The number of splits into training and held-out items.
         shuffled: Whether the records are read in a random order, which early stopping needs.
         behavior: What is read of units: activations, gradients or attributions.
+        tcav: The gradient of the class that TCAV is of; None without that score.
     """
 
     records: Records
@@ -85,6 +86,7 @@ class Plan:
     splits: int = 1
     shuffled: bool = False
     behavior: Behavior = field(default_factory=Behavior)
+    tcav: Behavior | None = None
 
     def content_hash(self) -> ContentHash | None:
         """Return the hash of everything but the models and the blocks; None if it cannot be known.
@@ -93,6 +95,8 @@ class Plan:
         """
         if not all(_is_our_own(score) for score in self.scores) or callable(self.behavior.output):
             return None
+        if self.tcav is not None and callable(self.tcav.output):
+            return None
         observed = self.observed
         names = [score.name for score in self.scores]
         try:
@@ -100,6 +104,8 @@ class Plan:
                 *(_VERSION, names, self.units, self.seed, self.batch, self.splits, self.shuffled),
                 observed.confounders,
                 (self.behavior.name, self.behavior.output),
+                None if self.tcav is None else self.tcav.output,
+                self.tcav is not None,
             )
         except NotHashableError:
             return None

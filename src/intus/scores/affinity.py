@@ -16,8 +16,9 @@ import numpy as np
 
 from .base import NAN, Score, ScoreColumns, ScoreResult, info_of, score, summary
 from .statistics import pairs
-from .statistics.jackknife import Jackknife, jackknife
+from .statistics.jackknife import Jackknife, half_width, jackknife
 from .statistics.moved import sources, taken
+from .statistics.permutation import Strength, absolute_correlation, family_wise
 from .statistics.split import Places
 from .statistics.statistics import Statistics
 
@@ -31,6 +32,29 @@ INTERVAL = "95 %, jackknife over groups of items"
 # -- from sums over all rows -------------------------------------------------------------------------
 
 
+def _of_correlation(statistics: Statistics) -> tuple[np.ndarray, np.ndarray]:
+    """Return |r| and its error."""
+    sums = statistics.pairs
+    return _batch_means(sums, lambda planes: pairs.partial_correlation(planes, sums.given))
+
+
+def _of_difference(statistics: Statistics) -> tuple[np.ndarray, np.ndarray]:
+    """Return the difference of means in standard deviations of the unit, and its error."""
+    sums = statistics.pairs
+    deviation = pairs.deviations(sums.total())[0]
+    return _batch_means(
+        sums, lambda planes: np.where(sums.binary, pairs.mean_difference(planes) / deviation, NAN)
+    )
+
+
+def _batch_means(
+    sums: pairs.Pairs, measure: Callable[[pairs.Planes], np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return |measure| and the half-width of its interval from the spread of the measures of groups."""
+    value = measure(sums.total())
+    return np.abs(value), half_width(_stacked([measure(one) for one in sums.groups()], value))
+
+
 @score(
     "correlation",
     "pairs",
@@ -42,6 +66,7 @@ INTERVAL = "95 %, jackknife over groups of items"
     baseline=MOVED,
     interval=f"{INTERVAL}, of atanh r",
     requires="hypotheses that are numbers",
+    precision=_of_correlation,
 )
 def correlation(statistics: Statistics) -> Iterable[ScoreResult]:
     """Correlation of a unit's behaviour with a hypothesis; given confounders, of what these leave of both."""
@@ -55,7 +80,8 @@ def correlation(statistics: Statistics) -> Iterable[ScoreResult]:
     if statistics.given:
         notes = np.broadcast_to(np.array(f"given {', '.join(statistics.given)}", dtype=object), value.shape)
     base = best(pairs.correlation(sums.null_total()))
-    return spread("correlation", statistics, value, found, base, notes=notes)
+    strength = None if statistics.given else absolute_correlation
+    return spread("correlation", statistics, value, found, base, notes=notes, strength=strength)
 
 
 @score(
@@ -68,6 +94,7 @@ def correlation(statistics: Statistics) -> Iterable[ScoreResult]:
     "hypotheses are moved to other items",
     interval=INTERVAL,
     requires="hypotheses of 0 and 1",
+    precision=_of_difference,
 )
 def mean_difference(statistics: Statistics) -> Iterable[ScoreResult]:
     """Mean of a unit where a hypothesis is 1 minus its mean where it is 0, in the scale of the unit."""
@@ -78,7 +105,10 @@ def mean_difference(statistics: Statistics) -> Iterable[ScoreResult]:
     of_unit, of_hypothesis = pairs.deviations(total)
     with np.errstate(all="ignore"):
         base = best(pairs.correlation(sums.null_total())) * of_unit / of_hypothesis
-    return spread("mean_difference", statistics, value, jackknife(value, without), base, binary=True)
+    bounds = jackknife(value, without)
+    return spread(
+        "mean_difference", statistics, value, bounds, base, binary=True, strength=absolute_correlation
+    )
 
 
 def _stacked(tables: list[np.ndarray], like: np.ndarray) -> np.ndarray:
@@ -164,6 +194,7 @@ def spread(
     binary: bool = False,
     notes: np.ndarray | None = None,
     rows: np.ndarray | None = None,
+    strength: Strength | None = None,
 ) -> ScoreColumns:
     """Return a result for each hypothesis and unit, as columns.
 
@@ -177,10 +208,14 @@ def spread(
         notes: The notes, shape (units, hypotheses); None for none.
         rows: The number of rows of the sample per hypothesis, shape (hypotheses,), for a score that was
             computed from the sample; None for one that was computed from all rows.
+        strength: The statistic for p-values from permutations of the sample, if they are requested; None for
+            a score without such p-values.
     """
     units, count = value.shape
     targets = statistics.targets
     base = np.broadcast_to(base, value.shape)
+    if statistics.null and strength is not None:
+        bounds = bounds._replace(p=_permuted(statistics, strength))
     wrong = [_unfit(statistics, target, h, binary) for h, target in enumerate(targets)]
     n = statistics.pairs.counts() if rows is None else np.broadcast_to(rows, value.shape)
     sampled = rows is not None and not statistics.sample.complete
@@ -204,6 +239,13 @@ def spread(
         note=note.T.ravel(),
         p=p,
     )
+
+
+def _permuted(statistics: Statistics, strength: Strength) -> np.ndarray:
+    """Return family-wise p-values, once for scores of the same statistic."""
+    places, x, values = drawn(statistics)
+    arguments = x, values, places, statistics.null, statistics.seed
+    return statistics.once(("permuted", strength), lambda: family_wise(strength, *arguments))
 
 
 def _notes(

@@ -7,12 +7,20 @@ from collections.abc import Iterable
 import numpy as np
 
 from .affinity import INTERVAL, best, drawn, moved, spread
-from .base import NAN, ScoreResult, score
+from .base import NAN, ScoreColumns, ScoreResult, score
 from .statistics.jackknife import Jackknife, jackknife
+from .statistics.permutation import midranks, rank_difference
 from .statistics.ranks import areas, informations
 from .statistics.statistics import Statistics
 
 _HALF = 0.5  # the area of a unit that does not depend on the hypothesis
+
+
+def _of_area(statistics: Statistics) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distance of the area from 0.5, and the half-width of its interval."""
+    found = ScoreColumns.of(auroc(statistics))
+    shape = len(statistics.targets), statistics.features
+    return np.abs(found.value - _HALF).reshape(shape).T, ((found.high - found.low) / 2).reshape(shape).T
 
 
 @score(
@@ -28,6 +36,7 @@ _HALF = 0.5  # the area of a unit that does not depend on the hypothesis
     interval=INTERVAL,
     requires="hypotheses of 0 and 1",
     source="Mann and Whitney 1947; scikit-learn's roc_auc_score",
+    precision=_of_area,
 )
 def auroc(statistics: Statistics) -> Iterable[ScoreResult]:
     """Probability that a unit is larger where a hypothesis is 1 than where it is 0, in other rows."""
@@ -39,7 +48,12 @@ def auroc(statistics: Statistics) -> Iterable[ScoreResult]:
     elsewhere = np.where(statistics.pairs.binary, moved(statistics), NAN)
     base = _HALF + best(areas(x, elsewhere)[0] - _HALF)
     rows = np.isfinite(drawn(statistics)[2]).sum(axis=0)
-    return spread("auroc", statistics, value, bounds, base, binary=True, rows=rows)
+
+    def strength(x: np.ndarray, permuted: np.ndarray) -> np.ndarray:
+        ranks = statistics.once("midranks", lambda: midranks(x))
+        return rank_difference(ranks, np.where(statistics.pairs.binary, permuted, NAN))
+
+    return spread("auroc", statistics, value, bounds, base, binary=True, rows=rows, strength=strength)
 
 
 @score(
@@ -63,4 +77,9 @@ def mutual_information(statistics: Statistics) -> Iterable[ScoreResult]:
     untested = np.full(value.shape, NAN)  # the information of noise is no normal variable
     base = best(np.maximum(informations(x, moved(statistics))[0], 0))
     rows = np.isfinite(values).sum(axis=0)
-    return spread("mutual_information", statistics, value, bounds._replace(p=untested), base, rows=rows)
+
+    def strength(x: np.ndarray, permuted: np.ndarray) -> np.ndarray:
+        return informations(x, permuted)[0]
+
+    bounds = bounds._replace(p=untested)
+    return spread("mutual_information", statistics, value, bounds, base, rows=rows, strength=strength)

@@ -161,6 +161,10 @@ class Score:
         beside: The descriptions of further rows that it returns under other names.
         judged: Returns the counts that a classifier's score is computed from; None for other scores. Scores
             of the same predictions have the same function.
+        measure: Which score of these counts it is, "f1" or "accuracy".
+        precision: For a score of units, returns the strength of each pair and the half-width of its 95 %
+            interval, both (units, hypotheses) and comparable between units; None to take them from the
+            results.
     """
 
     name: str
@@ -173,6 +177,8 @@ class Score:
     info: ScoreInfo | None = None
     beside: tuple[ScoreInfo, ...] = ()
     judged: Judge | None = None
+    measure: Literal["f1", "accuracy"] = "f1"
+    precision: Callable[[Statistics], tuple[np.ndarray, np.ndarray]] | None = None
 
     def by_default(self) -> Score:
         """Return the score without results for targets that it does not suit."""
@@ -197,6 +203,11 @@ class Score:
                 targets = statistics.targets
                 return ScoreColumns.of(r for target in targets for r in self.compute(statistics, target))
             return ScoreColumns.of(self.compute(statistics))
+
+    @property
+    def reads_layers(self) -> bool:
+        """Whether it reads whole layers, one or two, and no labels."""
+        return self.per in ("layer", "layers")
 
     @property
     def infos(self) -> tuple[ScoreInfo, ...]:
@@ -242,6 +253,8 @@ def score(
     suits: Callable[[Statistics, str], bool] | None = None,
     beside: Iterable[ScoreInfo] = (),
     judged: Judge | None = None,
+    measure: Literal["f1", "accuracy"] = "f1",
+    precision: Callable[[Statistics], tuple[np.ndarray, np.ndarray]] | None = None,
     **fields: Any,
 ) -> Callable[[Callable[..., Iterable[ScoreResult]]], Callable[..., Iterable[ScoreResult]]]:
     """Register a function of statistics as a score; for plain functions see ``intus.scores.register``.
@@ -257,13 +270,16 @@ def score(
         suits: Returns whether it is meant for a target's labels; None for all.
         beside: The ScoreInfo of each further row that it returns under another name.
         judged: Returns the counts that a classifier's score is computed from; None for other scores.
+        measure: Which score of these counts it is.
+        precision: Returns strengths and half-widths of intervals; see ``Score``.
         fields: Other fields of ScoreInfo.
     """
 
     def add(compute: Callable[..., Iterable[ScoreResult]]) -> Callable[..., Iterable[ScoreResult]]:
         info = info_of(name, per, **{"about": summary(compute), **fields})
         kinds_, needs_ = frozenset(kinds), frozenset(needs)
-        add_score(Score(name, compute, needs_, per, default, kinds_, suits, info, tuple(beside), judged))
+        facts = (name, compute, needs_, per, default, kinds_, suits, info, tuple(beside))
+        add_score(Score(*facts, judged, measure, precision))
         return compute
 
     return add

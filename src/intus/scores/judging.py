@@ -296,11 +296,6 @@ class _Totals:
         return float((self.predicted * self.true).sum() / self.n**2)
 
 
-def measured_by(score: str) -> str:
-    """Return whether a classifier's score of this name is an ``"accuracy"`` or an ``"f1"``."""
-    return "accuracy" if score.endswith("accuracy") else "f1"
-
-
 def student(value: float, influence: np.ndarray) -> tuple[float, float, float, float]:
     """Return a value, the bounds of a 95 % interval and the p-value of 0, from the influence of each item.
 

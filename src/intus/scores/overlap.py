@@ -11,6 +11,7 @@ import numpy as np
 from .affinity import BLOCK, INTERVAL, MOVED, best, drawn, moved, spread
 from .base import NAN, Score, ScoreResult, add_score, info_of, score
 from .statistics.jackknife import Jackknife, jackknife
+from .statistics.permutation import Strength
 from .statistics.split import GROUPS
 from .statistics.statistics import Statistics
 from .statistics.thresholds import Counts, best_thresholds, counts_at
@@ -57,9 +58,14 @@ def _iou(name: str, quantile: float, statistics: Statistics) -> Iterable[ScoreRe
     threshold, on = _top(x, quantile)
     finite = np.isfinite(x)
     counts = _counts(on, finite, values, places.group)
-    value = np.where(np.isfinite(threshold)[:, None], jaccard(total(counts)), NAN)
-    base = best(jaccard(total(_counts(on, finite, moved(statistics)))))
-    return _with_notes(name, statistics, value, counts, base, threshold[:, None], values, capped=True)
+    varies = np.isfinite(threshold)[:, None]
+    value = np.where(varies, jaccard(total(counts)), NAN)
+
+    def strength(_: np.ndarray, permuted: np.ndarray) -> np.ndarray:
+        return np.where(varies, jaccard(total(_counts(on, finite, permuted))), NAN)
+
+    base, notes = best(strength(x, moved(statistics))), threshold[:, None]
+    return _with_notes(name, statistics, value, counts, base, notes, values, strength, capped=True)
 
 
 @score(
@@ -81,11 +87,14 @@ def iou_max(statistics: Statistics) -> Iterable[ScoreResult]:
     counts = counts_at(judged, values[held], threshold, group, GROUPS)
     value = np.where(np.isfinite(threshold), jaccard(total(counts)), NAN)
 
-    elsewhere = moved(statistics)
-    chosen = best_thresholds(trained, elsewhere[~held], exact=False)
-    control = counts_at(judged, elsewhere[held], chosen, np.zeros(len(judged), np.int64), 1)
-    base = best(jaccard(total(control)))
-    return _with_notes("iou_max", statistics, value, counts, base, threshold, values[held], capped=False)
+    def strength(_: np.ndarray, permuted: np.ndarray) -> np.ndarray:
+        tried = best_thresholds(trained, permuted[~held], exact=False)
+        return jaccard(total(counts_at(judged, permuted[held], tried, np.zeros(len(judged), np.int64), 1)))
+
+    base = best(strength(x, moved(statistics)))
+    return _with_notes(
+        "iou_max", statistics, value, counts, base, threshold, values[held], strength, capped=False
+    )
 
 
 def _top(x: np.ndarray, quantile: float) -> tuple[np.ndarray, np.ndarray]:
@@ -160,6 +169,7 @@ def _with_notes(
     base: np.ndarray,
     threshold: np.ndarray,
     values: np.ndarray,
+    strength: Strength,
     *,
     capped: bool,
 ) -> Iterable[ScoreResult]:
@@ -182,7 +192,9 @@ def _with_notes(
         bounds = Jackknife(*[value * NAN] * 3)
     notes = _iou_notes(threshold, whole, capped=capped)
     rows = np.isfinite(values).sum(axis=0)
-    return spread(name, statistics, value, bounds, base, binary=True, notes=notes, rows=rows)
+    return spread(
+        name, statistics, value, bounds, base, binary=True, notes=notes, rows=rows, strength=strength
+    )
 
 
 def _iou_notes(threshold: np.ndarray, counts: Counts, *, capped: bool) -> np.ndarray:

@@ -176,7 +176,7 @@ def _reduced(score: Score) -> tuple[Any, ...]:
     """Return how to pickle a score: by value, or by name if its function cannot be imported by name."""
     parts = tuple(getattr(score, field.name) for field in fields_of(Score))
     try:
-        pickle.dumps((score.compute, score.suits))
+        pickle.dumps((score.compute, score.suits, score.judged))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         if _SCORES.get(score.name) is score:
             return get, (score.name,)

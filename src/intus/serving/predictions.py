@@ -6,7 +6,7 @@ import numpy as np
 
 from ..core.results import Predictions
 from ..scores import Confusion, Gap, get, names
-from ..scores.judging import ConfusionCounts, judge, measured_by
+from ..scores.judging import ConfusionCounts, judge
 
 MOST_CLASSES = 100  #: a table of more classes is not sent to the page
 
@@ -39,4 +39,4 @@ def gap_of(one: Predictions | None, other: Predictions | None, score: str) -> Ga
         return Gap(np.nan, np.nan, np.nan, np.nan, note=f"no predictions of {missing} are stored")
     if one.classes != other.classes:
         return Gap(np.nan, np.nan, np.nan, np.nan, note="the labels have other classes")
-    return counts_of(one).above(counts_of(other), measured_by(score))
+    return counts_of(one).above(counts_of(other), get(score).measure if score in names() else "f1")

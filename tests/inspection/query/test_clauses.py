@@ -48,7 +48,7 @@ def test_split_leaves_what_duckdb_reads(parts, spaces):
     clause, rest = split(f"{before}INSPECT u.uid AND h.h USING iou, correlation OVER d.seq AS s\n{after}")
     assert clause == ("u", ("h", "h"), ("iou", "correlation"), "d", "s")
     assert rest.replace(" ", "") == f"{before}\n{after}".replace(" ", "")
-    serialized = duckdb.execute("SELECT json_serialize_sql(?)", [rest]).fetchone()[0]
+    serialized = duckdb.execute("SELECT json_serialize_sql(?::VARCHAR)", [rest]).fetchone()[0]
     assert '"error":false' in serialized
 
 

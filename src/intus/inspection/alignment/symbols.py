@@ -201,6 +201,8 @@ class SymbolPositions:
                 continue
             for i, number in enumerate(numbers.tolist()):
                 symbols, length = int(alignment.symbols[i]), int(column.lengths[i])
+                if length < 0:
+                    continue
                 if alignment.of_characters:
                     symbols = max(symbols, len(records[i]) if isinstance(records[i], str) else 0)
                     fits = length == symbols if isinstance(records[i], str) else length >= symbols

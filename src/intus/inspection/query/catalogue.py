@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ...backends.base import Backend, for_model, modules_graph
-from ...core.errors import AddressError, CaptureError, InputError, did_not_run, did_you_mean
+from ...core.errors import AddressError, CaptureError, InputError, did_you_mean
 from ...core.graph import Graph
 from ...core.units import UnitAxes
+from ...hypotheses.columns import names_of, split
+from ...hypotheses.declaration import Declaration, numbered
 from ..alignment.axes import batch_axis
-from ..behaviours import Inputs, Records, reader, record_graph
-from ..hypotheses import as_hypotheses
+from ..behaviours import Records, reader, record_graph
+from ..hypotheses import Source, as_hypotheses
 from ..models import Checkpoint, as_checkpoints
+from ..reading.data import Inputs
 from ..units import UnitGroup, resolve
 
 if TYPE_CHECKING:
@@ -68,6 +71,73 @@ class Model(NamedTuple):
     checkpoint: Checkpoint
 
 
+class Hypotheses:
+    """The hypotheses by name. A function may return several, and is called for a record to know their names.
+
+    Args:
+        given: As for ``inspect``.
+        records: The data.
+        batch: The number of records that decide which names a function returns.
+    """
+
+    def __init__(self, given: Any, records: Records, batch: int) -> None:
+        self._sources = as_hypotheses(given, len(records))
+        self._keys = [_keys(source, records, batch) for source in self._sources]
+        self._names = names_of(self._sources, self._keys)
+
+    def kinds(self) -> dict[str, str | None]:
+        """Return the declared kind of each hypothesis by name; None if none is declared."""
+        return {
+            name: source.kind or None
+            for source, names in zip(self._sources, self._names, strict=True)
+            for name in names.values()
+        }
+
+    def part(self, wanted: Collection[str], records: np.ndarray) -> tuple[list[Any], dict[str, str]]:
+        """Return some of the hypotheses for some of the records, as ``inspect`` takes them.
+
+        Args:
+            wanted: Their names.
+            records: The numbers of the records.
+
+        Returns:
+            Functions, and the names that ``inspect`` gives, by the names here.
+        """
+        chosen = [at for at, names in enumerate(self._names) if not set(wanted).isdisjoint(names.values())]
+        sources = [self._sources[at] for at in chosen]
+        there = names_of(sources, [self._keys[at] for at in chosen])
+        renamed = {
+            self._names[at][key]: name
+            for at, names in zip(chosen, there, strict=True)
+            for key, name in names.items()
+        }
+        functions = [_for_records(self._sources[at], self._keys[at], records) for at in chosen]
+        return functions, renamed
+
+
+def _keys(source: Source, records: Records, batch: int) -> tuple[str, ...]:
+    """Return the names in what a hypothesis returns; ``("",)`` if it returns one."""
+    if source.names:
+        return source.names
+    for count in (1, batch):  # a function that returns several is asked for as many records as in inspect
+        numbers = np.arange(min(count, len(records)))
+        answers = source.answers(numbers, records.block(numbers))
+        keys = tuple(split(source, answers, numbers))
+        if keys == ("",) and not (isinstance(answers, list) and answers[0] is None):
+            break  # one hypothesis; None may be a record that has no labels of several
+    return keys
+
+
+def _for_records(source: Source, keys: tuple[str, ...], records: np.ndarray) -> Any:
+    """Return a function for ``inspect`` that numbers records as in a part of the data."""
+
+    def answers(numbers: np.ndarray, block: Sequence[Any]) -> Any:
+        return source.answers(records[numbers], block)
+
+    names = () if keys == ("",) else keys
+    return numbered(answers, Declaration(source.name, source.kind, names=names))
+
+
 class Catalogue:
     """What can be queried.
 
@@ -78,11 +148,12 @@ class Catalogue:
         inputs: As for ``inspect``.
         units: The layers whose units are listed, as for ``inspect``; None for all that can be read.
         metadata: Further columns by relation.
+        batch: The number of records that decide which names a hypothesis returns.
 
     Attributes:
         models: The models by identifier.
-        hypotheses: The hypotheses by name.
-        data: The records.
+        hypotheses: The hypotheses.
+        records: The records.
     """
 
     def __init__(
@@ -93,6 +164,7 @@ class Catalogue:
         inputs: Inputs | None,
         units: Any,
         metadata: Mapping[str, Any] | None,
+        batch: int,
     ) -> None:
         self._metadata = _checked_metadata(metadata)
         if _is_frame(data):
@@ -103,18 +175,18 @@ class Catalogue:
                 )
             self._metadata["inputs"], data = data, data.to_dict("records")
         self.records = Records(data, inputs)
-        self.data = data
         self.models = _models(models)
-        self.hypotheses = _hypotheses(hypotheses, len(self.records))
+        self.hypotheses = Hypotheses(hypotheses, self.records, batch)
         self._units = units
+        self._layers: dict[tuple[str, str], _Layer] = {}
 
     def frames(self) -> dict[str, pandas.DataFrame]:
         """Return the relations as far as they are known before a model is loaded.
 
         ``units`` is empty, and the columns of ``models`` that follow ``EAGER`` are.
         """
-        names = list(self.hypotheses)
-        kinds = [getattr(what, "__hypothesis__", ("", ""))[1] or None for what in self.hypotheses.values()]
+        kinds = self.hypotheses.kinds()
+        names = list(kinds)
         count = len(self.records)
         columns: dict[str, dict[str, Any]] = {
             "models": {
@@ -125,8 +197,8 @@ class Catalogue:
                 "n_parameters": np.nan,
             },
             "units": {name: [] for name in COLUMNS["units"]},
-            "hypotheses": {"hid": names, "h": names, "name": names, "kind": kinds},
-            "inputs": {"did": np.arange(count), "seq": _texts(self.data)},
+            "hypotheses": {"hid": names, "h": names, "name": names, "kind": list(kinds.values())},
+            "inputs": {"did": np.arange(count), "seq": _texts(self.records.data)},
         }
         return {name: self._with_metadata(name, _frame(name, given)) for name, given in columns.items()}
 
@@ -145,10 +217,16 @@ class Catalogue:
         for mid in models.mid:
             _, model = self.models[mid].checkpoint.open()
             backend = for_model(model)
-            graph = record_graph(model, backend, lambda: self.records.model_input(np.array([0])))
+            graph = record_graph(model, backend, lambda: self.records.model_input(np.arange(1)))
             classes.append(type(model).__name__)
             sizes.append(float(sum(int(np.prod(p.shape)) for p in graph.params)) if graph else np.nan)
             for layer in _layers(model, backend, graph, self._units, self.records):
+                earlier = self._layers.setdefault((mid, layer.address), layer)
+                if earlier.axis != layer.axis:
+                    raise InputError(
+                        f"units names two axes of {layer.address!r}, so that {layer.address}[0] means two "
+                        "units. Ask for one in each query."
+                    )
                 many = len(layer.units)
                 units["mid"] += [mid] * many
                 units["uid"] += [f"{layer.address}[{unit}]" for unit in layer.units]
@@ -160,13 +238,21 @@ class Catalogue:
             del model
         models = models.assign(n_parameters=sizes)
         models["class"] = _column(classes, "str")
-        return models, self._with_metadata("units", _frame("units", units))
+        listed = _frame("units", units).drop_duplicates(["mid", "uid"], ignore_index=True)
+        return models, self._with_metadata("units", listed)
+
+    def written(self, mid: str, layer: str, units: Sequence[int]) -> tuple[str, str]:
+        """Return units as ``inspect`` takes them: of one call of a layer, with the axis if it was named."""
+        found = self._layers[mid, layer]
+        axis = "" if found.axis is None else f"@{found.axis}"
+        return found.written, ",".join(map(str, units)) + axis
 
     def part(self, chosen: np.ndarray) -> Any:
         """Return some of the records, as data for ``inspect``."""
         if len(chosen) == len(self.records):
-            return self.data
-        return self.data[chosen] if hasattr(self.data, "shape") else _Part(self.data, chosen)
+            return self.records.data
+        data = self.records.data
+        return data[chosen] if hasattr(data, "shape") else _Part(data, chosen)
 
     def _with_metadata(self, name: str, frame: pandas.DataFrame) -> pandas.DataFrame:
         if name not in self._metadata:
@@ -191,6 +277,8 @@ class _Part(Sequence[Any]):
 
 class _Layer(NamedTuple):
     address: str
+    written: str
+    axis: int | None
     units: list[int]
     size: int
     type: str
@@ -253,18 +341,6 @@ def _is_loader(model: Any) -> bool:
     return False
 
 
-def _hypotheses(given: Any, records: int) -> dict[str, Any]:
-    """Return what the caller passed, by the names that ``inspect`` gives."""
-    names = [one.name for one in as_hypotheses(given, records)]
-    if isinstance(given, Mapping):
-        parts = list(given.values())
-    elif callable(given) or hasattr(given, "__array__"):
-        parts = [given]
-    else:
-        parts = [given] if given and all(np.isscalar(part) for part in given) else list(given)
-    return dict(zip(names, parts, strict=True))
-
-
 def _layers(
     model: Any, backend: Backend, graph: Graph | None, units: Any, records: Records
 ) -> Iterator[_Layer]:
@@ -278,6 +354,11 @@ def _layers(
     numbered = {op.address: n for n, op in enumerate((o for o in operations if backend.parameters(o)), 1)}
     types = {module.address: module.type for module in known.modules}
     for group in groups:
+        if group.basis is not None:
+            raise InputError(
+                f"A query lists the units of layers, but units has {group.shown!r}. Ask for directions and "
+                "dictionaries by inspect(…, units=…)."
+            )
         try:
             shape, axis, declared = _shape(group, model, backend, known, axes, records)
             batch_axis(group.address, shape, 1, axis, declared)
@@ -287,8 +368,11 @@ def _layers(
             raise
         count = shape[axis] if len(shape) > 1 else 1
         address = group.address.partition(":")[0]
+        again = f"{group.address}:2"  # an address without a call means all calls
+        written = f"{group.address}:1" if again in addresses or known.rows(again) else group.address
+        picked, type_ = group.pick(count).tolist(), types.get(address, "")
         number = float(numbered.get(address, np.nan))
-        yield _Layer(group.address, group.pick(count).tolist(), count, types.get(address, ""), number)
+        yield _Layer(group.address, written, group.axis, picked, count, type_, number)
 
 
 def _shape(
@@ -306,7 +390,7 @@ def _shape(
     with reader(model, backend, [group.address]) as read:
         found = read(records.model_input(np.array([0])), np.array([0]))
     if group.address not in found:
-        raise CaptureError(did_not_run(group.address, "for the first record"))
+        raise CaptureError(f"{group.address!r} did not run for the first record, or returned no tensor.")
     output = found[group.address]
     shape = output.array.shape
     axis = group.unit_axis(axes, backend.unit_axis(output.operation, shape), shape)

@@ -82,6 +82,7 @@ class Plan:
                 f"FROM joins the inputs {clause.inputs} with JOIN … USING, LEFT JOIN or NATURAL JOIN. Write "
                 "them after a comma, and what is asked of them in WHERE."
             )
+        self._check_constant()
         self._conditions = joined + tree.conjuncts(self._node["where_clause"])
         self._plain = not session.aggregates([self._node[part] for part in ("select_list", "having")])
         if self._plain:  # as in the paper: GROUP BY makes groups of units, and HAVING filters rows
@@ -103,6 +104,20 @@ class Plan:
         raise InputError(
             f"{clause} names {alias!r}, but FROM has no relation of that name. {did_you_mean(alias, known)} "
             f"Write FROM …, {example}."
+        )
+
+    def _check_constant(self) -> None:
+        """Raise an error if a relation may have other rows when it is read again."""
+        for clause, part in {"FROM": self._node["from_table"], "WITH": self._node["cte_map"]}.items():
+            if name := self._session.volatile(part):
+                raise self._changing(clause, f"{name}()")
+            if any(node.get("sample") for node in tree.walk(part)):
+                raise self._changing(clause, "a SAMPLE")
+
+    def _changing(self, clause: str, what: str) -> InputError:
+        return InputError(
+            f"{clause} has {what}, which is another one each time that it is read. Only conditions in WHERE "
+            f"on the inputs {self._clause.inputs} alone may have that."
         )
 
     def _check_names(self) -> None:
@@ -148,7 +163,8 @@ class Plan:
                 lower = [name.lower() for name in path]
                 if len(path) == 1 and lower[0] not in {c.lower() for c in everything} | aliases:
                     near = did_you_mean(path[0], everything)
-                    return InputError(f"{clause} names the column {path[0]!r}. {near} {listed}.")
+                    text = f"If it is a text, write it in single quotes: '{path[0]}'. "
+                    return InputError(f"{clause} names the column {path[0]!r}. {near} {text}{listed}.")
                 columns = next((c for name, c in known.items() if name.lower() == lower[0]), None)
                 if len(path) == 2 and columns is None:
                     return InputError(
@@ -160,7 +176,13 @@ class Plan:
                         f"{clause} names {'.'.join(path)}, but {path[0]} has the columns "
                         f"{', '.join(columns)}. {did_you_mean(path[1], columns)}"
                     )
-        return InputError(f"The query cannot be answered: {error}")
+        alias = self._clause.alias
+        if f"Table with name {alias} does not exist" in str(error):
+            return InputError(
+                f"A subquery reads the scores {alias}, which are known outside subqueries only. Compare "
+                f"scores by a window function: QUALIFY {alias}.unit_score = max({alias}.unit_score) OVER ()."
+            )
+        return InputError(f"The query cannot be answered: {str(error).splitlines()[0]}")
 
     @cached_property
     def _columns(self) -> dict[str, list[str]]:
@@ -199,10 +221,7 @@ class Plan:
                 self._of_records.append(condition)
             elif self._inputs not in needs:
                 if name := self._session.volatile(condition):
-                    raise InputError(
-                        f"WHERE has {name}(), which gives another value in each call. Only conditions on the "
-                        f"inputs {self._clause.inputs} alone may have that."
-                    )
+                    raise self._changing("WHERE", f"{name}()")
                 self._of_pairs.append((condition, needs))
             if needs is not None and self._inputs in needs and len(needs) > 1:
                 raise InputError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _PER_RECORD = ("groups", "types")
 #: Names of scores in the paper.
 _PAPER = {"corr": "correlation"}
+#: How the name of a regression's coefficients ends.
+_COEFFICIENT = ".coef"
 _TYPES = {"str": "string"}
 
 
@@ -55,9 +58,10 @@ def query(
     - ``inputs``: ``did`` (the number of the record), ``seq`` (the record if it is text), and the columns of a
       DataFrame given as data.
     - The scores: ``mid``, ``uid``, ``hid``, ``h``, ``layer``, ``unit``, ``measure`` and ``score`` (both the
-      name of the score), ``value``, ``unit_score`` (the value of a score of single units), ``group_score``
-      (of a score of all units of a group together), ``low``, ``high``, ``baseline``, ``p``, ``q``, ``n`` and
-      ``note``, as in the table of ``inspect``. ``q`` is over all that was computed.
+      name of the score), ``value``, ``unit_score`` (the value of a score of single units, or the coefficient
+      of the unit in a regression), ``group_score`` (of a score of all units of a group together), ``low``,
+      ``high``, ``baseline``, ``p``, ``q``, ``n`` and ``note``, as in the table of ``inspect``. ``q`` is over
+      all that was computed, ``baseline`` over the units of a layer that were.
 
     A group is the units of one layer that WHERE leaves. Columns of ``units`` in GROUP BY divide it further.
     Where neither SELECT nor HAVING has an aggregate, as in the paper, HAVING filters rows and GROUP BY only
@@ -111,7 +115,13 @@ def query(
     session = Session()
     try:
         catalogue = Catalogue(
-            models, hypotheses, data, options.get("inputs"), options.pop("units", None), metadata
+            models,
+            hypotheses,
+            data,
+            options.get("inputs"),
+            options.pop("units", None),
+            metadata,
+            options.get("batch", 256),
         )
         frames = catalogue.frames()
         for name, frame in frames.items():
@@ -130,7 +140,7 @@ def query(
     finally:
         session.close()
     answer.attrs["computed"] = sum(block.pairs for block in blocks)
-    answer.attrs["pairs"] = len(units) * len(catalogue.hypotheses)
+    answer.attrs["pairs"] = len(units) * len(frames["hypotheses"])
     answer.attrs["records"] = len(records)
     return answer
 
@@ -147,10 +157,10 @@ def _measure(written: str) -> tuple[str, str]:
             if name in {info.name for info in score.infos}:
                 return name, score.name
     try:
-        get(plain)
+        score = get(plain)  # another name of a score
     except InputError as error:
         raise InputError(f"USING names {written!r}. {error}") from None
-    return plain, plain
+    return score.infos[0].name, score.name
 
 
 def _computed(
@@ -184,44 +194,40 @@ def _computed(
     tables = []
     for mids in alike.values():
         first = [blocks[number] for number in by_model[mids[0]]]
-        named = dict.fromkeys([*(h for block in first for h in block.hypotheses), *confounders])
-        wanted = {
-            name: _labels(catalogue.hypotheses[name], catalogue, records)
-            for name in named
-            if name in catalogue.hypotheses
-        }
+        wanted = {*(h for block in first for h in block.hypotheses), *confounders}
+        functions, names = catalogue.hypotheses.part(wanted, records)
         table = inspect(
             _chosen(catalogue, mids),
-            wanted,
+            functions,
             list(dict.fromkeys(measures.values())),
             catalogue.part(records),
-            [(_once(block.layer), list(block.units), list(block.hypotheses)) for block in first],
-            **options,
+            [
+                (*catalogue.written(*block[:3]), [names[hypothesis] for hypothesis in block.hypotheses])
+                for block in first
+            ],
+            **options | ({"given": [names.get(name, name) for name in confounders]} if confounders else {}),
         )
-        numbers = [
-            np.array(by_model[mid])[part.groups] for mid, part in zip(mids, table.asked().parts, strict=True)
-        ]
-        tables.append(table.assign(block=np.concatenate(numbers)))
+        parts = list(zip(mids, table.asked().parts, strict=False))  # without those after an interruption
+        if lost := [
+            (mid, part.columns.note[0]) for mid, part in parts if part.columns.score.tolist() == [""]
+        ]:
+            warnings.warn(f"The answer lacks the model {lost[0][0]!r}, which {lost[0][1]}", stacklevel=3)
+        numbers = [np.array([*by_model[mid], -1])[part.groups] for mid, part in parts]
+        here = {name: hypothesis for hypothesis, name in names.items()}
+        rows = pandas.DataFrame(table).assign(
+            block=np.concatenate(numbers), target=[here.get(target, target) for target in table.target]
+        )
+        tables.append(rows[rows.block >= 0])  # other rows are of no block: a failure, a comparison
     rows = pandas.concat(tables, ignore_index=True)
+    whole = rows.score.str.removesuffix(_COEFFICIENT)  # coefficients are the unit scores of a regression
+    rows["score"] = rows.score.where(~whole.isin(list(measures)), whole)
     return rows[rows.score.isin(list(measures))]
-
-
-def _once(layer: str) -> str:
-    """Return the address of one call of a layer: that of a layer without a call means all calls."""
-    return layer if ":" in layer or not layer else f"{layer}:1"
 
 
 def _chosen(catalogue: Catalogue, mids: Sequence[str]) -> Any:
     """Return models as ``inspect`` takes them."""
     models = [catalogue.models[mid] for mid in mids]
     return models[0].given if models[0].key is None else {model.key: model.given for model in models}
-
-
-def _labels(hypothesis: Any, catalogue: Catalogue, records: np.ndarray) -> Any:
-    """Return a hypothesis for some of the records."""
-    if callable(hypothesis) or len(records) == len(catalogue.records):
-        return hypothesis
-    return np.asarray(hypothesis)[records]
 
 
 def _part(name: str, given: Any, catalogue: Catalogue, records: np.ndarray) -> Any:
@@ -251,6 +257,11 @@ def _scores(blocks: Sequence[Block], rows: pandas.DataFrame | None) -> pandas.Da
     joint = joint.drop(columns="unit").merge(_members(blocks, "unit", "units"), on="block")
     bare = joint[joint.target == ""].drop(columns="target")  # a score that needs no hypothesis
     bare = bare.merge(_members(blocks, "target", "hypotheses"), on="block")
+    both = ["block", "target", "score"]  # a score of the group may also have a coefficient of each unit
+    of_group = joint.drop_duplicates(both)[[*both, "group_score"]]
+    single = single.drop(columns="group_score").merge(of_group, on=both, how="left")
+    joint = joint.merge(single[both].drop_duplicates(), on=both, how="left", indicator="found")
+    joint = joint[joint.found == "left_only"]
     parts = [part for part in (single, joint[joint.target != ""], bare) if len(part)]
     table = pandas.concat(parts, ignore_index=True) if parts else single
     own = [blocks[number] for number in table.block]

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from ...core.errors import InputError, require
-from .tree import Node, functions
+from .tree import Node, functions, walk
 
 _CONFIG = {
     "enable_external_access": "false",  # no files, no network, no extensions
@@ -91,7 +91,7 @@ class Session:
         Raises:
             RefusedError: If it is no SELECT.
         """
-        answer = json.loads(self._run("SELECT json_serialize_sql(?)", [sql]).fetchone()[0])
+        answer = json.loads(self._run("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchone()[0])
         if answer["error"]:
             raise RefusedError(answer["error_message"], answer["error_type"])
         return dict(answer["statements"][0]["node"])
@@ -99,7 +99,7 @@ class Session:
     def unparse(self, node: Node) -> str:
         """Return the text of a syntax tree."""
         tree = json.dumps({"error": False, "statements": [{"node": node}]})
-        return str(self._run("SELECT json_deserialize_sql(?)", [tree]).fetchone()[0])
+        return str(self._run("SELECT json_deserialize_sql(?::JSON)", [tree]).fetchone()[0])
 
     @cached_property
     def _empty(self) -> Node:
@@ -182,8 +182,9 @@ class Session:
         }
 
     def volatile(self, node: Any) -> str:
-        """Return a function in an expression that gives another value in each call; ``""`` if none does."""
-        return next(iter(self._volatile & functions(node)), "")
+        """Return a function in a tree that gives another value in each call; ``""`` if none does."""
+        called = {str(n.get("function_name", "")).lower() for n in walk(node)}
+        return next(iter(self._volatile & called), "")
 
 
 def quoted(name: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core.errors import InputError, did_you_mean
 from ...scores import Confusion, Score, ScoreColumns, Scorer, ScoreResult
-from ...scores.judging import ConfusionCounts, measured_by
+from ...scores.judging import ConfusionCounts
 from ..models import Checkpoint
 from ..running.model_pass import ModelPass
 
@@ -81,7 +81,9 @@ def _classifiers(model_pass: ModelPass) -> Iterator[tuple[tuple[str, str, str], 
                 yield (feed.group.shown, name, target), scorer
 
 
-def gaps(own: Predictions, reference: Predictions, against: Against) -> tuple[np.ndarray, ScoreColumns]:
+def gaps(
+    own: Predictions, reference: Predictions, against: Against, scores: Sequence[Score]
+) -> tuple[np.ndarray, ScoreColumns]:
     """Return the differences to the reference as rows, and the address of each.
 
     The score is called ``linear_f1 above NAME``, its baseline is 0, and p is that of no difference.
@@ -90,6 +92,7 @@ def gaps(own: Predictions, reference: Predictions, against: Against) -> tuple[np
         own: The predictions of a model.
         reference: Those that it is compared with; if that is a layer, those of the same model.
         against: What it is.
+        scores: The scores.
 
     Raises:
         InputError: If no layer has that address.
@@ -101,12 +104,13 @@ def gaps(own: Predictions, reference: Predictions, against: Against) -> tuple[np
             f"against={layer!r} is no layer with a classifier here, nor the name of a model. "
             + did_you_mean(layer, addresses)
         )
+    measures = {score.name: score.measure for score in scores}
     found, rows = [], []
     for (address, score, target), counts in own.items():
         other = reference.get((layer or address, score, target))
         if other is None or other is counts:
             continue
-        gap = counts.above(other, measured_by(score))
+        gap = counts.above(other, measures[score])
         name = f"{score} above {against.name}"
         found.append(address)
         rows.append(ScoreResult(name, gap.value, target, -1, gap.low, gap.high, 0.0, gap.n, gap.note, gap.p))

@@ -18,6 +18,7 @@ from ..plan import Block, Plan
 from ..results.against import Against, Predictions, confusions, gaps, predictions
 from ..results.store import Store
 from ..results.table import Part
+from .concepts import concept_rows
 from .content_hash import ContentHash, NotHashableError
 from .engine import open_engine, spread
 from .model_pass import ModelPass
@@ -113,11 +114,13 @@ class _Runner:
             return replace(earlier[1], new=checkpoint.new)
         model_pass = self._run(model, name)
         part = Part(name, checkpoint.epoch, *model_pass.columns(), confusions(model_pass), checkpoint.new)
+        if self.plan.tcav is not None:
+            part = part.extended(*concept_rows(model_pass, self.blocks, self.plan, self.plan.tcav))
         if against is not None:
             own = predictions(model_pass)
             if is_reference or against.checkpoint is None:
                 self._reference = own
-            part = part.extended(*gaps(own, self._reference, against))
+            part = part.extended(*gaps(own, self._reference, against, self.plan.scores))
         self.store.add(part, model_pass.graph, self.blocks.fingerprint(model))
         return part
 

@@ -74,8 +74,8 @@ class BlockFeed:
     ) -> None:
         self.group, self.scoring, self.places, self.vectors = group, scoring, places, vectors or Vectors()
         self.notes: dict[str, str] = {}
-        self.scores = [score for score in scoring.scores if score.per != "layer"]
-        self.of_layer = [score for score in scoring.scores if score.per == "layer"]
+        self.scores = [score for score in scoring.scores if not score.reads_layers]
+        self.of_layer = [score for score in scoring.scores if score.reads_layers]
         self.layer_scorer = self._layer_scorer()
         self.stretched = False  # whether a map was stretched over the image
         self.shape: tuple[int, ...] = ()
@@ -94,6 +94,11 @@ class BlockFeed:
         array = array[:, self.picked]
         if self.layer_scorer is not None:
             self.layer_scorer.update(self._padded(array), items=block.numbers, groups=block.groups)
+        longest = array.shape[-1]
+        if block.symbols is not None:
+            longest = max(
+                (column.shape[1] for column in block.labels.values() if column.ndim == 2), default=0
+            )
         shapes: dict[Any, dict[str, np.ndarray]] = {}
         labels, only = block.labels, self.group.hypotheses
         if only is not None:
@@ -103,9 +108,8 @@ class BlockFeed:
             wanted = {*only, *self.scoring.confounders}
             labels = {name: column for name, column in labels.items() if name in wanted}
         for name, column in labels.items() if self.scores else ():
-            shorter = name in block.ragged and array.ndim == 3 and column.shape[1] < array.shape[2]
-            if shorter and block.symbols is None:
-                column = align.fill(column, array.shape[2])
+            if name in block.ragged and array.ndim == 3 and column.shape[1] < longest:
+                column = align.fill(column, longest)
             key = column.shape[1:] if column.ndim > 2 else column.ndim - 1
             shapes.setdefault(key, {})[name] = column
         for key, columns in shapes.items():
@@ -231,6 +235,8 @@ def _with_reasons(scorer: Scorer) -> ScoreColumns:
     present = set(zip(found.score.tolist(), found.target.tolist(), strict=True))
     missing = []
     for score in scorer.scores:
+        if score.per == "layers":
+            continue  # its rows are those of pairs of layers
         names = {info.name for info in score.infos}
         for target in [""] if score.per == "layer" else scorer.statistics.targets:
             if not any((name, target) in present for name in names):

@@ -12,7 +12,8 @@ from ...backends.base import Backend, Operation, for_model, modules_graph
 from ...core.errors import CaptureError, InputError
 from ...core.probes_disabled import probes_disabled
 from ...core.units import UnitAxes
-from ...scores import ScoreColumns
+from ...scores import ScoreColumns, Scorer, ScoreResult
+from ...scores.comparisons.layers import relations
 from ..alignment.axes import Vectors, arrange, batch_axis
 from ..alignment.places import places_of
 from ..behaviours import reader, record_graph
@@ -89,13 +90,13 @@ class ModelPass:
                     )
                 for feed in self.feeds:
                     output = outputs[feed.group.address]
-                    layout = self._layout(feed.group, output, backend, len(block))
+                    layout = self.layout(feed.group, output, backend, len(block))
                     array = arrange(output.array, len(block), *layout, feed.group.address)
                     feed.update(feed.group.compute(array), block)
                 self.done += len(block)
                 yield self.done
 
-    def _layout(self, group: UnitGroup, output: Output, backend: Backend, records: int) -> tuple[int, int]:
+    def layout(self, group: UnitGroup, output: Output, backend: Backend, records: int) -> tuple[int, int]:
         """Return the axes of the records and of the units in a layer's output."""
         if group not in self._layouts:
             shape = output.array.shape
@@ -129,7 +130,29 @@ class ModelPass:
         parts = [feed.columns() for feed in self.feeds]
         addresses = np.array([feed.group.shown for feed in self.feeds], dtype=object)
         groups = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-        return addresses[groups], groups, ScoreColumns.concat(parts)
+        pairs = self._pairs_of_layers()
+        return (
+            np.append(addresses[groups], np.array([address for address, _ in pairs], dtype=object)),
+            np.append(groups, np.full(len(pairs), -1)),
+            ScoreColumns.concat([*parts, ScoreColumns.of([result for _, result in pairs])]),
+        )
+
+    def _pairs_of_layers(self) -> list[tuple[str, ScoreResult]]:
+        """Return the results of scores of two layers, with the address of the first."""
+        scorers: dict[str, Scorer] = {}
+        for feed in self.feeds:
+            if feed.layer_scorer is not None:
+                name, whole = feed.group.shown, len(feed.picked) == feed.count
+                name = name if whole else f"{name}[{','.join(map(str, feed.picked))}]"
+                scorers[name] = feed.layer_scorer
+        out: list[tuple[str, ScoreResult]] = []
+        for score in self.feeds[0].of_layer if self.feeds else ():
+            if score.per == "layers":
+                out += relations(scorers, score)
+            if score.per == "layers" and len(scorers) < 2:
+                note = "a single layer, with none to compare it with"
+                out += [(address, ScoreResult(score.name, float("nan"), note=note)) for address in scorers]
+        return out
 
 
 def _operations(model: Any, backend: Backend, plan: Plan) -> list[Operation]:

@@ -33,6 +33,7 @@ class Statistics:
             features.
         seed: Seed of the split, the sample and the projection.
         sample_bytes: Largest memory of the sample in bytes.
+        null: The number of permutations that the p-values of scores of units are from; 0 for none.
 
     Attributes:
         features: The number of features of the rows, -1 before the first update.
@@ -42,8 +43,11 @@ class Statistics:
         not_numbers: The targets with labels that are not numbers.
     """
 
-    def __init__(self, needs: Collection[Need], *, raw: bool, seed: int, sample_bytes: int) -> None:
+    def __init__(
+        self, needs: Collection[Need], *, raw: bool, seed: int, sample_bytes: int, null: int = 0
+    ) -> None:
         self.needs, self.raw, self.seed, self.sample_bytes = frozenset(needs), raw, seed, sample_bytes
+        self.null = null
         self.features = -1
         self.targets: tuple[str, ...] = ()
         self.given: tuple[str, ...] = ()

@@ -158,7 +158,7 @@ def measure(
         for scorer, note in _scorers(point, scores, labels, per_position, seed):
             results = (_noted(result, note) for result in _results(scorer, out.failures))
             out.results += (_noted(result, doubts.get(result.target, "")) for result in results)
-            out.predictions += _predictions(scorer, out.failures, point)
+            out.predictions += scorer.predicted(_origin(point), out.failures)
             if out.sketch is None and _SAMPLED in scorer.scores and scorer.statistics.features >= 0:
                 out.sketch = sketch(scorer.statistics)
     return out
@@ -301,21 +301,6 @@ def _results(scorer: Scorer, failures: dict[str, str]) -> list[ScoreResult]:
             _log.debug("Score %s failed", score.name, exc_info=True)  # a notice is shown as well
             failures[score.name] = f"{type(error).__name__}: {error}"
     return results
-
-
-def _predictions(scorer: Scorer, failures: dict[str, str], point: DataPoint) -> Iterator[Predictions]:
-    """Yield the predictions of each classifier, once for the scores that are computed from the same ones."""
-    classifiers = {score.judged: score.name for score in reversed(scorer.scores) if score.judged is not None}
-    for name in reversed(classifiers.values()):
-        for target in scorer.statistics.targets if name not in failures else ():
-            counts = scorer.predictions(name, target)
-            if counts is not None:
-                truth, guess, items = counts.rows
-                classes = tuple(scorer.statistics.classes[target].names())
-                origin = {"target": target, "score": name, **_origin(point)}
-                yield Predictions(
-                    **origin, classes=classes, items=counts.items[items], truth=truth, guess=guess
-                )
 
 
 def _noted(result: ScoreResult, note: str) -> ScoreResult:
