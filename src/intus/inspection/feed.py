@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -121,13 +121,10 @@ class BlockFeed:
         self.notes |= dict.fromkeys(columns, note) if note else {}
         symbols = int(np.prod(grid)) if grid else 1
         self.stretched |= self.places is None and len(grid) == 2 and array.shape[2:] != grid
-        size = max(1, _CHUNK // (4 * max(1, symbols * array.shape[1])))
         types, groups = block.types, block.groups
         if types is not None and types.shape[1:] != grid:
             types = None  # these labels are not of the symbols that have types
-        for at in range(0, len(array), size):
-            part = slice(at, at + size)
-            aligned = align.onto(array[part], grid, self.group.address, first, block.images, self.places)
+        for part, aligned in self.aligned(array, grid, first, block.images):
             flat = {name: column[part].reshape(-1) for name, column in columns.items()}
             given = {name: flat[name] for name in self.confounders}
             scorer.update(
@@ -137,6 +134,26 @@ class BlockFeed:
                 groups=None if groups is None else np.repeat(groups[part], symbols),
                 types=None if types is None else types[part].reshape(-1),
                 given=given or None,
+            )
+
+    def aligned(
+        self, array: np.ndarray, grid: tuple[int, ...], hypothesis: str, images: list[tuple[int, ...]]
+    ) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield the outputs of some records at a time, and which, on the grid of a hypothesis's labels.
+
+        Args:
+            array: The outputs, (records, units, …positions).
+            grid: The shape of the labels of one record.
+            hypothesis: The name of the hypothesis, for messages.
+            images: What may be the height and width of a record.
+        """
+        symbols = int(np.prod(grid)) if grid else 1
+        size = max(1, _CHUNK // (4 * max(1, symbols * array.shape[1])))
+        for at in range(0, len(array), size):
+            part = slice(at, at + size)
+            yield (
+                part,
+                align.onto(array[part], grid, self.group.address, hypothesis, images, self.places),
             )
 
     def empty(self) -> BlockFeed:

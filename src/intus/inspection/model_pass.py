@@ -68,6 +68,20 @@ class ModelPass:
         Raises:
             CaptureError: If an address was not reached, or its output cannot be read.
         """
+        for block, arrays in self.arrays(blocks):
+            for feed, array in zip(self.feeds, arrays, strict=True):
+                feed.update(array, block)
+            self.done += len(block)
+            yield self.done
+
+    def arrays(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, list[np.ndarray]]]:
+        """Run the model over blocks; yield each with the outputs of all groups of units.
+
+        An output is arranged as (records, units, …positions).
+
+        Raises:
+            CaptureError: If an address was not reached, or its output cannot be read.
+        """
         backend = for_model(self.model)
         addresses = list(dict.fromkeys(feed.group.address for feed in self.feeds))
         operations = {feed.group.address: feed.group.row for feed in self.feeds if feed.group.operation}
@@ -79,12 +93,12 @@ class ModelPass:
                         f"{missing[0]!r} did not run for record {block.numbers[0]}, or returned no tensor. "
                         "Choose a layer that every record passes through."
                     )
+                arrays = []
                 for feed in self.feeds:
                     output = outputs[feed.group.address]
                     layout = self._layout(feed.group, output, backend, len(block))
-                    feed.update(arrange(output.array, len(block), *layout, feed.group.address), block)
-                self.done += len(block)
-                yield self.done
+                    arrays.append(arrange(output.array, len(block), *layout, feed.group.address))
+                yield block, arrays
 
     def _layout(self, group: UnitGroup, output: Output, backend: Backend, records: int) -> tuple[int, int]:
         """Return the axes of the records and of the units in a layer's output."""
@@ -96,6 +110,10 @@ class ModelPass:
                 units,
             )
         return self._layouts[group]
+
+    def unit_axis(self, group: UnitGroup) -> int:
+        """Return the axis of the units in the output of a layer that was read."""
+        return self._layouts[group][1]
 
     def empty(self) -> ModelPass:
         """Return a pass of the same model and units without any rows, for a worker."""

@@ -71,14 +71,14 @@ class TracedRows:
                 f"The pass of a later block of records differs from that of the first record: {error} Choose "
                 "an operation that every record passes through, or the module around it."
             ) from None
-        self._check(reading.graph)
+        self.check(reading.graph)
         return {
             address: Output(reading.values[row], None, self._operation(address, row))
             for address, row in self._rows.items()
         }
 
-    def _check(self, graph: Graph) -> None:
-        """Raise CaptureError if a row means another operation in this pass."""
+    def check(self, graph: Graph) -> None:
+        """Raise CaptureError if a row means another operation in this pass, whose graph is given."""
         same = self._prefix.common(_Prefix(graph))
         for address, row in self._rows.items():
             if row >= same:
@@ -86,8 +86,8 @@ class TracedRows:
                 here = graph.label(same) if same < len(graph.ops) else "nothing"
                 raise CaptureError(
                     f"{address!r} may mean another operation for other records: a block's pass runs {here!r} "
-                    f"where that of the first record runs {there!r}. Name a module that returns the value, or "
-                    " inspect records of one kind at a time."
+                    f"where that of the first record runs {there!r}. Name a module that returns the value, "
+                    "or inspect records of one kind at a time."
                 )
 
     def _operation(self, address: str, row: int) -> Operation:

@@ -13,7 +13,7 @@ Rules, each covered by a test:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -21,8 +21,10 @@ from torch import nn
 
 from ...core.address import Address
 from ...core.units import axis_of_type
+from ..ablating import Ablations
 from ..base import GraphRecorder, Handle, Operation, Tap, check_kinds
 from ..reading import Reading, Target
+from .ablating import ablate
 from .attachment import Attachment
 from .eval_forward import as_inputs, evaluation, model_state, unwrapped, version
 from .loaders import random_loader
@@ -116,6 +118,12 @@ class TorchBackend:
     ) -> Reading:
         """Return values of operations, and gradients, of one traced pass."""
         return read(model, inputs, chosen, target)
+
+    def ablate(
+        self, model: nn.Module, inputs: Any, address: str, axis: int, changes: Sequence[Mapping[int, float]]
+    ) -> Ablations:
+        """Return the outputs of one traced pass, and of its reruns with units replaced by numbers."""
+        return ablate(model, inputs, address, axis, changes)
 
     def attach(
         self, model: nn.Module, operations: Iterable[Operation], kinds: Collection[str], tap: Tap

@@ -1,0 +1,130 @@
+"""Read the units of a row's layer, on the grid of its hypothesis's labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...core.errors import AddressError, InputError, did_you_mean
+from .. import align
+from ..behaviours import Records
+from ..model_pass import ModelPass
+from ..plan import Block, Plan
+from .unit_row import UnitRow
+
+
+class UnitReader:
+    """All units of the layer of a row.
+
+    Args:
+        plan: The plan of the table.
+        row: The row.
+
+    Attributes:
+        plan: The plan, without scores.
+        row: The row.
+        model: The model.
+        name: Its name.
+        model_pass: The pass, which reads this layer alone.
+        units: The number of units.
+
+    Raises:
+        AddressError: If the model has no such unit.
+        InputError: If there is no such hypothesis, or the address is not one that the table has read.
+    """
+
+    def __init__(self, plan: Plan, row: UnitRow) -> None:
+        self.plan, self.row = replace(plan, scores=()), row
+        self.name, self.model = row.checkpoint.open()
+        self.model_pass = ModelPass(self.model, self.name, self.plan)
+        feeds = [feed for feed in self.model_pass.feeds if feed.group.address == row.address]
+        if not feeds:
+            known = [feed.group.address for feed in self.model_pass.feeds]
+            raise InputError(
+                f"{row.address!r} is no layer or operation whose units the table has read. "
+                f"{did_you_mean(row.address, known)}"
+            )
+        self.feed = feeds[0]
+        self.feed.group = replace(self.feed.group, units=None)
+        self.model_pass.feeds = [self.feed]
+        # The first block determines the layout of the output, and names the hypotheses.
+        self.units = max(array.shape[1] for _, array in self.arrays([self.plan.block(self.plan.order()[0])]))
+        if row.unit >= self.units:
+            raise AddressError(f"{row.address!r} has {self.units} units, so there is no unit {row.unit}.")
+        if row.target not in self.plan.labels.names:
+            raise InputError(
+                f"There is no hypothesis {row.target!r}. {did_you_mean(row.target, self.plan.labels.names)}"
+            )
+
+    @property
+    def axis(self) -> int:
+        """The axis of the units in the output of the layer."""
+        return self.model_pass.unit_axis(self.feed.group)
+
+    def labels(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the numbers of the records of each block, and their labels (records, …grid)."""
+        for numbers in self.plan.order():
+            labels = self.plan.labels.of(numbers, partial(self.plan.records.block, numbers))
+            yield numbers, labels[self.row.target]
+
+    def arrays(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, np.ndarray]]:
+        """Run the model over blocks; yield each with the layer's output, (records, units, …positions)."""
+        for block, (array,) in self.model_pass.arrays(blocks):
+            yield block, array
+
+    def aligned(self, blocks: Iterable[Block], unit: int) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yield the behavior of one unit, some records at a time.
+
+        Args:
+            blocks: The blocks.
+            unit: The unit.
+
+        Yields:
+            The numbers of records, the behavior (records, …grid) and the labels (records, …grid).
+        """
+        for block, array in self.arrays(blocks):
+            labels = self.filled(block.labels[self.row.target], array)
+            chosen = array[:, [unit]]
+            for part, behavior in self.on_grid(chosen, labels.shape[1:], block.images):
+                yield block.numbers[part], behavior[:, 0], labels[part]
+
+    def filled(self, labels: np.ndarray, array: np.ndarray) -> np.ndarray:
+        """Return the labels of sequences of different lengths, padded to the positions of the layer."""
+        ragged = self.row.target in self.plan.labels.ragged
+        if ragged and labels.ndim == 2 and array.ndim == 3 and labels.shape[1] < array.shape[2]:
+            return align.fill(labels, array.shape[2])
+        return labels
+
+    def on_grid(
+        self, array: np.ndarray, grid: tuple[int, ...], images: list[tuple[int, ...]]
+    ) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield the outputs of some records at a time, and which, on a grid of labels."""
+        array, _ = self.feed.vectors.lengths(array, grid, self.row.address, self.row.target)
+        yield from self.feed.aligned(array, grid, self.row.target, images)
+
+    def block_of(self, numbers: Sequence[int], records: Sequence[Any]) -> Block:
+        """Return a block of records that are not those of the data, without labels.
+
+        Args:
+            numbers: The numbers of the records that they were made of.
+            records: The records, as the data would have them.
+        """
+        made = Records(list(records), self.plan.records.inputs)
+        inputs = made.model_input(np.arange(len(records)))
+        return Block(np.asarray(numbers), inputs, {}, frozenset(), made.images(0), None, None)
+
+
+def annotated(labels: np.ndarray) -> np.ndarray:
+    """Return which labels are neither NaN nor None.
+
+    Example:
+        >>> annotated(np.array([1.0, float("nan")])), annotated(np.array(["a", None]))
+        (array([ True, False]), array([ True, False]))
+    """
+    if labels.dtype.kind == "O":
+        return np.asarray(labels != np.array(None))
+    return np.asarray(labels == labels)
