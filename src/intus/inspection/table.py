@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,10 @@ from ..core.errors import InputError
 from ..scores import ScoreColumns, ScoreResult
 from ..scores.multiple import false_discovery_rates
 from .feed import joined
+from .followup.best import best_rows
 from .followup.examples import examples_of
+from .followup.pictures import draw, saved
+from .followup.unit_picture import draw_unit
 from .followup.unit_row import read_row
 from .followup.verification import Verification, verify
 from .models import Checkpoint
@@ -174,6 +178,69 @@ class Inspection(pd.DataFrame):  # type: ignore[misc]  # pandas has no types
             patch=patch,
             seed=seed,
         )
+
+    def best(self, by: str | Sequence[str] = ("model", "target"), score: str | None = None) -> Inspection:
+        """Return the row of the strongest unit of each group, such as of each model and hypothesis.
+
+        It answers whether another model has such a unit too: inspect several models, and compare the values,
+        intervals and ``q`` of their best units. The best of many units is high by chance: the value is not
+        that of a unit that was chosen before.
+
+        Args:
+            by: The columns that make the groups. Default: each model and hypothesis.
+            score: The score. Default: the only one of units in the table.
+
+        Returns:
+            One row per group, in the order of the table. The strongest is the one with the largest value, or
+            the largest absolute value for a score whose range is symmetric around 0, such as a correlation.
+
+        Raises:
+            InputError: If ``by`` names no column, or the table has several scores of units.
+        """
+        return best_rows(self, by, score)
+
+    def draw(
+        self, kind: str = "bars", *, score: str | None = None, k: int = 10, path: str | Path | None = None
+    ) -> Any:
+        """Draw the values of units with matplotlib.
+
+        Args:
+            kind: ``"bars"``: the strongest units of each hypothesis at the last epoch, with intervals and
+                baselines. ``"curves"``: the units that are strongest at the last epoch, over epochs; at most
+                six. ``"heatmap"``: units × hypotheses at the last epoch; at most 60 units.
+            score: The score. Default: the only one of units in the table.
+            k: The number of units of each hypothesis. Default: 10.
+            path: Also write the figure to this file (``.png``, ``.svg``, ``.pdf``). Default: no.
+
+        Returns:
+            A ``matplotlib.figure.Figure``.
+
+        Raises:
+            InputError: If an argument has an impossible value, or there are no such values.
+            MissingExtraError: If matplotlib is not installed (extra ``draw``).
+        """
+        return draw(self, kind, score, k, path)
+
+    def draw_unit(self, row: Any, record: int, *, path: str | Path | None = None) -> Any:
+        """Draw a unit over one record, with matplotlib.
+
+        Over an image: the record and the unit's map at the places of its pixels, both with the outline of
+        where the hypothesis holds. Over a text or a list of tokens: each symbol is shaded by the unit, and
+        underlined where the hypothesis holds.
+
+        Args:
+            row: A row of the table: ``table.iloc[0]``, a dict with its columns, or its position.
+            record: The number of the record in the data.
+            path: Also write the figure to this file. Default: no.
+
+        Returns:
+            A ``matplotlib.figure.Figure``.
+
+        Raises:
+            InputError: If the layer has no positions that fit the record, or there is no such record.
+            MissingExtraError: If matplotlib is not installed (extra ``draw``).
+        """
+        return saved(draw_unit(self.asked().plan, read_row(self, row), record), path)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
