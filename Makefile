@@ -5,7 +5,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 ENGINES := firefox-esr webkit2gtk-driver xvfb
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: help demo test test-slow test-postgres test-engines test-ray check bench notebooks loops gallery scores web web-check format clean
+.PHONY: help demo test test-slow test-postgres test-engines test-ray check bench notebooks loops gallery scores calibrate web web-check format clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -76,6 +76,11 @@ bench: .venv/.ready .venvs/peers/.ready $(OTHERS)  ## ratios to plain PyTorch, h
 	@touch $@
 
 scores: .venv/.ready  ## write docs/scores.md from what the scores say of themselves
+	$(PY) -m intus.scores > docs/scores.md
+
+calibrate: .venv/.ready  ## measure false positives and coverage of every score (minutes), and write docs/scores.md
+	$(ONE_THREAD) $(PY) -m intus.scores --calibrate $(ARGS) > .calibration.json
+	mv .calibration.json src/intus/scores/documentation/calibration.json
 	$(PY) -m intus.scores > docs/scores.md
 
 gallery: .venv/.ready  ## a site of known architectures, in out/gallery

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 from .core.errors import Unavailable, missing_packages
 
 if TYPE_CHECKING:
-    from . import backends, scores
+    from . import backends, hypotheses, scores
     from .core.address import Address
     from .core.errors import IntusError
     from .core.graph import Graph
     from .core.record import Record
     from .core.results import Results
-    from .inspection import hypothesis, inspect
+    from .inspection import Dictionary, Directions, hypothesis, inspect
+    from .inspection.query import query
     from .monitoring import clear, flush, probe, register_targets, remove
     from .serving.run import serve
     from .tracing.collect import collect
@@ -39,6 +40,8 @@ __version__ = "0.1.0"
 #: Every public name, and the module that defines it ("" for a name that is itself a module).
 _MODULES = {
     "Address": ".core.address",
+    "Dictionary": ".inspection",
+    "Directions": ".inspection",
     "Graph": ".core.graph",
     "IntusError": ".core.errors",
     "Op": ".tracing.results.op",
@@ -52,10 +55,12 @@ _MODULES = {
     "collect": ".tracing.collect",
     "compare": ".tracing.comparison.compare",
     "flush": ".monitoring",
+    "hypotheses": "",
     "hypothesis": ".inspection",
     "inspect": ".inspection",
     "load": ".tracing.load",
     "probe": ".monitoring",
+    "query": ".inspection.query",
     "register_targets": ".monitoring",
     "remove": ".monitoring",
     "scores": "",
@@ -71,6 +76,8 @@ _EXTRAS = {"tracing": "torch", "serving": "server"}
 
 __all__ = [
     "Address",
+    "Dictionary",
+    "Directions",
     "Graph",
     "IntusError",
     "Op",
@@ -84,10 +91,12 @@ __all__ = [
     "collect",
     "compare",
     "flush",
+    "hypotheses",
     "hypothesis",
     "inspect",
     "load",
     "probe",
+    "query",
     "register_targets",
     "remove",
     "scores",

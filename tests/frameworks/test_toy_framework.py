@@ -16,7 +16,7 @@ from toynet import Layer, Network, ToyBackend, Unordered
 
 import intus
 from intus.backends import base
-from intus.core.errors import AddressError, InputError
+from intus.core.errors import AddressError, CaptureError, InputError
 from intus.core.projection import PROJECTED, project, summarize
 from intus.serving.run import Server
 
@@ -195,3 +195,38 @@ def test_other_framework_does_not_load_torch():
         [sys.executable, "-c", code, str(Path(__file__).parent)], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_inspect_of_layers_met_in_the_first_call():
+    network = Network(layers, eager=False)
+    table = intus.inspect(network, {"odd": np.arange(300) % 2}, "correlation", IMAGES, "body.act")
+    known = intus.inspect(Network(layers), {"odd": np.arange(300) % 2}, "correlation", IMAGES, "body.act")
+    assert table.value.tolist() == known.value.tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"behavior": "gradient"}, CaptureError, "needs the graph of the model, and 'toynet' recorded none"),
+        ({"twin": True}, None, "twin=True is not implemented for 'toynet'"),
+        ({"units": "relu_1"}, AddressError, "has no 'relu_1'"),
+    ],
+)
+def test_inspect_says_what_a_backend_lacks(options, error, text):
+    asked = {"units": "body.act", **options}
+    network, labels = Network(layers), {"odd": np.arange(300) % 2}
+    if error is None:  # the model itself has been scored already
+        table = intus.inspect(network, labels, "correlation", IMAGES, **asked)
+        assert text in table.note.iloc[-1]
+        assert table.value.notna().sum() == 16
+    else:
+        with pytest.raises(error, match=text):
+            intus.inspect(network, labels, "correlation", IMAGES, **asked)
+
+
+def test_directions_of_another_framework():
+    outputs = plain_outputs()["body.act"]
+    direction = np.random.default_rng(0).normal(size=16)
+    units = ("body.act", intus.Directions([direction]))
+    table = intus.inspect(Network(layers), {"c": outputs @ direction}, "correlation", IMAGES, units)
+    assert table.value[0] > 0.999 > table.value[1]

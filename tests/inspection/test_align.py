@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intus.core.errors import InputError
-from intus.inspection.align import onto, resize, rows
+from intus.inspection.alignment.align import onto, resize, rows
 
 sides = st.integers(1, 9)
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from intus.core.errors import AddressError, InputError
 from intus.inspection import inspect
-from intus.inspection.axes import arrange, batch_axis
+from intus.inspection.alignment.axes import arrange, batch_axis
 
 
 class TimeFirst(nn.Module):

@@ -63,6 +63,23 @@ def test_dict_is_many_hypotheses_and_a_missing_name_is_not_annotated():
             assert got.n == len(truth)
 
 
+@pytest.mark.parametrize("batch", [1, 3])
+def test_blocks_without_an_annotation(batch):
+    """A key that is missing in whole blocks, whose texts are shorter or longer than those before."""
+
+    def some(text):
+        return {"vowel": is_vowel(text)} if text[0] in "ta" and text != "the end" else {}
+
+    frame = inspect(embedding(), [some, is_vowel], "correlation", WORDS, "0", inputs=encode, batch=batch)
+    weight = embedding()[0].weight.detach().numpy().astype(float)
+    for name, texts in (("vowel", [text for text in WORDS if some(text)]), ("is_vowel", WORDS)):
+        truth = np.concatenate([is_vowel(text) for text in texts])
+        values = weight[[ord(c) for text in texts for c in text], 2]
+        got = frame[(frame.target == name) & (frame.unit == 2)].iloc[0]
+        assert got.n == len(truth)
+        assert got.value == pytest.approx(stats.pearsonr(values, truth).statistic, abs=1e-6)
+
+
 def test_given_names_a_key_of_a_dict():
     model = embedding()
     frame = inspect(model, parse, "correlation", WORDS, "0", inputs=encode, given="vowel")
@@ -195,6 +212,32 @@ def test_wrong_batch_functions_are_named():
     with pytest.raises(ZeroDivisionError) as error:
         labels_of(broken, WORDS, 7)
     assert error.value.__notes__ == ["in the hypothesis 'broken', on records 0 to 6"]
+
+
+def test_batch_function_with_declared_names_must_return_a_dict():
+    array = hypothesis(batch=True, names=["a", "b"])(lambda texts: np.zeros((len(texts), 2)))
+    with pytest.raises(InputError, match="declares 2 names, but returned labels without names for record 0"):
+        labels_of(array, WORDS)
+
+
+def test_classes_of_blocks_of_different_types_are_one():
+    """Booleans in one block, floats in the next, where a shorter record is padded."""
+    texts = ["abcd"] * 40 + ["abc", "abca"] * 40
+    frame = inspect(
+        embedding(),
+        {"a": lambda text: [c == "a" for c in text]},
+        "linear_accuracy",
+        texts,
+        "0",
+        inputs=encode,
+        batch=40,
+    )
+    assert frame.value[0] == 1
+    labels = Labels(as_hypotheses(lambda text: [c == "a" for c in text], 120))
+    kinds = [
+        labels.of(np.arange(i, i + 40), lambda i=i: texts[i : i + 40])["lambda_0"].dtype.kind for i in (0, 40)
+    ]
+    assert kinds == ["b", "f"]
 
 
 def test_labels_take_a_name_and_a_kind():

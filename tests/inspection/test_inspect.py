@@ -166,7 +166,9 @@ def test_batch_size_does_not_change_scores(model, images):
         inspect(model, [ink], ["iou", "iou_max", "correlation"], images, "conv2", batch=batch)
         for batch in (600, 37)
     ]
+    moved = [frame.pop("baseline").where(frame.score != "correlation", 0) for frame in frames]
     pd.testing.assert_frame_equal(*frames, rtol=1e-4, atol=1e-5)
+    pd.testing.assert_series_equal(*moved)
 
 
 def test_data_as_array_tensor_or_list(model, images):
@@ -545,3 +547,22 @@ def test_pattern_on_a_model_without_submodules_means_the_model(pattern):
     frame = inspect(model, hypotheses, "correlation", data, pattern)
     pd.testing.assert_frame_equal(frame, inspect(model, hypotheses, "correlation", data, ""))
     assert frame["unit"].tolist() == [0, 1, 2, 3]
+
+
+def test_scores_of_pairs_of_layers():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 5))
+    data = torch.randn(300, 6)
+    table = inspect(model, {}, ["cka", "svcca", "mean"], data, ["0", "1", "2[0:3]"])
+    pairs = table[table.score == "cka"]
+    assert pairs[["address", "target"]].values.tolist() == [["0", "1"], ["0", "2[0,1,2]"], ["1", "2[0,1,2]"]]
+    with torch.no_grad():
+        first, second = model[0](data).numpy().astype(float), model[:2](data).numpy().astype(float)
+    a, b = (one - one.mean(axis=0) for one in (first, second))
+    biased = np.linalg.norm(a.T @ b) ** 2 / np.linalg.norm(a.T @ a) / np.linalg.norm(b.T @ b)
+    assert pairs.value.iloc[0] == pytest.approx(biased, abs=0.03)  # the score is unbiased
+    assert (pairs.low > pairs.baseline).all()
+    assert table[table.score == "svcca"].value.iloc[0] > 0.5
+    assert (table.score == "mean").sum() == 3
+    alone = inspect(model, {}, "cka", data, "0")
+    assert alone.note.tolist() == ["a single layer, with none to compare it with"]

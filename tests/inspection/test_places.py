@@ -11,7 +11,7 @@ from transformers import ResNetConfig, ResNetModel
 
 import intus
 from intus.inspection import inspect
-from intus.inspection.places import places_of
+from intus.inspection.alignment.places import places_of
 
 SIZE = 64
 STACKS = {

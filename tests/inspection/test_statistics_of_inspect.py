@@ -78,7 +78,9 @@ def test_false_discovery_rate_of_null_and_true_pairs():
     assert np.mean(powers) >= 0.9
 
 
-@pytest.mark.parametrize("score", ["correlation", "mean_difference", "iou", "iou_max", "linear_f1", "r2"])
+@pytest.mark.parametrize(
+    "score", ["correlation", "mean_difference", "auroc", "iou", "iou_max", "linear_f1", "r2"]
+)
 def test_p_of_noise_is_uniform(score):
     """The share of p-values below .05 must be about .05 where nothing depends on anything."""
     below, tests = 0, 0

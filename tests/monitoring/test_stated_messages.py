@@ -35,7 +35,9 @@ def test_requests_have_the_stated_fields_and_no_others(server):
         for watch.epoch in (1, 2):
             model(torch.randn(5, 4))
     for name, targets in {"words": [["N", None], ["V", "N"]], "half": torch.tensor([True, False])}.items():
-        assert intus.register_targets("127.0.0.1", server.port, name=name, targets=targets)
+        groups, types = [1, "a"], [["x", None], [3, "x"]] if name == "words" else None
+        ids = {"groups": groups, "types": types}
+        assert intus.register_targets("127.0.0.1", server.port, name=name, targets=targets, **ids)
     assert intus.flush("127.0.0.1", server.port, run="r", timeout=10)
     assert intus.remove("127.0.0.1", server.port, "Sequential")
     assert intus.clear("127.0.0.1", server.port)

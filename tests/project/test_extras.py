@@ -17,9 +17,12 @@ MODULES = {
     "torch": {"torch", "quickjs"},
     "server": {"re2", "msgspec", "sklearn", "scipy", "sqlalchemy", "starlette", "uvicorn", "threadpoolctl"},
     "inspect": {"loky", "cloudpickle", "pandas", "sklearn", "scipy", "sqlalchemy"},
+    "query": {"duckdb", "loky", "cloudpickle", "pandas", "sklearn", "scipy", "sqlalchemy"},
+    "attribution": {"captum"},
     "draw": {"quickjs", "matplotlib"},
     "widget": {"anywidget"},
     "graph": {"networkx"},
+    "hypotheses": {"nltk"},
     "progress": {"tqdm"},
 }
 

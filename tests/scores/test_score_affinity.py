@@ -10,7 +10,7 @@ from sklearn.metrics import jaccard_score
 
 from intus.core.errors import InputError
 from intus.scores import Scorer, iou, register
-from intus.scores.affinity import rolls
+from intus.scores.affinity import moved
 from intus.scores.statistics.split import places
 
 
@@ -152,16 +152,14 @@ def test_iou_of_saturated_unit_counts_tied_rows():
 def test_control_moves_hypotheses_between_items():
     position = np.tile(np.arange(5), 40)
     item = np.repeat(np.arange(40), 5)
-    scorer = fed("correlation", np.zeros((200, 1)), {"item": item, "position": position}, item)
+    scorer = fed("iou", np.zeros((200, 1)), {"item": item, "position": position}, item)
     where = scorer.statistics.drawn()[0]
-    moved = rolls(scorer.statistics)
-    assert len(moved) == 3
-    for values in moved:
-        assert (values[:, 1] == where.position).all()
-        assert (values[:, 0] != where.item).all()
-        assert sorted(values[:, 0]) == sorted(item)
-        source = {int(a): set(values[where.item == a, 0]) for a in range(40)}
-        assert all(len(came) == 1 for came in source.values())
+    values = moved(scorer.statistics)
+    assert (values[:, 1] == where.position).all()
+    assert (values[:, 0] != where.item).all()
+    assert sorted(values[:, 0]) == sorted(item)
+    source = {int(a): set(values[where.item == a, 0]) for a in range(40)}
+    assert all(len(came) == 1 for came in source.values())
 
 
 def test_control_of_trimmed_sample():
@@ -187,13 +185,13 @@ def test_control_of_items_of_different_lengths():
     length = np.random.default_rng(0).integers(20, 64, 200)
     items, position = np.repeat(np.arange(200), length), np.concatenate([np.arange(n) for n in length])
     first = (position < 10).astype(float)
-    scorer = fed("correlation", first[:, None], {"first": first, "position": position}, items)
+    scorer = fed(["correlation", "iou"], first[:, None], {"first": first, "position": position}, items)
     assert read(scorer, "correlation", "first", 0).baseline == pytest.approx(1)
     where = scorer.statistics.drawn()[0]
-    for moved in rolls(scorer.statistics):
-        there = np.isfinite(moved[:, 1])
-        assert 0.6 < there.mean() < 1
-        assert (moved[there, 1] == where.position[there]).all()
+    values = moved(scorer.statistics)
+    there = np.isfinite(values[:, 1])
+    assert 0.6 < there.mean() < 1
+    assert (values[there, 1] == where.position[there]).all()
 
 
 def test_item_larger_than_sample_is_kept_in_part():

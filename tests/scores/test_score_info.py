@@ -16,6 +16,7 @@ from sklearn.naive_bayes import GaussianNB
 from intus.core.errors import InputError
 from intus.scores import ScoreInfo, Scorer, base, get, infos, names, register
 from intus.scores.affinity import of_pairs
+from intus.scores.comparisons.layers import relations
 from intus.scores.registry import as_score
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "scores.md"
@@ -39,7 +40,7 @@ def test_scores_page_is_up_to_date():
 
 def test_every_score_has_description():
     documented = re.findall(r"^### `(.*)`$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(documented) == 35 + 1 + 4 + 3  # registered, a baseline, coefficients, of two data points
+    assert len(documented) == 39 + 1 + 4 + 3  # registered, a baseline, coefficients, of two data points
     for name in documented:
         info = infos()[name]
         assert info.label != name, name
@@ -61,7 +62,11 @@ def results():
     scorer.update(x, labels, np.arange(600), types=rng.integers(0, 50, 600))
     units = Scorer([name for name in names() if get(name).per == "unit"])
     units.update(x, {"sign": labels["sign"]}, np.arange(600))
-    return [*scorer.result(), *units.result()]
+    other = Scorer("cka")
+    other.update(x[:, :3] ** 3, items=np.arange(600))
+    compared = [get(name) for name in names() if get(name).per == "layers"]
+    pairs = [r for score in compared for _, r in relations({"a": scorer, "b": other}, score)]
+    return [*scorer.result(), *units.result(), *pairs]
 
 
 def test_results_match_their_descriptions(results):

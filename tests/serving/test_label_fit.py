@@ -13,7 +13,7 @@ from serving_help import point, record, target_of
 from intus.core.errors import CodecError, InputError
 from intus.serving.decoding import decode
 from intus.serving.errors import MisfitError
-from intus.serving.evaluation.targets import fit
+from intus.serving.evaluation.targets import Target, fit
 from intus.serving.messages import TargetRequest
 
 
@@ -22,7 +22,7 @@ def target(labels, **facts):
 
 
 def test_labels_matched_by_order_of_arrival():
-    blocks = fit(target([5, 6, 7, 8, 9]), point(record(2), record(3)))
+    blocks, *_ = fit(target([5, 6, 7, 8, 9]), point(record(2), record(3)))
     assert [block.tolist() for block in blocks] == [[5, 6], [7, 8, 9]]
 
 
@@ -39,7 +39,7 @@ def test_several_epochs_as_one_name_the_epoch():
 
 
 def test_labels_matched_by_item_id():
-    blocks = fit(
+    blocks, *_ = fit(
         target(list("abcd")), point(record(2, items=np.array([3, 0])), record(1, items=np.array([3])))
     )
     assert [block.tolist() for block in blocks] == [["d", "a"], ["d"]]
@@ -63,7 +63,7 @@ def test_item_ids_on_some_records_only_are_refused():
 def test_shuffled_item_ids_match_labels(order, cuts):
     batches = np.split(np.array(order), sorted(cuts))
     labels = [f"label {number}" for number in range(12)]
-    blocks = fit(target(labels), point(*(record(len(ids), items=ids) for ids in batches)))
+    blocks, *_ = fit(target(labels), point(*(record(len(ids), items=ids) for ids in batches)))
     assert [label for block in blocks for label in block] == [f"label {number}" for number in order]
 
 
@@ -92,14 +92,45 @@ def test_patterns_select_models_and_layers():
 def test_label_per_position():
     words = target([["a", "b", None], ["c"], None])
     array = np.zeros((3, 2, 5), np.float32)
-    (block,) = fit(words, point(record(array=array)))
+    ((block,), *_) = fit(words, point(record(array=array)))
     assert block.tolist() == [["a", "b"], ["c", None], [None, None]]
-    (block,) = fit(words, point(record(array=np.zeros((3, 4, 5), np.float32))))
+    ((block,), *_) = fit(words, point(record(array=np.zeros((3, 4, 5), np.float32))))
     assert block[0].tolist() == ["a", "b", None, None]
-    (block,) = fit(
+    ((block,), *_) = fit(
         words, point(record(array=np.zeros((2, 3, 5), np.float32), batch_axis=1, items=np.array([1, 1, 0])))
     )
     assert block.tolist() == [["c", None], ["c", None], ["a", "b"]]
+
+
+def test_groups_and_types_follow_item_ids_and_positions():
+    words = target([["a", "b", None], ["c"], None], groups=["x", "y", "x"], types=[[7, 8], [9], []])
+    array = np.zeros((3, 2, 5), np.float32)
+    (_, (groups,), (types,)) = fit(words, point(record(array=array, items=np.array([1, 0, 2]))))
+    assert groups[1] == groups[2] != groups[0]
+    assert types.tolist() == [[9, -1], [7, 8], [-1, -1]]
+    again = Target.parse(words.request())
+    assert again.says_the_same(words)
+    assert again.hold_out == words.hold_out
+    assert not target([["a", "b", None], ["c"], None], groups=[0, 1, 1]).says_the_same(words)
+    assert fit(target([1, 2, 3]), point(record(3)))[1:] == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"groups": [1]}, r"labels of shape \(3,\), but 1 groups, single ids. Give one for each item"),
+        ({"groups": [1, None, 2]}, r"no id in groups at \[1\]"),
+        ({"types": [1, 2]}, r"labels of shape \(3,\), but 2 types, single ids. Give one for each label"),
+        ({"types": [1, None, 3]}, r"no id in types at \[1\]"),
+        ({"targets": [["a", "b"], [], []], "types": [[1], [], []]}, r"no id in types at \[0, 1\]"),
+        ({"targets": [["a"], [], []], "types": [[1, 2], [], []]}, "for 1 positions, but types for 2"),
+        ({"targets": [["a", "b"], [], []], "types": [1, 2, 3]}, "3 types, single ids"),
+        ({"groups": [1.5, 2, 3]}, "an id: a whole number or a string"),
+    ],
+)
+def test_groups_and_types_that_do_not_fit(facts, message):
+    with pytest.raises((InputError, CodecError), match=message):
+        target_of({"name": "digit", "targets": [1, 2, 3]} | facts)
 
 
 @pytest.mark.parametrize("shape", [(3, 1, 5), (3, 5), (3, 2, 2, 2)])

@@ -247,7 +247,7 @@ class Full(Frontend):
 
     away = 3
 
-    def results(self, results, infos):
+    def results(self, results, infos, predicted=()):
         if self.away:
             self.away -= 1
             raise AwayError("The database cannot be written now: disk full.")
@@ -296,7 +296,7 @@ def test_evaluator_closes_at_once_if_frontend_is_away(database):
     class Away(Full):
         tries = 0
 
-        def results(self, results, infos):
+        def results(self, results, infos, predicted=()):
             self.tries += 1
             time.sleep(0.05)
             raise AwayError("away")

@@ -16,6 +16,7 @@ from sqlalchemy.dialects import postgresql
 from intus.core.errors import CodecError, InputError
 from intus.core.results import COLUMNS, Results
 from intus.core.score_info import ScoreInfo
+from intus.serving.evaluation.targets import Target
 from intus.storage import migrations, tables
 from intus.storage.codec import encode_graph
 from intus.storage.database import Database, network_order
@@ -191,13 +192,20 @@ def test_targets_persist(place):
     with Database(place) as first:
         first.put_target("digit", [1, 2.5, "a", True, None], "M.*", "conv")
         first.put_target("digit", [1, None, [1, None]], "M.*", "conv")
-        first.put_target("unused", [1])
+        first.put_target("unused", [1], groups=["x"], types=[None])
         for facts in ({}, {"model": "other"}, {"run": "z", "unit": 3}, {"run": "y", "target": "unknown"}):
             first.add(rows(**({"target": "digit"} | facts)))
     with Database(place) as again:
         found = again.targets()
         assert all(facts.pop("registered") > 1e9 for facts in found)
-        common = {"owner": "", "run_pattern": ".*", "until": None, "claimed": False}
+        common = {
+            "owner": "",
+            "run_pattern": ".*",
+            "until": None,
+            "claimed": False,
+            "groups": None,
+            "types": None,
+        }
         assert found == [
             common
             | {
@@ -214,6 +222,8 @@ def test_targets_persist(place):
                 "model_pattern": ".*",
                 "layer_pattern": ".*",
                 "runs": [],
+                "groups": ["x"],
+                "types": [None],
             },
         ]
 
@@ -404,6 +414,8 @@ def test_database_of_version_1_is_migrated(place):
         assert [run["run"] for run in database.runs()] == ["old"]
         (digit,) = database.targets()
         assert (digit["targets"], digit["owner"], digit["until"]) == ([1], "", 0)
+        assert digit["groups"] is digit["types"] is None
+        assert Target.stored(digit).groups is None
         assert raw(database, "SELECT max(version) FROM schema_version") == [(len(migrations.STEPS),)]
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from ..core.graph import Graph
+from .base import Operation
 
 
 class Target(NamedTuple):
@@ -22,10 +23,12 @@ class Target(NamedTuple):
         choice: A class: an index into the last axis of an output (records, classes); an array of one index
             per record of the block; a function of the model's output that returns one number per record; or
             None if the output is one number per record.
+        only: The position of the one record in the block whose number counts; None for all.
     """
 
     records: int
     choice: Any = None
+    only: int | None = None
 
 
 class Reading(NamedTuple):
@@ -62,4 +65,27 @@ class ReadsOperations(Protocol):
             AddressError: If there is no such operation in this pass.
             CaptureError: If the pass cannot be recorded, or the target has no gradient.
             InputError: If the target does not fit the model's output.
+        """
+
+
+@runtime_checkable
+class Attributes(Protocol):
+    """A backend that attributes numbers of the output to layers, other than by a plain gradient."""
+
+    def attribute(
+        self, model: Any, inputs: Any, layers: list[Operation], method: str, target: Target, seed: int
+    ) -> dict[str, np.ndarray]:
+        """Return the attribution of every layer by address; called inside ``Backend.evaluation``.
+
+        Args:
+            model: The model.
+            inputs: Its inputs, as ``Backend.inputs`` returns them.
+            layers: The layers, each of which runs once.
+            method: ``"smoothgrad"``, ``"guided_backprop"``, ``"gradcam"`` or ``"guided_gradcam"``.
+            target: The numbers that are attributed.
+            seed: The seed of noise.
+
+        Raises:
+            InputError: If the method does not apply to the model or the target.
+            MissingExtraError: If captum is not installed.
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +31,39 @@ COLUMNS: dict[str, Any] = {
     "n": 0,
     "note": "",
 }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Predictions:
+    """The classes that a classifier predicted on held-out rows, from which its scores are computed.
+
+    Attributes:
+        run: The run.
+        model: The model.
+        epoch: The epoch; NaN if unknown.
+        step: The step, -1 for a whole epoch.
+        address: The layer.
+        kind: The kind of array.
+        target: The target.
+        score: The score that is computed from them.
+        classes: The labels, in order.
+        items: The id of what each row belongs to, int64 of shape (rows,): its group, or else its item.
+        truth: The class of each row as its number in ``classes``, int64 of shape (rows,).
+        guess: The predicted class of each row, likewise.
+    """
+
+    run: str
+    model: str
+    epoch: float
+    step: int
+    address: str
+    kind: str
+    target: str
+    score: str
+    classes: tuple[Any, ...]
+    items: np.ndarray
+    truth: np.ndarray
+    guess: np.ndarray
 
 
 class Results:

@@ -31,7 +31,8 @@ class Column(NamedTuple):
 
     Attributes:
         values: The labels, (records, …); shorter sequences are padded with NaN or None.
-        lengths: The length of each record's sequence, (records,); None if its labels are no sequences.
+        lengths: The length of each record's sequence, (records,), -1 if the record is not annotated; None if
+            labels are no sequences.
     """
 
     values: np.ndarray
@@ -103,6 +104,11 @@ def _parts(source: Source, answers: Answers, numbers: np.ndarray) -> tuple[dict[
 
 def _why_new(source: Source, new: str, record: int, keys: tuple[str, ...]) -> str:
     """Return the message that a function returned a name that is not among those of the first block."""
+    if source.names and new == "":
+        return (
+            f"The hypothesis {source.name!r} declares {len(source.names)} names, but returned labels without "
+            f"names for record {record}. Return a dict by name."
+        )
     if keys == ("",) or new == "":
         before, now = ("labels", "a dict of labels") if new else ("a dict of labels", "labels")
         return (
@@ -293,7 +299,9 @@ class Shapes:
                 else self._blank(name, [other[i] for other in lists.values()], int(numbers[i]))
                 for i, one in enumerate(labels)
             ]
-            lengths = np.array([len(one) for one in filled]) if filled[0].ndim == 1 else None
+            lengths = None
+            if filled[0].ndim == 1:
+                lengths = np.array([-1 if one is None else len(one) for one in labels])
             out[name] = Column(stack(filled), lengths)
         return {name: out[name] for name in names.values()}
 
@@ -317,7 +325,7 @@ class Shapes:
             None,
         )
         if shape is not None and len(shape) == 1:
-            shape = like or ((0,) if name in self.ragged else shape)
+            shape = like or (0,)  # padded later
         elif shape is None:
             shape = like
         if shape is None:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from ..core.errors import InputError
 
 KINDS = ("binary", "categorical", "real")
@@ -23,17 +25,20 @@ class Declaration(NamedTuple):
         batch: Whether the function gets the records of a batch instead of one record.
         names: The names of all hypotheses that the function returns; empty if it returns one, or if the
             records decide. A function that declares them may return an array with a row for each.
-        numbered: Whether the function is called as ``function(numbers, records)``, with the numbers of the
-            records in the data, and returns the answers of a ``Source``.
+        answers: ``answers(numbers, records)`` returns a list with the labels of several records, whose
+            numbers in the data are given; None if the function itself is called.
         length: The number of records that there are labels for; None for any.
+        rows: A faster function of a record that returns an array with a row for each of ``names``; None if
+            there is none.
     """
 
     name: str = ""
     kind: str = ""
     batch: bool = False
     names: tuple[str, ...] = ()
-    numbered: bool = False
+    answers: Callable[[np.ndarray, Sequence[Any]], list[Any]] | None = None
     length: int | None = None
+    rows: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +115,50 @@ def declare(what: Any, declaration: Declaration) -> Any:
         call.__name__ = getattr(what, "__name__", type(what).__name__)
         return declare(call, declaration)
     return what
+
+
+def many(
+    rows: Callable[[Any], np.ndarray], name: str, names: Sequence[str], kind: str = ""
+) -> Callable[[Any], dict[str, np.ndarray]]:
+    """Return a hypothesis function that returns a dict of labels by name.
+
+    Args:
+        rows: A function of a record that returns an array with a row for each name.
+        name: The name of the function, which is used where names clash.
+        names: The names.
+        kind: The kind of the labels.
+    """
+
+    def hypotheses_of(record: Any) -> dict[str, np.ndarray]:
+        return dict(zip(names, rows(record), strict=True))
+
+    hypotheses_of.__name__ = name
+    declared: Callable[[Any], dict[str, np.ndarray]] = declare(
+        hypotheses_of, Declaration(name, kind, names=tuple(names), rows=rows)
+    )
+    return declared
+
+
+def numbered(
+    answers: Callable[[np.ndarray, Sequence[Any]], list[Any]], declaration: Declaration
+) -> Callable[[Any], Any]:
+    """Return a hypothesis function whose labels may depend on the number of the record.
+
+    Args:
+        answers: Returns the labels of several records, by their numbers and the records.
+        declaration: What to declare.
+    """
+
+    def labels_of(record: Any) -> Any:
+        if declaration.length is not None:
+            raise InputError(
+                f"{declaration.name!r} has labels by the number of the record. Pass it to inspect "
+                "as a hypothesis."
+            )
+        return answers(np.array([0]), [record])[0]
+
+    made: Callable[[Any], Any] = declare(labels_of, declaration._replace(answers=answers))
+    return made
 
 
 def declaration_of(function: Any) -> Declaration:

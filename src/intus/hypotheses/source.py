@@ -94,21 +94,23 @@ def as_source(what: Any, name: str = "", number: int = 0) -> Source:
     if callable(what):
         declared = declaration_of(what)
         own = f"lambda_{number}" if declared.name == "<lambda>" else declared.name
-        answers = what if declared.numbered else _of_batch(what) if declared.batch else _of_record(what)
+        answers = declared.answers or (
+            _of_batch(what) if declared.batch else _of_record(declared.rows or what, declared.name)
+        )
         return Source(name or own, answers, declared.kind, declared.names, declared.length)
     if hasattr(what, "isna") and hasattr(what, "to_numpy"):
         return _of_pandas(what, name, number)
     return _of_labels(what, name or f"labels_{number}")
 
 
-def _of_record(function: Callable[[Any], Any]) -> Callable[[np.ndarray, Sequence[Any]], Answers]:
+def _of_record(function: Callable[[Any], Any], name: str) -> Callable[[np.ndarray, Sequence[Any]], Answers]:
     def answers(numbers: np.ndarray, records: Sequence[Any]) -> Answers:
         out = []
         for number, record in zip(numbers.tolist(), records, strict=True):
             try:
                 out.append(function(record))
             except Exception as error:
-                error.add_note(f"in the hypothesis {declaration_of(function).name!r}, on record {number}")
+                error.add_note(f"in the hypothesis {name!r}, on record {number}")
                 raise
         return out
 
@@ -191,6 +193,30 @@ def _of_labels(what: Any, name: str) -> Source:
 
 def _slices(labels: np.ndarray) -> Callable[[np.ndarray, Sequence[Any]], Answers]:
     return lambda numbers, _: Whole(labels[numbers])
+
+
+def by_record(source: Source, answers: Answers, records: int) -> list[Any]:
+    """Return the labels of each record: an array, a dict of arrays by name, or None.
+
+    Args:
+        source: The hypothesis.
+        answers: What it returned.
+        records: The number of records.
+    """
+    if isinstance(answers, Whole):
+        if not isinstance(answers.values, Mapping):
+            return list(map(np.asarray, answers.values))
+        return [
+            {key: np.asarray(values[i]) for key, values in answers.values.items()} for i in range(records)
+        ]
+    if not source.names:
+        return answers
+    return [
+        answer
+        if answer is None or isinstance(answer, Mapping)
+        else dict(zip(source.names, answer, strict=True))
+        for answer in answers
+    ]
 
 
 def span(numbers: np.ndarray) -> str:

@@ -15,7 +15,7 @@ from ..core.address import Address
 from ..core.errors import CaptureError, InputError
 from ..core.graph import Graph
 from ..core.probes_disabled import probes_disabled
-from .traced import Output, TracedRows
+from .reading import Behavior, GradientReader, Output, TracedRows
 
 _log = logging.getLogger(__name__)
 
@@ -178,7 +178,9 @@ def reader(
     *,
     operations: Mapping[str, int] | None = None,
     graph: Graph | None = None,
-) -> Iterator[Callable[[Any], dict[str, Output]]]:
+    rows: Mapping[str, int] | None = None,
+    behavior: Behavior | None = None,
+) -> Iterator[Callable[[Any, np.ndarray], dict[str, Output]]]:
     """Return a context in which the outputs of layers and operations can be read.
 
     The model runs in evaluation mode without gradients, and is restored at the end, also after an exception.
@@ -190,20 +192,27 @@ def reader(
         operations: The addresses that are operations which no module returns, with their rows in ``graph``.
             Default: none.
         graph: The graph of the first record's pass. Default: None, if there are no operations.
+        rows: The rows of all addresses in ``graph``, which gradients need. Default: none.
+        behavior: What to read. Default: activations.
 
     Yields:
-        A function of the model's input that runs the model and returns the output of every address that was
-        reached. It raises CaptureError if an output cannot be read, or if the pass ran other operations
-        before an operation than the pass of the first record.
+        A function of the model's input and of the numbers of its records. It runs the model and returns the
+        output of every address that was reached. It raises CaptureError if an output cannot be read, or if
+        the pass ran other operations before an operation than the pass of the first record.
     """
-    rows = dict(operations or {})
-    traced = None if graph is None or not rows else TracedRows(backend, model, graph, rows)
-    tap = _OutputTap([address for address in addresses if address not in rows])
+    extra = dict(operations or {})
+    if behavior is not None and behavior.name != "activation":
+        with probes_disabled(), backend.evaluation(model):
+            gradients = GradientReader(backend, model, graph, rows or {}, extra, behavior)
+            yield lambda inputs, numbers: gradients.read(backend.inputs(model, inputs), numbers)
+        return
+    traced = None if graph is None or not extra else TracedRows(backend, model, graph, extra)
+    tap = _OutputTap([address for address in addresses if address not in extra])
 
     with probes_disabled(), backend.evaluation(model) as run:
         handle = backend.attach(model, backend.operations(model), ("output",), tap)
 
-        def read(inputs: Any) -> dict[str, Output]:
+        def read(inputs: Any, numbers: np.ndarray) -> dict[str, Output]:
             given, values = backend.inputs(model, inputs), dict[str, Output]()
             if traced is None:
                 run(given)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,15 +12,18 @@ import numpy as np
 
 from ..core.errors import InputError, require
 from ..scores import Score, Scorer
+from .alignment.symbols import SymbolPositions
 from .behaviours import Inputs, Records
-from .checkpoints import rows_of
 from .hypotheses import Labels, as_hypotheses
 from .models import as_checkpoints
 from .observations import Observations, confounders_of, groups_of, types_of
 from .plan import Plan
+from .reading import Behavior
+from .results.against import Against
+from .running.checkpoints import Options, rows_of
 
 if TYPE_CHECKING:
-    from .table import Inspection
+    from .results.table import Inspection
 
 
 def inspect(
@@ -32,8 +35,16 @@ def inspect(
     *,
     groups: Any = None,
     types: Any = None,
+    symbols: Any = None,
     given: str | Sequence[str] = (),
+    load: Callable[[Any], Any] | None = None,
+    model: Any = None,
+    twin: bool = False,
     inputs: Inputs | None = None,
+    behavior: str = "activation",
+    output: Any = None,
+    splits: int = 1,
+    against: str | float | None = None,
     engine: int | str | None = None,
     store: str | Path | None = None,
     run: str | None = None,
@@ -51,29 +62,57 @@ def inspect(
 
     Args:
         models: A model; a list of checkpoints, whose epochs are 0, 1, 2 …; or a dict by epoch or by name.
-            Each may be a function without arguments that loads one, so that only one is in memory.
+            Each may be a function without arguments that loads one, so that only one is in memory; a path,
+            with ``load`` or ``model``; or a state dict, with ``model``. A path may be a pattern
+            (``"runs/epoch_*.pt"``); the epochs are those in the names of files where they tell them.
         hypotheses: Functions of one record that return a label for each symbol (pixel, position) or one
-            label; or labeled arrays with an entry per record. One, a list, or a dict by name. NaN, or None
-            among strings, means not annotated. ``hypothesis`` names a function and declares the kind of its
-            labels. May be empty for scores of whole layers.
+            label, or a dict of labels by name; or labels with an entry per record, as an array, a list or
+            a pandas Series or DataFrame. One, a list, or a dict by name. NaN, or None among strings, means
+            not annotated. ``hypothesis`` names one, declares the kind of its labels, and makes functions of
+            batches; ``intus.hypotheses`` has ready-made ones. May be empty for scores of whole layers.
         scores: Names of scores (``"iou"``, ``"correlation"``, ``"linear_f1"``, see ``intus.scores.names()``),
             scores, functions or scikit-learn estimators; one or a list.
         data: A tensor, an array, or a sequence of records.
         units: A pair ``(layer, units)``, a layer, or a list of these. A layer is an address or pattern
             (``"features.*"``), which may name its units (``"conv2[0,3]"``), or a number that counts the
             layers with parameters from 1. Units are ``"*"`` for all, a number, a slice, a list, a mask, or
-            text (``"0,4:8"``). ``"act[:@1]"`` names the axis of the units where it is not known. Default: all
-            units of all layers with parameters.
+            text (``"0,4:8"``). ``"act[:@1]"`` names the axis of the units where it is not known. A third
+            place, ``(layer, units, ["ink"])``, names the hypotheses that these units are scored for. Default:
+            all units of all layers with parameters, for all hypotheses.
         groups: What records belong to, such as a document, an episode or a subject: an id per record, or a
             function of a record. Records of a group are held out together, and intervals and p-values count
             groups, not records. Default: each record is a group of its own.
         types: What each symbol is an instance of, such as its word: an array or a function of a record, as a
             hypothesis. ``linear_selectivity`` needs it, whose control task has a random label for each type.
             Default: None.
+        symbols: Which symbol, such as a word or character, each position of a layer belongs to: a function of
+            a record that returns ``word_ids()`` or ``offset_mapping`` of a tokenizer, a list for each record,
+            or ``intus.hypotheses.Symbols``, which also says how several positions of a symbol become one
+            behavior. Default: None, positions are symbols.
         given: The names of hypotheses that are confounders. ``correlation`` is then partial: that of what
             these leave of a unit and of a hypothesis, with the note ``given …``. Default: none.
+        load: A function that takes a path and returns the model. Default: None.
+        model: The model whose weights are in the paths or state dicts, or a function that makes it. It is
+            copied, not changed. Default: None.
+        twin: Whether to score a newly initialized twin as well, as ``Net (new)``: what the architecture
+            knows without training. Its rows have no ``q``. Default: False.
+        behavior: What is read of units. ``"activation"`` (default) is their value. ``"gradient"`` is the
+            gradient of ``output`` with respect to it, ``"activation*gradient"`` their product. By captum
+            (``intus[attribution]``), of modules that run once: ``"smoothgrad"`` (25 noisy copies of each
+            record), ``"guided_backprop"`` (of models whose ReLUs are modules), ``"gradcam"`` (the part of
+            each unit in the map of Grad-CAM) and ``"guided_gradcam"`` (that times the guided gradient of the
+            image).
+        output: The number of each record that gradients are of: the index of a class of the model's output
+            (records, classes), a class for each record, or a function of the model's output that returns one
+            number per record. Default: the model's output, if it is one number per record.
         inputs: Turns a list of records into the model's input: a tensor, a tuple of positional arguments, or
             a mapping of keyword arguments. Default: records are stacked.
+        splits: The number of seeded splits into training and held-out records. With several, classifiers'
+            values are means over them. Default: 1.
+        against: The address of a layer, or the epoch or name of a model. Classifiers of every other layer or
+            model are compared with it in further rows, whose score is ``linear_f1 above NAME``: the
+            difference on the same held-out items, with the interval and p-value of a paired test. Default:
+            None.
         engine: Where the models run: a number of processes of this machine, ``"ray"`` for Ray's workers on
             it, or ``"ray://host:port"`` for a cluster. The results are those of one process. Default: this
             process.
@@ -115,12 +154,16 @@ def inspect(
         SIGMOD: ``inspect(models, hypotheses, scores, data, units)``.
     """
     require("pandas", extra="inspect", why="to return a DataFrame")
-    from .table import Asked, as_table
+    from .results.table import Asked, as_table
 
     if batch < 1:
         raise InputError(f"batch={batch!r} must be 1 or more.")
-    records, checkpoints = Records(data, inputs), as_checkpoints(models)
-    labels = Labels(as_hypotheses(hypotheses, len(records)))
+    if splits < 1:
+        raise InputError(f"splits={splits!r} must be 1 or more.")
+    records = Records(data, inputs)
+    checkpoints = as_checkpoints(models, load=load, model=model, twin=twin, seed=seed)
+    aligned = None if symbols is None else SymbolPositions(symbols, len(records))
+    labels = Labels(as_hypotheses(hypotheses, len(records)), aligned)
     if given:
         first = np.arange(min(batch, len(records)))
         labels.of(first, partial(records.block, first))  # functions that return several now have names
@@ -128,14 +171,26 @@ def inspect(
     observed = Observations(groups_of(groups, records), types_of(types, len(records)), confounders)
     requested = Scorer(scores, seed=seed).scores
     _check(requested, labels, given)
-    plan = Plan(records, labels, observed, requested, units, batch, seed)
+    plan = Plan(
+        records,
+        labels,
+        observed,
+        requested,
+        units,
+        batch,
+        seed,
+        splits,
+        behavior=Behavior.of(behavior, output, len(records), seed),
+    )
     run = run if run is not None else time.strftime("inspect %Y-%m-%d %H:%M:%S") if store else ""
-    return as_table(rows_of(checkpoints, plan, store, run, progress, engine), run, Asked(checkpoints, plan))
+    compared = Against.of(against, checkpoints, requested)
+    options = Options(store, run, engine, compared, progress)
+    return as_table(Asked(checkpoints, plan, rows_of(checkpoints, plan, options)), run)
 
 
 def _check(scores: Sequence[Score], labels: Labels, given: str | Sequence[str]) -> None:
     """Raise InputError if a score needs a hypothesis and there is none, or does not take confounders."""
-    needy = [score.name for score in scores if score.per != "layer"]
+    needy = [score.name for score in scores if not score.reads_layers]
     if not labels.hypotheses and needy:
         raise InputError(f"There are no hypotheses, but the score {needy[0]!r} needs one.")
     others = [score.name for score in scores if score.name != "correlation"]

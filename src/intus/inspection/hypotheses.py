@@ -12,6 +12,7 @@ from ..core.errors import InputError
 from ..hypotheses.columns import Column, Shapes, names_of, split
 from ..hypotheses.declaration import hypothesis
 from ..hypotheses.source import Source, as_hypotheses
+from .alignment.symbols import SymbolPositions
 
 __all__ = ["Labels", "Source", "as_hypotheses", "hypothesis"]
 
@@ -26,14 +27,15 @@ class Labels:
 
     Args:
         hypotheses: The hypotheses, or functions that return several.
+        symbols: The symbols that the positions of layers belong to; None if positions are symbols.
 
     Attributes:
         names: The names of all hypotheses, in the order of the table. They are known after the first block.
         ragged: The names of hypotheses whose records were found to differ in length.
     """
 
-    def __init__(self, hypotheses: Sequence[Source]) -> None:
-        self.hypotheses = list(hypotheses)
+    def __init__(self, hypotheses: Sequence[Source], symbols: SymbolPositions | None = None) -> None:
+        self.hypotheses, self.symbols = list(hypotheses), symbols
         self.names: list[str] = []
         self._names: list[dict[str, str]] = []  # of each source, by the key in the dict that it returns
         self._shapes = Shapes()
@@ -99,4 +101,6 @@ class Labels:
         out: dict[str, Column] = {}
         for source, names, part in zip(self.hypotheses, self._names, parts, strict=True):
             out |= self._shapes.columns(names, part, source.kind, numbers)
+        if self.symbols is not None:
+            self.symbols.check(numbers, records, out)
         return out

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..scores import Score
+from .alignment.symbols import Alignment
 from .behaviours import Records
-from .content_hash import ContentHash, NotHashableError
 from .hypotheses import Labels
 from .observations import Observations
+from .reading import Behavior
+from .running.content_hash import ContentHash, NotHashableError
 
 #: The version of the package, whose __init__ this folder may not import.
 _VERSION: str = sys.modules[__name__.partition(".")[0]].__version__
@@ -32,6 +34,7 @@ class Block:
         images: What may be the height and width of a record.
         groups: The group of each record, (records,); None if each is a group.
         types: The type of each symbol, (records, …grid); None if there are none.
+        symbols: Which symbols the positions of layers belong to; None if positions are symbols.
     """
 
     numbers: np.ndarray
@@ -41,6 +44,7 @@ class Block:
     images: list[tuple[int, ...]]
     groups: np.ndarray | None
     types: np.ndarray | None
+    symbols: Alignment | None = None
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -48,7 +52,8 @@ class Block:
     def add_to(self, total: ContentHash) -> ContentHash | None:
         """Add the content to a hash and return it; None if it cannot be hashed."""
         try:
-            return total.add(self.numbers, self.inputs, self.labels, self.groups, self.types)
+            aligned = None if self.symbols is None else (self.symbols.index, self.symbols.reduce)
+            return total.add(self.numbers, self.inputs, self.labels, self.groups, self.types, aligned)
         except NotHashableError:
             return None
 
@@ -65,7 +70,9 @@ class Plan:
         units: The units, as the caller wrote them.
         batch: The number of records of a block.
         seed: The seed of samples, of held-out rows and of the order of records.
+        splits: The number of splits into training and held-out items.
         shuffled: Whether the records are read in a random order, which early stopping needs.
+        behavior: What is read of units: activations, gradients or attributions.
     """
 
     records: Records
@@ -75,21 +82,24 @@ class Plan:
     units: Any
     batch: int
     seed: int
+    splits: int = 1
     shuffled: bool = False
+    behavior: Behavior = field(default_factory=Behavior)
 
     def content_hash(self) -> ContentHash | None:
         """Return the hash of everything but the models and the blocks; None if it cannot be known.
 
-        It is not known for scores that are functions of the caller, whose code may change.
+        It is not known for scores or outputs that are functions of the caller, whose code may change.
         """
-        if not all(_is_our_own(score) for score in self.scores):
+        if not all(_is_our_own(score) for score in self.scores) or callable(self.behavior.output):
             return None
         observed = self.observed
         names = [score.name for score in self.scores]
         try:
             return ContentHash().add(
-                *(_VERSION, names, self.units, self.seed, self.batch, self.shuffled),
+                *(_VERSION, names, self.units, self.seed, self.batch, self.splits, self.shuffled),
                 observed.confounders,
+                (self.behavior.name, self.behavior.output),
             )
         except NotHashableError:
             return None
@@ -117,14 +127,16 @@ class Plan:
     def block(self, numbers: np.ndarray) -> Block:
         """Return a block; raises what a hypothesis or ``inputs`` raises."""
         read = partial(self.records.block, numbers)
+        inputs, symbols = self.records.model_input(numbers), self.labels.symbols
         return Block(
             numbers,
-            self.records.model_input(numbers),
+            inputs,
             self.labels.of(numbers, read),
             frozenset(self.labels.ragged),
             self.records.images(int(numbers[0])),
             None if self.observed.groups is None else self.observed.groups[numbers],
             self.observed.types_of_block(numbers, read),
+            None if symbols is None else symbols.of_inputs(numbers, read, inputs),
         )
 
 

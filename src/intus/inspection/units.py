@@ -15,6 +15,10 @@ from ..core.errors import AddressError, CaptureError, InputError, did_not_run
 from ..core.graph import INPUT, OP, Graph
 from ..core.selection import main_row, match
 from ..core.units import UnitAxes, index, unknown_axis
+from .directions import Basis, Dictionary, Directions
+
+#: The note of units that are a random baseline.
+RANDOM = "a random baseline, no finding"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,8 @@ class UnitGroup:
         row: The row of the graph that the module returned; -1 if its graph is not known.
         written: What the caller wrote, for messages.
         operation: Whether the address is that of an operation or input, which only a trace can read.
+        basis: The directions or the dictionary that the units are computed with; None for the layer's units.
+        hypotheses: The names of the hypotheses that these units are scored for; None for all.
     """
 
     address: str
@@ -36,7 +42,41 @@ class UnitGroup:
     axis: int | None
     row: int
     written: str
+    hypotheses: tuple[str, ...] | None = None
     operation: bool = False
+    basis: Basis | None = None
+
+    @property
+    def shown(self) -> str:
+        """The address in the table: ``layer2``, or ``layer2 (directions)``."""
+        return self.address if self.basis is None else f"{self.address} ({self.basis.name})".lstrip()
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether the units are random, to compare others with."""
+        return self.basis is not None and self.basis.random
+
+    def compute(self, array: np.ndarray) -> np.ndarray:
+        """Return the units of a layer's output: the output itself, or its directions or features.
+
+        Args:
+            array: The output, (records, units, …positions).
+        """
+        if self.basis is None:
+            return array
+        last = np.moveaxis(array, 1, -1)
+        rows = last.reshape(-1, last.shape[-1]).astype(np.float64)
+        found = self.basis.features(rows, self.address).astype(np.float32)
+        return np.moveaxis(found.reshape(*last.shape[:-1], -1), -1, 1)
+
+    def notes(self, units: np.ndarray) -> np.ndarray:
+        """Return a note for each unit: the name of a direction, or that it is a random baseline."""
+        if self.basis is None:
+            return np.full(len(units), "", dtype=object)
+        if self.basis.random:
+            return np.full(len(units), RANDOM, dtype=object)
+        names = np.array([*self.basis.names, ""], dtype=object)
+        return names[units] if self.basis.names else np.full(len(units), "", dtype=object)
 
     def unit_axis(self, axes: UnitAxes | None, by_kind: int | None, shape: tuple[int, ...]) -> int:
         """Return the axis of the units in an output of this shape.
@@ -84,17 +124,22 @@ class UnitGroup:
         return np.atleast_1d(numbers[index((count,), (brackets,), 0, f"{self.address}{brackets}")[0]])
 
 
-def resolve(given: Any, graph: Graph, operations: Sequence[Operation], backend: Backend) -> list[UnitGroup]:
+def resolve(
+    given: Any, graph: Graph, operations: Sequence[Operation], backend: Backend, seed: int = 0
+) -> list[UnitGroup]:
     """Resolve what the caller passed as ``units``, in the order written.
 
     Args:
         given: A pair ``(layer, units)``, a layer, or a list of these; None for all units of all layers with
             parameters. A layer is an address or pattern, which may name its units itself
             (``"features.6[14]"``), or a number that counts the layers with parameters from 1. Units are
-            ``"*"``, a number, a slice, a list, a mask, or text as in brackets (``"0,4:8@1"``).
+            ``"*"``, a number, a slice, a list, a mask, text as in brackets (``"0,4:8@1"``),
+            ``Directions`` or a ``Dictionary``, which is followed by its random baseline. A third place names
+            the hypotheses that these units are scored for.
         graph: The graph of the model's pass, or of its modules if that is not known.
         operations: The model's operations.
         backend: Their backend.
+        seed: The seed of random baselines. Default: 0.
 
     Returns:
         The groups, each once.
@@ -114,21 +159,43 @@ def resolve(given: Any, graph: Graph, operations: Sequence[Operation], backend: 
         raise InputError("units is empty. Write units=[(1, '*')] for all units of the first layer.")
     groups: list[UnitGroup] = []
     for part in parts:
+        only = None
+        if isinstance(part, tuple) and len(part) == 3 and isinstance(part[2], list):
+            only, part = tuple(part[2]), part[:2]
         layer, units, axis = _read(part)
         if isinstance(layer, int):
             layer = _numbered(layer, numbered, graph.model)
+        bases: list[Basis | None] = [None]
+        if isinstance(units, Directions | Dictionary):
+            bases, units = [units, units.randomized(seed)], None
         groups += [
-            UnitGroup(address, units, axis, row, str(part), operation)
+            UnitGroup(address, units, axis, row, str(part), only, operation, basis)
             for address, row, operation in _places(graph, layer)
+            for basis in bases
         ]
-    return list({(group.address, repr(group.units), group.axis): group for group in groups}.values())
+    found = {_identity(group): group for group in groups}
+    for group in groups:
+        other = found[_identity(group)].basis
+        if group.basis is not None and other is not group.basis and not group.basis.random:
+            raise InputError(
+                f"Two sets of units would be called {group.shown!r}. Give one another name, such as "
+                f"{type(group.basis).__name__}(…, name='second')."
+            )
+    return list(found.values())
+
+
+def _identity(group: UnitGroup) -> Any:
+    return group.shown, repr(group.units), group.axis, group.hypotheses
 
 
 def _read(part: Any) -> tuple[int | str, Any, int | None]:
     """Return the layer, the units and the axis that a part names."""
     layer, units = part if isinstance(part, tuple) and len(part) == 2 else (part, "*")
     if isinstance(part, tuple) and len(part) != 2:
-        raise InputError(f"units must be written (layer, units), for example (1, '*'), got {part!r}.")
+        raise InputError(
+            f"units must be written (layer, units), for example (1, '*'), got {part!r}. A third place is a "
+            "list of the names of hypotheses."
+        )
     if isinstance(layer, Integral) and not isinstance(layer, bool):
         return int(layer), *_units(layer, units)
     if not isinstance(layer, str | Address):
@@ -136,6 +203,8 @@ def _read(part: Any) -> tuple[int | str, Any, int | None]:
     place, named = split_units(str(layer))
     if not named:
         return place, *_units(layer, units)
+    if isinstance(units, Directions | Dictionary) and len(named) == 1 and named[0].which == (UnitRange(),):
+        return place, units, named[0].axis
     if not (isinstance(units, str) and units == "*"):
         raise InputError(f"{str(layer)!r} names units already. Write it alone, without {units!r}.")
     if len(named) > 1:
@@ -148,6 +217,8 @@ def _read(part: Any) -> tuple[int | str, Any, int | None]:
 
 def _units(layer: Any, units: Any) -> tuple[Any, int | None]:
     """Return the units in the second place of a pair, and the axis that they name."""
+    if isinstance(units, Directions | Dictionary):
+        return units, None
     if isinstance(units, str):
         try:
             found = Units.parse(":" + units[1:] if units[:1] == "*" else units)

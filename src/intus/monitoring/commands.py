@@ -10,7 +10,7 @@ from ..core.errors import InputError, ServeError
 from .client import Client
 from .jobs import Job
 from .sender import Sender, get_sender
-from .targets import check_pattern, plain_labels
+from .targets import check_pattern, plain_ids, plain_labels
 
 HOST, PORT = "127.0.0.1", 8082
 ANSWER_S = 5.0
@@ -22,6 +22,8 @@ def register_targets(
     *,
     name: str,
     targets: Any,
+    groups: Any = None,
+    types: Any = None,
     model_pattern: str = ".*",
     layer_pattern: str = ".*",
     run_pattern: str = ".*",
@@ -39,6 +41,12 @@ def register_targets(
         name: The name of the target, shown on the page.
         targets: A list, numpy array, torch tensor or pandas Series with one label per row (int, float, str or
             bool), or nested lists with one label per position. None and NaN mean no label.
+        groups: What items belong to, such as a document, an episode or a subject: an id per item, a whole
+            number or a string. Items of a group are held out together, and intervals count groups, not items.
+            Default: each item is a group of its own.
+        types: What each label's row is an instance of, such as its word: ids of the shape of ``targets``.
+            ``linear_selectivity`` needs them, whose control task gives each type a random label. Default:
+            none.
         model_pattern: Regular expression for the names of models, in RE2 syntax (no lookarounds or
             back-references). All by default.
         layer_pattern: Regular expression for the addresses of layers. All by default.
@@ -49,8 +57,8 @@ def register_targets(
         are sent when it comes up.
 
     Raises:
-        InputError: If the name is empty, a pattern is not a regular expression, or the targets are empty,
-            ragged or not labels.
+        InputError: If the name is empty, a pattern is not a regular expression, the targets are empty, ragged
+            or not labels, or ``groups`` or ``types`` do not fit them.
 
     Example:
         >>> register_targets("127.0.0.1", 8082, name="digit", targets=[3, 1, 4])  # doctest: +SKIP
@@ -64,7 +72,16 @@ def register_targets(
         "layer_pattern": check_pattern("layer_pattern", layer_pattern),
         "run_pattern": check_pattern("run_pattern", run_pattern),
     }
-    return sender.wait(queue_targets(sender, name, plain_labels(name, targets), **patterns), ANSWER_S)
+    labels = plain_labels(name, targets)
+    job = queue_targets(
+        sender,
+        name,
+        labels,
+        groups=plain_ids("groups", groups, labels),
+        types=plain_ids("types", types, labels),
+        **patterns,
+    )
+    return sender.wait(job, ANSWER_S)
 
 
 def queue_targets(
@@ -72,6 +89,8 @@ def queue_targets(
     name: str,
     labels: list[Any],
     *,
+    groups: list[Any] | None = None,
+    types: list[Any] | None = None,
     model_pattern: str = ".*",
     layer_pattern: str = ".*",
     run_pattern: str = ".*",
@@ -83,6 +102,8 @@ def queue_targets(
         sender: The sender for the server.
         name: The name of the target.
         labels: The labels, from ``plain_labels``.
+        groups: The ids of groups, from ``plain_ids``.
+        types: The ids of types, from ``plain_ids``.
         model_pattern: Regular expression for the names of models.
         layer_pattern: Regular expression for the addresses of layers.
         run_pattern: Regular expression for the names of runs.
@@ -92,6 +113,7 @@ def queue_targets(
         The queued request.
     """
     topic = json.dumps([name, model_pattern, layer_pattern, run_pattern, owner])
+    ids = {"groups": groups, "types": types}
     message = {
         "name": name,
         "client": owner or sender.id,
@@ -99,7 +121,7 @@ def queue_targets(
         "model_pattern": model_pattern,
         "layer_pattern": layer_pattern,
         "run_pattern": run_pattern,
-    }
+    } | {key: given for key, given in ids.items() if given is not None}
     return sender.send_json("/targets", message, topic)
 
 

@@ -45,7 +45,7 @@ def probe(
     queue_mb: float | None = None,
     structure: GraphRecorder | bool = True,
     budget: float | None = None,
-    probe_set: tuple[Any, Mapping[str, Any]] | None = None,
+    probe_set: tuple[Any, Mapping[str, Any]] | tuple[Any, Mapping[str, Any], Mapping[str, Any]] | None = None,
     every: int | None = None,
 ) -> Probe:
     """Attach to a model in training: each call of the model sends the outputs of its operations to a server.
@@ -90,7 +90,9 @@ def probe(
         probe_set: A fixed batch ``(inputs, {"digit": labels})`` to record instead of the training's own
             passes: inputs as the model is called with (a tensor, a tuple of positional arguments or a dict of
             keyword arguments), and one label per row for each target. It is run in evaluation mode at the end
-            of each epoch: when ``Probe.epoch`` is set, in ``flush``, and in ``Probe.remove``.
+            of each epoch: when ``Probe.epoch`` is set, in ``flush``, and in ``Probe.remove``. A third part
+            ``{"groups": ids, "types": ids}`` says which rows belong together and what each label's row is an
+            instance of, as for ``register_targets``. Of inputs of token ids, these are the types by default.
         every: Run the probe set before every ``every``-th call of the model instead, and record it under the
             number of that call instead of the epoch.
 
@@ -146,7 +148,9 @@ def probe(
     for target, labels in (checked_set.labels if checked_set else {}).items():
         patterns = {"model_pattern": f"^{re.escape(tap.name)}$", "run_pattern": f"^{re.escape(tap.run)}$"}
         owner = f"{sender.id}{OF_PROBE_SET}{tap.run} {tap.name}"  # the process may train other models too
-        queue_targets(sender, target, labels, owner=owner, **patterns)
+        types = checked_set.types[target] if checked_set else None
+        groups = checked_set.groups if checked_set else None
+        queue_targets(sender, target, labels, groups=groups, types=types, owner=owner, **patterns)
     if checked_set is not None:
         sender.before_flush.add(tap)
     return watch

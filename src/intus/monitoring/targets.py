@@ -26,18 +26,66 @@ def plain_labels(name: str, targets: Any) -> list[Any]:
         >>> plain_labels("pos", [["N", "V"], ["V", float("nan")]])
         [['N', 'V'], ['V', None]]
     """
-    given = targets.tolist() if hasattr(targets, "tolist") else targets
-    if not isinstance(given, list | tuple):
-        raise InputError(
-            f"targets of {name!r} must be a list or an array of labels, got {type(targets).__name__}."
-        )
-    labels: list[Any] = [_plain(name, label, (row,)) for row, label in enumerate(given)]
-    shape = _shape(name, labels)
-    if 0 in shape:
-        raise InputError(f"targets of {name!r} are empty: shape {shape}. Give one label per row.")
+    what = f"targets of {name!r}"
+    labels, shape = _rectangle(what, targets)
     if not _any_label(labels):
-        raise InputError(f"targets of {name!r} contain no label: all entries (shape {shape}) are missing.")
+        raise InputError(f"{what} contain no label: all entries (shape {shape}) are missing.")
     return labels
+
+
+def plain_ids(what: str, given: Any, labels: list[Any]) -> list[Any] | None:
+    """Convert the ids of groups or of types to plain JSON, and check that they fit the labels.
+
+    Args:
+        what: ``"groups"``, which has one id per row, or ``"types"``, which has one for each label.
+        given: The caller's ids: whole numbers or strings in a list or an array; or None.
+        labels: The labels of the target, from ``plain_labels``.
+
+    Returns:
+        The ids as (nested) lists; None for None.
+
+    Raises:
+        InputError: If they have another shape than the labels, or are not ids.
+
+    Example:
+        >>> plain_ids("groups", ("a", "a", "b"), [1, 0, None])
+        ['a', 'a', 'b']
+    """
+    if given is None:
+        return None
+    ids, shape = _rectangle(what, given)
+    wanted = _shape("targets", labels)
+    wanted = wanted[:1] if what == "groups" else wanted
+    if shape != wanted:
+        each = "row" if what == "groups" else "label"
+        raise InputError(
+            f"{what} has shape {shape}, but the targets need {wanted}. Give one id for each {each}."
+        )
+    _check_ids(what, ids, labels, ())
+    return ids
+
+
+def _check_ids(what: str, ids: Any, labels: Any, position: tuple[int, ...]) -> None:
+    """Raise InputError for an id that is no whole number or string, or is missing where there is a label."""
+    if isinstance(ids, list):
+        for number, (part, label) in enumerate(zip(ids, labels, strict=True)):
+            _check_ids(what, part, label, (*position, number))
+    elif ids is None and what == "types" and labels is None:
+        return  # padding
+    elif not isinstance(ids, int | str):
+        raise InputError(f"{what} must be whole numbers or strings, got {ids!r} at {_brackets(position)}.")
+
+
+def _rectangle(what: str, given: Any) -> tuple[list[Any], tuple[int, ...]]:
+    """Return nested lists and their shape; InputError if they are empty or ragged."""
+    plain = given.tolist() if hasattr(given, "tolist") else given
+    if not isinstance(plain, list | tuple):
+        raise InputError(f"{what} must be a list or an array, got {type(given).__name__}.")
+    rows: list[Any] = [_plain(what, entry, (row,)) for row, entry in enumerate(plain)]
+    shape = _shape(what, rows)
+    if 0 in shape:
+        raise InputError(f"{what} are empty: shape {shape}. Give one entry per row.")
+    return rows, shape
 
 
 def check_pattern(name: str, pattern: Any) -> str:
@@ -62,34 +110,34 @@ def check_pattern(name: str, pattern: Any) -> str:
     return pattern
 
 
-def _plain(name: str, label: Any, position: tuple[int, ...]) -> Any:
+def _plain(what: str, label: Any, position: tuple[int, ...]) -> Any:
     if hasattr(label, "tolist"):  # a numpy scalar, an array in a list, a tensor
         label = label.tolist()
     if isinstance(label, list | tuple):
         if len(position) >= _MAX_AXES:
-            raise InputError(f"targets of {name!r} must be nested at most {_MAX_AXES} lists deep.")
-        return [_plain(name, part, (*position, number)) for number, part in enumerate(label)]
+            raise InputError(f"{what} must be nested at most {_MAX_AXES} lists deep.")
+        return [_plain(what, part, (*position, number)) for number, part in enumerate(label)]
     if label is None or type(label).__name__ in ("NAType", "NaTType"):
         return None
     if isinstance(label, float):
         if math.isinf(label):
-            raise InputError(f"targets of {name!r} must be finite, got {label!r} at {_brackets(position)}.")
+            raise InputError(f"{what} must be finite, got {label!r} at {_brackets(position)}.")
         return None if math.isnan(label) else float(label)
     if isinstance(label, bool | int | str):
         return label
     raise InputError(
-        f"targets of {name!r} must be int, float, str or bool, or None for no label, got {label!r} of type "
+        f"{what} must be int, float, str or bool, or None for no label, got {label!r} of type "
         f"{type(label).__name__} at {_brackets(position)}."
     )
 
 
-def _shape(name: str, labels: list[Any]) -> tuple[int, ...]:
+def _shape(what: str, labels: list[Any]) -> tuple[int, ...]:
     """Return the shape of nested lists; InputError names the rows if they are ragged."""
-    parts = [_shape(name, part) if isinstance(part, list) else () for part in labels]
+    parts = [_shape(what, part) if isinstance(part, list) else () for part in labels]
     for row, part in enumerate(parts):
         if part != parts[0]:
             raise InputError(
-                f"targets of {name!r} are ragged: entry 0 has shape {parts[0]}, entry {row} has {part}. "
+                f"{what} are ragged: entry 0 has shape {parts[0]}, entry {row} has {part}. "
                 "Pad the shorter ones with None, which means no label."
             )
     return (len(labels), *(parts[0] if parts else ()))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from ..core.errors import InputError
 from .base import NAN, Need, Score, ScoreResult, info_of, summary
 from .cluster import INTERVAL as CLUSTER_INTERVAL
 from .cluster import SHUFFLED, adjusted, agreement
-from .judging import CHANCE, INTERVAL, judge
+from .judging import CHANCE, INTERVAL, ConfusionCounts, judge
 from .labelled import CLASSES, TOO_MANY, complete, labelled_rows, shuffled, too_few
 from .statistics.statistics import Statistics
 
@@ -35,8 +36,65 @@ CLUSTERER: dict[str, Any] = {
 }
 
 
-def of_function(function: Callable[..., Any], name: str, **fields: Any) -> Score:
-    """Return the score of a function of (behaviours) or (behaviours, labels); raises InputError otherwise."""
+@dataclass(frozen=True, slots=True)
+class CheckedFunction:
+    """A function given as a score, which says what it was called with if it fails or returns no number.
+
+    Attributes:
+        function: The function.
+        name: The name of the score.
+        per: Whether it gets a whole layer or one unit.
+    """
+
+    function: Callable[..., Any]
+    name: str
+    per: Literal["layer", "unit"]
+
+    def __call__(self, *arguments: np.ndarray) -> float:
+        """Return the number that the function returns; raises InputError if there is none."""
+        try:
+            value = self.function(*arguments)
+        except Exception as error:
+            message = f"raised {type(error).__name__}: {error}"
+            raise InputError(f"The score {self.name!r} {message}. {self._given(*arguments)}") from error
+        try:
+            if np.ndim(value) == 0 and not isinstance(value, str):
+                return float(value)
+        except (TypeError, ValueError):
+            pass
+        shape = np.shape(value) if isinstance(value, np.ndarray | list | tuple) or np.ndim(value) else ()
+        kind = f"an array of shape {shape}" if shape else repr(value)
+        raise InputError(
+            f"The score {self.name!r} returned {kind}, but a score is a number. {self._given(*arguments)}"
+        )
+
+    def _given(self, x: np.ndarray, *labels: np.ndarray) -> str:
+        """Return what the function was given, and how to declare that it wants something else."""
+        if self.per == "unit":
+            return (
+                f"It is registered with per='unit' and was given one unit: behaviours of shape {x.shape} "
+                f"and a hypothesis of shape {labels[0].shape}. To get the whole layer, (rows, units), "
+                "register it without per='unit'."
+            )
+        text = f"It was given the whole layer: behaviours of shape {x.shape}, a column for each unit"
+        if not labels:
+            return f"{text}."
+        return (
+            f"{text}, and labels of shape {labels[0].shape}, whole numbers from 0. To get one unit (rows,) "
+            f"and one hypothesis (rows,) at a time, write register({self.name!r}, function, per='unit') "
+            f"and scores={self.name!r}; register is in intus.scores."
+        )
+
+
+def of_function(function: Callable[..., Any], name: str, *, told: str = "", **fields: Any) -> Score:
+    """Return the score of a function of (behaviours) or (behaviours, labels); raises InputError otherwise.
+
+    Args:
+        function: The function.
+        name: The name of the score.
+        told: A note for the results of a function of (behaviours, labels).
+        fields: Fields of ScoreInfo.
+    """
     wants = len([p for p in inspect.signature(function).parameters.values() if p.default is p.empty])
     if wants not in (1, 2):
         raise InputError(
@@ -44,24 +102,25 @@ def of_function(function: Callable[..., Any], name: str, **fields: Any) -> Score
             f"(behaviours, labels){f', or call it if it returns a score: {name}()' * (not wants)}."
         )
     fields = {"about": summary(function), **fields}
+    checked = CheckedFunction(function, name, "layer")
 
     if wants == 1:
-        of_layer = partial(_of_layer, function, name)
+        of_layer = partial(_of_layer, checked, name)
         return Score(name, of_layer, frozenset({"sample"}), info=info_of(name, "layer", **fields))
     fields = {"requires": CLASSES, "baseline": SHUFFLED, **fields}
     needs: frozenset[Need] = frozenset({"sample", "classes"})
-    of_target = partial(_of_target, function, name)
+    of_target = partial(_of_target, checked, name, told)
     return Score(name, of_target, needs, per="target", info=info_of(name, "target", **fields))
 
 
-def _of_layer(function: Callable[..., Any], name: str, statistics: Statistics) -> Iterable[ScoreResult]:
+def _of_layer(function: Callable[..., float], name: str, statistics: Statistics) -> Iterable[ScoreResult]:
     x = statistics.drawn()[1]
     x = statistics.projection.apply(x[complete(x)]) if statistics.raw else x
     yield ScoreResult(name, _number(function, x), n=len(x), note=statistics.note)
 
 
 def _of_target(
-    function: Callable[..., Any], name: str, statistics: Statistics, target: str
+    function: Callable[..., float], name: str, told: str, statistics: Statistics, target: str
 ) -> Iterable[ScoreResult]:
     _, x, codes = labelled_rows(statistics, target)
     if statistics.classes[target].overflowed:
@@ -69,25 +128,40 @@ def _of_target(
         return
     base = _number(function, x, shuffled(codes, statistics.seed))
     value = _number(function, x, codes)
-    yield ScoreResult(name, value, target, baseline=base, n=len(x), note=statistics.note)
+    note = "; ".join(filter(None, [told, statistics.note]))
+    yield ScoreResult(name, value, target, baseline=base, n=len(x), note=note)
 
 
 def of_classifier(estimator: Any, name: str, **fields: Any) -> Score:
     """Return the score of a scikit-learn classifier: its macro F1 on held-out rows."""
     about = f"Macro F1 of {type(estimator).__name__}, on held-out rows."
     info = info_of(name, "target", **{"about": about} | CLASSIFIER | fields)
-    compute = partial(_of_classifier, estimator, name)
-    return Score(name, compute, frozenset({"sample", "classes"}), per="target", info=info)
+    compute, judged = partial(_of_classifier, estimator, name), partial(_judged, estimator, name)
+    needs: frozenset[Need] = frozenset({"sample", "classes"})
+    return Score(name, compute, needs, per="target", info=info, judged=judged)
+
+
+def _judged(estimator: Any, name: str, statistics: Statistics, target: str) -> ConfusionCounts | None:
+    places, x, codes = labelled_rows(statistics, target)
+    held = places.held
+    if too_few(statistics, target, codes, held):
+        return None
+
+    def counts() -> ConfusionCounts:
+        guess = _clone(estimator).fit(x[~held], codes[~held]).predict(x[held])
+        return judge(codes[held], guess, places.cluster[held])
+
+    return statistics.once(("classifier", name, target), counts)
 
 
 def _of_classifier(estimator: Any, name: str, statistics: Statistics, target: str) -> Iterable[ScoreResult]:
-    places, x, codes = labelled_rows(statistics, target)
-    held = places.held
-    if note := too_few(statistics, target, codes, held):
-        return [ScoreResult(name, NAN, target, n=int(held.sum()), note=note)]
-    guess = _clone(estimator).fit(x[~held], codes[~held]).predict(x[held])
-    value, low, high, chance, p = judge(codes[held], guess, places.cluster[held]).judgement("f1")
-    return [ScoreResult(name, value, target, -1, low, high, chance, int(held.sum()), p=p)]
+    places, _, codes = labelled_rows(statistics, target)
+    n, counts = int(places.held.sum()), _judged(estimator, name, statistics, target)
+    if counts is None:
+        note = too_few(statistics, target, codes, places.held)
+        return [ScoreResult(name, NAN, target, n=n, note=note)]
+    value, low, high, chance, p = counts.judgement("f1")
+    return [ScoreResult(name, value, target, -1, low, high, chance, n, p=p)]
 
 
 def of_clusterer(estimator: Any, name: str, **fields: Any) -> Score:
@@ -106,8 +180,8 @@ def _of_clusterer(estimator: Any, name: str, statistics: Statistics, target: str
     return [agreement(name, target, adjusted, codes, clusters, places.group, statistics)]
 
 
-def _number(function: Callable[..., Any], *arguments: np.ndarray) -> float:
-    return float(function(*arguments)) if len(arguments[0]) else NAN
+def _number(function: Callable[..., float], *arguments: np.ndarray) -> float:
+    return function(*arguments) if len(arguments[0]) else NAN
 
 
 def _clone(estimator: Any) -> Any:

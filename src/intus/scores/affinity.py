@@ -1,8 +1,9 @@
 """Scores of single units and hypotheses: how strongly a unit responds to an idea.
 
-The baseline of each pair is the largest absolute value of any unit when hypotheses are moved to other items
-in a seeded order. Position and texture within an item are kept; only the link to the unit is broken. For
-``mean_difference`` it is the largest value of the same unit, since each unit has its own scale.
+The baseline of each pair is the largest absolute value of any unit when hypotheses are moved to other items.
+Position and texture within an item are kept; only the link to the unit is broken. ``mean_difference`` is
+compared in multiples of the unit's standard deviation, since each unit has its own scale. Scores from sums
+move hypotheses among the items of each block (``Scorer.update``), scores from the sample among its items.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import numpy as np
 
 from .base import NAN, Score, ScoreColumns, ScoreResult, info_of, score, summary
 from .statistics import pairs
-from .statistics.jackknife import Jackknife, jackknife, leave_one_out
+from .statistics.jackknife import Jackknife, half_width, jackknife
+from .statistics.moved import sources, taken
+from .statistics.permutation import Strength, absolute_correlation, family_wise
 from .statistics.split import Places
 from .statistics.statistics import Statistics
 
-ROLLS = 3  #: number of times that hypotheses are moved to other items for the baseline
 BLOCK = 1 << 14
 _SAMPLED = "from a sample of the rows"
 #: Descriptions of the baseline and of the interval of these scores.
@@ -30,10 +32,32 @@ INTERVAL = "95 %, jackknife over groups of items"
 # -- from sums over all rows -------------------------------------------------------------------------
 
 
+def _of_correlation(statistics: Statistics) -> tuple[np.ndarray, np.ndarray]:
+    """Return |r| and its error."""
+    sums = statistics.pairs
+    return _batch_means(sums, lambda planes: pairs.partial_correlation(planes, sums.given))
+
+
+def _of_difference(statistics: Statistics) -> tuple[np.ndarray, np.ndarray]:
+    """Return the difference of means in standard deviations of the unit, and its error."""
+    sums = statistics.pairs
+    deviation = pairs.deviations(sums.total())[0]
+    return _batch_means(
+        sums, lambda planes: np.where(sums.binary, pairs.mean_difference(planes) / deviation, NAN)
+    )
+
+
+def _batch_means(
+    sums: pairs.Pairs, measure: Callable[[pairs.Planes], np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return |measure| and the half-width of its interval from the spread of the measures of groups."""
+    value = measure(sums.total())
+    return np.abs(value), half_width(_stacked([measure(one) for one in sums.groups()], value))
+
+
 @score(
     "correlation",
     "pairs",
-    "sample",
     per="unit",
     label="Correlation",
     formula="Pearson's r",
@@ -42,63 +66,54 @@ INTERVAL = "95 %, jackknife over groups of items"
     baseline=MOVED,
     interval=f"{INTERVAL}, of atanh r",
     requires="hypotheses that are numbers",
+    precision=_of_correlation,
 )
 def correlation(statistics: Statistics) -> Iterable[ScoreResult]:
     """Correlation of a unit's behaviour with a hypothesis; given confounders, of what these leave of both."""
-    sums = statistics.pairs.sums
-
-    def measure(planes: np.ndarray) -> np.ndarray:
-        return pairs.partial_correlation(planes, statistics.pairs.given)
-
-    value = measure(sums.sum(axis=1))
+    sums = statistics.pairs
+    value = pairs.partial_correlation(sums.total(), sums.given)
     with np.errstate(all="ignore"):
-        without = np.array([np.arctanh(measure(one)) for one in leave_one_out(sums, 1)])
-        found = jackknife(np.arctanh(value), without)
+        without = [np.arctanh(pairs.partial_correlation(one, sums.given)) for one in sums.without()]
+        found = jackknife(np.arctanh(value), _stacked(without, value))
     found = found._replace(low=np.tanh(found.low), high=np.tanh(found.high))
     notes = None
     if statistics.given:
         notes = np.broadcast_to(np.array(f"given {', '.join(statistics.given)}", dtype=object), value.shape)
-    base = best(_control(statistics, pairs.correlation))
-    return spread("correlation", statistics, value, found, base, notes=notes)
+    base = best(pairs.correlation(sums.null_total()))
+    strength = None if statistics.given else absolute_correlation
+    return spread("correlation", statistics, value, found, base, notes=notes, strength=strength)
 
 
 @score(
     "mean_difference",
     "pairs",
-    "sample",
     per="unit",
     label="Difference of means",
     formula="mean of the unit where the hypothesis is 1, minus its mean where the hypothesis is 0",
-    baseline="the largest absolute value of the same unit when hypotheses are moved to other items",
+    baseline="the largest absolute value of any unit, in multiples of its standard deviation, when "
+    "hypotheses are moved to other items",
     interval=INTERVAL,
     requires="hypotheses of 0 and 1",
+    precision=_of_difference,
 )
 def mean_difference(statistics: Statistics) -> Iterable[ScoreResult]:
     """Mean of a unit where a hypothesis is 1 minus its mean where it is 0, in the scale of the unit."""
-    sums = statistics.pairs.sums
-    value = np.where(statistics.pairs.binary, pairs.mean_difference(sums.sum(axis=1)), NAN)
-    without = np.array([pairs.mean_difference(one) for one in leave_one_out(sums, 1)])
-    base = _control(statistics, pairs.mean_difference)
-    return spread("mean_difference", statistics, value, jackknife(value, without), base, binary=True)
+    sums = statistics.pairs
+    total = sums.total()
+    value = np.where(sums.binary, pairs.mean_difference(total), NAN)
+    without = _stacked([pairs.mean_difference(one) for one in sums.without()], value)
+    of_unit, of_hypothesis = pairs.deviations(total)
+    with np.errstate(all="ignore"):
+        base = best(pairs.correlation(sums.null_total())) * of_unit / of_hypothesis
+    bounds = jackknife(value, without)
+    return spread(
+        "mean_difference", statistics, value, bounds, base, binary=True, strength=absolute_correlation
+    )
 
 
-def _control(statistics: Statistics, measure: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Return the best |measure| (units, hypotheses) when hypotheses are moved to other items."""
-
-    def sums_of_rolls() -> list[np.ndarray]:
-        out, x = [], drawn(statistics)[1]
-        for values in rolls(statistics):
-            moved = pairs.Pairs(x.shape[1], values.shape[1])
-            if statistics.pairs.shift is not None:
-                moved.shift, moved.level = statistics.pairs.shift, statistics.pairs.level
-            for start in range(0, len(x), BLOCK):
-                part = slice(start, start + BLOCK)
-                moved.update(x[part].astype(np.float64), values[part], np.zeros(len(x[part]), int))
-            out.append(moved.sums.sum(axis=1))
-        return out
-
-    values = [measure(sums) for sums in statistics.once("rolled sums", sums_of_rolls)]
-    return best(np.stack(values)) if values else np.full((statistics.features, len(statistics.targets)), NAN)
+def _stacked(tables: list[np.ndarray], like: np.ndarray) -> np.ndarray:
+    """Stack tables of one shape; there may be none."""
+    return np.stack(tables) if tables else np.empty((0, *like.shape))
 
 
 # -- from the sample --------------------------------------------------------------------------------
@@ -122,8 +137,7 @@ def _of_pairs(
     value = measure(x, values)
     untested = np.full(value.shape, NAN)  # what a function gives without a relation is not known
     bounds = jackknife(value, np.array(without)) if without else Jackknife(value, value, untested)
-    found = [best(measure(x, moved)) for moved in rolls(statistics)]
-    base = best(np.stack(found)) if found else np.full(values.shape[1], NAN)
+    base = best(measure(x, moved(statistics)))
     rows = np.isfinite(values).sum(axis=0)
     return spread(name, statistics, value, bounds._replace(p=untested), base, rows=rows)
 
@@ -141,28 +155,18 @@ def _table(
     return out
 
 
-def rolls(statistics: Statistics) -> list[np.ndarray]:
-    """Return the sample's hypotheses moved to other items, ROLLS times: (rows, hypotheses) each.
+def moved(statistics: Statistics) -> np.ndarray:
+    """Return the sample's hypotheses moved to other items, (rows, hypotheses).
 
-    Items are put in a seeded order, and each row gets the hypotheses of the row in the same position of
-    another item, NaN if that item has no such row. The list is empty if there are fewer than two items.
+    Each row gets the hypotheses of the row in the same position of another item, NaN if that item has no such
+    row, and if there is no other item.
     """
-    return statistics.once("rolls", lambda: _rolls(*drawn(statistics)[::2], statistics.seed))
 
+    def compute() -> np.ndarray:
+        places, _, values = drawn(statistics)
+        return taken(values, sources(places))
 
-def _rolls(places: Places, values: np.ndarray, seed: int) -> list[np.ndarray]:
-    items, which = np.unique(places.item, return_inverse=True)
-    rank = np.random.default_rng(seed).permutation(len(items))[which]
-    width = int(places.position.max(initial=0)) + 1
-    cell = rank * width + places.position
-    order = np.argsort(cell, kind="stable")
-    cells, out = cell[order], []
-    for roll in range(1, min(ROLLS, len(items) - 1) + 1):
-        wanted = (rank + roll) % len(items) * width + places.position
-        nearest = np.minimum(np.searchsorted(cells, wanted), len(cells) - 1)
-        exists = (cells[nearest] == wanted)[:, None]
-        out.append(np.where(exists, values[order[nearest]], NAN))
-    return out
+    return statistics.once("moved", compute)
 
 
 def drawn(statistics: Statistics) -> tuple[Places, np.ndarray, np.ndarray]:
@@ -190,6 +194,7 @@ def spread(
     binary: bool = False,
     notes: np.ndarray | None = None,
     rows: np.ndarray | None = None,
+    strength: Strength | None = None,
 ) -> ScoreColumns:
     """Return a result for each hypothesis and unit, as columns.
 
@@ -203,12 +208,16 @@ def spread(
         notes: The notes, shape (units, hypotheses); None for none.
         rows: The number of rows of the sample per hypothesis, shape (hypotheses,), for a score that was
             computed from the sample; None for one that was computed from all rows.
+        strength: The statistic for p-values from permutations of the sample, if they are requested; None for
+            a score without such p-values.
     """
     units, count = value.shape
     targets = statistics.targets
     base = np.broadcast_to(base, value.shape)
+    if statistics.null and strength is not None:
+        bounds = bounds._replace(p=_permuted(statistics, strength))
     wrong = [_unfit(statistics, target, h, binary) for h, target in enumerate(targets)]
-    n = statistics.pairs.sums[pairs.N].sum(axis=0) if rows is None else np.broadcast_to(rows, value.shape)
+    n = statistics.pairs.counts() if rows is None else np.broadcast_to(rows, value.shape)
     sampled = rows is not None and not statistics.sample.complete
     note = _notes(value, n, notes, wrong, sampled)
     unfit = np.array([bool(reason) for reason in wrong], dtype=bool)
@@ -230,6 +239,13 @@ def spread(
         note=note.T.ravel(),
         p=p,
     )
+
+
+def _permuted(statistics: Statistics, strength: Strength) -> np.ndarray:
+    """Return family-wise p-values, once for scores of the same statistic."""
+    places, x, values = drawn(statistics)
+    arguments = x, values, places, statistics.null, statistics.seed
+    return statistics.once(("permuted", strength), lambda: family_wise(strength, *arguments))
 
 
 def _notes(

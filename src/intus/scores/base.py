@@ -18,6 +18,7 @@ from ..core.errors import InputError
 from ..core.score_info import ScoreInfo
 
 if TYPE_CHECKING:
+    from .judging import ConfusionCounts
     from .statistics.statistics import Statistics
 
 #: The statistics that a score may need (see ``statistics.Statistics``); only those that are needed are
@@ -38,7 +39,11 @@ Need = Literal["tally", "moments", "whole", "classes", "values", "pairs", "sampl
 #: ``layer``   ``compute(statistics)``, once: a score of the layer that needs no target
 #: ``target``  ``compute(statistics, target)``, once for each target: a score of the layer and the target
 #: ``unit``    ``compute(statistics)``, once: scores of all pairs of a unit and a target
-Per = Literal["layer", "target", "unit"]
+#: ``layers``  ``compute(statistics, other)``, once for each pair of layers; see ``comparisons.layers``
+Per = Literal["layer", "target", "unit", "layers"]
+
+#: Returns the counts of a classifier's predictions of a target on held-out rows; None if it was not trained.
+Judge = Callable[["Statistics", str], "ConfusionCounts | None"]
 
 NAN = float("nan")
 
@@ -154,6 +159,12 @@ class Score:
             name is computed all the same, one of the default scores is not.
         info: Its description for people.
         beside: The descriptions of further rows that it returns under other names.
+        judged: Returns the counts that a classifier's score is computed from; None for other scores. Scores
+            of the same predictions have the same function.
+        measure: Which score of these counts it is, "f1" or "accuracy".
+        precision: For a score of units, returns the strength of each pair and the half-width of its 95 %
+            interval, both (units, hypotheses) and comparable between units; None to take them from the
+            results.
     """
 
     name: str
@@ -165,6 +176,9 @@ class Score:
     suits: Callable[[Statistics, str], bool] | None = None
     info: ScoreInfo | None = None
     beside: tuple[ScoreInfo, ...] = ()
+    judged: Judge | None = None
+    measure: Literal["f1", "accuracy"] = "f1"
+    precision: Callable[[Statistics], tuple[np.ndarray, np.ndarray]] | None = None
 
     def by_default(self) -> Score:
         """Return the score without results for targets that it does not suit."""
@@ -178,12 +192,22 @@ class Score:
         return list(self.columns(statistics))
 
     def columns(self, statistics: Statistics) -> ScoreColumns:
-        """Compute the score and return its results for all targets and units as columns."""
+        """Compute the score and return its results for all targets and units as columns.
+
+        A score of two layers has none.
+        """
+        if self.per == "layers":
+            return ScoreColumns.of(())
         with np.errstate(all="ignore"):  # an overflow is shown as infinite
             if self.per == "target":
                 targets = statistics.targets
                 return ScoreColumns.of(r for target in targets for r in self.compute(statistics, target))
             return ScoreColumns.of(self.compute(statistics))
+
+    @property
+    def reads_layers(self) -> bool:
+        """Whether it reads whole layers, one or two, and no labels."""
+        return self.per in ("layer", "layers")
 
     @property
     def infos(self) -> tuple[ScoreInfo, ...]:
@@ -228,6 +252,9 @@ def score(
     kinds: Iterable[str] = (),
     suits: Callable[[Statistics, str], bool] | None = None,
     beside: Iterable[ScoreInfo] = (),
+    judged: Judge | None = None,
+    measure: Literal["f1", "accuracy"] = "f1",
+    precision: Callable[[Statistics], tuple[np.ndarray, np.ndarray]] | None = None,
     **fields: Any,
 ) -> Callable[[Callable[..., Iterable[ScoreResult]]], Callable[..., Iterable[ScoreResult]]]:
     """Register a function of statistics as a score; for plain functions see ``intus.scores.register``.
@@ -242,13 +269,17 @@ def score(
         kinds: The kinds of record that it applies to, all if empty.
         suits: Returns whether it is meant for a target's labels; None for all.
         beside: The ScoreInfo of each further row that it returns under another name.
+        judged: Returns the counts that a classifier's score is computed from; None for other scores.
+        measure: Which score of these counts it is.
+        precision: Returns strengths and half-widths of intervals; see ``Score``.
         fields: Other fields of ScoreInfo.
     """
 
     def add(compute: Callable[..., Iterable[ScoreResult]]) -> Callable[..., Iterable[ScoreResult]]:
         info = info_of(name, per, **{"about": summary(compute), **fields})
         kinds_, needs_ = frozenset(kinds), frozenset(needs)
-        add_score(Score(name, compute, needs_, per, default, kinds_, suits, info, tuple(beside)))
+        facts = (name, compute, needs_, per, default, kinds_, suits, info, tuple(beside))
+        add_score(Score(*facts, judged, measure, precision))
         return compute
 
     return add

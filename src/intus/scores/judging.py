@@ -1,7 +1,12 @@
-"""Accuracy and macro F1 of predicted classes, what chance gives, and intervals that respect items."""
+"""Accuracy and F1 of predicted classes, what chance gives, and intervals that respect items.
+
+Everything is computed from ConfusionCounts: the scores of a classifier, the table of the classes that it
+confuses, and the paired comparison of two classifiers on the same held-out items.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -39,17 +44,69 @@ class Judgement(NamedTuple):
     p: float = NAN
 
 
+class Gap(NamedTuple):
+    """The difference of two scores on the same held-out items.
+
+    Attributes:
+        value: The score of the one minus that of the other.
+        low: Lower bound of a 95 % interval.
+        high: Upper bound of the interval.
+        p: The two-sided p-value of no difference.
+        n: The number of held-out rows that both predict.
+        note: What to know about it; "" if nothing.
+    """
+
+    value: float
+    low: float
+    high: float
+    p: float
+    n: int = 0
+    note: str = ""
+
+
+class Confusion(NamedTuple):
+    """Which classes a classifier takes for which, on held-out rows.
+
+    Attributes:
+        classes: The labels, sorted.
+        matrix: Number of rows by true class and predicted class, shape (classes, classes).
+        f1: F1 of each class, shape (classes,); NaN for a class that neither occurs nor is predicted.
+        low: Lower bounds of 95 % intervals of ``f1``.
+        high: Upper bounds.
+    """
+
+    classes: tuple[Any, ...]
+    matrix: np.ndarray
+    f1: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    @property
+    def n(self) -> int:
+        """Number of held-out rows."""
+        return int(self.matrix.sum())
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ConfusionCounts:
     """Right, predicted and true counts by item and class, (items, classes) each.
 
     Accuracy and macro F1 are computed from them. An item is what is resampled as a whole: a sentence, a
     document, a subject.
+
+    Attributes:
+        right: Number of rows of an item that are of a class and predicted as it.
+        predicted: Number of rows that are predicted as the class.
+        true: Number of rows that are of the class.
+        items: The id of each item, in ascending order.
+        rows: The class of each row, the predicted one, and the number of its item, shape (3, rows).
     """
 
     right: np.ndarray
     predicted: np.ndarray
     true: np.ndarray
+    items: np.ndarray
+    rows: np.ndarray
 
     @property
     def f1(self) -> float:
@@ -74,18 +131,49 @@ class ConfusionCounts:
         low = min(low, chance + above, rare_low)
         return Judgement(value, max(low, 0.0), min(max(high, rare_high), 1.0), chance, p)
 
-    def above(self, other: ConfusionCounts, what: str) -> tuple[float, float, float, float]:
-        """Return the difference to ``other`` on the same items, the bounds of a 95 % interval, and p."""
-        totals, others = _Totals.of(self), _Totals.of(other)
+    def above(self, other: ConfusionCounts, what: str) -> Gap:
+        """Return the difference of ``"f1"`` or ``"accuracy"`` to ``other``, on the items that both have.
+
+        The comparison is paired: what makes an item easy or hard for both does not widen the interval.
+        """
+        _, one, two = np.intersect1d(self.items, other.items, assume_unique=True, return_indices=True)
+        alike = self.true[one].sum(axis=1) == other.true[two].sum(axis=1)
+        mine, theirs = self._of_items(one[alike]), other._of_items(two[alike])
+        most, n = max(len(self.items), len(other.items)), int(mine.true.sum())
+        note = f"on {alike.sum()} of {most} held-out items, which both have" if alike.sum() < most else ""
+        if not n:
+            return Gap(NAN, NAN, NAN, NAN, 0, "no held-out items in common")
+        totals, others = _Totals.of(mine), _Totals.of(theirs)
         gap = float(getattr(totals, what) - getattr(others, what))
-        if len(self.true) < 2:
-            return gap, NAN, NAN, NAN
-        return student(gap, self._influence(what, totals)[0] - other._influence(what, others)[0])
+        if len(mine.true) < 2:
+            return Gap(gap, NAN, NAN, NAN, n, "a single held-out item")
+        gaps = mine._influence(what, totals)[0] - theirs._influence(what, others)[0]
+        if not gaps.any():
+            alike_note = "no difference between held-out items, so the spread is not known"
+            return Gap(gap, gap, gap, 1.0, n, note) if gap == 0 else Gap(gap, NAN, NAN, NAN, n, alike_note)
+        return Gap(*student(gap, gaps), n, note)
+
+    def _of_items(self, numbers: np.ndarray) -> ConfusionCounts:
+        """Return the counts of some items, given by number; the rows are not needed and left out."""
+        right, predicted, true = (part[numbers] for part in (self.right, self.predicted, self.true))
+        return ConfusionCounts(right, predicted, true, self.items[numbers], self.rows[:, :0])
 
     def by_class(self) -> np.ndarray:
         """Return the F1 of each class, (classes,); NaN for one that neither occurs nor is predicted."""
         totals = _Totals.of(self)
         return np.where(totals.present, 2 * totals.right / totals.size, NAN)
+
+    def confusion(self, classes: Sequence[Any]) -> Confusion:
+        """Return the table of confused classes; ``classes`` are all labels, in order."""
+        size = len(classes)
+        matrix = np.bincount(self.rows[0] * size + self.rows[1], minlength=size * size).reshape(size, size)
+        f1, low, high = np.full((3, size), NAN)
+        known = self.true.shape[1]
+        totals = _Totals.of(self)
+        f1[:known] = self.by_class()
+        bounds = self._class_bounds(totals)[:2]
+        low[:known][totals.present], high[:known][totals.present] = bounds
+        return Confusion(tuple(classes), matrix, f1, low, high)
 
     def _influence(self, what: str, totals: _Totals) -> tuple[np.ndarray, np.ndarray]:
         """Return the influence of each item on the score, and on what chance gives, (items,) each.
@@ -112,9 +200,29 @@ class ConfusionCounts:
     def _rare(self, totals: _Totals) -> tuple[float, float]:
         """Return an interval of macro F1 that is right for classes with few rows.
 
+        The distances of the classes' bounds are added with their correlation.
+        """
+        low, high, value, influence, variance = self._class_bounds(totals)
+        below, over, items = value - low, high - value, len(self.right)
+        varies = variance > 1e-200
+        scaled = influence[:, varies] / np.sqrt(variance[varies])
+        mean = float(value.mean())
+        bounds = []
+        for distance in (below, over):
+            joint = items / max(items - 1, 1) * ((scaled @ distance[varies]) ** 2).sum()
+            bounds.append(np.sqrt(joint + (distance[~varies] ** 2).sum()) / len(value))
+        return mean - float(bounds[0]), mean + float(bounds[1])
+
+    def _class_bounds(self, totals: _Totals) -> tuple[np.ndarray, ...]:
+        """Return 95 % intervals of the F1 of each class that is present.
+
         The F1 of a class is 2J / (1 + J), where J is the share of right rows among those that are right or
         an error of this class. J gets a Beta interval (Jeffreys), for as many rows as its items are worth
-        (Kish's design effect). The distances of the classes are added with their correlation.
+        (Kish's design effect).
+
+        Returns:
+            Lower bounds, upper bounds and F1, (present classes,); the influence of each item on J, (items,
+            present classes); and its variance, (present classes,).
         """
         present = totals.present
         right = self.right[:, present].astype(np.float64)
@@ -127,16 +235,8 @@ class ConfusionCounts:
         whole = (sizes**2).sum(axis=0) / np.maximum(sizes.sum(axis=0), 1)  # as if items were all alike
         worth = np.where((share > 0) & (share < 1), variance / binomial, whole)
         low, high = _jeffreys(all_right, count, np.maximum(worth, 1))
-        value = 2 * share / (1 + share)
-        below, over = value - 2 * low / (1 + low), 2 * high / (1 + high) - value
-        varies = variance > 1e-200
-        scaled = influence[:, varies] / np.sqrt(variance[varies])
-        mean = float(value.mean())
-        bounds = []
-        for distance in (below, over):
-            joint = items / max(items - 1, 1) * ((scaled @ distance[varies]) ** 2).sum()
-            bounds.append(np.sqrt(joint + (distance[~varies] ** 2).sum()) / len(value))
-        return mean - float(bounds[0]), mean + float(bounds[1])
+        low, high, value = (2 * part / (1 + part) for part in (low, high, share))
+        return low, high, value, influence, variance
 
     def _binomial(self, totals: _Totals) -> tuple[float, float]:
         """Return a Beta interval of the accuracy, for as many rows as the items are worth."""
@@ -217,20 +317,23 @@ def student(value: float, influence: np.ndarray) -> tuple[float, float, float, f
 def _jeffreys(right: Any, rows: Any, worth: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return the bounds of a share of rows, each of which is worth 1 / ``worth`` independent ones.
 
-    Brown, Cai and DasGupta (2001), section 4.1.
+    Brown, Cai and DasGupta (2001), section 4.1. If all rows or none are right, the other bound is exact
+    (Clopper and Pearson 1934): a few documents that happen to be right must not exceed chance.
     """
     special = require("scipy.special", extra="server", why="to compute intervals")
     one, other = right / worth + 0.5, (rows - right) / worth + 0.5
     low, high = special.betaincinv(one, other, 1 - _LEVEL), special.betaincinv(one, other, _LEVEL)
+    exact = (1 - _LEVEL) ** (worth / np.maximum(rows, 1))
+    low, high = np.where(right == rows, exact, low), np.where(right == 0, 1 - exact, high)
     return np.where(right == 0, 0.0, low), np.where(right == rows, 1.0, high)
 
 
 def judge(truth: np.ndarray, guess: np.ndarray, items: np.ndarray | None = None) -> ConfusionCounts:
     """Compare classes (rows,), numbered from 0; without ``items`` each row is an item of its own."""
-    items = np.arange(len(truth)) if items is None else np.unique(items, return_inverse=True)[1]
-    shape = (int(items.max()) + 1, int(max(truth.max(), guess.max())) + 1)
+    ids, items = np.unique(np.arange(len(truth)) if items is None else items, return_inverse=True)
+    shape = (len(ids), int(max(truth.max(), guess.max())) + 1)
     right, predicted, true = (np.zeros(shape, np.float32) for _ in range(3))
     np.add.at(right, (items, truth), truth == guess)
     np.add.at(predicted, (items, guess), 1)
     np.add.at(true, (items, truth), 1)
-    return ConfusionCounts(right, predicted, true)
+    return ConfusionCounts(right, predicted, true, ids, np.stack([truth, guess, items]))

@@ -9,11 +9,12 @@ labels, so that no second classifier is needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .base import NAN, Need, ScoreResult, info_of, score
+from .base import NAN, Judge, Need, ScoreResult, info_of, score
 from .classifiers import KEPT, MOST_CLASSES, LinearClassifier, balanced, discriminate, logistic
 from .judging import CHANCE, INTERVAL, ConfusionCounts, judge
 from .labelled import CLASSES, NO_FEATURES, TOO_MANY, labelled_rows
@@ -142,6 +143,16 @@ def _joined(*notes: str) -> str:
     return "; ".join(filter(None, notes))
 
 
+def _counts(method: str, statistics: Statistics, target: str) -> ConfusionCounts | None:
+    """Return the counts of a method's predictions on held-out rows."""
+    return outcome(statistics, target, method).counts
+
+
+#: One for each method, so that scores of the same predictions can be recognized.
+_LINEAR: Judge = partial(_counts, "linear")
+_DISCRIMINANT: Judge = partial(_counts, "lda")
+
+
 def _result(name: str, what: str, statistics: Statistics, target: str) -> ScoreResult:
     found = outcome(statistics, target, name.partition("_")[0])
     if found.counts is None:
@@ -180,6 +191,7 @@ _BESIDE = [
     "linear_f1",
     *_NEEDS,
     per="target",
+    judged=_LINEAR,
     beside=_BESIDE,
     label="Linear probe, macro F1",
     formula=f"{_F1}; {_LOGISTIC}",
@@ -202,6 +214,8 @@ def linear_f1(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     "linear_accuracy",
     *_NEEDS,
     per="target",
+    judged=_LINEAR,
+    measure="accuracy",
     label="Linear probe, accuracy",
     formula=f"{_ACCURACY}; {_LOGISTIC}",
     baseline=CHANCE,
@@ -213,11 +227,16 @@ def linear_accuracy(statistics: Statistics, target: str) -> Iterable[ScoreResult
     return [_result("linear_accuracy", "accuracy", statistics, target)]
 
 
+def _has_types(statistics: Statistics, target: str) -> bool:
+    """Return whether the types of rows are known, which the control task needs."""
+    return bool(statistics.moments.buckets.counts.any())
+
+
 @score(
     "linear_selectivity",
     *_NEEDS,
     per="target",
-    default=False,
+    suits=_has_types,
     label="Linear probe, selectivity (accuracy above the control task)",
     formula="accuracy on the target minus accuracy on random labels of types, both on held-out rows",
     baseline="0",
@@ -239,7 +258,7 @@ def linear_selectivity(statistics: Statistics, target: str) -> Iterable[ScoreRes
     if fake is None:
         note = _joined("no types were given, of which the control task has random labels", found.note)
         return [ScoreResult("linear_selectivity", NAN, target, n=found.n, note=note)]
-    gap, low, high, p = found.counts.above(fake, "accuracy")
+    gap, low, high, p, *_ = found.counts.above(fake, "accuracy")
     return [ScoreResult("linear_selectivity", gap, target, -1, low, high, 0.0, found.n, found.note, p)]
 
 
@@ -247,6 +266,7 @@ def linear_selectivity(statistics: Statistics, target: str) -> Iterable[ScoreRes
     "lda_f1",
     *_NEEDS,
     per="target",
+    judged=_DISCRIMINANT,
     label="Discriminant analysis, macro F1",
     formula=f"{_F1}; {_LDA}",
     baseline=CHANCE,
@@ -262,6 +282,8 @@ def lda_f1(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     "lda_accuracy",
     *_NEEDS,
     per="target",
+    judged=_DISCRIMINANT,
+    measure="accuracy",
     label="Discriminant analysis, accuracy",
     formula=f"{_ACCURACY}; {_LDA}",
     baseline=CHANCE,

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from .affinity import BLOCK, INTERVAL, MOVED, best, drawn, rolls, spread
+from .affinity import BLOCK, INTERVAL, MOVED, best, drawn, moved, spread
 from .base import NAN, Score, ScoreResult, add_score, info_of, score
-from .statistics.jackknife import Jackknife, jackknife, leave_one_out
+from .statistics.jackknife import Jackknife, jackknife
+from .statistics.permutation import Strength
 from .statistics.split import GROUPS
 from .statistics.statistics import Statistics
+from .statistics.thresholds import Counts, best_thresholds, counts_at
 
 QUANTILE = 0.005  #: NetDissect's: a unit is active for its top 0.5 % (Bau et al. 2017)
 _INFO: dict[str, Any] = {
@@ -56,9 +58,14 @@ def _iou(name: str, quantile: float, statistics: Statistics) -> Iterable[ScoreRe
     threshold, on = _top(x, quantile)
     finite = np.isfinite(x)
     counts = _counts(on, finite, values, places.group)
-    value = np.where(np.isfinite(threshold)[:, None], jaccard(counts.sum(axis=1)), NAN)
-    base = _control(statistics, lambda moved: _counts(on, finite, moved).sum(axis=1))
-    return _with_notes(name, statistics, value, counts, base, threshold[:, None], values, capped=True)
+    varies = np.isfinite(threshold)[:, None]
+    value = np.where(varies, jaccard(total(counts)), NAN)
+
+    def strength(_: np.ndarray, permuted: np.ndarray) -> np.ndarray:
+        return np.where(varies, jaccard(total(_counts(on, finite, permuted))), NAN)
+
+    base, notes = best(strength(x, moved(statistics))), threshold[:, None]
+    return _with_notes(name, statistics, value, counts, base, notes, values, strength, capped=True)
 
 
 @score(
@@ -75,23 +82,19 @@ def iou_max(statistics: Statistics) -> Iterable[ScoreResult]:
     """Overlap of the rows where a unit is above its best threshold with those where a hypothesis holds."""
     places, x, values = drawn(statistics)
     held = places.held
-    ranked, judged, group = _ranked(x[~held]), x[held], places.group[held]
-    threshold = best_thresholds(ranked, values[~held])
-    counts = _counts_at(judged, values[held], threshold, group)
-    value = np.where(np.isfinite(threshold), jaccard(counts.sum(axis=1)), NAN)
+    trained, judged, group = x[~held], x[held], places.group[held]
+    threshold = best_thresholds(trained, values[~held])
+    counts = counts_at(judged, values[held], threshold, group, GROUPS)
+    value = np.where(np.isfinite(threshold), jaccard(total(counts)), NAN)
 
-    def control(moved: np.ndarray) -> np.ndarray:
-        chosen = best_thresholds(ranked, moved[~held])
-        return np.asarray(_counts_at(judged, moved[held], chosen).sum(axis=1))
+    def strength(_: np.ndarray, permuted: np.ndarray) -> np.ndarray:
+        tried = best_thresholds(trained, permuted[~held], exact=False)
+        return jaccard(total(counts_at(judged, permuted[held], tried, np.zeros(len(judged), np.int64), 1)))
 
-    base = _control(statistics, control)
-    return _with_notes("iou_max", statistics, value, counts, base, threshold, values[held], capped=False)
-
-
-def _control(statistics: Statistics, count: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Return the best index of any unit, per hypothesis, with hypotheses moved to other items."""
-    values = [best(jaccard(count(moved))) for moved in rolls(statistics)]
-    return best(np.stack(values)) if values else np.full(len(statistics.targets), NAN)
+    base = best(strength(x, moved(statistics)))
+    return _with_notes(
+        "iou_max", statistics, value, counts, base, threshold, values[held], strength, capped=False
+    )
 
 
 def _top(x: np.ndarray, quantile: float) -> tuple[np.ndarray, np.ndarray]:
@@ -117,89 +120,56 @@ def _top(x: np.ndarray, quantile: float) -> tuple[np.ndarray, np.ndarray]:
 
 def _counts(
     on: np.ndarray, finite: np.ndarray, values: np.ndarray, group: np.ndarray | None = None
-) -> np.ndarray:
-    """Count rows, (4, groups, units, hypotheses): active and in the hypothesis, active, in it, and all.
-
-    Only annotated rows count where the unit is finite.
-    """
+) -> Counts:
+    """Count rows per group; only annotated rows count where the unit is finite."""
     group = np.zeros(len(on), dtype=np.int64) if group is None else group
-    out = np.zeros((4, GROUPS, on.shape[1], values.shape[1]))
+    groups = int(group.max(initial=0)) + 1
     given, yes = np.isfinite(values).astype(np.float32), (values == 1).astype(np.float32)
     whole = bool(finite.all())
-    for number in np.unique(group):
-        for start in range(0, len(on), BLOCK):  # float32 counts exactly up to 2^24
-            rows = np.flatnonzero(group[start : start + BLOCK] == number) + start
+    units, wide = on.shape[1], 1 if whole else on.shape[1]
+    out = [np.zeros((groups, size, values.shape[1]), np.float32) for size in (units, units, wide, wide)]
+    order = np.argsort(group, kind="stable")
+    ends = np.searchsorted(group[order], np.arange(groups + 1))
+    for number in range(groups):
+        for start in range(ends[number], ends[number + 1], BLOCK):  # float32 counts exactly up to 2^24
+            rows = order[start : min(start + BLOCK, ends[number + 1])]
             lit = on[rows].astype(np.float32)
-            out[0, number] += lit.T @ yes[rows]
-            out[1, number] += lit.T @ given[rows]
+            out[0][number] += lit.T @ yes[rows]
+            out[1][number] += lit.T @ given[rows]
             for plane, column in ((2, yes), (3, given)):
-                out[plane, number] += (
-                    column[rows].sum(axis=0) if whole else finite[rows].T.astype(np.float32) @ column[rows]
-                )
+                part = column[rows]
+                out[plane][number] += part.sum(axis=0) if whole else finite[rows].astype(np.float32).T @ part
     return out
 
 
-def _counts_at(
-    x: np.ndarray, values: np.ndarray, threshold: np.ndarray, group: np.ndarray | None = None
-) -> np.ndarray:
-    """Count as _counts does, with a threshold (units, hypotheses) for each pair; a row at it is active."""
-    finite, columns = np.isfinite(x), range(values.shape[1])
-    parts = [_counts(x >= threshold[:, h], finite, values[:, h : h + 1], group) for h in columns]
-    return np.concatenate(parts, axis=3) if parts else np.zeros((4, GROUPS, x.shape[1], 0))
+def total(counts: Counts) -> Counts:
+    """Return counts of all groups together."""
+    return [plane.sum(axis=0, dtype=np.float64) for plane in counts]
 
 
-def jaccard(counts: np.ndarray) -> np.ndarray:
-    """Return intersection over union of counts (4, …); NaN if nothing is active and nothing is true."""
+def jaccard(counts: Counts) -> np.ndarray:
+    """Return intersection over union; NaN if nothing is active and nothing is true."""
     both, on, true, _ = counts
     with np.errstate(all="ignore"):
         return np.asarray(both / (on + true - both))
 
 
-def _independent(counts: np.ndarray) -> np.ndarray:
-    """Return the counts (4, …) that are expected if activity and hypothesis are independent."""
+def _independent(counts: Counts) -> Counts:
+    """Return the counts that are expected if activity and hypothesis are independent."""
     _, on, true, rows = counts
     with np.errstate(all="ignore"):
-        return np.stack([on * true / rows, on, true, rows])
-
-
-def _ranked(x: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Return for each unit its finite rows by falling value, the ends of runs of equal values, and these."""
-    out = []
-    for unit in x.T:
-        order = np.argsort(-unit, kind="stable").astype(np.int32)[: int(np.isfinite(unit).sum())]
-        falling = unit[order]
-        last = np.flatnonzero(np.r_[falling[1:] != falling[:-1], True][: len(falling)])
-        out.append((order, last, falling[last]))
-    return out
-
-
-def best_thresholds(
-    ranked: list[tuple[np.ndarray, np.ndarray, np.ndarray]], values: np.ndarray
-) -> np.ndarray:
-    """Return for each pair (units, hypotheses) the threshold t for which x >= t has the best Jaccard index.
-
-    ``ranked`` is what _ranked returns. NaN if no row is true or the unit is constant.
-    """
-    out = np.full((len(ranked), values.shape[1]), NAN)
-    given, yes = np.isfinite(values), values == 1
-    for h in np.flatnonzero(yes.any(axis=0)):
-        every = bool(given[:, h].all())
-        for u, (order, last, level) in enumerate(ranked):
-            if len(last) > 1 and (total := int(yes[order, h].sum())):
-                right = np.cumsum(yes[order, h], dtype=np.int32)[last]
-                on = last + 1 if every else np.cumsum(given[order, h], dtype=np.int32)[last]
-                out[u, h] = level[np.argmax(right / (on + total - right))]
-    return out
+        return [on * true / rows, on, true, rows]
 
 
 def _with_notes(
     name: str,
     statistics: Statistics,
     value: np.ndarray,
-    counts: np.ndarray,
+    counts: Counts,
     base: np.ndarray,
     threshold: np.ndarray,
     values: np.ndarray,
+    strength: Strength,
     *,
     capped: bool,
 ) -> Iterable[ScoreResult]:
@@ -207,22 +177,29 @@ def _with_notes(
 
     The null hypothesis is that activity and hypothesis are independent, which fixes the expected overlap.
     """
-    parts = leave_one_out(counts, 1)
-    if len(parts):
-        gaps = np.array([jaccard(one) - jaccard(_independent(one)) for one in parts])
-        gap = value - jaccard(_independent(counts.sum(axis=1)))
-        bounds = jackknife(value, np.array([jaccard(one) for one in parts]))
-        bounds = Jackknife(np.clip(bounds.low, 0, 1), np.clip(bounds.high, 0, 1), jackknife(gap, gaps).p)
+    whole = total(counts)
+    filled = np.flatnonzero(counts[3].any(axis=(1, 2)))
+    if len(filled):
+        found, gaps = (np.empty((len(filled), *value.shape)) for _ in range(2))
+        for place, number in enumerate(filled):
+            part = [plane - one[number] for plane, one in zip(whole, counts, strict=True)]
+            found[place] = jaccard(part)
+            gaps[place] = found[place] - jaccard(_independent(part))
+        bounds = jackknife(value, found)
+        p = jackknife(value - jaccard(_independent(whole)), gaps).p
+        bounds = Jackknife(np.clip(bounds.low, 0, 1), np.clip(bounds.high, 0, 1), p)
     else:
         bounds = Jackknife(*[value * NAN] * 3)
-    notes = _iou_notes(threshold, counts.sum(axis=1), capped=capped)
+    notes = _iou_notes(threshold, whole, capped=capped)
     rows = np.isfinite(values).sum(axis=0)
-    return spread(name, statistics, value, bounds, base, binary=True, notes=notes, rows=rows)
+    return spread(
+        name, statistics, value, bounds, base, binary=True, notes=notes, rows=rows, strength=strength
+    )
 
 
-def _iou_notes(threshold: np.ndarray, counts: np.ndarray, *, capped: bool) -> np.ndarray:
+def _iou_notes(threshold: np.ndarray, counts: Counts, *, capped: bool) -> np.ndarray:
     """Return notes: the threshold of each pair and, if the quantile decides, the largest value possible."""
-    _, on, true, _ = counts
+    on, true = np.broadcast_arrays(counts[1], counts[2])
     threshold = np.broadcast_to(threshold, on.shape)
     texts = [f"threshold {one:.4g}" for one in threshold.ravel().tolist()]
     if capped:

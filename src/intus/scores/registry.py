@@ -12,15 +12,17 @@ from typing import Any, Literal
 
 from ..core.errors import InputError, did_you_mean
 from ..core.score_info import ScoreInfo
-from .adapters import of_classifier, of_clusterer, of_function
+from .adapters import CheckedFunction, of_classifier, of_clusterer, of_function
 from .affinity import of_pairs
-from .base import _SCORES, Score, add_score
+from .base import _SCORES, Score, add_score, summary
 from .comparisons.similarity import RELATIONS
 
 #: The group of entry points with which packages provide scores.
 ENTRY_POINTS = "intus.scores"
 #: Other names of registered scores: those that the post on DeepBase uses.
 _ALIASES = {"LocalIOU": "iou"}
+#: The note of results of a function of (behaviours, labels) that was not registered.
+_TOLD = "the function was given the whole layer, (rows, units); see register(per='unit') for single units"
 _log = logging.getLogger(__name__)
 
 
@@ -43,7 +45,8 @@ def register(
     Args:
         name: The score's name.
         what: The function or estimator; None to decorate one.
-        per: "layer", or "unit" for a function of one unit's behaviours (rows,) and one hypothesis (rows,).
+        per: "layer", or "unit" for a function of one unit's behaviours (rows,) and one hypothesis (rows,),
+            which is called for each pair of a unit and a hypothesis.
         label: The name to show to people, by default ``name``. The first paragraph of the function's
             docstring is shown as the description.
         low: The least value it can have, if there is one.
@@ -53,7 +56,8 @@ def register(
         ``what``, or the decorator.
 
     Raises:
-        InputError: If the name is taken, or ``what`` cannot be used as a score.
+        InputError: If the name is taken, or ``what`` cannot be used as a score. If a function raises, or
+            returns no number when it is called, the error says what it was given.
 
     Example:
         >>> @register("spread_doc", label="Spread", low=0)
@@ -66,6 +70,8 @@ def register(
         >>> scorer.result()[0].value
         3.0
     """
+    if per not in ("layer", "unit"):
+        raise InputError(f"per must be 'layer' or 'unit', got {per!r}.")
     if what is None:
 
         def decorate(function: Any) -> Any:
@@ -74,7 +80,11 @@ def register(
         return decorate
     given = {"label": label, "low": low, "high": high}
     fields: dict[str, Any] = {field: value for field, value in given.items() if value not in (None, "")}
-    add_score(of_pairs(what, name, **fields) if per == "unit" else as_score(what, name, **fields))
+    if per == "unit":
+        fields = {"about": summary(what), **fields}
+        add_score(of_pairs(CheckedFunction(what, name, "unit"), name, **fields))
+    else:
+        add_score(as_score(what, name, **fields))
     return what
 
 
@@ -87,6 +97,7 @@ def as_score(what: Any, name: str = "", **fields: Any) -> Score:
         return get(what)
     if isinstance(what, Score):
         return what
+    told = "" if name else _TOLD
     name = name or getattr(what, "__name__", type(what).__name__)
     if not isinstance(what, type):
         if hasattr(what, "fit_predict"):
@@ -94,7 +105,7 @@ def as_score(what: Any, name: str = "", **fields: Any) -> Score:
         if hasattr(what, "fit") and hasattr(what, "predict"):
             return of_classifier(what, name, **fields)
         if callable(what):
-            return of_function(what, name, **fields)
+            return of_function(what, name, told=told, **fields)
     if isinstance(what, type):
         raise InputError(
             f"A score is an estimator, not its class. Give {what.__name__}(), or one with parameters."
@@ -165,7 +176,7 @@ def _reduced(score: Score) -> tuple[Any, ...]:
     """Return how to pickle a score: by value, or by name if its function cannot be imported by name."""
     parts = tuple(getattr(score, field.name) for field in fields_of(Score))
     try:
-        pickle.dumps((score.compute, score.suits))
+        pickle.dumps((score.compute, score.suits, score.judged))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         if _SCORES.get(score.name) is score:
             return get, (score.name,)

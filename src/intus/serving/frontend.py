@@ -8,17 +8,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+import msgspec
 from sqlalchemy.exc import InterfaceError, OperationalError
 
 from .. import scores
-from ..core.results import Results
+from ..core.results import Predictions, Results
 from ..core.score_info import ScoreInfo
 from ..storage.database import Database
 from .data_point import kind_label
 from .errors import AwayError
 from .evaluation.arrival_order import BY_ORDER, UNVERIFIED, WITHDRAWN
 from .evaluation.targets import Target
-from .messages import Notice, StatusReport
+from .messages import AboveQuery, ConfusionReply, GapReply, Notice, PointQuery, StatusReport
+from .predictions import MOST_CLASSES, confusion_of, gap_of, scores_of
 
 _log = logging.getLogger("intus.serving")
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -49,9 +51,11 @@ class Frontend:
         database.end_targets()
 
     @_storing
-    def results(self, results: Results, infos: Sequence[ScoreInfo] = ()) -> None:
-        """Store results and the descriptions of their scores."""
-        self.database.add(results, infos)
+    def results(
+        self, results: Results, infos: Sequence[ScoreInfo] = (), predicted: Sequence[Predictions] = ()
+    ) -> None:
+        """Store results, the descriptions of their scores, and the predictions of classifiers."""
+        self.database.add(results, infos, predicted)
         self._counts["results"] += len(results)
 
     @_storing
@@ -74,6 +78,42 @@ class Frontend:
             "kinds": {kind: kind_label(kind) for kind in kinds},
         }
 
+    def confusion(self, query: PointQuery) -> ConfusionReply:
+        """Return which classes a classifier confuses at a point; see ``messages.ConfusionReply``."""
+        found = self._predictions(query)
+        if found is None:
+            return ConfusionReply([], [], [], [], [])
+        table = confusion_of(found)
+        few = len(table.classes) <= MOST_CLASSES
+        columns = (column.tolist() for column in (table.f1, table.low, table.high))
+        return ConfusionReply(
+            [str(label) for label in table.classes], table.matrix.tolist() if few else [], *columns
+        )
+
+    def above(self, query: AboveQuery) -> GapReply:
+        """Return the difference of a score to that at another point, on the same held-out items."""
+        other = msgspec.structs.replace(
+            query,
+            **{
+                name: value
+                for name in ("run", "model", "address", "epoch")
+                if (value := getattr(query, f"other_{name}")) is not None
+            },
+        )
+        return GapReply(*gap_of(self._predictions(query), self._predictions(other), query.score))
+
+    def _predictions(self, query: PointQuery) -> Predictions | None:
+        return self.database.predictions(
+            query.run,
+            query.model,
+            query.address,
+            query.target,
+            scores_of(query.score),
+            kind=query.kind,
+            epoch=query.epoch,
+            step=query.step,
+        )
+
     @_storing
     def put_graph(self, run: str, model: str, blob: bytes) -> None:
         """Store a model's graph."""
@@ -90,6 +130,8 @@ class Frontend:
             request.layer_pattern,
             request.run_pattern,
             request.client,
+            groups=request.groups,
+            types=request.types,
         )
 
     @_storing

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ..core.results import Results
+from ..core.results import Predictions, Results
 from ..core.score_info import ScoreInfo
 from .data_point import DataPoint
 from .evaluation.targets import Target
@@ -65,8 +65,8 @@ class EvaluatorLink(Link, Protocol):
 class FrontendLink(Link, Protocol):
     """The frontend, as the evaluator sees it."""
 
-    def results(self, results: Results, infos: Sequence[ScoreInfo]) -> None:
-        """Store results and the descriptions of their scores."""
+    def results(self, results: Results, infos: Sequence[ScoreInfo], predicted: Sequence[Predictions]) -> None:
+        """Store results, the descriptions of their scores, and the predictions of classifiers."""
 
     def claim_target(self, name: str, owner: str) -> None:
         """Store that a target applies to the runs of its owner only."""

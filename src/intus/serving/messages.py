@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ..core.errors import InputError
 from ..core.record import Record
-from ..core.results import COLUMNS, Results
+from ..core.results import COLUMNS, Predictions, Results
 from ..core.score_info import ScoreInfo
 
 # -- types of values: names that any database can store, numbers that can be compared ------------------
@@ -38,6 +38,15 @@ Label = Annotated[
 Labels = Annotated[
     list[Label | list[Label]],
     Meta(min_length=1, title="a list of labels, one per row, or lists of one per position; not empty"),
+]
+Id = Annotated[
+    int | Annotated[str, Meta(max_length=_LONGEST)] | None, Meta(title="an id: a whole number or a string")
+]
+Groups = Annotated[
+    list[Id] | None, Meta(description="what each item belongs to; items of a group are held out together")
+]
+Types = Annotated[
+    list[Id | list[Id]] | None, Meta(description="what each label's row is an instance of, such as its word")
 ]
 Model = Annotated[Text, Meta(description="the model's name")]
 Run = Annotated[Text, Meta(description="the run's name")]
@@ -175,6 +184,8 @@ class TargetRequest(Patterns, kw_only=True):
     """The labels of a target."""
 
     targets: Labels
+    groups: Groups = None
+    types: Types = None
     client: Client = ""
 
 
@@ -190,9 +201,11 @@ class LegacyTargetRequest(Patterns, kw_only=True):
 
 
 class StoredTarget(Patterns, kw_only=True):
-    """A target in the database."""
+    """A target in the database; one of an older version has no groups and types."""
 
     targets: Labels
+    groups: Groups = None
+    types: Types = None
     owner: Annotated[Text, Meta(description="the client that registered it")] = ""
     registered: Annotated[float, Meta(description="when, in seconds since 1970")] = 0.0
     until: Annotated[float, Meta(description="when a run must have begun to be scored on it")] | None = None
@@ -249,16 +262,62 @@ ResultColumns: Any = msgspec.defstruct(
 )
 
 
+class PredictionsMessage(Message):
+    """The predictions of a classifier on held-out rows; see ``core.results.Predictions``."""
+
+    run: Run
+    model: Model
+    epoch: Epoch | None
+    step: Int
+    address: Text
+    kind: Text
+    target: Text
+    score: Text
+    classes: Annotated[list[Label], Meta(description="the labels, in order", max_length=1000)]
+    items: Annotated[bytes, Meta(description="the id of each row's item, as 8-byte integers, little-endian")]
+    truth: Annotated[bytes, Meta(description="the class of each row, as 2-byte integers")]
+    guess: Annotated[bytes, Meta(description="the predicted class of each row, likewise")]
+
+    @classmethod
+    def of(cls, given: Predictions) -> PredictionsMessage:
+        """Return the message of predictions."""
+        arrays = {"items": given.items.astype("<i8").tobytes()}
+        arrays |= {name: getattr(given, name).astype("<u2").tobytes() for name in ("truth", "guess")}
+        fields = {name: getattr(given, name) for name in cls.__struct_fields__ if name not in arrays}
+        return cls(**fields | arrays | {"classes": list(given.classes)})
+
+    def predictions(self) -> Predictions:
+        """Convert to predictions; raises InputError if the arrays do not fit one another."""
+        rows = len(self.items) // 8
+        if (len(self.items), len(self.truth), len(self.guess)) != (8 * rows, 2 * rows, 2 * rows) or not rows:
+            raise InputError("items, truth and guess must be of the same rows, with 8, 2 and 2 bytes each.")
+        truth, guess = (np.frombuffer(part, "<u2").astype(np.int64) for part in (self.truth, self.guess))
+        if max(truth.max(), guess.max()) >= len(self.classes):
+            raise InputError(f"truth and guess must be numbers of the {len(self.classes)} classes.")
+        fields = msgspec.structs.asdict(self) | {
+            "classes": tuple(self.classes),
+            "truth": truth,
+            "guess": guess,
+        }
+        fields["items"] = np.frombuffer(self.items, "<i8").astype(np.int64)
+        fields["epoch"] = np.nan if self.epoch is None else self.epoch
+        return Predictions(**fields)
+
+
 class ResultsRequest(Message):
-    """A table of results and the descriptions of their scores."""
+    """A table of results, the descriptions of their scores, and the predictions of classifiers."""
 
     columns: ResultColumns
     scores: list[ScoreInfo] = []
+    predictions: list[PredictionsMessage] = []
 
     @classmethod
-    def of(cls, results: Results, infos: Sequence[ScoreInfo] = ()) -> ResultsRequest:
+    def of(
+        cls, results: Results, infos: Sequence[ScoreInfo] = (), predicted: Sequence[Predictions] = ()
+    ) -> ResultsRequest:
         """Return the message of a table; NaN and infinities become null when it is encoded."""
-        return cls(ResultColumns(**{name: results[name].tolist() for name in COLUMNS}), list(infos))
+        columns = ResultColumns(**{name: results[name].tolist() for name in COLUMNS})
+        return cls(columns, list(infos), [PredictionsMessage.of(each) for each in predicted])
 
     def results(self) -> Results:
         """Return the table; raises InputError if the columns have different lengths."""
@@ -526,6 +585,49 @@ class PointsReply(Message, omit_defaults=True):
     revision: Annotated[
         list[int], Meta(description="number of times that the value was replaced by a different one")
     ] = []
+
+
+class PointQuery(Message):
+    """A query for the predictions of a classifier's score at one point; without epoch or step the newest."""
+
+    run: Run
+    model: Model
+    address: Text
+    target: Text
+    score: Text
+    kind: Text = "output"
+    epoch: Epoch | None = None
+    step: Int | None = None
+
+
+class ConfusionReply(Message):
+    """Which classes a classifier takes for which; all lists are empty if there are no predictions."""
+
+    classes: list[str]
+    matrix: Annotated[list[list[int]], Meta(description="rows by true and predicted class")]
+    f1: Annotated[list[float | None], Meta(description="F1 of each class, with its 95 % interval")]
+    low: list[float | None]
+    high: list[float | None]
+
+
+class AboveQuery(PointQuery, kw_only=True):
+    """A query for the difference to another point; what is left out is as at the point itself."""
+
+    other_run: Run | None = None
+    other_model: Model | None = None
+    other_address: Text | None = None
+    other_epoch: Epoch | None = None
+
+
+class GapReply(Message):
+    """The difference of two scores on the same held-out items, with its 95 % interval."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    p: Annotated[float | None, Meta(description="two-sided p-value of no difference")]
+    n: Annotated[int, Meta(description="held-out rows that both predict")]
+    note: str
 
 
 class NoticesQuery(Message):

@@ -18,9 +18,9 @@ import sqlalchemy as sa
 
 from ..core.errors import InputError, did_you_mean
 from ..core.graph import OP, Graph
-from ..core.results import COLUMNS, Results
+from ..core.results import COLUMNS, Predictions, Results
 from ..core.score_info import ScoreInfo
-from . import labels, points, summaries
+from . import labels, points, predictions, summaries
 from . import tables as t
 from .codec import decode_graph
 from .migrations import migrate
@@ -94,8 +94,13 @@ class Database:
 
     # -- scores --------------------------------------------------------------------------------------
 
-    def add(self, results: Results, infos: Iterable[ScoreInfo] = ()) -> int:
-        """Store results, and the descriptions of their scores, in one transaction.
+    def add(
+        self,
+        results: Results,
+        infos: Iterable[ScoreInfo] = (),
+        predicted: Sequence[Predictions] = (),
+    ) -> int:
+        """Store results, the descriptions of their scores, and predictions, in one transaction.
 
         An existing row is replaced, and its revision number incremented if its values differ. NaN and
         infinite numbers are stored as NULL; if the value is one and the row has no note, the note names it.
@@ -103,6 +108,7 @@ class Database:
         Args:
             results: The results.
             infos: Descriptions of their scores; the newest of each name is kept.
+            predicted: The predictions of classifiers among them.
 
         Returns:
             The number of new rows.
@@ -115,10 +121,40 @@ class Database:
             rows = [{"name": name, "info": json.dumps(info.to_json())} for name, info in changed.items()]
             upsert(connection, t.score, rows, ["name"])
             for run, model, columns in groups:
-                new += points.add(connection, self._series, _run_id(connection, run, model), columns)
+                number = _run_id(connection, run, model)
+                new += points.add(connection, self._series, number, columns)
+                own = [each for each in predicted if (each.run, each.model) == (run, model)]
+                predictions.put(connection, number, self._series[number], own)
             _increment_counter(connection, [("points", run, model) for run, model, _ in groups])
         self._infos |= changed
         return new
+
+    def predictions(
+        self,
+        run: str,
+        model: str,
+        address: str,
+        target: str,
+        scores: Sequence[str],
+        *,
+        kind: str = "output",
+        epoch: float | None = None,
+        step: int | None = None,
+    ) -> Predictions | None:
+        """Return the predictions on held-out rows of a classifier's score; None if none are stored.
+
+        Args:
+            run: The run.
+            model: The model.
+            address: The layer.
+            target: The target.
+            scores: The names of scores that are computed from the same predictions.
+            kind: The kind of the point.
+            epoch: The epoch, by default the newest.
+            step: The step, by default the newest.
+        """
+        with self._read() as connection:
+            return predictions.read(connection, run, model, address, kind, target, scores, epoch, step)
 
     def scores(self) -> dict[str, ScoreInfo]:
         """Return the stored descriptions of scores, by name; databases of older versions may have none."""
@@ -337,6 +373,9 @@ class Database:
         layer_pattern: str = ".*",
         run_pattern: str = ".*",
         owner: str = "",
+        *,
+        groups: Sequence[Any] | None = None,
+        types: Sequence[Any] | None = None,
     ) -> None:
         """Store a registered target, replacing the same owner's target of that name.
 
@@ -347,17 +386,20 @@ class Database:
             layer_pattern: Regular expression for the addresses it applies to.
             run_pattern: Regular expression for the runs it applies to.
             owner: The client that registered it.
+            groups: The group of each item, JSON-serializable.
+            types: The type of each label, JSON-serializable.
         """
-        facts = {"name": name, "targets": targets, "owner": owner, "run_pattern": run_pattern}
+        facts: dict[str, Any] = {"name": name, "targets": targets, "owner": owner, "run_pattern": run_pattern}
+        facts |= {"groups": groups, "types": types}
         with self._write() as connection:
             labels.put(connection, facts | {"model_pattern": model_pattern, "layer_pattern": layer_pattern})
 
     def targets(self) -> list[dict[str, Any]]:
         """Return the registered targets as dicts, ordered by name and time of registration.
 
-        Each has ``name``, ``owner``, ``targets``, the three patterns, ``registered`` (a time), ``until``
-        (only runs that began before are scored on it; None for all), ``claimed`` (whether it applies only to
-        its owner's runs) and ``runs`` (the [run, model] pairs with scores against it).
+        Each has ``name``, ``owner``, ``targets``, ``groups``, ``types``, the three patterns, ``registered``
+        (a time), ``until`` (only runs that began before are scored on it; None for all), ``claimed`` (whether
+        it applies only to its owner's runs) and ``runs`` (the [run, model] pairs with scores against it).
         """
         with self._read() as connection:
             return labels.read(connection)

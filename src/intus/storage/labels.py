@@ -14,6 +14,7 @@ from .tables import upsert
 
 #: The number of owners whose labels of one name are kept, the newest first.
 OWNERS = 100
+_JSON = ("labels", "group_ids", "type_ids")
 
 
 def put(connection: sa.Connection, facts: Mapping[str, Any]) -> None:
@@ -21,7 +22,8 @@ def put(connection: sa.Connection, facts: Mapping[str, Any]) -> None:
 
     Args:
         connection: A connection inside a transaction.
-        facts: ``name``, ``targets`` (JSON-serializable), and optionally ``owner`` and the three patterns.
+        facts: ``name``, ``targets`` (JSON-serializable), and optionally ``groups`` and ``types`` (likewise),
+            ``owner`` and the three patterns.
     """
     of_name = t.target.c.name == facts["name"]
     newest = connection.execute(sa.select(sa.func.max(t.target.c.registered)).where(of_name)).scalar()
@@ -29,6 +31,8 @@ def put(connection: sa.Connection, facts: Mapping[str, Any]) -> None:
         "name": facts["name"],
         "owner": facts.get("owner", ""),
         "labels": json.dumps(facts["targets"]),
+        "group_ids": _json(facts.get("groups")),
+        "type_ids": _json(facts.get("types")),
         "registered": max(time.time(), (newest or 0.0) + 1e-3),  # the clock may have been set back
         "until": None,
         "claimed": 0,
@@ -67,7 +71,16 @@ def read(connection: sa.Connection) -> list[dict[str, Any]]:
     rows = connection.execute(sa.select(t.target).order_by(t.target.c.name, t.target.c.registered)).mappings()
     return [
         {"targets": json.loads(row["labels"]), "runs": runs.get(row["name"], [])}
-        | {str(name): value for name, value in row.items() if name != "labels"}
+        | {"groups": _parsed(row["group_ids"]), "types": _parsed(row["type_ids"])}
+        | {str(name): value for name, value in row.items() if name not in _JSON}
         | {"claimed": bool(row["claimed"])}
         for row in rows
     ]
+
+
+def _json(ids: Any) -> str | None:
+    return None if ids is None else json.dumps(ids)
+
+
+def _parsed(text: str | None) -> Any:
+    return None if text is None else json.loads(text)

@@ -92,6 +92,12 @@ ALTER TABLE label RENAME TO target
 # What each score is, as JSON of core's ScoreInfo: results may be of scores that another process registered.
 _SCORES = "CREATE TABLE score (name TEXT PRIMARY KEY, info TEXT NOT NULL)"
 
+# What the items of a target belong to, and what its labels are instances of, as JSON; null for none.
+_GROUPS = """
+ALTER TABLE target ADD COLUMN group_ids TEXT;
+ALTER TABLE target ADD COLUMN type_ids TEXT
+"""
+
 # All rows of one model of an inspection as one value, so that the same call can be resumed without computing.
 _INSPECTIONS = """
 CREATE TABLE inspection (
@@ -100,8 +106,30 @@ CREATE TABLE inspection (
 )
 """
 
+# The predictions of classifiers. All layers and epochs of a run share the held-out rows and their classes.
+_PREDICTIONS = """
+CREATE TABLE held_out (
+    id {identity}, run BIGINT NOT NULL REFERENCES run (id) ON DELETE CASCADE, digest TEXT NOT NULL,
+    classes TEXT NOT NULL, content {bytes} NOT NULL, UNIQUE (run, digest)
+);
+CREATE TABLE prediction (
+    series BIGINT NOT NULL REFERENCES series (id) ON DELETE CASCADE, epoch {float} NOT NULL,
+    step BIGINT NOT NULL, held_out BIGINT NOT NULL REFERENCES held_out (id) ON DELETE CASCADE,
+    wrong {bytes} NOT NULL, PRIMARY KEY (series, epoch, step)
+){clustered}
+"""
+
 #: SQL of every step, in order; the first takes an empty database to version 1.
-STEPS: Sequence[str] = (_TABLES, _CHANGE_INDEX, _REVISION, _OWNERS, _SCORES, _INSPECTIONS)
+STEPS: Sequence[str] = (
+    _TABLES,
+    _CHANGE_INDEX,
+    _REVISION,
+    _OWNERS,
+    _SCORES,
+    _GROUPS,
+    _INSPECTIONS,
+    _PREDICTIONS,
+)
 
 
 def migrate(connection: Connection, steps: Sequence[str] = STEPS) -> int:

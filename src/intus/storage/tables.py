@@ -30,16 +30,19 @@ place = _table("place", "run", "address", "rank")
 notice = _table("notice", "id", "run", "model", "level", "code", "text", "count", "time")
 target = _table(
     "target", "name", "owner", "labels", "model_pattern", "layer_pattern", "run_pattern", "registered",
-    "until", "claimed",
+    "until", "claimed", "group_ids", "type_ids",
 )  # fmt: skip
 score = _table("score", "name", "info")
+held_out = _table("held_out", "id", "run", "digest", "classes", "content")
+prediction = _table("prediction", "series", "epoch", "step", "held_out", "wrong", floats="epoch")
 counter = _table("counter", "name", "value")
 inspection = _table("inspection", "run", "epoch", "fingerprint", "content")
 change = _table("change", "what", "run", "model", "number")
 #: Seconds that SQLite waits for another process to end its transaction.
 BUSY_S = 20.0
 _LOCK_KEY = 0x696E747573
-TABLES = (run, series, point, epoch, graph, place, notice, target, score, counter, inspection, change)
+TABLES: tuple[sa.Table, ...] = (run, series, point, epoch, graph, place, notice, target, score, counter)
+TABLES += (inspection, change, held_out, prediction)
 
 
 def upsert(

@@ -259,7 +259,7 @@ def test_notices_are_shown_in_full_and_updated(visit: Open, server: PageServer) 
     expect(notices.locator(".badge")).to_have_text("2")
 
 
-def test_unit_table_sorts_and_selects_layer(visit: Open, server: PageServer) -> None:
+def test_unit_table_sorts_and_shows_curves(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     table = page.locator(".units table")
     values = [float(text) for text in table.locator("td.figure:nth-child(3)").all_inner_texts()]
@@ -277,7 +277,14 @@ def test_unit_table_sorts_and_selects_layer(visit: Open, server: PageServer) -> 
     assert curve.startswith("epoch 0: ")
     assert ", epoch 12: " in curve
     table.get_by_role("button", name="conv1[3]").click()
-    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "conv1")
+    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "conv1[3]")
+    expect(page.locator(".layers li")).to_have_count(24)  # the plot shows the curves of all units
+    expect(page.locator(".panel.plot h2")).to_have_text("Intersection over union of a vertical stroke")
+    expect(page.locator(".panel.plot h2")).to_be_in_viewport()
+    stored = server.database.columns("digits", MODEL, ["value"], level="unit", address="conv1", unit=3)
+    assert rows(page)["conv1[3]"] == f"{stored['value'][-1]:.3f}"
+    page.get_by_label("Score", exact=True).first.select_option("linear_f1")
+    expect(page.locator(".layers li")).to_have_count(len(LAYERS))
 
 
 def test_downloads_contain_shown_points(visit: Open, server: PageServer, tmp_path: Path) -> None:
@@ -455,11 +462,48 @@ def test_run_with_only_unit_scores(visit: Open, graph: Graph) -> None:
     server = PageServer(graph=graph)
     server.add_run("asked later", 1, layers=False, units=True)
     page = visit(server)
-    expect(
-        page.get_by_text("No layer was scored in this run. The scores of its units are below.")
-    ).to_be_visible()
-    expect(page.get_by_label("Target", exact=True)).to_be_hidden()
+    expect(page.locator(".layers li")).to_have_count(24)
+    expect(page.get_by_label("Target", exact=True)).to_have_value("the upper loop")
     expect(page.locator(".units tbody tr")).to_have_count(10)
+
+
+def test_inspected_checkpoints_open_on_their_own_plot(visit: Open, tmp_path: Path) -> None:
+    """What `inspect(..., store=)` wrote is shown as curves of units, with a slider over checkpoints."""
+    import torch
+
+    from intus import inspect
+
+    def model(seed: int) -> torch.nn.Module:
+        torch.manual_seed(seed)
+        return torch.nn.Sequential(
+            torch.nn.Conv2d(1, 4, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(4, 8, 3)
+        )
+
+    images = torch.rand(30, 1, 8, 8).numpy()
+    server = PageServer()
+    table = inspect(
+        {0: model(0), 5: model(1), 20: model(2)},
+        {"ink": lambda image: image[0] > 0.5, "bright": lambda image: float(image.mean())},
+        ["correlation", "mean_difference"],
+        images,
+        store=str(server.database.url.database),
+        run="inspected",
+    )
+    page = settled(visit(server), 12)
+    expect(page.locator(".timeline output")).to_have_text("epoch 20 of 20")
+    slide(page, 1)
+    expect(page.locator(".timeline output")).to_have_text("epoch 5 of 20")
+    score, target = (page.get_by_label(name, exact=True).first.input_value() for name in ("Score", "Target"))
+    assert (score, target) == ("correlation", "ink")
+    shown = rows(page)
+    of_epoch = table[(table.epoch == 5) & (table.score == score) & (table.target == target)]
+    for row in of_epoch.itertuples():
+        assert abs(float(shown[f"{row.address}[{row.unit}]"].replace("−", "-")) - row.value) < 6e-4
+    painted = colours(page)
+    assert len({painted[address] for address in ("0", "1", "2")}) == 3  # of the ReLU there is no score
+    page.get_by_label("Hypothesis").select_option("bright")
+    expect(page.get_by_label("Target", exact=True)).to_have_value("bright")
+    expect(page.locator(".panel.plot h2")).to_have_text("Correlation of bright")
 
 
 def test_names_with_markup_are_text(visit: Open) -> None:

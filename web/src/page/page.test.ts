@@ -6,12 +6,13 @@ import { otherLines, othersAt } from "./model/comparedRuns.ts";
 import { depthColours, oklch } from "./model/depthColours.ts";
 import { headerCounts } from "./model/headerCounts.ts";
 import { groupScores, isIntrinsic, kindLabel, scoreLabel } from "./model/scoreLabels.ts";
-import { chart, extent, filtered, highestBaseline, nearest, notesOf } from "./model/series.ts";
+import { chart, extent, filtered, highestBaseline, layerOf, nearest, notesOf, strongest } from "./model/series.ts";
 import { sortUnits, unitAddress, unitRows } from "./model/unitRows.ts";
+import { gapText, mostFrequent } from "./panels/classTable.ts";
 import { examples, probePort, snippet } from "./panels/firstSteps.ts";
 import { cellAt, grid } from "./panels/heatMap.ts";
 import { frameOf, stretches } from "./plot/frame.ts";
-import { doubtsText, notesText } from "./plot/plotPanel.ts";
+import { boundsText, doubtsText, notesText } from "./plot/plotPanel.ts";
 import { padded, ticks } from "./plot/scales.ts";
 import type { Columns, Run, ScoreInfo } from "./server/api.ts";
 import { backoff } from "./server/stream.ts";
@@ -39,7 +40,7 @@ function columns(rows: Row[]): Columns {
   return Object.fromEntries(names.map((name) => [name, full.map((row) => row[name])])) as unknown as Columns;
 }
 
-const info = (name: string, label: string, baseline_of = ""): ScoreInfo => ({ name, label, about: "", baseline: "", baseline_of });
+const info = (name: string, label: string, baseline_of = ""): ScoreInfo => ({ name, label, about: "", baseline: "", interval: "", baseline_of });
 
 const SCORES = [info("linear_f1", "Linear probe"), info("linear_f1.majority", "Majority", "linear_f1"), info("mean", "Mean")];
 
@@ -70,6 +71,42 @@ const tests: Record<string, () => void> = {
     equal(made.series.map((s) => s.note), [["3 NaN", null], [null, null]]);
     equal(made.missing, 1);
     equal(chart(columns([["a", 0, null]]), []).series[0]?.note, ["no value"]);
+  },
+  "units are series of their own, of which the strongest are drawn": () => {
+    const rows = [[3, 0, 0.1], [4, 0, -0.9], [3, 2, 0.2], [4, 2, 0.1], [5, 2, 0.15]] as const;
+    const made = chart(columns(rows.map(([unit, epoch, value]): Row => ["conv", epoch, value, { unit }])), ["conv"]);
+    equal(made.series.map((s) => [s.address, s.value]), [["conv[3]", [0.1, 0.2]], ["conv[4]", [-0.9, 0.1]], ["conv[5]", [null, 0.15]]]);
+    equal([made.units, made.epochs, layerOf(made, "conv[3]")], [true, [0, 2], "conv"]);
+    equal(strongest(made, 2).series.map((s) => s.address), ["conv[3]", "conv[4]"]);
+    const layers = chart(columns([["a[3]", 0, 0.5]]), []);
+    equal([layers.units, layerOf(layers, "a[3]"), strongest(layers, 0) === layers], [false, "a[3]", true]);
+  },
+  "a run with scores of units alone has a score, a target and a hypothesis": () => {
+    const units = ["up", "down"].flatMap((target) => ["corr", "iou"].map((score) => ({ score, target })));
+    const only = run("r", { scores: [], targets: [], layers: [], units });
+    const state = withRuns(initial(), only);
+    equal([state.choice.score, state.choice.target, state.hypothesis], ["corr", "up", { score: "corr", target: "up" }]);
+    equal(groupScores(only, { scores: [], kinds: {} }), [{ label: "What single units respond to", scores: ["corr", "iou"] }]);
+    const other = reduce(state, { type: "hypothesis", score: "iou", target: "down" });
+    equal([other.choice.score, other.choice.target, requestedTarget(other.choice, only)], ["iou", "down", "down"]);
+    const mixed = withRuns(initial(), run("r", { units }));
+    equal(mixed.choice.score, "linear_f1");
+    equal(reduce(mixed, { type: "hypothesis", score: "iou", target: "down" }).choice.score, "linear_f1");
+  },
+  "comparisons are sentences": () => {
+    const gap = { value: 0.25, low: 0.1, high: 0.4, p: 0.00001, n: 1234, note: "" };
+    equal(gapText(gap, '["layer","fc1"]'), "0.250 above fc1 (95 % interval 0.100 – 0.400), p < 0.0001, on the same 1,234 held-out rows.");
+    equal(gapText({ ...gap, value: -0.5, low: null, p: 0.25, note: "few" }, '["epoch",3]'), "0.500 below epoch 3, p = 0.250, on the same 1,234 held-out rows. Note: few.");
+    equal(gapText({ ...gap, value: null, note: "none are stored" }, '["epoch",3]'), "No comparison: none are stored.");
+    equal([gapText(gap, ""), gapText(null, '["epoch",3]')], ["", ""]);
+  },
+  "of many classes those with the most rows are shown": () => {
+    const confusion = { classes: ["a", "b", "c"], matrix: [[1, 0, 0], [0, 0, 0], [2, 0, 9]], f1: [], low: [], high: [] };
+    equal([mostFrequent(confusion, 2), mostFrequent(confusion, 9)], [[0, 2], [0, 1, 2]]);
+  },
+  "interval and baseline of a score are described": () => {
+    equal(boundsText({ ...info("a", "A"), interval: "95 %, by items", baseline: "chance" }), "Interval: 95 %, by items. Baseline: chance.");
+    equal([boundsText(info("a", "A")), boundsText(undefined)], ["", ""]);
   },
   "of two rows of an epoch the one with the later step is used": () => {
     const rows: Row[] = [["a", 0, 0.9, { step: 7 }], ["a", 0, 0.1, { step: 3 }]];

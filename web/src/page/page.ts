@@ -2,6 +2,7 @@
 import "./page.css";
 import { el } from "../ui/dom.ts";
 import { writeHash } from "../ui/hash.ts";
+import { classTable } from "./panels/classTable.ts";
 import { controls } from "./panels/controls.ts";
 import { setText } from "./panels/elements.ts";
 import { firstSteps } from "./panels/firstSteps.ts";
@@ -73,8 +74,9 @@ function assemble(host: HTMLElement, dispatch: (action: Action) => void): Part[]
   const [legend, plot] = [layerList(dispatch), plotPanel(dispatch)];
   const graph = graphPanel(dispatch, legend.root);
   const [map, messages, table, strip] = [heatMap(dispatch), notices(), unitTable(dispatch), noticeStrip()];
+  const classes = classTable(dispatch);
   const error = el("p", { class: "trouble", role: "alert", hidden: true });
-  const work = el("div", { class: "work" }, graph.root, plot.root, map.root, messages.root, table.root);
+  const work = el("div", { class: "work" }, graph.root, plot.root, map.root, messages.root, classes.root, table.root);
   host.replaceChildren(el("div", { class: "page" }, top.root, bar.root, error, strip.root, el("main", {}, first.root, work)));
   const frame: Part = {
     root: work,
@@ -87,5 +89,5 @@ function assemble(host: HTMLElement, dispatch: (action: Action) => void): Part[]
       plot.root.classList.toggle("bare", bare);
     },
   };
-  return [top, bar, first, graph, frame, plot, legend, map, messages, table, strip];
+  return [top, bar, first, graph, frame, plot, legend, map, messages, classes, table, strip];
 }

@@ -15,8 +15,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from ...core.address import Address
@@ -26,10 +28,12 @@ from ..base import GraphRecorder, Handle, Operation, Tap, check_kinds
 from ..reading import Reading, Target
 from .ablating import ablate
 from .attachment import Attachment
+from .attribution import attribute
 from .eval_forward import as_inputs, evaluation, model_state, unwrapped, version
 from .loaders import random_loader
 from .order import first_batch, first_rows
 from .reading import read
+from .weights import initialized, weights, with_weights
 
 
 class TorchBackend:
@@ -124,6 +128,30 @@ class TorchBackend:
     ) -> Ablations:
         """Return the outputs of one traced pass, and of its reruns with units replaced by numbers."""
         return ablate(model, inputs, address, axis, changes)
+
+    def attribute(
+        self,
+        model: nn.Module,
+        inputs: Any,
+        layers: list[Operation],
+        method: str,
+        target: Target,
+        seed: int,
+    ) -> dict[str, np.ndarray]:
+        """Return attributions of layers by captum."""
+        return attribute(model, inputs, layers, method, target, seed)
+
+    def weights(self, path: Path) -> dict[str, Any]:
+        """Return the state dict in a file."""
+        return weights(path)
+
+    def with_weights(self, model: nn.Module, state: Mapping[str, Any]) -> nn.Module:
+        """Return a copy of a module with a state dict."""
+        return with_weights(model, state)
+
+    def initialized(self, model: nn.Module, seed: int) -> nn.Module:
+        """Return a newly initialized copy of a module."""
+        return initialized(model, seed)
 
     def attach(
         self, model: nn.Module, operations: Iterable[Operation], kinds: Collection[str], tap: Tap

@@ -33,7 +33,8 @@ def read(model: nn.Module, inputs: Any, chosen: Sequence[int | str], target: Tar
         given = differentiable(inputs)
         t = traced(given, grads=list(chosen))
         # ``torch.autograd.grad`` runs the hooks of the trace, but adds nothing to the parameters' ``.grad``.
-        total, leaves = numbers(t.output, target).sum(), [*_tensors(given), *model.parameters()]
+        scalars, leaves = numbers(t.output, target), [*_tensors(given), *model.parameters()]
+        total = scalars.sum() if target.only is None else scalars[target.only]
         torch.autograd.grad(total, _unique(leaves), allow_unused=True)
         gradients = {row: to_numpy(gradient) for row, gradient in t.gradients.by_row.items()}
     return Reading(t.graph, {row: to_numpy(value.detach()) for row, value in t.values.items()}, gradients)
@@ -50,7 +51,7 @@ def numbers(output: Any, target: Target) -> Tensor:
         InputError: If it does not fit the output.
         CaptureError: If it has no gradient.
     """
-    records, choice = target
+    records, choice = target.records, target.choice
     if callable(choice):
         chosen = choice(output)
         if not isinstance(chosen, Tensor) or tuple(chosen.shape) not in ((records,), (records, 1)):
@@ -88,8 +89,8 @@ def _chosen(output: Any, records: int, choice: Any) -> Tensor:
     if len(shape) != 2 or shape[0] != records:
         raise InputError(
             f"output={_short(choice)} selects a class of an output (records, classes), but the model "
-            f"returned shape {shape} for {records} records. Pass a function of the output that returns one number "
-            "per record."
+            f"returned shape {shape} for {records} records. Pass a function of the output that returns one "
+            "number per record."
         )
     index = torch.as_tensor(choice, device=tensor.device).expand(records)
     wrong = index[(index < -shape[1]) | (index >= shape[1])]

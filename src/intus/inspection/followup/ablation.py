@@ -14,7 +14,7 @@ from ...core.errors import CaptureError, InputError
 from ...core.probes_disabled import probes_disabled
 from ...scores.statistics.jackknife import leave_one_out
 from ..plan import Block
-from ..traced import TracedRows
+from ..reading import TracedRows
 from .estimate import Estimate, estimates
 from .unit_reader import UnitReader, annotated
 
@@ -63,6 +63,11 @@ def ablate(reader: UnitReader, metric: Metric | None, records: int, seed: int) -
         InputError: If labels are not 0 and 1, or ``metric`` returns something else.
         CaptureError: If the backend cannot ablate, or the pass cannot be changed.
     """
+    if reader.feed.group.basis is not None:
+        raise InputError(
+            f"The units of {reader.row.address!r} are computed from a layer and cannot be replaced."
+        )
+    reader = reader.of_activations()
     backend = for_model(reader.model)
     if not isinstance(backend, Ablates):
         raise CaptureError(
@@ -106,8 +111,7 @@ def _means_and_records(
     for block, array in reader.arrays(reader.plan.blocks()):
         labels = block.labels[reader.row.target]
         _require_binary(labels, reader.row.target)
-        ragged = labels.ndim == 2 and reader.row.target in reader.plan.labels.ragged
-        counts = annotated(reader.filled(labels, array)) if ragged else np.ones(len(block), bool)
+        counts = _counted(reader, block, array)
         counts = counts.reshape(len(block), 1, *counts.shape[1:], *(1,) * (array.ndim - 1 - counts.ndim))
         total += np.where(counts, array, 0).sum(axis=(0, *range(2, array.ndim)), dtype=float)
         number += np.broadcast_to(counts, (len(block), 1, *array.shape[2:])).sum()
@@ -120,6 +124,19 @@ def _means_and_records(
     take = max(half, count - len(second))
     chosen = np.concatenate([first[:take], second[: max(half, count - len(first))]])[:count]
     return total / number, np.sort(chosen)
+
+
+def _counted(reader: UnitReader, block: Block, array: np.ndarray) -> np.ndarray:
+    """Return which positions are no padding, (records, positions); or (records,) if none is."""
+    labels = block.labels[reader.row.target]
+    if block.symbols is not None and array.ndim == 3:
+        index = block.symbols.index.reshape(len(block), -1)
+        used = np.zeros((len(block), array.shape[2] + 1), dtype=bool)
+        np.put_along_axis(used, index, True, axis=1)  # -1, of no position, is the last column
+        return used[:, :-1]
+    if labels.ndim == 2 and reader.row.target in reader.plan.labels.ragged:
+        return annotated(reader.filled(labels, array, block))
+    return np.ones(len(block), dtype=bool)
 
 
 def _require_binary(labels: np.ndarray, target: str) -> None:
@@ -144,9 +161,13 @@ def _effects(
                 "function (output, records) that returns one number per record."
             )
         ragged = len(grid) == 1 and reader.row.target in reader.plan.labels.ragged
-        of_symbols = bool(grid) and (
-            first[0].shape[1 : 1 + len(grid)] == grid
-            or (ragged and first[0].ndim > 1 and first[0].shape[1] >= grid[0])
+        of_symbols = (
+            bool(grid)
+            and block.symbols is None
+            and (
+                first[0].shape[1 : 1 + len(grid)] == grid
+                or (ragged and first[0].ndim > 1 and first[0].shape[1] >= grid[0])
+            )
         )
         if of_symbols:
             first = [array[tuple(slice(size) for size in (len(block), *grid))] for array in first]

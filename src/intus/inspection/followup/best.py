@@ -11,7 +11,7 @@ from ...core.errors import InputError, did_you_mean
 from ...scores import infos
 
 if TYPE_CHECKING:
-    from ..table import Inspection
+    from ..results.table import Inspection
 
 
 def strengths(table: Inspection) -> np.ndarray:

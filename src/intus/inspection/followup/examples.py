@@ -10,6 +10,7 @@ import pandas as pd
 
 from ...core.errors import InputError
 from ..plan import Plan
+from .symbols import symbols_of
 from .unit_reader import UnitReader, annotated
 from .unit_row import UnitRow
 
@@ -123,7 +124,7 @@ def examples_of(plan: Plan, row: UnitRow, k: int, seed: int | None) -> pd.DataFr
         "behavior": [one.behavior for _, one in rows],
         "label": [one.label for _, one in rows],
     }
-    snippets = [snippet(plan.records.block(np.array([one.record]))[0], one.place) for _, one in rows]
+    snippets = [_snippet(plan, row.target, one) for _, one in rows]
     if rows and all(text is not None for text in snippets):
         table["text"] = snippets
     return pd.DataFrame(table)
@@ -145,30 +146,37 @@ def _position(place: tuple[int, ...]) -> int | tuple[int, ...] | None:
     return place[0] if len(place) == 1 else place
 
 
-def snippet(record: Any, place: tuple[int, ...]) -> str | None:
+def _snippet(plan: Plan, target: str, one: _Example) -> str | None:
+    number = np.array([one.record])
+    (record,) = plan.records.block(number)
+    labels = plan.labels.of(number, lambda: [record])[target]
+    return snippet(record, one.place[0] if len(one.place) == 1 else None, labels.shape[-1])
+
+
+def snippet(record: Any, at: int | None, count: int) -> str | None:
     """Return the text around a symbol, which is marked; None if the record is no text.
 
     Args:
         record: A text, or a list of words.
-        place: The index of the symbol; empty for the start of the record, without a mark.
+        at: The index of the symbol; None for the start of the record, without a mark.
+        count: The number of symbols of the record.
 
     Example:
-        >>> snippet("f(a, b)", (1,)), snippet(["the", "cat", "sat"], (1,))
-        ('f»(«a, b)', 'the »cat« sat')
+        >>> snippet("f(a, b)", 1, 7), snippet("the cat sat", 1, 3), snippet(["the", "cat"], 1, 2)
+        ('f»(«a, b)', 'the »cat« sat', 'the »cat«')
     """
-    is_words = isinstance(record, list | tuple) and all(isinstance(one, str) for one in record)
-    if not isinstance(record, str) and not is_words:
+    symbols = symbols_of(record, count)
+    if symbols is None and isinstance(record, str):
+        symbols, at = list(record), None
+    if symbols is None or not all(isinstance(one, str) for one in symbols):
         return None
-    gap = "" if isinstance(record, str) else " "
-    if not place:
-        start, marked = 0, list(record[: 3 * _AROUND])
-        stop = len(marked)
-    elif len(place) > 1 or place[0] >= len(record):
-        return None
+    gap = "" if isinstance(record, str) and len(symbols) == len(record) else " "
+    if at is None or at >= len(symbols):
+        start, stop = 0, min(len(symbols), 3 * _AROUND)
+        marked = symbols[:stop]
     else:
-        at = place[0]
-        start, stop = max(0, at - _AROUND), min(len(record), at + _AROUND + 1)
-        marked = list(record[start:stop])
+        start, stop = max(0, at - _AROUND), min(len(symbols), at + _AROUND + 1)
+        marked = symbols[start:stop]
         marked[at - start] = f"»{marked[at - start]}«"
     text = gap.join(marked).replace("\n", "↵").replace("\t", "⇥")
-    return ("…" if start else "") + text + ("…" if stop < len(record) else "")
+    return ("…" if start else "") + text + ("…" if stop < len(symbols) else "")

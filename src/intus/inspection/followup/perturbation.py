@@ -246,9 +246,10 @@ def _changes(reader: UnitReader, pairs: list[_Pair]) -> tuple[np.ndarray, ...]:
     for part, (block, array) in zip(parts, run, strict=True):
         for at, pair in enumerate(part):
             grid = pair.grid
-            if len(grid) == 1 and reader.row.target in reader.plan.labels.ragged:
+            ragged = len(grid) == 1 and reader.row.target in reader.plan.labels.ragged
+            if ragged and block.symbols is None:
                 grid = array.shape[2:]  # the sequence is padded
-            three = [one for _, one in reader.on_grid(array[3 * at : 3 * at + 3], grid, block.images)]
+            three = [one for _, one in reader.on_grid(array[3 * at : 3 * at + 3], grid, block, 3 * at)]
             behaviors = np.concatenate(three).reshape(3, reader.units, -1)[:, :, pair.places].astype(float)
             near = np.isfinite(behaviors).all(axis=(0, 1))  # no position of a map is near some pixels
             if not near.any():

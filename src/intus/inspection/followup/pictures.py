@@ -12,7 +12,7 @@ from ...core.errors import InputError, check_folder, require
 from .best import is_signed, of_units, strengths
 
 if TYPE_CHECKING:
-    from ..table import Inspection
+    from ..results.table import Inspection
 
 #: Colors that people with color blindness tell apart (Okabe and Ito 2008, "Color universal design").
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import InputError
-from ..align import covers
+from ..alignment.align import covers
 
 Place = tuple[int, ...]
 _COLORS = 4  # the most channels of an image, to find their axis
@@ -103,6 +103,26 @@ def _around(at: int, width: int, size: int) -> slice:
     """Return a slice of this width around a place, inside an axis of this size."""
     start = min(max(at - width // 2, 0), size - width)
     return slice(start, start + width)
+
+
+def symbols_of(record: Any, count: int) -> list[Any] | None:
+    """Return the symbols that the labels of a record are about; None if that is not known.
+
+    Args:
+        record: A text, whose symbols are its characters or its words; a list; or an array of one axis.
+        count: The number of labels.
+
+    Example:
+        >>> symbols_of("a b", 3), symbols_of("a b", 2), symbols_of(np.array([4, 2]), 2), symbols_of("a b", 1)
+        (['a', ' ', 'b'], ['a', 'b'], [4, 2], None)
+    """
+    if isinstance(record, np.ndarray):
+        record = record.tolist() if record.ndim == 1 else []
+    if isinstance(record, str) and len(record) != count:
+        record = record.split()
+    if not isinstance(record, str | list | tuple) or len(record) != count:
+        return None
+    return list(record)
 
 
 def scaled(place: Place, grid: Place, size: Place) -> Place:

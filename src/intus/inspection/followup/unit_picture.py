@@ -9,7 +9,7 @@ import numpy as np
 from ...core.errors import InputError, require
 from ..plan import Plan
 from .pictures import colors_of, ink_on, new_figure, short
-from .symbols import Symbols
+from .symbols import Symbols, symbols_of
 from .unit_reader import UnitReader
 from .unit_row import UnitRow
 
@@ -30,15 +30,18 @@ def draw_unit(plan: Plan, row: UnitRow, record: int) -> Any:
     if isinstance(shown, np.ndarray) and shown.ndim >= 2:
         size = Symbols(shown, labels.shape if labels.ndim == 2 else (), row.target).size(shown)
         if len(size) == 2 and array.ndim == 4:
-            ((_, values),) = reader.on_grid(chosen, size, block.images)
+            ((_, values),) = reader.on_grid(chosen, size, block)
             return _over_image(row, record, shown, size, values[0, 0], labels)
-    if array.ndim != 3:
+    grid = reader.filled(block.labels[row.target], array, block).shape[1:]
+    count = labels.shape[0] if labels.ndim else len(shown) if hasattr(shown, "__len__") else 0
+    symbols = symbols_of(shown, count) if array.ndim == 3 and labels.ndim < 2 else None
+    if symbols is None or (not grid and (block.symbols is not None or array.shape[2] < count)):
         raise InputError(
             f"{row.address!r} gives records of shape {array.shape[2:]} per unit, which cannot be drawn over "
             f"a {type(shown).__name__}. A layer with a position for each pixel or symbol can."
         )
-    values = np.concatenate([one for _, one in reader.on_grid(chosen, array.shape[2:], block.images)])
-    return _over_text(row, record, shown, values[0, 0], labels)
+    values = np.concatenate([one for _, one in reader.on_grid(chosen, grid or array.shape[2:], block)])
+    return _over_text(row, record, shown, symbols, values[0, 0, :count], labels)
 
 
 def _over_image(
@@ -113,16 +116,13 @@ def _is_binary(labels: np.ndarray) -> bool:
     return labels.dtype.kind in "fiub" and bool(np.isin(labels[labels == labels], (0, 1)).all())
 
 
-def _over_text(row: UnitRow, record: int, text: Any, values: np.ndarray, labels: np.ndarray) -> Any:
+def _over_text(
+    row: UnitRow, record: int, text: Any, items: list[Any], values: np.ndarray, labels: np.ndarray
+) -> Any:
     """Draw the symbols of a record, shaded by the unit, and underlined where the hypothesis holds."""
-    symbols = [str(one) for one in text]
-    if len(values) < len(symbols):
-        raise InputError(
-            f"{row.address!r} has {len(values)} positions for record {record}, which has {len(symbols)} "
-            "symbols. Draw records whose symbols are the positions, such as lists of tokens."
-        )
+    symbols = [str(one) for one in items]
     symbols, values = symbols[:_SYMBOLS], values[: len(symbols[:_SYMBOLS])]
-    gap = 0 if isinstance(text, str) else 1
+    gap = 0 if isinstance(text, str) and len(text) == len(items) else 1
     places, y, x = [], 0, 0
     for one in symbols:
         if x and x + len(one) > _WIDTH:

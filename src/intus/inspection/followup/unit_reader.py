@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import AddressError, InputError, did_you_mean
-from .. import align
+from ..alignment import align
 from ..behaviours import Records
-from ..model_pass import ModelPass
 from ..plan import Block, Plan
+from ..reading import Behavior
+from ..running.model_pass import ModelPass
 from .unit_row import UnitRow
 
 
@@ -41,9 +42,9 @@ class UnitReader:
         self.plan, self.row = replace(plan, scores=()), row
         self.name, self.model = row.checkpoint.open()
         self.model_pass = ModelPass(self.model, self.name, self.plan)
-        feeds = [feed for feed in self.model_pass.feeds if feed.group.address == row.address]
+        feeds = [feed for feed in self.model_pass.feeds if feed.group.shown == row.address]
         if not feeds:
-            known = [feed.group.address for feed in self.model_pass.feeds]
+            known = [feed.group.shown for feed in self.model_pass.feeds]
             raise InputError(
                 f"{row.address!r} is no layer or operation whose units the table has read. "
                 f"{did_you_mean(row.address, known)}"
@@ -59,6 +60,12 @@ class UnitReader:
             raise InputError(
                 f"There is no hypothesis {row.target!r}. {did_you_mean(row.target, self.plan.labels.names)}"
             )
+
+    def of_activations(self) -> UnitReader:
+        """Return a reader of activations, if this one reads gradients or attributions."""
+        if self.plan.behavior.name == "activation":
+            return self
+        return UnitReader(replace(self.plan, behavior=Behavior()), self.row)
 
     @property
     def axis(self) -> int:
@@ -87,24 +94,36 @@ class UnitReader:
             The numbers of records, the behavior (records, …grid) and the labels (records, …grid).
         """
         for block, array in self.arrays(blocks):
-            labels = self.filled(block.labels[self.row.target], array)
+            labels = self.filled(block.labels[self.row.target], array, block)
             chosen = array[:, [unit]]
-            for part, behavior in self.on_grid(chosen, labels.shape[1:], block.images):
+            for part, behavior in self.on_grid(chosen, labels.shape[1:], block):
                 yield block.numbers[part], behavior[:, 0], labels[part]
 
-    def filled(self, labels: np.ndarray, array: np.ndarray) -> np.ndarray:
+    def filled(self, labels: np.ndarray, array: np.ndarray, block: Block) -> np.ndarray:
         """Return the labels of sequences of different lengths, padded to the positions of the layer."""
-        ragged = self.row.target in self.plan.labels.ragged
+        ragged = self.row.target in self.plan.labels.ragged and block.symbols is None
         if ragged and labels.ndim == 2 and array.ndim == 3 and labels.shape[1] < array.shape[2]:
             return align.fill(labels, array.shape[2])
         return labels
 
     def on_grid(
-        self, array: np.ndarray, grid: tuple[int, ...], images: list[tuple[int, ...]]
+        self, array: np.ndarray, grid: tuple[int, ...], block: Block, start: int = 0
     ) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield the outputs of some records at a time, and which, on a grid of labels."""
-        array, _ = self.feed.vectors.lengths(array, grid, self.row.address, self.row.target)
-        yield from self.feed.aligned(array, grid, self.row.target, images)
+        """Yield the outputs of some records at a time, and which, on a grid of labels.
+
+        Args:
+            array: The outputs, (records, units, …positions).
+            grid: The shape of the labels of one record.
+            block: The block of the records.
+            start: The place of the first of these records in the block. Default: 0.
+
+        Yields:
+            Which of the records, and their outputs (records, units, …grid), NaN for symbols without position.
+        """
+        positions = (block.symbols.longest,) if block.symbols is not None and len(grid) == 1 else grid
+        array, _ = self.feed.vectors.lengths(array, positions, self.row.address, self.row.target)
+        for part, aligned, has in self.feed.aligned(array, grid, self.row.target, block, start):
+            yield part, aligned if has is None else np.where(has[:, None], aligned, np.nan)
 
     def block_of(self, numbers: Sequence[int], records: Sequence[Any]) -> Block:
         """Return a block of records that are not those of the data, without labels.
@@ -113,9 +132,10 @@ class UnitReader:
             numbers: The numbers of the records that they were made of.
             records: The records, as the data would have them.
         """
-        made = Records(list(records), self.plan.records.inputs)
-        inputs = made.model_input(np.arange(len(records)))
-        return Block(np.asarray(numbers), inputs, {}, frozenset(), made.images(0), None, None)
+        made, at = Records(list(records), self.plan.records.inputs), np.arange(len(records))
+        inputs, given = made.model_input(at), self.plan.labels.symbols
+        symbols = None if given is None else given.of_changed(np.asarray(numbers), made.block(at))
+        return Block(np.asarray(numbers), inputs, {}, frozenset(), made.images(0), None, None, symbols)
 
 
 def annotated(labels: np.ndarray) -> np.ndarray:

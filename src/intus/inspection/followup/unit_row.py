@@ -11,7 +11,7 @@ from ...core.errors import InputError
 from ..models import Checkpoint
 
 if TYPE_CHECKING:
-    from ..table import Inspection
+    from ..results.table import Inspection
 
 _NEEDED = ("address", "unit", "target")
 
@@ -82,7 +82,10 @@ def _checkpoint(checkpoints: Sequence[Checkpoint], given: Mapping[str, Any]) -> 
         return checkpoints[0]
     epoch, name = given.get("epoch", float("nan")), given.get("model", "")
     for one in checkpoints:
-        if one.epoch == epoch or (one.epoch != one.epoch and one.name == name):
+        unnamed = not one.name and one.new == str(name).endswith("(new)")
+        if one.epoch == epoch or (
+            one.epoch != one.epoch and epoch != epoch and (one.name == name or unnamed)
+        ):
             return one
     raise InputError(
         f"No model of the table has epoch {epoch!r} and name {name!r}. Its models are "

@@ -85,12 +85,18 @@ def sketch(statistics: Statistics, most: int = MOST_ROWS) -> Sketch:
 
 def shared(a: Sketch, b: Sketch) -> tuple[Sketch, Sketch]:
     """Return both sketches restricted to the rows that they share, in the same order."""
+    left, right = shared_rows(a, b)
+    return a.take(left), b.take(right)
+
+
+def shared_rows(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers of the rows that two samples share, by ``item`` and ``position``, in one order."""
     left, right = (
         {key: row for row, key in enumerate(zip(s.item.tolist(), s.position.tolist(), strict=True))}
         for s in (a, b)
     )
     keys = [key for key in left if key in right]
-    return a.take(np.array([left[k] for k in keys], int)), b.take(np.array([right[k] for k in keys], int))
+    return np.array([left[k] for k in keys], int), np.array([right[k] for k in keys], int)
 
 
 def cka(a: np.ndarray, b: np.ndarray) -> float:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from ...core.errors import require
 from ..adapters import CLASSIFIER, of_classifier
-from ..base import ScoreResult, score
+from ..base import Score, ScoreResult, score
+from ..judging import ConfusionCounts
 from ..statistics.statistics import Statistics
 
 
@@ -16,25 +18,44 @@ def _dummy(strategy: str, seed: int) -> Any:
     return dummy.DummyClassifier(strategy=strategy, random_state=seed)
 
 
+def _machine(statistics: Statistics) -> Score:
+    svm = require("sklearn.svm", extra="server", why="to fit support vector machines")
+    pipeline = require("sklearn.pipeline", extra="server", why="to fit support vector machines")
+    scaling = require("sklearn.preprocessing", extra="server", why="to fit support vector machines")
+    machine = svm.LinearSVC(random_state=statistics.seed, max_iter=5000)
+    return of_classifier(pipeline.make_pipeline(scaling.StandardScaler(), machine), "svm_f1")
+
+
+def _majority(statistics: Statistics) -> Score:
+    return of_classifier(_dummy("most_frequent", statistics.seed), "majority_f1")
+
+
+def _random(statistics: Statistics) -> Score:
+    return of_classifier(_dummy("stratified", statistics.seed), "random_f1")
+
+
+def _counts(
+    make: Callable[[Statistics], Score], statistics: Statistics, target: str
+) -> ConfusionCounts | None:
+    """Return the counts of a classifier that depends on the seed."""
+    judged = make(statistics).judged
+    return judged(statistics, target) if judged else None
+
+
 @score(
     "svm_f1",
     "sample",
     "classes",
     per="target",
     default=False,
+    judged=partial(_counts, _machine),
     label="Linear support vector machine, macro F1",
     source="scikit-learn's LinearSVC, on standardised rows of the sample",
     **CLASSIFIER,
 )
 def svm_f1(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     """Macro F1 of a linear support vector machine on the layer, on held-out rows."""
-    svm = require("sklearn.svm", extra="server", why="to fit support vector machines")
-    pipeline = require("sklearn.pipeline", extra="server", why="to fit support vector machines")
-    scaling = require("sklearn.preprocessing", extra="server", why="to fit support vector machines")
-    machine = svm.LinearSVC(random_state=statistics.seed, max_iter=5000)
-    return of_classifier(pipeline.make_pipeline(scaling.StandardScaler(), machine), "svm_f1").compute(
-        statistics, target
-    )
+    return _machine(statistics).compute(statistics, target)
 
 
 @score(
@@ -43,13 +64,14 @@ def svm_f1(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     "classes",
     per="target",
     default=False,
+    judged=partial(_counts, _majority),
     label="Baseline: the commonest class, macro F1",
     source="scikit-learn's DummyClassifier('most_frequent')",
     **CLASSIFIER,
 )
 def majority_f1(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     """Macro F1 of guessing the commonest class of the training rows; it does not read the layer."""
-    return of_classifier(_dummy("most_frequent", statistics.seed), "majority_f1").compute(statistics, target)
+    return _majority(statistics).compute(statistics, target)
 
 
 @score(
@@ -58,10 +80,11 @@ def majority_f1(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     "classes",
     per="target",
     default=False,
+    judged=partial(_counts, _random),
     label="Baseline: random classes, macro F1",
     source="scikit-learn's DummyClassifier('stratified')",
     **CLASSIFIER,
 )
 def random_f1(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     """Macro F1 of random guesses with the classes' frequencies among the training rows."""
-    return of_classifier(_dummy("stratified", statistics.seed), "random_f1").compute(statistics, target)
+    return _random(statistics).compute(statistics, target)

@@ -12,6 +12,7 @@ from ...core.errors import require
 from ..adapters import CLASSIFIER, of_classifier
 from ..base import NAN, ScoreResult, score
 from ..cluster import SHUFFLED
+from ..judging import ConfusionCounts
 from ..labelled import CLASSES, labelled_rows, shuffled, too_few
 from ..statistics.statistics import Statistics
 
@@ -85,12 +86,18 @@ def mdl_compression(statistics: Statistics, target: str) -> Iterable[ScoreResult
     return [ScoreResult("mdl_compression", value, target, baseline=base, n=len(x), note=statistics.note)]
 
 
+def _predictions(statistics: Statistics, target: str) -> ConfusionCounts | None:
+    judged = of_classifier(logistic(), "logistic_f1").judged
+    return judged(statistics, target) if judged else None
+
+
 @score(
     "logistic_f1",
     "sample",
     "classes",
     per="target",
     default=False,
+    judged=_predictions,
     label="Logistic regression, macro F1",
     source="scikit-learn's LogisticRegression, on standardised rows of the sample",
     **CLASSIFIER,

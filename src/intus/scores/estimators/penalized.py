@@ -19,8 +19,8 @@ import numpy as np
 from ...core.errors import InputError, require
 from ...core.score_info import ScoreInfo
 from ..affinity import MOVED
-from ..base import NAN, Score, ScoreResult, add_score
-from ..judging import CHANCE, INTERVAL, judge
+from ..base import NAN, Need, Score, ScoreResult, add_score
+from ..judging import CHANCE, INTERVAL, ConfusionCounts, judge
 from ..labelled import CLASSES, complete, too_few
 from ..statistics.jackknife import jackknife
 from ..statistics.labels import MISSING
@@ -125,8 +125,12 @@ def LogRegressionScore(  # noqa: N802
     beside = _coefficients(
         name, regul, "of one class against the other; for more classes, the norm over the classes"
     )
-    compute = partial(_logistic_score, name, regul, "f1" if score == "F1" else "accuracy", C)
-    return Score(name, compute, frozenset({"sample", "classes"}), "unit", False, info=info, beside=(beside,))
+    measure: Literal["f1", "accuracy"] = "f1" if score == "F1" else "accuracy"
+    compute, judged = partial(_logistic_score, name, regul, measure, C), partial(_counts, regul, C)
+    needs: frozenset[Need] = frozenset({"sample", "classes"})
+    return Score(
+        name, compute, needs, "unit", False, info=info, beside=(beside,), judged=judged, measure=measure
+    )
 
 
 def LinRegressionScore(regul: Regul = "L2", alpha: float | None = None) -> Score:  # noqa: N802
@@ -323,35 +327,72 @@ def _lasso_logistic(z: np.ndarray, codes: np.ndarray, inverse: float | None) -> 
     return Fit(at[:-1], at[-1])
 
 
+class Fitted(NamedTuple):
+    """A logistic regression of one target.
+
+    Attributes:
+        rows: The rows that it reads.
+        fit: The fit; None if it could not be trained.
+        counts: The counts of its predictions on held-out rows; None likewise.
+        note: Why it could not be trained.
+    """
+
+    rows: Rows
+    fit: Fit | None
+    counts: ConfusionCounts | None
+    note: str = ""
+
+
+def _fitted(regul: Regul, inverse: float | None, statistics: Statistics, target: str) -> Fitted:
+    """Train and judge a logistic regression, once for its score and its table of classes."""
+    key = "penalized", regul, inverse, target
+    return statistics.once(key, lambda: _train(regul, inverse, statistics, target))
+
+
+def _train(regul: Regul, inverse: float | None, statistics: Statistics, target: str) -> Fitted:
+    number = statistics.targets.index(target)
+    column = statistics.drawn()[2][:, number] if len(statistics.drawn()[1]) else np.empty(0, np.int64)
+    order = statistics.classes[target].order()
+    rank = np.empty(len(order) + 1, dtype=np.int64)
+    rank[order], rank[-1] = np.arange(len(order)), MISSING
+    rows = _rows(statistics, rank[column], column != MISSING)
+    held = rows.places.held
+    if note := too_few(statistics, target, rows.y, held):
+        return Fitted(rows, None, None, note)
+    fit, classes = _fit(rows, regul, inverse, interval=True)
+    logits = rows.z[held] @ fit.coef + fit.intercept
+    guess = (logits[:, 0] > 0).astype(int) if logits.shape[1] == 1 else logits.argmax(axis=1)
+    return Fitted(rows, fit, judge(rows.y[held], classes[guess], rows.places.cluster[held]))
+
+
+def _fit(rows: Rows, regul: Regul, inverse: float | None, *, interval: bool) -> tuple[Fit, np.ndarray]:
+    """Return the fit to the training rows, and the classes that these have."""
+    z, codes, groups = rows.trained
+    classes, codes = np.unique(codes, return_inverse=True)
+    return fit_logistic(z, codes, regul, inverse, groups if interval else None), classes
+
+
+def _counts(
+    regul: Regul, inverse: float | None, statistics: Statistics, target: str
+) -> ConfusionCounts | None:
+    return _fitted(regul, inverse, statistics, target).counts
+
+
 def _logistic_score(
     name: str, regul: Regul, what: str, inverse: float | None, statistics: Statistics
 ) -> Iterable[ScoreResult]:
-    for number, target in enumerate(statistics.targets):
-        column = statistics.drawn()[2][:, number] if len(statistics.drawn()[1]) else np.empty(0, np.int64)
-        order = statistics.classes[target].order()
-        rank = np.empty(len(order) + 1, dtype=np.int64)
-        rank[order], rank[-1] = np.arange(len(order)), MISSING
-        rows = _rows(statistics, rank[column], column != MISSING)
-        held = rows.places.held
-        if note := too_few(statistics, target, rows.y, held):
-            yield ScoreResult(name, NAN, target, n=int(held.sum()), note=note)
+    for target in statistics.targets:
+        rows, fit, counts, note = _fitted(regul, inverse, statistics, target)
+        n = int(rows.places.held.sum())
+        if fit is None or counts is None:
+            yield ScoreResult(name, NAN, target, n=n, note=note)
             continue
-
-        def fit(rows: Rows, interval: bool) -> tuple[Fit, np.ndarray]:
-            z, codes, groups = rows.trained
-            classes, codes = np.unique(codes, return_inverse=True)
-            return fit_logistic(z, codes, regul, inverse, groups if interval else None), classes
-
-        found, classes = fit(rows, True)
-        logits = rows.z[held] @ found.coef + found.intercept
-        guess = (logits[:, 0] > 0).astype(int) if logits.shape[1] == 1 else logits.argmax(axis=1)
-        value, low, high, chance, p = judge(
-            rows.y[held], classes[guess], rows.places.cluster[held]
-        ).judgement(what)
-        yield ScoreResult(name, value, target, -1, low, high, chance, int(held.sum()), p=p)
+        value, low, high, chance, p = counts.judgement(what)
+        yield ScoreResult(name, value, target, -1, low, high, chance, n, p=p)
         control = _with_labels_of_others(rows, statistics.seed)
         several = len(np.unique(control.trained[1])) > 1
-        yield from _of_units(name, target, rows, found, fit(control, False)[0] if several else None)
+        other = _fit(control, regul, inverse, interval=False)[0] if several else None
+        yield from _of_units(name, target, rows, fit, other)
 
 
 # -- linear -------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import numpy as np
 from ...core.errors import require
 
 LEAST_GROUPS = 4  #: estimates that an interval needs
+LEAST_BATCHES = 3  #: groups that an interval by batch means needs
 
 
 class Jackknife(NamedTuple):
@@ -52,6 +53,24 @@ def jackknife(value: np.ndarray, without: np.ndarray, null: np.ndarray | float =
     half = special.stdtrit(freedom, 0.975) * error
     p = 2 * special.stdtr(freedom, -np.abs(value - null) / error)
     return Jackknife(np.asarray(value - half), np.asarray(value + half), np.asarray(p))
+
+
+def half_width(parts: np.ndarray) -> np.ndarray:
+    """Return the half-widths of 95 % intervals by batch means: Student's t of the estimates of groups.
+
+    NaN estimates are ignored; NaN if fewer than three are left (Law and Carson 1979).
+
+    Args:
+        parts: The estimates from each group alone, shape (groups, …).
+    """
+    special = require("scipy.special", extra="server", why="to give intervals")
+    valid = np.isfinite(parts)
+    count = valid.sum(axis=0)
+    enough = np.maximum(count, 2)
+    mean = np.where(valid, parts, 0).sum(axis=0) / enough
+    squares = (np.where(valid, parts - mean, 0) ** 2).sum(axis=0) / (enough - 1)
+    half = special.stdtrit(enough - 1, 0.975) * np.sqrt(squares / enough)
+    return np.where(count >= LEAST_BATCHES, half, np.nan)
 
 
 def leave_one_out(sums: np.ndarray, axis: int) -> np.ndarray:

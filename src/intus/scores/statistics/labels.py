@@ -64,10 +64,13 @@ class Classes:
         self.overflowed |= other.overflowed
         return np.array([*codes, MISSING], dtype=np.int64)
 
+    def names(self) -> list[Any]:
+        """Return the labels, sorted: numbers before strings."""
+        return sorted(self._codes, key=lambda value: (isinstance(value, str), value))
+
     def order(self) -> np.ndarray:
         """Return the codes sorted by their labels, so that results do not depend on the order of arrival."""
-        ranked = sorted(self._codes, key=lambda value: (isinstance(value, str), value))
-        return np.array([self._codes[value] for value in ranked], dtype=np.int64)
+        return np.array([self._codes[value] for value in self.names()], dtype=np.int64)
 
 
 def columns(labels: Any, rows: int) -> dict[str, np.ndarray]:

@@ -62,28 +62,28 @@ def places(
     """
     position = _occurrence(items)
     clusters = items if groups is None else groups
-    by_item, by_cluster = _mix(items.astype(np.uint64), seed), _mix(clusters.astype(np.uint64), seed)
-    by_position = _mix(position.astype(np.uint64), seed + 5)
-    by_row = _mix(by_item ^ (position.astype(np.uint64) << np.uint64(1)), seed + 1)
+    by_item, by_cluster = hashed(items, seed), hashed(clusters, seed)
+    by_position = hashed(position, seed + 5)
+    by_row = hashed(by_item ^ (position.astype(np.uint64) << np.uint64(1)), seed + 1)
     if types is None:
         bucket = np.full(len(items), NO_TYPE)
     else:
-        bucket = (_mix(types.astype(np.uint64), seed + 3) % np.uint64(BUCKETS)).astype(np.int64)
+        bucket = (hashed(types, seed + 3) % np.uint64(BUCKETS)).astype(np.int64)
     return Places(
         items,
         position,
         clusters,
         by_cluster < np.uint64(HELD_OUT * 2**64),
-        (_mix(by_cluster, seed + 2) % np.uint64(GROUPS)).astype(np.int64),
+        (hashed(by_cluster, seed + 2) % np.uint64(GROUPS)).astype(np.int64),
         bucket,
-        (_mix(by_item, seed + 4) & ~_WITHIN) | (by_position & _WITHIN),
+        (hashed(by_item, seed + 4) & ~_WITHIN) | (by_position & _WITHIN),
         by_row,
     )
 
 
-def _mix(values: np.ndarray, seed: int) -> np.ndarray:
+def hashed(values: np.ndarray, seed: int = 0) -> np.ndarray:
     """Hash values by the finalizer of SplitMix64 (Steele, Lea and Flood 2014)."""
-    z = values + np.uint64((seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) % 2**64)
+    z = values.astype(np.uint64) + np.uint64((seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) % 2**64)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))

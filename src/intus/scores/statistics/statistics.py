@@ -12,6 +12,7 @@ from ...core.errors import InputError
 from ..base import Need
 from .labels import Classes, columns, numbers
 from .moments import Moments
+from .moved import sources, sources_in, taken
 from .pairs import Pairs
 from .projection import Projection
 from .row_statistics import RowStatistics, Steps
@@ -32,6 +33,7 @@ class Statistics:
             features.
         seed: Seed of the split, the sample and the projection.
         sample_bytes: Largest memory of the sample in bytes.
+        null: The number of permutations that the p-values of scores of units are from; 0 for none.
 
     Attributes:
         features: The number of features of the rows, -1 before the first update.
@@ -41,8 +43,11 @@ class Statistics:
         not_numbers: The targets with labels that are not numbers.
     """
 
-    def __init__(self, needs: Collection[Need], *, raw: bool, seed: int, sample_bytes: int) -> None:
+    def __init__(
+        self, needs: Collection[Need], *, raw: bool, seed: int, sample_bytes: int, null: int = 0
+    ) -> None:
         self.needs, self.raw, self.seed, self.sample_bytes = frozenset(needs), raw, seed, sample_bytes
+        self.null = null
         self.features = -1
         self.targets: tuple[str, ...] = ()
         self.given: tuple[str, ...] = ()
@@ -51,6 +56,7 @@ class Statistics:
         self._arrived = 0
         self._left_out = 0
         self._once: dict[Any, Any] = {}
+        self._last: tuple[np.ndarray, Places] | None = None  # the labels of an update of one item
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what can be computed again."""
@@ -114,11 +120,12 @@ class Statistics:
         ids = self._items(items, len(x))
         classed = "classes" in self.needs
         codes = {name: self.classes[name].encode(column) for name, column in targets.items() if classed}
-        values = self._numbers(targets) if self.raw or "values" in self.needs else {}
+        values = self._numbers(targets if self.raw or "values" in self.needs else {}, len(x))
         held_fixed = _confounders(confounders, len(x)) if self.given else None
         where = places(
             ids, self.seed, groups=_ids("groups", groups, len(x)), types=_ids("types", types, len(x))
         )
+        bank, moved_from = self._moved_from(values, where) if "pairs" in self.needs else (values, None)
         self._once.clear()
         if "tally" in self.needs and summary is not None:
             self.tally.absorb(summary.astype(np.float64), where.group)
@@ -129,7 +136,8 @@ class Statistics:
                 x[part],
                 Places(*(column[part] for column in where)),
                 {name: column[part] for name, column in codes.items()},
-                {name: column[part] for name, column in values.items()},
+                values[part],
+                None if moved_from is None else taken(bank, moved_from[part]),
                 None if held_fixed is None else held_fixed[part],
             )
 
@@ -138,20 +146,23 @@ class Statistics:
         x: np.ndarray,
         where: Places,
         codes: dict[str, np.ndarray],
-        values: dict[str, np.ndarray],
+        values: np.ndarray,
+        moved: np.ndarray | None,
         given: np.ndarray | None,
     ) -> None:
         x = x.astype(np.result_type(x.dtype, np.float32), copy=False)
-        finite = np.asarray(np.isfinite(x).all(axis=1))
+        finite = _finite_rows(x)
         self._left_out += len(x) - int(finite.sum())
-        matrix = _stacked(values, len(x), np.float64)
+        matrix = values
         with np.errstate(over="ignore", invalid="ignore"):
-            self._describe(x, finite, matrix, where, given)
+            if "pairs" in self.needs:
+                self.pairs.update(x, matrix, where.group, moved, given)
+            self._describe(x, finite, where)
             if not self.needs & {"moments", "sample"}:
                 return
             labels = _stacked(codes, len(x), np.int64)
             if self.raw:  # scores of units leave out rows per unit
-                self._keep(where, np.where(np.isfinite(x), x, np.nan), labels, matrix)
+                self._keep(where, x if finite.all() else np.where(np.isfinite(x), x, np.nan), labels, matrix)
             if not finite.all():
                 x, where, labels, matrix = x[finite], where.take(finite), labels[finite], matrix[finite]
             narrow = self.projection.apply(x) if "moments" in self.needs or not self.raw else x
@@ -165,24 +176,15 @@ class Statistics:
             if not self.raw:
                 self._keep(where, narrow.astype(x.dtype), labels, matrix)
 
-    def _describe(
-        self,
-        x: np.ndarray,
-        finite: np.ndarray,
-        values: np.ndarray,
-        where: Places,
-        given: np.ndarray | None,
-    ) -> None:
+    def _describe(self, x: np.ndarray, finite: np.ndarray, where: Places) -> None:
         """Update the statistics that are computed in float64 from unprojected rows."""
-        if not self.needs & {"tally", "steps", "pairs"}:
+        if not self.needs & {"tally", "steps"}:
             return
         x = x.astype(np.float64, copy=False)
         if "tally" in self.needs and self.projected_from is None:
             self.tally.update(x, finite, where.group)
         if "steps" in self.needs:
             self.steps.update(x[finite])
-        if "pairs" in self.needs:
-            self.pairs.update(x, values, where.group, given)
 
     def _keep(self, where: Places, rows: np.ndarray, labels: np.ndarray, values: np.ndarray) -> None:
         """Add rows to the sample, which may store the arrays without a copy."""
@@ -198,14 +200,29 @@ class Statistics:
         self._arrived += rows
         return ids
 
-    def _numbers(self, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        out = {}
-        for name, column in given.items():
-            as_numbers = numbers(column)
+    def _moved_from(self, values: np.ndarray, where: Places) -> tuple[np.ndarray, np.ndarray]:
+        """Return labels, and for each row the number of the row that has its moved labels, -1 for none.
+
+        Labels are moved within the update. If that has one item, they are those of the update before.
+        """
+        if len(where.item) and (where.item != where.item[0]).any():
+            self._last = None
+            return values, sources(where)
+        last, self._last = self._last, (values, where)
+        if last is None or not len(where.item) or not len(last[0]):
+            return values, np.full(len(values), -1)
+        return last[0], sources_in(where, last[1])
+
+    def _numbers(self, targets: dict[str, np.ndarray], rows: int) -> np.ndarray:
+        """Return the labels as numbers, (rows, targets), NaN where there is none."""
+        small = all(column.dtype.kind == "b" or column.dtype.itemsize <= 2 for column in targets.values())
+        small &= "values" not in self.needs  # which are computed with in float64
+        out = np.empty((rows, len(targets)), dtype=np.float32 if small else np.float64)
+        for place, (name, column) in enumerate(targets.items()):
+            as_numbers = column if column.dtype.kind in "fiub" else numbers(column)
             if as_numbers is None:
                 self.not_numbers.add(name)
-                as_numbers = np.full(len(column), np.nan)
-            out[name] = as_numbers
+            out[:, place] = np.nan if as_numbers is None else as_numbers
         return out
 
     def _check(self, features: int, targets: tuple[str, ...], projected_from: int | None) -> None:
@@ -264,6 +281,14 @@ class Statistics:
     def drawn(self) -> tuple[Places, np.ndarray, np.ndarray, np.ndarray]:
         """Return the rows of the sample; see Sample.rows. The result is cached."""
         return self.once("drawn", self.sample.rows)
+
+
+def _finite_rows(x: np.ndarray) -> np.ndarray:
+    """Return which rows are finite; a sum that is finite shows it of all, faster."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(x.sum()):
+            return np.ones(len(x), dtype=bool)
+    return np.asarray(np.isfinite(x).all(axis=1))
 
 
 def _stacked(parts: dict[str, np.ndarray], rows: int, dtype: Any) -> np.ndarray:

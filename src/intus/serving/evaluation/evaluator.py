@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain, repeat
 from typing import Any
 
@@ -219,7 +219,7 @@ class Evaluator:
             if holds is not None:
                 self.frontend.arrival_order(key.run, key.model, job.point.mode_shown, holds)
             results = self._order.update(job.point, evaluation.results)
-            self.frontend.results(results, infos_of(results))
+            self.frontend.results(results, infos_of(results), evaluation.predictions)
             self._count(key, "scored")
             self._notify(self._notices_of(job, evaluation))
         except AwayError:
@@ -256,7 +256,7 @@ class Evaluator:
             self._begin(job)
         twin = job.batch.scored.get(job.content)
         if twin is not None:
-            return replace(twin, results=renamed(twin.results, job.point))
+            return renamed(twin, job.point)
         measured = (job.answer or self._submit(job))()
         evaluation = job.batch.scored[job.content] = related(job.point, measured, self._relations)
         return evaluation

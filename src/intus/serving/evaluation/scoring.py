@@ -5,20 +5,21 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from ...core.errors import InputError
 from ...core.record import Record
-from ...core.results import COLUMNS, Results
+from ...core.results import COLUMNS, Predictions, Results
 from ...core.score_info import ScoreInfo
 from ...scores import Score, Scorer, ScoreResult, get, infos, names
 from ...scores.comparisons.similarity import Sketch, sketch
 from ..data_point import DataPoint
 from ..errors import MisfitError
 from .relations import Relations
-from .targets import Target, coverage, fit
+from .targets import Fitted, Target, coverage, fit
 
 _log = logging.getLogger("intus.serving")
 
@@ -33,6 +34,7 @@ class Measured:
         misfits: The reason why a target that applies could not be used, by the target's name.
         failures: The exception that a score raised, by the score's name.
         sketch: The sketch for comparisons with other data points; None if there are none.
+        predictions: The predictions of the classifiers.
     """
 
     results: list[ScoreResult] = field(default_factory=list)
@@ -40,6 +42,7 @@ class Measured:
     misfits: dict[str, str] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     sketch: Sketch | None = None
+    predictions: list[Predictions] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class Evaluation:
         misfits: As in Measured.
         failures: As in Measured.
         nonfinite: Number of NaN and infinite entries.
+        predictions: As in Measured.
     """
 
     results: Results
@@ -59,6 +63,7 @@ class Evaluation:
     misfits: dict[str, str]
     failures: dict[str, str]
     nonfinite: int
+    predictions: list[Predictions]
 
 
 #: A score without results, which makes the statistics keep the sample for comparing layers.
@@ -99,7 +104,14 @@ def chosen(scores: Sequence[str] | None) -> list[Score]:
     """Return the scores of these names, by default ``default_scores()``."""
     if scores is None:
         return [get(name).by_default() for name in default_scores()]
-    return [get(name) for name in scores]
+    found = [get(name) for name in scores]
+    for score in found:
+        if score.per == "layers":
+            raise InputError(
+                f"The score {score.name!r} compares layers of one model, which inspect does. Servers compute "
+                "'cka_layer' and 'cka_epoch' without being asked."
+            )
+    return found
 
 
 def related(point: DataPoint, measured: Measured, relations: Relations | None) -> Evaluation:
@@ -109,7 +121,14 @@ def related(point: DataPoint, measured: Measured, relations: Relations | None) -
         with np.errstate(all="ignore"):
             results += relations.of(point, measured.sketch, results)
     nonfinite = int(sum(result.value for result in results if result.score == "nonfinite"))
-    return Evaluation(_table(point, results), measured.fitted, measured.misfits, measured.failures, nonfinite)
+    return Evaluation(
+        _table(point, results),
+        measured.fitted,
+        measured.misfits,
+        measured.failures,
+        nonfinite,
+        measured.predictions,
+    )
 
 
 def measure(
@@ -117,42 +136,48 @@ def measure(
 ) -> Measured:
     """Compute the scores of a data point alone; ``compared`` if it will be compared with others."""
     scores = [score for score in scores if not score.kinds or point.key.kind in score.kinds]
-    labels: dict[str, list[np.ndarray]] = {}
-    per_position: dict[str, list[np.ndarray]] = {}
+    labels: _Fits = {}
+    per_position: _Fits = {}
     doubts: dict[str, str] = {}
     out = Measured()
     for target in targets:
         if not target.applies(point):
             continue
         try:
-            blocks = fit(target, point)
+            fitted = fit(target, point)
         except MisfitError as reason:
             out.misfits[target.name] = str(reason)
             continue
         doubts[target.name] = coverage(target, point)
-        (per_position if target.per_position else labels)[target.name] = blocks
-    out.fitted = {*labels, *per_position}
+        fits = per_position if target.per_position else labels
+        fits.setdefault(target.hold_out, {})[target.name] = fitted
+        out.fitted.add(target.name)
     if compared and point.key.kind == "output":
         scores.append(_SAMPLED)
     with np.errstate(all="ignore"):  # an overflow is shown as infinite
         for scorer, note in _scorers(point, scores, labels, per_position, seed):
             results = (_noted(result, note) for result in _results(scorer, out.failures))
             out.results += (_noted(result, doubts.get(result.target, "")) for result in results)
+            out.predictions += scorer.predicted(_origin(point), out.failures)
             if out.sketch is None and _SAMPLED in scorer.scores and scorer.statistics.features >= 0:
                 out.sketch = sketch(scorer.statistics)
     return out
 
 
+#: Labels by the name of their target, for each hold-out (``Target.hold_out``): one Scorer has one hold-out.
+_Fits = dict[tuple[bytes | None, bytes | None], dict[str, Fitted]]
+_BY_ITEM = (None, None)  # the hold-out of targets without groups and types
+
+
 def _scorers(
-    point: DataPoint,
-    scores: Sequence[Score],
-    labels: dict[str, list[np.ndarray]],
-    per_position: dict[str, list[np.ndarray]],
-    seed: int,
+    point: DataPoint, scores: Sequence[Score], labels: _Fits, per_position: _Fits, seed: int
 ) -> Iterator[tuple[Scorer, str]]:
     """Yield scorers updated with the data point, each with a note for all of its results."""
     describing = [score for score in scores if score.per == "layer"]
-    using_labels = [score for score in scores if score.per != "layer"] if labels else []
+    with_labels = [score for score in scores if score.per != "layer"]
+    plain = labels.get(_BY_ITEM, {})
+    using_labels = with_labels if plain else []
+    grouped = [fits for hold_out, fits in labels.items() if hold_out != _BY_ITEM]
     records = point.records
     if any(record.batch_axis is None for record in records):
         # A parameter is one row, so scores of a spread over rows do not apply.
@@ -167,33 +192,60 @@ def _scorers(
         )
         padded = zip(_padded(records), (record.items for record in records), strict=True)
         note = "shorter items were padded with zeros"
-        yield _fed(Scorer(using_labels, seed=seed), records, padded, labels), note
+        yield _fed(Scorer(using_labels, seed=seed), records, padded, plain), note
+        for fits in grouped:
+            padded = zip(_padded(records), (record.items for record in records), strict=True)
+            yield _fed(Scorer(with_labels, seed=seed), records, padded, fits), note
     else:
-        rows = ((record.features(), record.items) for record in records)
-        yield _fed(Scorer([*describing, *using_labels], seed=seed), records, rows, labels), ""
-    if per_position:
-        flat = {name: [block.reshape(-1) for block in blocks] for name, blocks in per_position.items()}
+        yield _fed(Scorer([*describing, *using_labels], seed=seed), records, _rows(records), plain), ""
+        for fits in grouped:
+            yield _fed(Scorer(with_labels, seed=seed), records, _rows(records), fits), ""
+    for fits in per_position.values():
         scorer = Scorer([score for score in scores if score.per == "target"], seed=seed)
+        flat = {name: _flat(fitted) for name, fitted in fits.items()}
         yield _fed(scorer, records, _positions(records, [1]), flat), ""
+
+
+def _rows(records: Sequence[Record]) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    """Yield blocks of rows, with their ids."""
+    return ((record.features(), record.items) for record in records)
+
+
+def _flat(fitted: Fitted) -> Fitted:
+    """Return labels of positions as labels of rows, each in its item's group."""
+    labels, groups, types = fitted
+    widths = [block.shape[1] for block in labels]
+    return Fitted(
+        [block.reshape(-1) for block in labels],
+        groups and [np.repeat(block, width) for block, width in zip(groups, widths, strict=True)],
+        types and [block.reshape(-1) for block in types],
+    )
 
 
 def _fed(
     scorer: Scorer,
     records: Sequence[Record],
     blocks: Iterable[tuple[np.ndarray, np.ndarray | None]],
-    labels: dict[str, list[np.ndarray]],
+    labels: dict[str, Fitted],
 ) -> Scorer:
-    """Update a scorer with blocks of rows and their ids, one block per record, and return it."""
+    """Update a scorer with blocks of rows and their ids, one block per record, and return it.
+
+    All labels have the same hold-out.
+    """
+    shared = next(iter(labels.values()), None)
+    groups, types = (shared.groups, shared.types) if shared else (None, None)
     for number, (record, (rows, items)) in enumerate(
         zip(records, blocks if scorer.scores else (), strict=False)
     ):
         summary = record.summary
         scorer.update(
             rows,
-            {name: of_blocks[number] for name, of_blocks in labels.items()},
+            {name: fitted.labels[number] for name, fitted in labels.items()},
             items,
             projected_from=record.projected_from,
             summary=summary if summary is not None and len(summary) == len(rows) else None,
+            groups=groups and groups[number],
+            types=types and types[number],
         )
     return scorer
 
@@ -263,10 +315,15 @@ def infos_of(results: Results) -> list[ScoreInfo]:
     return [known[name] for name in dict.fromkeys(results["score"].tolist()) if name in known]
 
 
-def renamed(results: Results, point: DataPoint) -> Results:
-    """Return results of equal arrays as the results of ``point``."""
+def renamed(evaluation: Evaluation, point: DataPoint) -> Evaluation:
+    """Return the scores of equal arrays as those of ``point``."""
+    results, origin = evaluation.results, _origin(point)
     columns = {name: results[name] for name in COLUMNS}
-    return Results(columns | {name: [value] * len(results) for name, value in _origin(point).items()})
+    return replace(
+        evaluation,
+        results=Results(columns | {name: [value] * len(results) for name, value in origin.items()}),
+        predictions=[replace(each, **origin) for each in evaluation.predictions],
+    )
 
 
 def _origin(point: DataPoint) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import re2
@@ -20,7 +20,7 @@ from ...core.record import OF_PROBE_SET, PROBE_SET_MODE, Record
 from ..data_point import DataPoint
 from ..decoding import read
 from ..errors import MisfitError
-from ..messages import Patterns, StoredTarget, TargetRequest
+from ..messages import StoredTarget, TargetRequest
 from .arrival_order import UNVERIFIED
 
 _log = logging.getLogger("intus.serving")
@@ -44,6 +44,8 @@ class Target:
             time, which matters because anybody who can reach the server may send a pattern.
         layer_pattern: The same for the layer's address.
         run_pattern: The same for the run's name.
+        groups: What each item belongs to, int64 of shape (items,); None if each is a group of its own.
+        types: What each label's row is an instance of, int64 of the shape of ``labels``; None if unknown.
         owner: The client that registered it.
         registered: When it was registered, in seconds since 1970.
         until: When a run must have begun to be scored on it; None for any time. It is set when the server is
@@ -58,6 +60,8 @@ class Target:
     model_pattern: Any
     layer_pattern: Any
     run_pattern: Any
+    groups: np.ndarray | None = None
+    types: np.ndarray | None = None
     owner: str = ""
     registered: float = 0.0
     until: float | None = None
@@ -71,19 +75,20 @@ class Target:
         >>> Target.parse(TargetRequest(name="digit", targets=[3, 1, None])).labels.tolist()
         [3, 1, None]
         """
-        return cls._of(request, request.targets, request.client)
+        return cls._of(request, request.client)
 
     @classmethod
     def stored(cls, row: Mapping[str, Any]) -> Target:
         """Read a row of the database; raises InputError."""
         kept = read(row, StoredTarget)
-        target = cls._of(kept, kept.targets, kept.owner)
+        target = cls._of(kept, kept.owner)
         runs = frozenset(kept.runs)
         return replace(target, registered=kept.registered, until=kept.until, claimed=kept.claimed, runs=runs)
 
     @classmethod
-    def _of(cls, message: Patterns, labels: list[Any], owner: str) -> Target:
-        name, per_position = message.name, list in set(map(type, labels))
+    def _of(cls, message: TargetRequest | StoredTarget, owner: str) -> Target:
+        name, labels = message.name, message.targets
+        per_position = list in set(map(type, labels))
         if _has_nul(labels):
             raise InputError(
                 f"The target {name!r} has a label with a NUL character, which arrays would cut off."
@@ -95,13 +100,17 @@ class Target:
             _compiled(name, which, getattr(message, which))
             for which in ("model_pattern", "layer_pattern", "run_pattern")
         )
-        return cls(name, table, per_position, model, layer, run, owner)
+        groups = _ids(name, "groups", message.groups, table, per_position=False)
+        types = _ids(name, "types", message.types, table, per_position)
+        return cls(name, table, per_position, model, layer, run, groups, types, owner)
 
     def request(self) -> TargetRequest:
         """Return the request that registers it."""
         return TargetRequest(
             name=self.name,
             targets=self.labels.tolist(),
+            groups=None if self.groups is None else self.groups.tolist(),
+            types=None if self.types is None else self.types.tolist(),
             client=self.owner,
             model_pattern=self.model_pattern.pattern,
             layer_pattern=self.layer_pattern.pattern,
@@ -110,6 +119,16 @@ class Target:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def hold_out(self) -> tuple[bytes | None, bytes | None]:
+        """A key that targets share if one Scorer may score them: the hold-out follows groups and types."""
+        groups, types = (None if ids is None else ids.tobytes() for ids in (self.groups, self.types))
+        return groups, types
+
+    def says_the_same(self, other: Target) -> bool:
+        """Return whether labels, groups and types are those of another target."""
+        return self.hold_out == other.hold_out and np.array_equal(self.labels, other.labels)
 
     def applies(self, point: DataPoint) -> bool:
         """Return whether it matches the data point and applies to its run."""
@@ -157,12 +176,44 @@ class Target:
 _FEWER = " If the probe skipped passes to stay within its budget, raise it: probe(budget=...)."
 
 
-def fit(target: Target, point: DataPoint) -> list[np.ndarray]:
-    """Return the labels of each block of a data point, (rows,), or (rows, positions) if ``per_position``.
+class Fitted(NamedTuple):
+    """The labels of a data point's rows, and what the hold-out follows; a list of a block per record.
+
+    Attributes:
+        labels: Shape (rows,), or (rows, positions) if the target is ``per_position``.
+        groups: The groups of items, shape (rows,); None if there are none.
+        types: The types of the labels, of their shape; None if they are not known.
+    """
+
+    labels: list[np.ndarray]
+    groups: list[np.ndarray] | None
+    types: list[np.ndarray] | None
+
+
+def fit(target: Target, point: DataPoint) -> Fitted:
+    """Match the labels of a target to the rows of a data point.
 
     Raises:
         MisfitError: If labels and rows cannot be matched, with the counts of both.
     """
+    items = _items(target, point)
+    labels, groups, types = (
+        None if ids is None else [ids[rows] for rows in items]
+        for ids in (target.labels, target.groups, target.types)
+    )
+    assert labels is not None
+    if target.per_position:
+        labels = [
+            _positions(target, block, record, point)
+            for block, record in zip(labels, point.records, strict=True)
+        ]
+        if types is not None:
+            types = [_as_wide(block, like.shape[1], -1) for block, like in zip(types, labels, strict=True)]
+    return Fitted(labels, groups, types)
+
+
+def _items(target: Target, point: DataPoint) -> list[np.ndarray]:
+    """Return the numbers of the target's items that are the rows of each record; raises MisfitError."""
     where = f"{point.key.address!r} of {point.key.model!r}"
     known = [record.items for record in point.records if record.items is not None]
     if len(known) == len(point.records):
@@ -178,13 +229,13 @@ def fit(target: Target, point: DataPoint) -> list[np.ndarray]:
                 f"Target {target.name!r} has {len(target)} labels, for items 0 to {len(target) - 1}, but "
                 f"{where} sent item ids {lowest} to {highest}."
             )
-        blocks = [target.labels[ids] for ids in known]
-    elif known:
+        return known
+    if known:
         raise MisfitError(
             f"Target {target.name!r} cannot be matched: {len(known)} of the {len(point.records)} arrays of "
             f"{where} have item ids and the others have none."
         )
-    elif point.rows != len(target):
+    if point.rows != len(target):
         epochs, rest = divmod(point.rows, len(target))
         several = (
             f" If these are {epochs} epochs, name the epoch of each: for watch.epoch in range({epochs})."
@@ -195,15 +246,8 @@ def fit(target: Target, point: DataPoint) -> list[np.ndarray]:
             "rows are (probe.items = ids), let it run a probe_set, or register one label per row."
             + (_FEWER if not epochs else several if epochs > 1 and not rest else "")
         )
-    else:
-        ends = np.cumsum([record.rows for record in point.records])
-        blocks = np.split(target.labels, ends[:-1])
-    if target.per_position:
-        return [
-            _positions(target, block, record, where)
-            for block, record in zip(blocks, point.records, strict=True)
-        ]
-    return blocks
+    ends = np.cumsum([record.rows for record in point.records])
+    return np.split(np.arange(len(target)), ends[:-1])
 
 
 def coverage(target: Target, point: DataPoint) -> str:
@@ -215,18 +259,24 @@ def coverage(target: Target, point: DataPoint) -> str:
     return f"matched {used} of {len(target)} labels" if used < len(target) else ""
 
 
-def _positions(target: Target, labels: np.ndarray, record: Record, where: str) -> np.ndarray:
+def _positions(target: Target, labels: np.ndarray, record: Record, point: DataPoint) -> np.ndarray:
     """Return labels cut or padded to the positions of the array; a label that is not None is never cut."""
     shape = np.moveaxis(record.array, record.batch_axis or 0, 0).shape if record.array.ndim else ()
     used = max((position + 1 for position in range(labels.shape[1]) if _any(labels[:, position])), default=0)
     if len(shape) != 3 or used > shape[1]:
         raise MisfitError(
-            f"Target {target.name!r} has labels for up to {used} positions of an item, but {where} sent "
-            f"arrays of shape {shape}; expected (rows, positions, features)."
+            f"Target {target.name!r} has labels for up to {used} positions of an item, but "
+            f"{point.key.address!r} of {point.key.model!r} sent arrays of shape {shape}; expected (rows, "
+            "positions, features)."
         )
-    out = np.full(shape[:2], None, dtype=object)
-    width = min(shape[1], labels.shape[1])
-    out[:, :width] = labels[:, :width]
+    return _as_wide(labels.astype(object), shape[1], None)
+
+
+def _as_wide(table: np.ndarray, width: int, missing: Any) -> np.ndarray:
+    """Return (rows, positions) cut or padded to ``width`` positions."""
+    out = np.full((len(table), width), missing, dtype=table.dtype)
+    kept = min(width, table.shape[1])
+    out[:, :kept] = table[:, :kept]
     return out
 
 
@@ -284,6 +334,47 @@ def _without_ignored(labels: np.ndarray) -> np.ndarray:
     return labels
 
 
+def _ids(
+    name: str, what: str, given: list[Any] | None, labels: np.ndarray, per_position: bool
+) -> np.ndarray | None:
+    """Return ids as int64, equal for equal ids; raises InputError if they do not fit the labels.
+
+    Types have the shape of the labels, and may be None where there is no label. Strings are numbered.
+    """
+    if given is None:
+        return None
+    if len(given) != len(labels) or (list in set(map(type, given))) != per_position:
+        each = "label" if what == "types" else "item"
+        raise InputError(
+            f"The target {name!r} has labels of shape {labels.shape}, but {len(given)} {what}, "
+            f"{'lists of ids' if list in set(map(type, given)) else 'single ids'}. Give one for each {each}."
+        )
+    table = _table(name, given) if per_position else np.array(given, dtype=object)
+    if per_position and table.shape[1] > labels.shape[1]:
+        raise InputError(
+            f"The target {name!r} has labels for {labels.shape[1]} positions, but types for "
+            f"{table.shape[1]}. Give one for each label."
+        )
+    table = _as_wide(table, labels.shape[1], None) if per_position else table
+    known = _present(table)
+    missing = ~known & (_present(labels) if what == "types" else True)
+    if missing.any():
+        where = [int(number) for number in np.argwhere(missing)[0]]
+        raise InputError(f"The target {name!r} has no id in {what} at {where}. Give one.")
+    ids, present = np.full(table.shape, -1, np.int64), table[known].tolist()
+    if all(type(one) is int and -(2**63) <= one < 2**63 for one in present):
+        ids[known] = np.array(present, np.int64)
+    else:
+        texts = np.array([f"{type(one).__name__}:{one}" for one in present])
+        ids[known] = np.unique(texts, return_inverse=True)[1]
+    return ids
+
+
+def _present(table: np.ndarray) -> np.ndarray:
+    """Return True where an entry is not None."""
+    return np.array([entry is not None for entry in table.ravel().tolist()], bool).reshape(table.shape)
+
+
 def _compiled(name: str, which: str, text: str) -> Any:
     options = re2.Options()
     options.log_errors = False
@@ -332,7 +423,7 @@ class KnownTargets:
         """Use and store a target, in place of the same owner's target of that name.
 
         Returns:
-            True if this replaces a target in use that has other labels.
+            True if this replaces a target in use that has other labels, groups or types.
         """
         with self._lock:
             self._store.put_target(target)
@@ -343,7 +434,7 @@ class KnownTargets:
             self._targets = others | {key: replace(target, registered=self._newest)}
         if before is None or before.until is not None:
             return False
-        return not np.array_equal(before.labels, target.labels)
+        return not before.says_the_same(target)
 
     def clear(self) -> None:
         """Remove all targets."""

@@ -75,7 +75,7 @@ class Endpoint:
 
     def _answer(self, request: Request, body: bytes) -> Response:
         try:
-            query = read(_query_of(request, self.query), self.query) if self.query else None
+            query = read(_query_of(request, self.query), self.query, strict=False) if self.query else None
             message = body if self.body in (None, bytes) else decode(body, self.body)
             reply = self.work(CheckedRequest(query, message, patience(request)))
         except (BusyError, FullError, ServeError):

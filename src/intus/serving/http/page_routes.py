@@ -14,9 +14,13 @@ from ...storage.codec import decode_graph
 from ...viewing.scene import scene
 from ..frontend import Frontend
 from ..messages import (
+    AboveQuery,
+    ConfusionReply,
     ErrorReply,
+    GapReply,
     NoticesQuery,
     NoticesReply,
+    PointQuery,
     PointsQuery,
     PointsReply,
     RunQuery,
@@ -68,6 +72,20 @@ def page_routes(frontend: Frontend) -> list[Endpoint]:
             lambda request: frontend.runs(),
         ),
         get("/api/points", "Scores, as columns", PointsReply, points, PointsQuery),
+        get(
+            "/api/confusion",
+            "Which classes a classifier takes for which, on held-out rows",
+            ConfusionReply,
+            lambda request: frontend.confusion(request.query),
+            PointQuery,
+        ),
+        get(
+            "/api/above",
+            "How much higher a classifier's score is than at another point, on the same held-out items",
+            GapReply,
+            lambda request: frontend.above(request.query),
+            AboveQuery,
+        ),
         get("/api/graph", "A model's graph", dict[str, Any], graph, RunQuery),
         get("/api/notices", "Notices, the newest first", NoticesReply, notices, NoticesQuery),
     ]

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from ...core.errors import ServeError
-from ...core.results import Results
+from ...core.results import Predictions, Results
 from ...core.score_info import ScoreInfo
 from ...storage.codec import encode_records
 from ..aggregation.journal import Log
@@ -123,9 +123,11 @@ class Remote:
 class RemoteFrontend(Remote):
     """The proxy of the frontend, which the evaluator calls."""
 
-    def results(self, results: Results, infos: Sequence[ScoreInfo] = ()) -> None:
-        """Send results and the descriptions of their scores."""
-        self._post("/results", ResultsRequest.of(results, infos))
+    def results(
+        self, results: Results, infos: Sequence[ScoreInfo] = (), predicted: Sequence[Predictions] = ()
+    ) -> None:
+        """Send results, the descriptions of their scores, and the predictions of classifiers."""
+        self._post("/results", ResultsRequest.of(results, infos, predicted))
 
     def claim_target(self, name: str, owner: str) -> None:
         """Restrict a target to the runs of its owner."""

@@ -113,7 +113,8 @@ def frontend_routes(frontend: Frontend, limit: int) -> list[Endpoint]:
 
     def results(request: CheckedRequest) -> AcceptedReply:
         table = request.body.results()
-        frontend.results(table, request.body.scores)
+        predicted = [each.predictions() for each in request.body.predictions]
+        frontend.results(table, request.body.scores, predicted)
         return AcceptedReply(len(table))
 
     def claim(request: CheckedRequest) -> None:

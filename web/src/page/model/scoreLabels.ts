@@ -23,9 +23,19 @@ export function kindLabel({ kinds }: Labels, kind: string): string {
   return kinds[kind] ?? kind;
 }
 
+/** Return the scores that only units have, as `inspect` stores them. */
+export function unitScores(run: Run): string[] {
+  return [...new Set(run.units.map(({ score }) => score))].filter((score) => !run.scores.includes(score));
+}
+
+/** Return whether a score is one of units, so that the plot shows a curve for each unit. */
+export function isOfUnits(run: Run, score: string): boolean {
+  return unitScores(run).includes(score);
+}
+
 /** Return the targets of a score's results in a run; [""] for a score without a target. */
 export function targetsOf(run: Run, score: string): string[] {
-  return run.layers.filter((one) => one.score === score).map(({ target }) => target);
+  return (isOfUnits(run, score) ? run.units : run.layers).filter((one) => one.score === score).map(({ target }) => target);
 }
 
 /** Return whether the results of a score have no target. The results decide, not the name of the score. */
@@ -52,6 +62,7 @@ export function groupScores(run: Run, labels: Labels): ScoreGroup[] {
   const groups = [
     { label: "What layers know of a target", scores: sorted.filter((s) => !isIntrinsic(run, s) && !isBaseline(s)) },
     { label: "Baselines", scores: sorted.filter((s) => !isIntrinsic(run, s) && isBaseline(s)) },
+    { label: "What single units respond to", scores: unitScores(run) },
     { label: "What activations are like", scores: sorted.filter((s) => isIntrinsic(run, s)) },
   ];
   return groups.filter((group) => group.scores.length > 0);

@@ -22,9 +22,11 @@ export interface Chart {
   partial: number;
   /** The number of points that changed when they were scored again. */
   revised: number;
+  /** Whether each series is a unit, named `conv2[14]`, and not a layer. */
+  units: boolean;
 }
 
-export const EMPTY: Chart = { epochs: [], series: [], low: 0, high: 1, missing: 0, partial: 0, revised: 0 };
+export const EMPTY: Chart = { epochs: [], series: [], low: 0, high: 1, missing: 0, partial: 0, revised: 0, units: false };
 
 /** Return the epoch of every row. If no row has an epoch, all are at 0; else rows without an epoch are left out. */
 function axis(columns: Columns): (number | null)[] {
@@ -42,18 +44,19 @@ export function chart(columns: Columns, order: string[]): Chart {
   const epochs = [...new Set(rows.map((i) => at[i] as number))].sort((a, b) => a - b);
   const place = new Map(epochs.map((epoch, i) => [epoch, i]));
   const found = new Map<string, Series>();
+  const units = Boolean(columns.unit?.some((unit) => (unit ?? -1) >= 0));
   for (const i of rows) {
-    const address = columns.address[i] as string;
+    const address = units ? `${columns.address[i]}[${columns.unit[i]}]` : (columns.address[i] as string);
     const series = found.get(address) ?? fresh(address, epochs.length);
     found.set(address, series);
     put(series, place.get(at[i] as number) as number, columns, i);
   }
   const series = inOrder(found, order);
   for (const one of series) one.part = partsOf(one);
-  return chartOf(epochs, series, range(series));
+  return chartOf(epochs, series, { ...range(series), units });
 }
 
-function chartOf(epochs: number[], series: Series[], { low, high }: { low: number; high: number }): Chart {
+function chartOf(epochs: number[], series: Series[], { low, high, units }: Pick<Chart, "low" | "high" | "units">): Chart {
   let [missing, partial, revised] = [0, 0, 0];
   for (const { value, note, part, revision } of series)
     value.forEach((x, i) => {
@@ -61,7 +64,7 @@ function chartOf(epochs: number[], series: Series[], { low, high }: { low: numbe
       if (x !== null && part[i]) partial++;
       if (revision[i]) revised++;
     });
-  return { epochs, series, low, high, missing, partial, revised };
+  return { epochs, series, low, high, missing, partial, revised, units };
 }
 
 /** The note of the evaluator reports missing rows. Rows left out for a probe's budget only show in the number of rows. */
@@ -96,6 +99,19 @@ export function filtered(chart: Chart, words: string): Chart {
   if (wanted.length === 0) return chart;
   const named = chart.series.filter(({ address }) => wanted.some((word) => addressLabel(address).toLowerCase().includes(word)));
   return chartOf(chart.epochs, named, chart);
+}
+
+/** Return the layer of a series. */
+export function layerOf(chart: Chart, address: string): string {
+  return chart.units ? address.replace(/\[\d+\]$/, "") : address;
+}
+
+/** Return the chart of the `most` units with the largest values at any epoch, in the same order; of layers all. */
+export function strongest(chart: Chart, most: number): Chart {
+  if (!chart.units || chart.series.length <= most) return chart;
+  const size = ({ value }: Series): number => Math.max(...value.map((x) => Math.abs(x ?? 0)));
+  const kept = new Set([...chart.series].sort((a, b) => size(b) - size(a)).slice(0, most));
+  return chartOf(chart.epochs, chart.series.filter((s) => kept.has(s)), chart);
 }
 
 function fresh(address: string, size: number): Series {

@@ -2,7 +2,7 @@
 import { el } from "../../ui/dom.ts";
 import { epoch as epochText } from "../../ui/format.ts";
 import { icon, PAUSE, PLAY } from "../../ui/icons.ts";
-import { groupScores, isIntrinsic, kindLabel, scoreLabel, targetsOf } from "../model/scoreLabels.ts";
+import { groupScores, isIntrinsic, isOfUnits, kindLabel, scoreLabel, targetsOf } from "../model/scoreLabels.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
 import { Picker, setText } from "./elements.ts";
 
@@ -39,11 +39,11 @@ export function controls(dispatch: Dispatch): Part {
       const intrinsic = isIntrinsic(run, choice.score);
       const fitting = intrinsic ? run.targets : targetsOf(run, choice.score);
       targets.update([{ label: "", options: named(fitting, (t) => t) }], choice.target);
-      targets.root.hidden = run.targets.length === 0;
+      targets.root.hidden = fitting.length === 0;
       targets.select.disabled = intrinsic;
       targets.root.title = targets.select.disabled ? "This score needs no target" : "";
       kinds.update([{ label: "", options: named(run.kinds, (kind) => kindLabel(labels, kind)) }], choice.kind);
-      kinds.root.hidden = run.kinds.length < 2;
+      kinds.root.hidden = run.kinds.length < 2 || isOfUnits(run, choice.score);
       figure.hidden = !run.scores.includes(FIGURE.score) || run.targets.length === 0;
       figure.setAttribute("aria-pressed", String(choice.score === FIGURE.score));
       time.update(view);

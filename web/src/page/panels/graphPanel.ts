@@ -2,6 +2,7 @@
 import type { GraphView, Paint, Scene } from "../../graph/index.ts";
 import { el } from "../../ui/dom.ts";
 import { number } from "../../ui/format.ts";
+import { layerOf } from "../model/series.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
 
 type Program = typeof import("../../main.ts");
@@ -67,7 +68,8 @@ export function graphPanel(dispatch: Dispatch, bars: HTMLElement): Part {
     if (drawn !== scene) return;
     graph = new GraphView(host, scene as Scene, { onSelect, program: own });
     if (!latest) return;
-    closeUnscored(graph, latest.state.chart.series.map((series) => series.address));
+    const { chart } = latest.state;
+    closeUnscored(graph, chart.series.map((series) => layerOf(chart, series.address)));
     draw(graph, latest);
   }
 
@@ -75,8 +77,10 @@ export function graphPanel(dispatch: Dispatch, bars: HTMLElement): Part {
     const same = paintedView && paintedView.colours === view.colours && paintedView.at === view.at && paintedView.title === view.title;
     paintedView = view;
     if (!same) graph.paint(paintOf(view));
-    if (view.state.choice.address === selected) return;
-    selected = view.state.choice.address;
+    const { chart, choice } = view.state;
+    const address = choice.address === null ? null : layerOf(chart, choice.address);
+    if (address === selected) return;
+    selected = address;
     select();
     reveal();
   }
@@ -105,9 +109,14 @@ function closeUnscored(graph: GraphView, scored: string[]): void {
   if (whole.length > 0) graph.fit();
 }
 
-/** Return the paint of all layers, including those that the filter hides. */
+/** Return the paint of all layers, including those that the filter hides; of units that of the best of each layer. */
 function paintOf({ state: { chart }, at, title }: View): Paint | null {
   if (at < 0) return null;
-  const values = new Map(chart.series.map((series) => [series.address, series.value[at] ?? null]));
-  return { title, values, low: chart.low, high: chart.high, format: number, log: false };
+  const values = new Map<string, number | null>();
+  for (const { address, value } of chart.series) {
+    const [layer, x] = [layerOf(chart, address), value[at] ?? null];
+    const best = values.get(layer) ?? null;
+    values.set(layer, x === null || (best !== null && best > x) ? best : x);
+  }
+  return { title: chart.units ? `${title}, best unit` : title, values, low: chart.low, high: chart.high, format: number, log: false };
 }

@@ -47,7 +47,8 @@ export function heatMap(dispatch: Dispatch): Part {
   const stage = el("div", { class: "heat-stage" }, canvas);
   const readout = el("span", { class: "soft" });
   const scale = colourScale();
-  const head = el("div", { class: "head" }, el("h2", {}, "Layers × epochs"), readout, scale.root);
+  const title = el("h2");
+  const head = el("div", { class: "head" }, title, readout, scale.root);
   const root = el("section", { class: "panel heat" }, head, stage);
   let view: View | undefined;
   let drawn = grid([], 0, 0);
@@ -106,7 +107,8 @@ export function heatMap(dispatch: Dispatch): Part {
       root.hidden = next.chart.series.length === 0;
       if (same && moved) redraw(true);
       if (same) return;
-      canvas.setAttribute("aria-label", `${next.title} as a heat map of ${next.chart.series.length} layers by ${next.chart.epochs.length} epochs`);
+      canvas.setAttribute("aria-label", `${next.title} as a heat map of ${next.chart.series.length} ${next.chart.units ? "units" : "layers"} by ${next.chart.epochs.length} epochs`);
+      setText(title, `${next.chart.units ? "Units" : "Layers"} × epochs`);
       scale.update(next);
       redraw();
     },

@@ -1,7 +1,7 @@
 // The results of `inspect`: the scores of units for a hypothesis, with a small curve over checkpoints.
 import { el, svg } from "../../ui/dom.ts";
 import { epoch as epochText, grouped, interval, number, plural } from "../../ui/format.ts";
-import { scoreLabel } from "../model/scoreLabels.ts";
+import { isOfUnits, scoreLabel } from "../model/scoreLabels.ts";
 import { gain, type SortKey, sortUnits, unitAddress, type UnitRow } from "../model/unitRows.ts";
 import { share } from "../plot/scales.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
@@ -59,7 +59,16 @@ export function unitTable(dispatch: Dispatch): Part {
     const sorted = sortUnits(units, sorting.key, sorting.down);
     const scale = Math.max(1e-12, ...units.flatMap((u) => (u.value === null ? [] : [Math.abs(u.value)])));
     const rows = sorting.all ? sorted : sorted.slice(0, TOP);
-    body.replaceChildren(...rows.map((unit) => row(unit, scale, unit.address === choice.address, dispatch)));
+    const { run, state: { hypothesis } } = view;
+    const curves = Boolean(run && isOfUnits(run, hypothesis.score));
+    body.replaceChildren(...rows.map((unit) => {
+      const address = unitAddress(unit);
+      const show = (): void => {
+        dispatch({ type: "choose", choice: curves ? { ...hypothesis, address } : { address: unit.address } });
+        root.parentElement?.querySelector(".plot")?.scrollIntoView({ block: "center" });
+      };
+      return row(unit, scale, choice.address === address || choice.address === unit.address, show);
+    }));
     COLUMNS.forEach(({ key }, i) => {
       const order = key === sorting.key ? (sorting.down ? "descending" : "ascending") : "none";
       if (key) (sorts[i] as Element).setAttribute("aria-sort", order);
@@ -87,10 +96,8 @@ export function unitTable(dispatch: Dispatch): Part {
   };
 }
 
-function row(unit: UnitRow, scale: number, on: boolean, dispatch: Dispatch): HTMLElement {
-  const address = unitAddress(unit);
-  const select = (): void => dispatch({ type: "choose", choice: { address: unit.address } });
-  const name = el("button", { type: "button", class: "address", title: `Show ${unit.address}`, click: select }, address);
+function row(unit: UnitRow, scale: number, on: boolean, show: () => void): HTMLElement {
+  const name = el("button", { type: "button", class: "address", title: "Show its curve in the plot", click: show }, unitAddress(unit));
   const bar = el("span", { class: "bar", "aria-hidden": "true" }, el("span"));
   (bar.firstChild as HTMLElement).style.inlineSize = `${(100 * Math.abs(unit.value ?? 0)) / scale}%`;
   const value = el("td", { class: unit.value === null ? "figure nan" : "figure", title: unit.note ?? "" }, bar, number(unit.value));

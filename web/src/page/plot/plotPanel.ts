@@ -7,6 +7,7 @@ import { dash, keyLabel, runLabel } from "../model/comparedRuns.ts";
 import { kindLabel } from "../model/scoreLabels.ts";
 import { type Chart, hasBaseline, notesOf } from "../model/series.ts";
 import { setText } from "../panels/elements.ts";
+import type { ScoreInfo } from "../server/api.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
 import { Plot } from "./plot.ts";
 
@@ -20,6 +21,7 @@ export function plotPanel(dispatch: Dispatch): Part & { body: HTMLElement } {
   const title = el("h2");
   const meaning = el("p", { class: "soft" });
   const about = el("p", { class: "soft" });
+  const bounds = el("p", { class: "soft" });
   const doubts = el("p", { class: "doubts" });
   const notes = el("p", { class: "soft" });
   const runs = el("ul", { class: "key", "aria-label": "Runs drawn" });
@@ -42,7 +44,7 @@ export function plotPanel(dispatch: Dispatch): Part & { body: HTMLElement } {
   const body = el("div", { class: "plot-body" }, plot.root);
   const waiting = el("p", { class: "hint waiting", hidden: true }, "");
   plot.root.append(waiting);
-  const head = el("div", { class: "head" }, el("div", { class: "heading" }, title, meaning, about, doubts, notes), el("div", { class: "saves" }, ...buttons));
+  const head = el("div", { class: "head" }, el("div", { class: "heading" }, title, meaning, about, bounds, doubts, notes), el("div", { class: "saves" }, ...buttons));
   const root = el("section", { class: "panel plot", "aria-label": "Score over epochs" }, head, runs, body);
   return {
     root,
@@ -54,7 +56,8 @@ export function plotPanel(dispatch: Dispatch): Part & { body: HTMLElement } {
       setText(title, next.title || "Layers");
       setText(meaning, next.info?.about ?? "");
       meaning.hidden = !meaning.textContent;
-      about.title = next.info?.baseline ? `Baseline: ${next.info.baseline}` : "";
+      setText(bounds, boundsText(next.info));
+      bounds.hidden = empty || !bounds.textContent;
       setText(waiting, whyEmpty(next));
       setText(about, empty ? "" : [layersText(next), `epoch ${epochText(chart.epochs[at])}`, hasBaseline(chart) ? "gray dashes: baseline" : ""].filter(Boolean).join(" · "));
       setText(doubts, doubtsText(chart));
@@ -73,15 +76,22 @@ export function plotPanel(dispatch: Dispatch): Part & { body: HTMLElement } {
   };
 }
 
-function whyEmpty({ run, state }: View): string {
+/** Return what the interval and the baseline of a score are, as the server describes them. */
+export function boundsText(info: ScoreInfo | undefined): string {
+  const parts = [info?.interval && `Interval: ${info.interval}`, info?.baseline && `Baseline: ${info.baseline}`].filter(Boolean);
+  return parts.length ? `${parts.join(". ")}.` : "";
+}
+
+function whyEmpty({ state }: View): string {
   if (state.chart.series.length > 0) return "No layer matches the filter.";
   if (state.loading) return "Loading …";
-  return run?.scores.length ? "No points of this score yet." : "No layer was scored in this run. The scores of its units are below.";
+  return "No points of this score yet.";
 }
 
 function layersText({ chart, state }: View): string {
   const [shown, all] = [chart.series.length, state.chart.series.length];
   const kind = state.choice.kind === "output" ? "" : ` (${kindLabel(state.labels, state.choice.kind)})`;
+  if (state.chart.units) return `${shown < all ? `the strongest ${shown} of ` : ""}${plural(all, "unit")}`;
   return `${shown < all ? `${shown} of ` : ""}${plural(all, "layer")}${kind}`;
 }
 

@@ -30,6 +30,8 @@ export interface ScoreInfo {
   about: string;
   /** A description of the baseline of its points. */
   baseline: string;
+  /** A description of the interval of its points. */
+  interval: string;
   /** The score whose baseline it is. */
   baseline_of: string;
 }
@@ -64,6 +66,26 @@ export interface Columns extends Measured {
 
 const LAYER = ["address", "epoch", "step", "value", "low", "high", "baseline", "n", "note", "revision"];
 const REQUESTED = { layer: LAYER, unit: [...LAYER, "unit", "target"] };
+
+/** Which classes a classifier takes for which on held-out rows; all empty if there are no predictions. */
+export interface Confusion {
+  classes: string[];
+  /** Counts by true and predicted class; empty for very many classes. */
+  matrix: number[][];
+  f1: (number | null)[];
+  low: (number | null)[];
+  high: (number | null)[];
+}
+
+/** The difference of a score to that of another layer or epoch, on the same held-out rows. */
+export interface Gap {
+  value: number | null;
+  low: number | null;
+  high: number | null;
+  p: number | null;
+  n: number;
+  note: string;
+}
 
 export interface Notice {
   id: number;
@@ -115,6 +137,16 @@ export async function getRuns(): Promise<Runs> {
 export async function getPoints(query: PointsQuery): Promise<Columns> {
   const filters = Object.fromEntries(Object.entries(query).filter(([, value]) => value !== ""));
   return json<Columns>(await get("/api/points", { ...filters, columns: REQUESTED[query.level].join(",") }));
+}
+
+/** Return the table of confused classes at a point. */
+export async function getConfusion(point: Record<string, string>): Promise<Confusion> {
+  return json<Confusion>(await get("/api/confusion", point));
+}
+
+/** Return the difference of a point to another one, which `other_address` or `other_epoch` of the query names. */
+export async function getGap(query: Record<string, string>): Promise<Gap> {
+  return json<Gap>(await get("/api/above", query));
 }
 
 /** Return the scene of the model's graph; null if the run has none. */

@@ -1,6 +1,7 @@
 // Loads what the page shows: only what is chosen. Late answers to outdated requests are discarded.
 import { runKey } from "../model/comparedRuns.ts";
-import { type Chart, chart as toChart, EMPTY } from "../model/series.ts";
+import { type Chart, chart as toChart, EMPTY, nearest } from "../model/series.ts";
+import { isOfUnits } from "../model/scoreLabels.ts";
 import { unitRows } from "../model/unitRows.ts";
 import { currentRun, requestedTarget, type State } from "../state/state.ts";
 import type { Dispatch } from "../state/view.ts";
@@ -31,7 +32,7 @@ export function coalesce(task: () => Promise<void>, gap: number): () => void {
   return () => void run();
 }
 
-const NONE = { chart: "", compared: "", scene: "", units: "" };
+const NONE = { chart: "", compared: "", scene: "", units: "", confusion: "", gap: "" };
 
 const keyOf = (...parts: unknown[]): string => JSON.stringify(parts);
 
@@ -45,6 +46,8 @@ export class Loader {
   readonly compared = this.task(() => this.loadCompared());
   readonly scene = this.task(() => this.loadScene());
   readonly units = this.task(() => this.loadUnits());
+  readonly confusion = this.task(() => this.loadConfusion());
+  readonly gap = this.task(() => this.loadGap());
 
   constructor(
     private readonly state: () => State,
@@ -76,11 +79,13 @@ export class Loader {
 
   /** Load what was newly chosen, after a change of the state. */
   follow(): void {
-    const { chart, compared, scene, units } = this.wanted();
+    const { chart, compared, scene, units, confusion, gap } = this.wanted();
     if (chart !== this.keys.chart) this.chart();
     if (compared !== this.keys.compared) this.compared();
     if (scene !== this.keys.scene) this.scene();
     if (units !== this.keys.units) this.units();
+    if (confusion !== this.keys.confusion) this.confusion();
+    if (gap !== this.keys.gap) this.gap();
   }
 
   /** Load what changed, after the server reported it. */
@@ -94,6 +99,8 @@ export class Loader {
     if (isCurrent && what.includes("points")) {
       this.chart();
       this.units();
+      this.confusion();
+      this.gap();
     }
     const { against } = this.state().choice;
     const isCompared = runs.length === 0 || runs.some(([r, m]) => against.includes(runKey({ run: r, model: m })));
@@ -112,6 +119,8 @@ export class Loader {
       compared: against.length ? keyOf(against, ...what) : "",
       scene: run?.has_graph ? keyOf(...which) : keyOf(...which, null),
       units: run?.units.length ? keyOf(...which, hypothesis) : keyOf(...which, null),
+      confusion: keyOf(this.point()),
+      gap: keyOf(this.gapQuery()),
     };
   }
 
@@ -143,8 +152,43 @@ export class Loader {
   /** Load the chart of the chosen score of a run. */
   private async chartOf(run: api.Run): Promise<Chart> {
     const { choice } = this.state();
-    const what = { score: choice.score, target: requestedTarget(choice, run), kind: choice.kind };
-    return toChart(await api.getPoints({ run: run.run, model: run.model, ...what, level: "layer" }), run.addresses);
+    const ofUnits = isOfUnits(run, choice.score);
+    const what = { score: choice.score, target: requestedTarget(choice, run), kind: ofUnits ? "" : choice.kind };
+    const level = ofUnits ? "unit" : "layer";
+    return toChart(await api.getPoints({ run: run.run, model: run.model, ...what, level }), run.addresses);
+  }
+
+  /** Return the query for the predictions of the selected layer; null if no layer is selected, or its score has no target. */
+  private point(): Record<string, string> | null {
+    const { choice, chart } = this.state();
+    const run = currentRun(this.state());
+    const target = requestedTarget(choice, run);
+    if (!run || choice.address === null || !target || chart.units) return null;
+    const epoch = chart.epochs[nearest(chart.epochs, choice.epoch)];
+    const when: Record<string, string> = epoch !== undefined && run.epochs.includes(epoch) ? { epoch: String(epoch) } : {};
+    return { run: run.run, model: run.model, address: choice.address, target, score: choice.score, kind: choice.kind, ...when };
+  }
+
+  private gapQuery(): Record<string, string> | null {
+    const point = this.point();
+    const { versus } = this.state();
+    if (!point || !versus) return null;
+    const [what, which] = JSON.parse(versus) as [string, string | number];
+    return { ...point, [what === "epoch" ? "other_epoch" : "other_address"]: String(which) };
+  }
+
+  private async loadConfusion(): Promise<void> {
+    const key = (this.keys.confusion = this.wanted().confusion);
+    const point = this.point();
+    const confusion = point && (await api.getConfusion(point));
+    if (key === this.wanted().confusion) this.set({ confusion });
+  }
+
+  private async loadGap(): Promise<void> {
+    const key = (this.keys.gap = this.wanted().gap);
+    const query = this.gapQuery();
+    const gap = query && (await api.getGap(query));
+    if (key === this.wanted().gap) this.set({ gap });
   }
 
   private async loadScene(): Promise<void> {

@@ -1,10 +1,10 @@
 // The state of the page, and a pure function that applies actions to it.
 import type { Theme } from "../../ui/theme.ts";
 import { type Compared, runKey } from "../model/comparedRuns.ts";
-import { groupScores, isIntrinsic, type Labels, NO_LABELS, targetsOf } from "../model/scoreLabels.ts";
+import { groupScores, isIntrinsic, isOfUnits, type Labels, NO_LABELS, targetsOf, unitScores } from "../model/scoreLabels.ts";
 import { type Chart, EMPTY } from "../model/series.ts";
 import type { UnitRow } from "../model/unitRows.ts";
-import type { Notice, Run, Runs, Status } from "../server/api.ts";
+import type { Confusion, Gap, Notice, Run, Runs, Status } from "../server/api.ts";
 
 /** The choices of the user. An epoch of null follows the newest. */
 export interface Choice {
@@ -39,6 +39,11 @@ export interface State {
   /** The same score of the compared runs, in the order of `choice.against`. */
   compared: Compared[];
   units: UnitRow[];
+  /** The classes that the selected layer confuses; null if it is not loaded or no layer is selected. */
+  confusion: Confusion | null;
+  /** What the selected point is compared with, as `["layer", address]` or `["epoch", number]` in JSON; "" for nothing. */
+  versus: string;
+  gap: Gap | null;
   hypothesis: { score: string; target: string };
   /** The scene of this run; null if it is not loaded or there is none. */
   scene: unknown;
@@ -69,6 +74,9 @@ export function initial(choice: Partial<Choice> = {}): State {
     loading: true,
     compared: [],
     units: [],
+    confusion: null,
+    versus: "",
+    gap: null,
     hypothesis: { score: "", target: "" },
     scene: null,
     notices: [],
@@ -90,10 +98,17 @@ export function reduce(state: State, action: Action): State {
     case "choose":
       return settle({ ...state, choice: { ...state.choice, ...action.choice } });
     case "hypothesis":
-      return { ...state, hypothesis: { score: action.score, target: action.target }, units: [] };
+      return settle(withHypothesis(state, action.score, action.target));
     case "set":
       return set(state, action.values);
   }
+}
+
+/** Select the units' score of the table; the plot follows if it shows units. */
+function withHypothesis(state: State, score: string, target: string): State {
+  const run = currentRun(state);
+  const choice = run && isOfUnits(run, state.choice.score) ? { ...state.choice, score, target } : state.choice;
+  return { ...state, choice, hypothesis: { score, target }, units: [] };
 }
 
 /** Return the same object if no value differs, so that nothing is redrawn. */
@@ -112,14 +127,17 @@ function settle(state: State): State {
   const others = new Set(state.runs.filter((r) => r !== run).map(runKey));
   choice.against = wanted.against.filter((key) => others.has(key));
   const moved = run.run !== wanted.run || run.model !== wanted.model;
-  const known = run.units.some((u) => u.score === state.hypothesis.score && u.target === state.hypothesis.target);
-  const hypothesis = known ? state.hypothesis : (run.units[0] ?? { score: "", target: "" });
+  const wish = isOfUnits(run, choice.score) ? { score: choice.score, target: choice.target } : state.hypothesis;
+  const known = run.units.some((u) => u.score === wish.score && u.target === wish.target);
+  const found = known ? wish : (run.units[0] ?? { score: "", target: "" });
+  const same = found.score === state.hypothesis.score && found.target === state.hypothesis.target;
+  const hypothesis = same ? state.hypothesis : found;
   return { ...state, choice: moved ? { ...choice, address: null, epoch: null } : choice, hypothesis };
 }
 
 function settleScore(wanted: Choice, run: Run, labels: Labels): { score: string; target: string } {
   const first = groupScores(run, labels)[0]?.scores[0] ?? "";
-  const score = keep(wanted.score, run.scores, first);
+  const score = keep(wanted.score, [...run.scores, ...unitScores(run)], first);
   const targets = targetsOf(run, score).filter(Boolean);
   // A score without a target keeps the selected target for the next score that has one.
   const options = targets.length > 0 ? targets : run.targets;

@@ -2,7 +2,7 @@
 import type { Compared } from "../model/comparedRuns.ts";
 import { depthColours } from "../model/depthColours.ts";
 import { scoreInfo, scoreLabel } from "../model/scoreLabels.ts";
-import { type Chart, filtered, nearest, type Series } from "../model/series.ts";
+import { type Chart, filtered, nearest, type Series, strongest } from "../model/series.ts";
 import type { Run, ScoreInfo } from "../server/api.ts";
 import { type Action, currentRun, requestedTarget, type State } from "./state.ts";
 
@@ -17,7 +17,7 @@ export interface Part {
 export interface View {
   state: State;
   run: Run | undefined;
-  /** The layers that match the filter. */
+  /** The layers, or the strongest units, that match the filter. */
   chart: Chart;
   /** The same layers of the compared runs. */
   compared: Compared[];
@@ -33,11 +33,12 @@ export interface View {
   info: ScoreInfo | undefined;
 }
 
+const UNITS = 60; // units that are drawn at once
 const DRAWN = ["chart", "compared", "theme"] as const;
 
 function filteredCharts({ chart, compared, choice, theme }: State): Pick<View, "chart" | "compared" | "colours"> {
   return {
-    chart: filtered(chart, choice.filter),
+    chart: strongest(filtered(chart, choice.filter), UNITS),
     compared: compared.map((other) => ({ ...other, chart: filtered(other.chart, choice.filter) })),
     colours: depthColours(chart.series.map((s) => s.address), theme),
   };

@@ -6,21 +6,47 @@ import math
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.errors import InputError
-from ..scores import Score, ScoreColumns, Scorer, ScoreResult
-from . import align
-from .axes import Vectors
-from .places import Places
-from .plan import Block
-from .units import UnitGroup
+from ...core.errors import InputError, did_you_mean
+from ...scores import Score, ScoreColumns, Scorer, ScoreResult
+from ...scores.repeated import RepeatedScorer
+from ..alignment import align
+from ..alignment.axes import Vectors
+from ..alignment.places import Places
+from ..plan import Block
+from ..units import UnitGroup
 
 _CHUNK = 64 << 20  # bytes of behaviors that are resized at once
 _STRETCHED = "the map was stretched over the image: the graph does not tell where its positions lie"
 _LEAST = 1 << 20  # smallest sample, in bytes
+
+
+class Scoring(NamedTuple):
+    """Which scores are computed of every layer, and how.
+
+    Attributes:
+        scores: The scores.
+        seed: The seed of sampling and of held-out rows.
+        room: The bytes that the samples of one layer's scorers may take.
+        confounders: The names of the hypotheses that are held fixed.
+        splits: The number of splits into training and held-out items.
+    """
+
+    scores: Sequence[Score]
+    seed: int
+    room: int
+    confounders: Sequence[str] = ()
+    splits: int = 1
+
+    def scorer(self, scores: Sequence[Score], parts: int) -> Scorer:
+        """Return a new scorer of some of the scores, one of ``parts`` that share the room."""
+        room = max(self.room // parts, _LEAST)
+        if self.splits > 1:
+            return RepeatedScorer(scores, splits=self.splits, seed=self.seed, sample_bytes=room)
+        return Scorer(scores, seed=self.seed, sample_bytes=room)
 
 
 class BlockFeed:
@@ -31,11 +57,8 @@ class BlockFeed:
 
     Args:
         group: The units.
-        scores: The scores.
-        seed: The seed of sampling and of held-out rows.
-        room: The bytes that the samples of all scorers may take.
+        scoring: The scores, and how they are computed.
         places: Where the positions of the layer lie in the image; None if that is not known.
-        confounders: The names of the hypotheses that are held fixed.
         vectors: Whether a unit may be a vector at each position.
 
     Attributes:
@@ -45,18 +68,14 @@ class BlockFeed:
     def __init__(
         self,
         group: UnitGroup,
-        scores: Sequence[Score],
-        seed: int,
-        room: int,
+        scoring: Scoring,
         places: Places | None = None,
-        confounders: Sequence[str] = (),
         vectors: Vectors | None = None,
     ) -> None:
-        self.group, self.seed, self.room, self.places = group, seed, room, places
-        self.confounders, self.vectors = confounders, vectors or Vectors()
+        self.group, self.scoring, self.places, self.vectors = group, scoring, places, vectors or Vectors()
         self.notes: dict[str, str] = {}
-        self.scores = [score for score in scores if score.per != "layer"]
-        self.of_layer = [score for score in scores if score.per == "layer"]
+        self.scores = [score for score in scoring.scores if not score.reads_layers]
+        self.of_layer = [score for score in scoring.scores if score.reads_layers]
         self.layer_scorer = self._layer_scorer()
         self.stretched = False  # whether a map was stretched over the image
         self.shape: tuple[int, ...] = ()
@@ -75,14 +94,26 @@ class BlockFeed:
         array = array[:, self.picked]
         if self.layer_scorer is not None:
             self.layer_scorer.update(self._padded(array), items=block.numbers, groups=block.groups)
+        longest = array.shape[-1]
+        if block.symbols is not None:
+            longest = max(
+                (column.shape[1] for column in block.labels.values() if column.ndim == 2), default=0
+            )
         shapes: dict[Any, dict[str, np.ndarray]] = {}
-        for name, column in block.labels.items() if self.scores else ():
-            if name in block.ragged and array.ndim == 3 and column.shape[1] < array.shape[2]:
-                column = align.fill(column, array.shape[2])
+        labels, only = block.labels, self.group.hypotheses
+        if only is not None:
+            for name in only:
+                if name not in labels:
+                    raise InputError(f"units names the hypothesis {name!r}. {did_you_mean(name, labels)}")
+            wanted = {*only, *self.scoring.confounders}
+            labels = {name: column for name, column in labels.items() if name in wanted}
+        for name, column in labels.items() if self.scores else ():
+            if name in block.ragged and array.ndim == 3 and column.shape[1] < longest:
+                column = align.fill(column, longest)
             key = column.shape[1:] if column.ndim > 2 else column.ndim - 1
             shapes.setdefault(key, {})[name] = column
         for key, columns in shapes.items():
-            absent = [name for name in self.confounders if name not in columns]
+            absent = [name for name in self.scoring.confounders if name not in columns]
             if absent:
                 one = next(iter(columns))
                 raise InputError(
@@ -104,62 +135,72 @@ class BlockFeed:
         return np.pad(array, [(0, 0), *((0, gap) for gap in gaps)]) if any(gaps) else array
 
     def _layer_scorer(self) -> Scorer | None:
-        room = max(self.room, _LEAST)
-        return Scorer(self.of_layer, seed=self.seed, sample_bytes=room) if self.of_layer else None
+        return self.scoring.scorer(self.of_layer, 1) if self.of_layer else None
 
     def _scorer(self, key: Any, grids: int) -> Scorer:
         if key not in self.scorers:
-            room = max(self.room // grids, _LEAST)
-            self.scorers[key] = Scorer(self.scores, seed=self.seed, sample_bytes=room)
+            self.scorers[key] = self.scoring.scorer(self.scores, grids)
         return self.scorers[key]
 
     def _add(self, scorer: Scorer, array: np.ndarray, columns: dict[str, np.ndarray], block: Block) -> None:
         """Align and add rows in chunks, because a small map on a large grid takes much memory."""
         first = next(iter(columns))
         grid = columns[first].shape[1:]
-        array, note = self.vectors.lengths(array, grid, self.group.address, first)
+        positions = (block.symbols.longest,) if block.symbols is not None and len(grid) == 1 else grid
+        array, note = self.vectors.lengths(array, positions, self.group.address, first)
         self.notes |= dict.fromkeys(columns, note) if note else {}
         symbols = int(np.prod(grid)) if grid else 1
         self.stretched |= self.places is None and len(grid) == 2 and array.shape[2:] != grid
         types, groups = block.types, block.groups
         if types is not None and types.shape[1:] != grid:
             types = None  # these labels are not of the symbols that have types
-        for part, aligned in self.aligned(array, grid, first, block.images):
-            flat = {name: column[part].reshape(-1) for name, column in columns.items()}
-            given = {name: flat[name] for name in self.confounders}
+        for part, aligned, has in self.aligned(array, grid, first, block):
+            rows: Any = (
+                slice(None) if has is None else np.flatnonzero(has)
+            )  # symbols without position are no rows
+            flat = {name: column[part].reshape(-1)[rows] for name, column in columns.items()}
+            given = {name: flat[name] for name in self.scoring.confounders}
             scorer.update(
-                align.rows(aligned),
+                align.rows(aligned)[rows],
                 {name: column for name, column in flat.items() if name not in given},
-                np.repeat(block.numbers[part], symbols),
-                groups=None if groups is None else np.repeat(groups[part], symbols),
-                types=None if types is None else types[part].reshape(-1),
+                np.repeat(block.numbers[part], symbols)[rows],
+                groups=None if groups is None else np.repeat(groups[part], symbols)[rows],
+                types=None if types is None else types[part].reshape(-1)[rows],
                 given=given or None,
             )
 
     def aligned(
-        self, array: np.ndarray, grid: tuple[int, ...], hypothesis: str, images: list[tuple[int, ...]]
-    ) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield the outputs of some records at a time, and which, on the grid of a hypothesis's labels.
+        self, array: np.ndarray, grid: tuple[int, ...], hypothesis: str, block: Block, start: int = 0
+    ) -> Iterator[tuple[slice, np.ndarray, np.ndarray | None]]:
+        """Yield the outputs of some records at a time, on the grid of a hypothesis's labels.
 
         Args:
             array: The outputs, (records, units, …positions).
             grid: The shape of the labels of one record.
             hypothesis: The name of the hypothesis, for messages.
-            images: What may be the height and width of a record.
+            block: The block of the records.
+            start: The place of the first of these records in the block. Default: 0.
+
+        Yields:
+            Which of the records; their outputs (records, units, …grid); and which symbols any position
+            belongs to, (records, …grid), or None for all.
         """
         symbols = int(np.prod(grid)) if grid else 1
         size = max(1, _CHUNK // (4 * max(1, symbols * array.shape[1])))
+        address = self.group.address
         for at in range(0, len(array), size):
             part = slice(at, at + size)
-            yield (
-                part,
-                align.onto(array[part], grid, self.group.address, hypothesis, images, self.places),
-            )
+            if block.symbols is not None and array.ndim == 3 and len(grid) <= 1:
+                records = slice(start + at, start + min(at + size, len(array)))
+                yield part, *block.symbols.onto(array[part], records, grid, address)
+            else:
+                aligned = align.onto(array[part], grid, address, hypothesis, block.images, self.places)
+                yield part, aligned, None
 
     def empty(self) -> BlockFeed:
         """Return a feed of the same units without any rows."""
         other = copy(self)
-        other.scorers = {}
+        other.scorers, other.notes = {}, {}
         other.layer_scorer = self._layer_scorer()
         return other
 
@@ -192,6 +233,11 @@ class BlockFeed:
         for target, more in self.notes.items():
             note = np.where(found.target == target, joined(note, more), note)
         unit = np.append(self.picked, -1)[found.unit]  # -1, of the layer, stays
+        of_units = self.group.notes(unit)
+        for more in set(of_units.tolist()) - {""}:
+            note = np.where(of_units == more, joined(note, more), note)
+        if self.group.is_baseline:  # without a p-value, so that it does not count among the findings
+            return replace(found, unit=unit, note=note, p=np.full(len(unit), math.nan))
         return replace(found, unit=unit, note=note)
 
 
@@ -212,6 +258,8 @@ def _with_reasons(scorer: Scorer) -> ScoreColumns:
     present = set(zip(found.score.tolist(), found.target.tolist(), strict=True))
     missing = []
     for score in scorer.scores:
+        if score.per == "layers":
+            continue  # its rows are those of pairs of layers
         names = {info.name for info in score.infos}
         for target in [""] if score.per == "layer" else scorer.statistics.targets:
             if not any((name, target) in present for name in names):

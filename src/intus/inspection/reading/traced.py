@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..backends.base import Backend, Operation
-from ..backends.reading import ReadsOperations
-from ..core.errors import AddressError, CaptureError
-from ..core.graph import OP, Graph
+from ...backends.base import Backend, Operation
+from ...backends.reading import Reading, ReadsOperations, Target
+from ...core.errors import AddressError, CaptureError
+from ...core.graph import OP, Graph
 
 
 class Output(NamedTuple):
@@ -64,16 +64,42 @@ class TracedRows:
         Raises:
             CaptureError: If the pass ran other operations than that of the first record.
         """
+        reading = self._read(inputs, None)
+        return self._outputs(reading.values)
+
+    def gradients(self, inputs: Any, target: Target) -> tuple[dict[str, Output], dict[str, Output]]:
+        """Run the model on a block and return the values and the gradients by address.
+
+        Args:
+            inputs: The inputs of the block.
+            target: The numbers that the gradients are of.
+
+        Raises:
+            CaptureError: As ``read``, or if the numbers have no gradient at an address.
+        """
+        reading = self._read(inputs, target)
+        for address, row in self._rows.items():
+            if row not in reading.gradients:
+                raise CaptureError(
+                    f"The numbers that gradients are of do not depend on {address!r} through differentiable "
+                    "operations: it does not reach them, or runs under torch.no_grad, or holds integers."
+                )
+        return self._outputs(reading.values), self._outputs(reading.gradients)
+
+    def _read(self, inputs: Any, target: Target | None) -> Reading:
         try:
-            reading = self._backend.read(self._model, inputs, self._chosen)
+            reading = self._backend.read(self._model, inputs, self._chosen, target)
         except AddressError as error:
             raise CaptureError(
                 f"The pass of a later block of records differs from that of the first record: {error} Choose "
                 "an operation that every record passes through, or the module around it."
             ) from None
         self.check(reading.graph)
+        return reading
+
+    def _outputs(self, arrays: Mapping[int, np.ndarray]) -> dict[str, Output]:
         return {
-            address: Output(reading.values[row], None, self._operation(address, row))
+            address: Output(arrays[row], None, self._operation(address, row))
             for address, row in self._rows.items()
         }
 

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.errors import InputError
-from ..core.graph import Graph
-from ..core.units import UnitAxes
+from ...core.errors import InputError
+from ...core.graph import Graph
+from ...core.units import UnitAxes
 
 Shape = tuple[int, ...]
 _FUSED = "scaled_dot_product_attention"
@@ -125,8 +125,8 @@ class Vectors(NamedTuple):
             if rest[0] == rest[1] == grid[0]:
                 raise InputError(
                     f"{address!r} has {rest[0]} × {rest[1]} numbers per unit, and the hypothesis "
-                    f"{hypothesis!r} labels {grid[0]} symbols, so either axis may be theirs. Give one label for each pair "
-                    f"({rest[0]} × {rest[1]}), as attention probabilities need."
+                    f"{hypothesis!r} labels {grid[0]} symbols, so either axis may be theirs. Give a label "
+                    f"for each pair ({rest[0]} × {rest[1]}), as attention probabilities need."
                 )
             if grid[0] not in rest:
                 return array, ""

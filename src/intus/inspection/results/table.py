@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from ..core.errors import InputError
-from ..scores import ScoreColumns, ScoreResult
-from ..scores.multiple import false_discovery_rates
-from .feed import joined
-from .followup.best import best_rows
-from .followup.examples import examples_of
-from .followup.pictures import draw, saved
-from .followup.unit_picture import draw_unit
-from .followup.unit_row import read_row
-from .followup.verification import Verification, verify
-from .models import Checkpoint
+from ...core.errors import InputError
+from ...scores import Confusion, ScoreColumns, ScoreResult
+from ...scores.multiple import false_discovery_rates
+from ..followup.best import best_rows
+from ..followup.examples import examples_of
+from ..followup.pictures import draw, saved
+from ..followup.unit_picture import draw_unit
+from ..followup.unit_row import read_row
+from ..followup.verification import Verification, verify
+from ..models import Checkpoint
 
 if TYPE_CHECKING:
-    from .plan import Plan
+    from ..plan import Plan
 
 #: The columns of the table.
 COLUMNS = (
@@ -33,14 +32,58 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """The rows of one model.
+
+    Attributes:
+        model: The name of the model.
+        epoch: Its epoch, NaN if it has none.
+        addresses: The address of each row.
+        groups: The number of each row's group of units, in the order requested; -1 for none.
+        columns: The results.
+        confusions: Which classes each classifier takes for which, by address, score and target.
+        new: Whether the model is a newly initialized twin.
+    """
+
+    model: str
+    epoch: float
+    addresses: np.ndarray
+    groups: np.ndarray
+    columns: ScoreColumns
+    confusions: Mapping[tuple[str, str, str], Confusion] = field(default_factory=dict)
+    new: bool = False
+
+    @classmethod
+    def failed(cls, model: str, epoch: float, why: str) -> Part:
+        """Return one row that says why a checkpoint has no results."""
+        columns = ScoreColumns.of([ScoreResult("", float("nan"), note=why)])
+        return cls(model, epoch, np.array([""], dtype=object), np.array([-1]), columns)
+
+    def extended(self, addresses: np.ndarray, columns: ScoreColumns) -> Part:
+        """Return the part with further rows."""
+        return replace(
+            self,
+            addresses=np.concatenate([self.addresses, addresses]),
+            groups=np.concatenate([self.groups, np.full(len(addresses), -1)]),
+            columns=ScoreColumns.concat([self.columns, columns]),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Asked:
-    """The question that a table answers: the models and what was asked of them.
+    """The question that a table answers, and what it found besides the rows.
 
     It is not pickled with the table, because models and data may be large.
+
+    Attributes:
+        checkpoints: The models.
+        plan: What was asked of them.
+        parts: The rows of each model.
     """
 
     checkpoints: Sequence[Checkpoint]
     plan: Plan
+    parts: Sequence[Part]
 
     def __reduce__(self) -> Any:
         return _nothing, ()
@@ -76,6 +119,37 @@ class Inspection(pd.DataFrame):  # type: ignore[misc]  # pandas has no types
                 "joined with another. Use the table that inspect(…) returned, or a selection of it."
             )
         return self._asked
+
+    def confusion(self, row: Any) -> pd.DataFrame:
+        """Return which classes a classifier takes for which, on held-out rows.
+
+        Args:
+            row: A row of the table: its label in the index, a Series or a mapping with ``model``, ``epoch``,
+                ``address``, ``score`` and ``target``.
+
+        Returns:
+            A DataFrame with one row per true class and one column per predicted class, which count rows, and
+            the columns ``f1``, ``low`` and ``high``: the F1 of the class with its 95 % interval.
+
+        Raises:
+            InputError: If the row is not that of a classifier, or the table no longer knows its models.
+        """
+        wanted = self.loc[row] if np.isscalar(row) else row
+        for part in self.asked().parts:
+            same_epoch = part.epoch == wanted["epoch"] or (
+                part.epoch != part.epoch and wanted["epoch"] != wanted["epoch"]
+            )
+            key = wanted["address"], wanted["score"], wanted["target"]
+            if part.model == wanted["model"] and same_epoch and key in part.confusions:
+                found = part.confusions[key]
+                names = [str(one) for one in found.classes]
+                frame = pd.DataFrame(found.matrix, index=pd.Index(names, name="true"), columns=names)
+                frame.columns.name = "predicted"
+                return frame.assign(f1=found.f1, low=found.low, high=found.high)
+        raise InputError(
+            f"The score {wanted['score']!r} of {wanted['address']!r} is not one of a classifier that was "
+            "trained, so there is no confusion table. Choose a row such as that of 'linear_f1'."
+        )
 
     def examples(self, row: Any, k: int = 5, *, seed: int | None = None) -> pd.DataFrame:
         """Return records on which a unit is largest, and records that speak against its hypothesis.
@@ -243,43 +317,18 @@ class Inspection(pd.DataFrame):  # type: ignore[misc]  # pandas has no types
         return saved(draw_unit(self.asked().plan, read_row(self, row), record), path)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Part:
-    """The rows of one model.
-
-    Attributes:
-        model: The name of the model.
-        epoch: Its epoch, NaN if it has none.
-        addresses: The address of each row.
-        columns: The results.
-    """
-
-    model: str
-    epoch: float
-    addresses: np.ndarray
-    columns: ScoreColumns
-
-    @classmethod
-    def failed(cls, model: str, epoch: float, why: str) -> Part:
-        """Return one row that says why a checkpoint has no results."""
-        columns = ScoreColumns.of([ScoreResult("", float("nan"), note=why)])
-        return cls(model, epoch, np.array([""], dtype=object), columns)
-
-    def noted(self, note: str) -> Part:
-        """Return the part with a note added to every row."""
-        return replace(self, columns=replace(self.columns, note=joined(self.columns.note, note)))
-
-
-def as_table(parts: Sequence[Part], run: str, asked: Asked) -> Inspection:
-    """Return the rows of all models, with the q-values of the whole table."""
+def as_table(asked: Asked, run: str) -> Inspection:
+    """Return the rows of all models; those of newly initialized twins are no findings and have no q-value."""
+    parts = asked.parts
     columns = ScoreColumns.concat(part.columns for part in parts)
     sizes = [len(part.columns) for part in parts]
+    new = np.repeat([part.new for part in parts], sizes)
     facts = {
         "run": np.full(len(columns), run, dtype=object),
         "model": np.repeat(np.array([part.model for part in parts], dtype=object), sizes),
         "epoch": np.repeat(np.array([part.epoch for part in parts], dtype=float), sizes),
         "address": np.concatenate([part.addresses for part in parts]),
-        "q": false_discovery_rates(columns.p),
+        "q": false_discovery_rates(np.where(new, np.nan, columns.p)),
     }
     table = Inspection({name: facts.get(name, getattr(columns, name, None)) for name in COLUMNS})
     table._asked = asked

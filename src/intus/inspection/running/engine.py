@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..core.errors import InputError
-from ..engines import Answer, Engine, Task, make_engine
+from ...core.errors import InputError
+from ...engines import Answer, Engine, Task, make_engine
+from ..plan import Block
 from .feed import BlockFeed
 from .model_pass import ModelPass
-from .plan import Block
 
 _TASKS = 4  # for each worker, so that slow ones do not hold up the others
 _BLOCKS = 16  # most blocks of a task, whose inputs are sent with it

@@ -8,17 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.base import Backend, for_model, modules_graph
-from ..core.errors import CaptureError
-from ..core.units import UnitAxes
-from ..scores import ScoreColumns
-from .axes import Vectors, arrange, batch_axis
-from .behaviours import reader, record_graph
-from .feed import BlockFeed
-from .places import places_of
-from .plan import Block, Plan
-from .traced import Output
-from .units import UnitGroup, resolve
+from ...backends.base import Backend, Operation, for_model, modules_graph
+from ...core.errors import CaptureError, InputError
+from ...core.probes_disabled import probes_disabled
+from ...core.units import UnitAxes
+from ...scores import ScoreColumns, Scorer, ScoreResult
+from ...scores.comparisons.layers import relations
+from ..alignment.axes import Vectors, arrange, batch_axis
+from ..alignment.places import places_of
+from ..behaviours import reader, record_graph
+from ..plan import Block, Plan
+from ..reading import Output
+from ..units import UnitGroup, resolve
+from .feed import BlockFeed, Scoring
 
 _SAMPLES = 512 << 20  # bytes of all samples together
 
@@ -38,29 +40,27 @@ class ModelPass:
     """
 
     def __init__(self, model: Any, name: str, plan: Plan) -> None:
-        self.model, self.done = model, 0
+        self.model, self.done, self.behavior = model, 0, plan.behavior
         backend = for_model(model)
-        operations = backend.operations(model)
+        operations = _operations(model, backend, plan)
         self.graph = record_graph(model, backend, lambda: plan.records.model_input(plan.order()[0][:1]))
         graph = self.graph or modules_graph(backend, name, operations)
         self._axes = None if self.graph is None else UnitAxes(self.graph)
-        groups = resolve(plan.units, graph, operations, backend)
+        groups = resolve(plan.units, graph, operations, backend, plan.seed)
+        scoring = Scoring(
+            plan.scores, plan.seed, _SAMPLES // len(groups), plan.observed.confounders, plan.splits
+        )
         self.feeds = [
-            BlockFeed(
-                group,
-                plan.scores,
-                plan.seed,
-                _SAMPLES // len(groups),
-                self._places(group),
-                plan.observed.confounders,
-                Vectors.of(self.graph, group.row, group.axis),
-            )
+            BlockFeed(group, scoring, self._places(group), Vectors.of(self.graph, group.row, group.axis))
             for group in groups
         ]
         self._layouts: dict[UnitGroup, tuple[int, int]] = {}  # the axis of the records, and that of the units
 
     def _places(self, group: UnitGroup) -> Any:
-        return None if self.graph is None else places_of(self.graph, group.row)
+        """Return where the positions of a layer lie in the image; None if that is not known."""
+        if self.graph is None or self.behavior.at_image:
+            return None
+        return places_of(self.graph, group.row)
 
     def run(self, blocks: Iterable[Block]) -> Iterator[int]:
         """Run the model over blocks and feed the scorers; yield the number of records read so far.
@@ -85,9 +85,18 @@ class ModelPass:
         backend = for_model(self.model)
         addresses = list(dict.fromkeys(feed.group.address for feed in self.feeds))
         operations = {feed.group.address: feed.group.row for feed in self.feeds if feed.group.operation}
-        with reader(self.model, backend, addresses, operations=operations, graph=self.graph) as read:
+        rows = {feed.group.address: feed.group.row for feed in self.feeds}
+        with reader(
+            self.model,
+            backend,
+            addresses,
+            operations=operations,
+            graph=self.graph,
+            rows=rows,
+            behavior=self.behavior,
+        ) as read:
             for block in blocks:
-                outputs = read(block.inputs)
+                outputs = read(block.inputs, block.numbers)
                 if missing := [address for address in addresses if address not in outputs]:
                     raise CaptureError(
                         f"{missing[0]!r} did not run for record {block.numbers[0]}, or returned no tensor. "
@@ -97,7 +106,8 @@ class ModelPass:
                 for feed in self.feeds:
                     output = outputs[feed.group.address]
                     layout = self._layout(feed.group, output, backend, len(block))
-                    arrays.append(arrange(output.array, len(block), *layout, feed.group.address))
+                    array = arrange(output.array, len(block), *layout, feed.group.address)
+                    arrays.append(feed.group.compute(array))
                 yield block, arrays
 
     def _layout(self, group: UnitGroup, output: Output, backend: Backend, records: int) -> tuple[int, int]:
@@ -105,6 +115,12 @@ class ModelPass:
         if group not in self._layouts:
             shape = output.array.shape
             units = group.unit_axis(self._axes, backend.unit_axis(output.operation, shape), shape)
+            if self.behavior.channels_second and len(shape) > 2 and units != 1:
+                raise InputError(
+                    f"behavior={self.behavior.name!r} averages gradients over the positions of maps "
+                    f"(records, units, …positions), but the units of {group.address!r} are on axis {units} "
+                    f"of {shape}. Use behavior='activation*gradient'."
+                )
             self._layouts[group] = (
                 batch_axis(group.address, shape, records, units, output.batch_axis),
                 units,
@@ -127,8 +143,41 @@ class ModelPass:
             feed.merge(other)
         self.done += records
 
-    def columns(self) -> tuple[np.ndarray, ScoreColumns]:
-        """Return all results as columns, and the address of each."""
+    def columns(self) -> tuple[np.ndarray, np.ndarray, ScoreColumns]:
+        """Return all results as columns, with the address of each and the number of its group of units."""
         parts = [feed.columns() for feed in self.feeds]
-        addresses = np.array([feed.group.address for feed in self.feeds], dtype=object)
-        return np.repeat(addresses, [len(part) for part in parts]), ScoreColumns.concat(parts)
+        addresses = np.array([feed.group.shown for feed in self.feeds], dtype=object)
+        groups = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        pairs = self._pairs_of_layers()
+        return (
+            np.append(addresses[groups], np.array([address for address, _ in pairs], dtype=object)),
+            np.append(groups, np.full(len(pairs), -1)),
+            ScoreColumns.concat([*parts, ScoreColumns.of([result for _, result in pairs])]),
+        )
+
+    def _pairs_of_layers(self) -> list[tuple[str, ScoreResult]]:
+        """Return the results of scores of two layers, with the address of the first."""
+        scorers: dict[str, Scorer] = {}
+        for feed in self.feeds:
+            if feed.layer_scorer is not None:
+                name, whole = feed.group.shown, len(feed.picked) == feed.count
+                name = name if whole else f"{name}[{','.join(map(str, feed.picked))}]"
+                scorers[name] = feed.layer_scorer
+        out: list[tuple[str, ScoreResult]] = []
+        for score in self.feeds[0].of_layer if self.feeds else ():
+            if score.per == "layers":
+                out += relations(scorers, score)
+            if score.per == "layers" and len(scorers) < 2:
+                note = "a single layer, with none to compare it with"
+                out += [(address, ScoreResult(score.name, float("nan"), note=note)) for address in scorers]
+        return out
+
+
+def _operations(model: Any, backend: Backend, plan: Plan) -> list[Operation]:
+    """Return the operations of a model, after a first call if it creates them then."""
+    operations = backend.operations(model)
+    if operations:
+        return operations
+    with probes_disabled(), backend.evaluation(model) as run:
+        run(backend.inputs(model, plan.records.model_input(plan.order()[0][:1])))
+    return backend.operations(model)

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..core.errors import InputError
+from ...core.errors import InputError
 from .places import Places
 
 Grid = tuple[int, ...]
@@ -169,3 +169,38 @@ def fill(labels: np.ndarray, length: int) -> np.ndarray:
     out = np.full((len(labels), length), None if text else np.nan, dtype=object if text else float)
     out[:, : labels.shape[1]] = labels
     return out
+
+
+def reduce_positions(behaviours: np.ndarray, index: np.ndarray, how: str) -> np.ndarray:
+    """Return the behaviors of symbols from those of their positions.
+
+    Args:
+        behaviours: The behaviors, (records, units, positions).
+        index: The positions of each symbol in their order, (records, symbols, most), -1 where it has fewer.
+        how: ``"mean"``, ``"first"``, ``"last"`` or ``"max"``, for a symbol of several positions.
+
+    Returns:
+        An array (records, units, symbols), NaN for a symbol without positions.
+
+    Example:
+        >>> tokens = np.array([[[9.0, 2.0, 4.0, 5.0]]])
+        >>> reduce_positions(tokens, np.array([[[1, 2], [3, -1], [-1, -1]]]), "mean").tolist()
+        [[[3.0, 5.0, nan]]]
+    """
+    count = (index >= 0).sum(axis=2)
+    if how in ("first", "last"):
+        last = np.maximum(count - 1, 0) if how == "last" else np.zeros_like(count)
+        index = np.take_along_axis(index, last[:, :, None], axis=2)
+    out = _gathered(behaviours, index[:, :, 0])
+    for k in range(1, index.shape[2]):
+        more = _gathered(behaviours, index[:, :, k])
+        has = (index[:, :, k] >= 0)[:, None, :]
+        out = np.where(has, np.maximum(out, more) if how == "max" else out + more, out)
+    if how == "mean":
+        out = out / np.maximum(count, 1)[:, None, :].astype(out.dtype)
+    return np.where((count > 0)[:, None, :], out, np.nan).astype(behaviours.dtype, copy=False)
+
+
+def _gathered(behaviours: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """Return the behaviors (records, units, symbols) of one position for each symbol."""
+    return np.take_along_axis(behaviours, np.maximum(positions, 0)[:, None, :], axis=2)

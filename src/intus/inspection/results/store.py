@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import IntusError, require
-from ..core.graph import Graph
-from ..core.results import COLUMNS, Results
-from ..scores import Score, ScoreColumns, ScoreResult
-from ..storage.codec import encode_graph
+from ...core.errors import IntusError, require
+from ...core.graph import Graph
+from ...core.results import COLUMNS, Results
+from ...scores import Confusion, Score, ScoreColumns, ScoreResult
+from ...storage.codec import encode_graph
 from .table import Part
 
 
@@ -36,7 +37,7 @@ class Store:
         self._database: Any = None
         if where is not None:
             require("sqlalchemy", extra="inspect", why="to write results into a database")
-            from ..storage.database import Database
+            from ...storage.database import Database
 
             self._try(lambda: setattr(self, "_database", Database(where)))
 
@@ -114,6 +115,11 @@ def encode_part(part: Part) -> bytes:
             texts, which = np.unique(column.astype(str), return_inverse=True)
             arrays[f"{name}.texts"], column = texts, which.reshape(-1).astype(np.int32)
         arrays[name] = column
+    found = [
+        [*key, list(map(str, one.classes)), *(a.tolist() for a in one[1:])]
+        for key, one in part.confusions.items()
+    ]
+    arrays["confusions"] = np.array(json.dumps(found))
     file = io.BytesIO()
     np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
     return file.getvalue()
@@ -123,10 +129,15 @@ def decode_part(content: bytes, model: str, epoch: float) -> Part:
     """Return what ``encode_part`` made; raises ValueError if the bytes are damaged."""
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            found = {name: _column(file, name) for name in ("addresses", *ScoreResult._fields)}
+            found = {name: _column(file, name) for name in ("addresses", "groups", *ScoreResult._fields)}
+            confused = json.loads(str(file["confusions"]))
     except Exception as error:  # zipfile, zlib and numpy raise many kinds
         raise ValueError(f"stored rows are damaged ({error})") from error
-    return Part(model, epoch, found.pop("addresses"), ScoreColumns(**found))
+    confusions = {
+        (address, score, target): Confusion(tuple(classes), *map(np.array, numbers))
+        for address, score, target, classes, *numbers in confused
+    }
+    return Part(model, epoch, found.pop("addresses"), found.pop("groups"), ScoreColumns(**found), confusions)
 
 
 def _column(file: Any, name: str) -> np.ndarray:
@@ -136,4 +147,4 @@ def _column(file: Any, name: str) -> np.ndarray:
 
 def _columns(part: Part) -> dict[str, np.ndarray]:
     columns = {name: getattr(part.columns, name) for name in ScoreResult._fields}
-    return {"addresses": part.addresses} | columns
+    return {"addresses": part.addresses, "groups": part.groups} | columns

@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ..core.graph import INPUT, OP, OUTPUT, Graph
-from ..core.units import KEEPING
+from ...core.graph import INPUT, OP, OUTPUT, Graph
+from ...core.units import KEEPING
 
 Numbers = tuple[float, ...]
 Sizes = tuple[int, ...]

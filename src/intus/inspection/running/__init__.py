@@ -1,0 +1,1 @@
+"""Run a plan over models: one pass for each, here or in workers."""

@@ -1,0 +1,82 @@
+"""A scorer that judges its classifiers on several seeded splits of the same items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..core.errors import InputError
+from .base import Score, ScoreColumns
+from .multiple import merged_splits
+from .scorer import Scorer
+
+_STRIDE = 7919  # between the seeds, whose neighbors other hashes use
+
+
+class RepeatedScorer(Scorer):
+    """A Scorer whose scores of a layer and a target are means over several splits.
+
+    Scores that hold nothing out are computed once. ``predictions``, ``confusion`` and ``above`` are those of
+    the first split.
+
+    Args:
+        scores: As for ``Scorer``.
+        splits: The number of splits, at least 2.
+        seed: The seed of the first split.
+        sample_bytes: Most bytes of all samples together.
+
+    Raises:
+        InputError: If there are fewer than two splits.
+
+    Example:
+        >>> scorer = RepeatedScorer("linear_accuracy", splits=3)
+        >>> x = np.random.default_rng(0).normal(size=(400, 3))
+        >>> scorer.update(x, {"positive": x[:, 0] > 0})
+        >>> scorer.result()[0].note
+        'mean of 3 splits'
+    """
+
+    def __init__(
+        self,
+        scores: str | Score | Any | Iterable[str | Score | Any],
+        *,
+        splits: int,
+        seed: int = 0,
+        sample_bytes: int = 64 << 20,
+    ) -> None:
+        if splits < 2:
+            raise InputError(
+                f"A RepeatedScorer needs 2 splits or more, got splits={splits!r}. Use Scorer for 1."
+            )
+        super().__init__(scores, seed=seed, sample_bytes=sample_bytes // splits)
+        again = [score for score in self.scores if score.per == "target"]
+        seeds = [seed + number * _STRIDE for number in range(1, splits)]
+        self.others = [Scorer(again, seed=one, sample_bytes=sample_bytes // splits) for one in seeds if again]
+
+    def update(self, behaviours: Any, labels: Any = None, items: Any = None, **more: Any) -> None:
+        """Add rows; see ``Scorer.update`` for the arguments."""
+        super().update(behaviours, labels, items, **more)
+        for scorer in self.others:
+            scorer.update(behaviours, labels, items, **more)
+
+    def merge(self, other: Scorer) -> RepeatedScorer:
+        """Add the rows of another scorer of the same scores, seed and number of splits, and return self."""
+        if not isinstance(other, RepeatedScorer) or len(other.others) != len(self.others):
+            raise InputError("Only scorers of the same number of splits can be merged.")
+        super().merge(other)
+        for own, its in zip(self.others, other.others, strict=True):
+            own.merge(its)
+        return self
+
+    def columns(self) -> ScoreColumns:
+        """Return the results of all scores as columns; see ``multiple.merged_splits``."""
+        if self.statistics.features < 0:
+            return ScoreColumns.concat(())
+        return ScoreColumns.concat(self._columns(score) for score in self.scores)
+
+    def _columns(self, score: Score) -> ScoreColumns:
+        first = score.columns(self.statistics)
+        if score.per != "target":
+            return first
+        others = [list(score.columns(scorer.statistics)) for scorer in self.others]
+        return ScoreColumns.of(merged_splits([list(first), *others]))
