@@ -108,17 +108,19 @@ def _means_and_records(
     total, number = np.zeros(reader.units), 0.0
     holds: list[np.ndarray] = []
     lacks: list[np.ndarray] = []
-    for block, array in reader.arrays(reader.plan.blocks()):
-        labels = block.labels[reader.row.target]
-        _require_binary(labels, reader.row.target)
-        counts = _counted(reader, block, array)
-        counts = counts.reshape(len(block), 1, *counts.shape[1:], *(1,) * (array.ndim - 1 - counts.ndim))
-        total += np.where(counts, array, 0).sum(axis=(0, *range(2, array.ndim)), dtype=float)
-        number += np.broadcast_to(counts, (len(block), 1, *array.shape[2:])).sum()
-        has = (labels == 1).reshape(len(block), -1).any(axis=1)
-        known = annotated(labels).reshape(len(block), -1).any(axis=1)
-        holds.append(block.numbers[has])
-        lacks.append(block.numbers[known & ~has])
+    with reader.reading() as read:
+        for block in reader.plan.blocks():
+            array = read(block)
+            labels = block.labels[reader.row.target]
+            _require_binary(labels, reader.row.target)
+            counts = _counted(reader, block, array)
+            counts = counts.reshape(len(block), 1, *counts.shape[1:], *(1,) * (array.ndim - 1 - counts.ndim))
+            total += np.where(counts, array, 0).sum(axis=(0, *range(2, array.ndim)), dtype=float)
+            number += np.broadcast_to(counts, (len(block), 1, *array.shape[2:])).sum()
+            has = (labels == 1).reshape(len(block), -1).any(axis=1)
+            known = annotated(labels).reshape(len(block), -1).any(axis=1)
+            holds.append(block.numbers[has])
+            lacks.append(block.numbers[known & ~has])
     first, second = (random.permutation(np.concatenate(part)) for part in (holds, lacks))
     half = count // 2
     take = max(half, count - len(second))

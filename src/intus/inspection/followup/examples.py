@@ -98,21 +98,23 @@ def examples_of(plan: Plan, row: UnitRow, k: int, seed: int | None) -> pd.DataFr
     # A unit may be lower where the hypothesis holds, which is known only at the end, so that both are kept.
     best = {(kind, sign): _Best(k) for kind in KINDS[:3] for sign in (1, -1)}
     drawn, sums, binary = _Best(k), np.zeros((2, 2)), True
-    for numbers, values, labels in reader.aligned(reader.plan.blocks(), row.unit):
-        grid = labels.shape[1:]
-        values, labels = values.reshape(len(values), -1), labels.reshape(len(labels), -1)
-        counts = annotated(labels) & np.isfinite(values)
-        holds, lacks = _is(labels, 1) & counts, _is(labels, 0) & counts
-        binary = binary and bool((holds | lacks)[counts].all())
-        for at, chosen in enumerate((lacks, holds)):
-            sums[at] += values[chosen].sum(dtype=float), chosen.sum()
-        for sign in (1, -1):
-            down = -sign * values
-            best["top", sign].add(_where(counts, down), numbers, grid, values, labels)
-            best[KINDS[1], sign].add(_where(lacks, down), numbers, grid, values, labels)
-            best[KINDS[2], sign].add(_where(holds, -down), numbers, grid, values, labels)
-        symbols = _where(counts, random.random(counts.shape))
-        drawn.add(symbols, numbers, grid, values, labels, random.random(len(numbers)))
+    with reader.reading() as read:
+        for block in reader.plan.blocks():
+            for numbers, values, labels in reader.aligned(read(block), block, row.unit):
+                grid = labels.shape[1:]
+                values, labels = values.reshape(len(values), -1), labels.reshape(len(labels), -1)
+                counts = annotated(labels) & np.isfinite(values)
+                holds, lacks = _is(labels, 1) & counts, _is(labels, 0) & counts
+                binary = binary and bool((holds | lacks)[counts].all())
+                for at, chosen in enumerate((lacks, holds)):
+                    sums[at] += values[chosen].sum(dtype=float), chosen.sum()
+                for sign in (1, -1):
+                    down = -sign * values
+                    best["top", sign].add(_where(counts, down), numbers, grid, values, labels)
+                    best[KINDS[1], sign].add(_where(lacks, down), numbers, grid, values, labels)
+                    best[KINDS[2], sign].add(_where(holds, -down), numbers, grid, values, labels)
+                symbols = _where(counts, random.random(counts.shape))
+                drawn.add(symbols, numbers, grid, values, labels, random.random(len(numbers)))
     means = sums[:, 0] / np.maximum(sums[:, 1], 1)
     sign = -1 if binary and sums[:, 1].all() and means[1] < means[0] else 1
     kinds = {kind: best[kind, sign] for kind in (KINDS[:3] if binary else KINDS[:1])} | {"random": drawn}

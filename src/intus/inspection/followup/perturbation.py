@@ -15,6 +15,7 @@ import numpy as np
 
 from ...core.errors import InputError, require
 from ...scores.statistics.jackknife import LEAST_GROUPS, leave_one_out
+from ..plan import Block
 from .estimate import Estimate, estimates
 from .symbols import Place, Symbols, like, same, scaled
 from .unit_reader import UnitReader, annotated
@@ -232,36 +233,44 @@ def _changes(reader: UnitReader, pairs: list[_Pair]) -> tuple[np.ndarray, ...]:
     data = reader.plan.records.data
     flips, of_flips, calms, of_calms = [], [], [], []
     size = max(1, reader.plan.batch // 3)
-    parts = [pairs[at : at + size] for at in range(0, len(pairs), size)]
-    made = []
-    for part in parts:
-        numbers, records = [], []
-        for pair in part:
-            original = data[pair.number]
-            calm = original if pair.calm is None else like(pair.calm, original)
-            records += [original, like(pair.flip, original), calm]
-            numbers += [pair.number] * 3
-        made.append((numbers, records))
-    run = reader.arrays(reader.block_of(numbers, records) for numbers, records in made)
-    for part, (block, array) in zip(parts, run, strict=True):
-        for at, pair in enumerate(part):
-            grid = pair.grid
-            ragged = len(grid) == 1 and reader.row.target in reader.plan.labels.ragged
-            if ragged and block.symbols is None:
-                grid = array.shape[2:]  # the sequence is padded
-            three = [one for _, one in reader.on_grid(array[3 * at : 3 * at + 3], grid, block, 3 * at)]
-            behaviors = np.concatenate(three).reshape(3, reader.units, -1)[:, :, pair.places].astype(float)
-            near = np.isfinite(behaviors).all(axis=(0, 1))  # no position of a map is near some pixels
-            if not near.any():
-                continue
-            behaviors = behaviors[:, :, near]
-            flips.append(((behaviors[1] - behaviors[0]) * pair.signs[near]).mean(axis=1))
-            of_flips.append(pair.number)
-            if pair.calm is not None:
-                calms.append((behaviors[2] - behaviors[0]).mean(axis=1))
-                of_calms.append(pair.number)
+    with reader.reading() as read:
+        for first in range(0, len(pairs), size):
+            numbers: list[int] = []
+            records: list[Any] = []
+            for pair in pairs[first : first + size]:
+                original = data[pair.number]
+                calm = original if pair.calm is None else like(pair.calm, original)
+                records += [original, like(pair.flip, original), calm]
+                numbers += [pair.number] * 3
+            block = reader.block_of(numbers, records)
+            array = read(block)
+            for at, pair in enumerate(pairs[first : first + size]):
+                (before, flip, calm), signs = _at_places(reader, array, block, 3 * at, pair)
+                if not len(signs):
+                    continue
+                flips.append(((flip - before) * signs).mean(axis=1))
+                of_flips.append(pair.number)
+                if pair.calm is not None:
+                    calms.append((calm - before).mean(axis=1))
+                    of_calms.append(pair.number)
     changes = [np.array(one).reshape(-1, reader.units) for one in (flips, calms)]
     return changes[0], np.array(of_flips, int), changes[1], np.array(of_calms, int)
+
+
+def _at_places(
+    reader: UnitReader, array: np.ndarray, block: Block, start: int, pair: _Pair
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the behaviors of three records where labels changed, (3, units, places), and the signs.
+
+    Places that no position of a map is near are left out.
+    """
+    grid = pair.grid
+    if len(grid) == 1 and reader.row.target in reader.plan.labels.ragged and block.symbols is None:
+        grid = array.shape[2:]  # the sequence is padded
+    three = [one for _, one in reader.on_grid(array[start : start + 3], grid, block, start)]
+    behaviors = np.concatenate(three).reshape(3, reader.units, -1)[:, :, pair.places].astype(float)
+    near = np.isfinite(behaviors[:, reader.row.unit]).all(axis=0)
+    return behaviors[:, :, near], pair.signs[near]
 
 
 def _compared(

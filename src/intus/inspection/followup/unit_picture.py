@@ -24,7 +24,9 @@ def draw_unit(plan: Plan, row: UnitRow, record: int) -> Any:
         raise InputError(f"record={record!r} is not a number from 0 to {len(plan.records) - 1}.")
     numbers = np.array([record])
     reader = UnitReader(plan, row)
-    ((block, array),) = reader.arrays([reader.plan.block(numbers)])
+    block = reader.plan.block(numbers)
+    with reader.reading() as read:
+        array = read(block)
     shown, labels = plan.records.block(numbers)[0], block.labels[row.target][0]
     chosen = array[:, [row.unit]]
     if isinstance(shown, np.ndarray) and shown.ndim >= 2:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -53,7 +54,8 @@ class UnitReader:
         self.feed.group = replace(self.feed.group, units=None)
         self.model_pass.feeds = [self.feed]
         # The first block determines the layout of the output, and names the hypotheses.
-        self.units = max(array.shape[1] for _, array in self.arrays([self.plan.block(self.plan.order()[0])]))
+        with self.reading() as read:
+            self.units = read(self.plan.block(self.plan.order()[0])).shape[1]
         if row.unit >= self.units:
             raise AddressError(f"{row.address!r} has {self.units} units, so there is no unit {row.unit}.")
         if row.target not in self.plan.labels.names:
@@ -78,26 +80,32 @@ class UnitReader:
             labels = self.plan.labels.of(numbers, partial(self.plan.records.block, numbers))
             yield numbers, labels[self.row.target]
 
-    def arrays(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, np.ndarray]]:
-        """Run the model over blocks; yield each with the layer's output, (records, units, …positions)."""
-        for block, (array,) in self.model_pass.arrays(blocks):
-            yield block, array
+    @contextmanager
+    def reading(self) -> Iterator[Callable[[Block], np.ndarray]]:
+        """Return a context in which the model can be run over blocks.
 
-    def aligned(self, blocks: Iterable[Block], unit: int) -> Iterator[tuple[np.ndarray, ...]]:
-        """Yield the behavior of one unit, some records at a time.
+        Yields:
+            A function of a block that returns the output of the layer, (records, units, …positions).
+        """
+        with self.model_pass.reading() as read:
+            yield lambda block: read(block)[0]
+
+    def aligned(
+        self, array: np.ndarray, block: Block, unit: int
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield the behavior of one unit on the grid of the labels, some records at a time.
 
         Args:
-            blocks: The blocks.
+            array: The output of the layer, (records, units, …positions).
+            block: The block.
             unit: The unit.
 
         Yields:
             The numbers of records, the behavior (records, …grid) and the labels (records, …grid).
         """
-        for block, array in self.arrays(blocks):
-            labels = self.filled(block.labels[self.row.target], array, block)
-            chosen = array[:, [unit]]
-            for part, behavior in self.on_grid(chosen, labels.shape[1:], block):
-                yield block.numbers[part], behavior[:, 0], labels[part]
+        labels = self.filled(block.labels[self.row.target], array, block)
+        for part, behavior in self.on_grid(array[:, [unit]], labels.shape[1:], block):
+            yield block.numbers[part], behavior[:, 0], labels[part]
 
     def filled(self, labels: np.ndarray, array: np.ndarray, block: Block) -> np.ndarray:
         """Return the labels of sequences of different lengths, padded to the positions of the layer."""

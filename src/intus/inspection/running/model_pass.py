@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from typing import Any
 
@@ -68,19 +69,21 @@ class ModelPass:
         Raises:
             CaptureError: If an address was not reached, or its output cannot be read.
         """
-        for block, arrays in self.arrays(blocks):
-            for feed, array in zip(self.feeds, arrays, strict=True):
-                feed.update(array, block)
-            self.done += len(block)
-            yield self.done
+        with self.reading() as read:
+            for block in blocks:
+                for feed, array in zip(self.feeds, read(block), strict=True):
+                    feed.update(array, block)
+                self.done += len(block)
+                yield self.done
 
-    def arrays(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, list[np.ndarray]]]:
-        """Run the model over blocks; yield each with the outputs of all groups of units.
+    @contextmanager
+    def reading(self) -> Iterator[Callable[[Block], list[np.ndarray]]]:
+        """Return a context in which the model can be run over blocks.
 
-        An output is arranged as (records, units, …positions).
-
-        Raises:
-            CaptureError: If an address was not reached, or its output cannot be read.
+        Yields:
+            A function of a block that returns the outputs of all groups of units, each arranged as (records,
+            units, …positions). It raises CaptureError if an address was not reached, or its output cannot be
+            read.
         """
         backend = for_model(self.model)
         addresses = list(dict.fromkeys(feed.group.address for feed in self.feeds))
@@ -94,9 +97,10 @@ class ModelPass:
             graph=self.graph,
             rows=rows,
             behavior=self.behavior,
-        ) as read:
-            for block in blocks:
-                outputs = read(block.inputs, block.numbers)
+        ) as outputs_of:
+
+            def read(block: Block) -> list[np.ndarray]:
+                outputs = outputs_of(block.inputs, block.numbers)
                 if missing := [address for address in addresses if address not in outputs]:
                     raise CaptureError(
                         f"{missing[0]!r} did not run for record {block.numbers[0]}, or returned no tensor. "
@@ -108,7 +112,9 @@ class ModelPass:
                     layout = self._layout(feed.group, output, backend, len(block))
                     array = arrange(output.array, len(block), *layout, feed.group.address)
                     arrays.append(feed.group.compute(array))
-                yield block, arrays
+                return arrays
+
+            yield read
 
     def _layout(self, group: UnitGroup, output: Output, backend: Backend, records: int) -> tuple[int, int]:
         """Return the axes of the records and of the units in a layer's output."""

@@ -12,6 +12,7 @@ from torch import nn
 
 from intus import inspect
 from intus.core.errors import InputError
+from intus.core.probes_disabled import are_probes_disabled
 
 DETECTOR, CONFOUNDED, UNUSED = 3, 5, 9
 
@@ -301,3 +302,19 @@ def test_branch_on_a_changed_value_is_a_note():
     assert found.ablation is None
     assert "no ablation" in repr(found)
     assert found.perturbation is not None
+
+
+def test_model_is_restored_at_once_after_a_refusal():
+    """The exception is kept, with all frames, as a notebook keeps the last one."""
+    model = Planted()
+    table = inspect(model, has_a, "correlation", tokens(), "embed")
+    model.train()
+    with pytest.raises(InputError) as kept:
+        table.verify(0, metric=lambda output, records: 1, tests="ablation")
+    assert model.training
+    assert not are_probes_disabled()
+    with pytest.raises(InputError) as also:
+        inspect(model, lambda record: record[:5], "correlation", tokens(), "embed")
+    assert model.training
+    assert not are_probes_disabled()
+    assert kept.value.__traceback__ is not also.value.__traceback__
