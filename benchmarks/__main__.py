@@ -7,6 +7,7 @@ MODULES = {
     "recording": "benchmarks.recording",
     "probing": "benchmarks.probing",
     "scoring": "benchmarks.scoring",
+    "inspecting": "benchmarks.inspecting",
     "serving": "benchmarks.serving",
     "pages": "benchmarks.pages.graph_page",
     "page": "benchmarks.pages.server_page",

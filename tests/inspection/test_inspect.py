@@ -566,3 +566,24 @@ def test_scores_of_pairs_of_layers():
     assert (table.score == "mean").sum() == 3
     alone = inspect(model, {}, "cka", data, "0")
     assert alone.note.tolist() == ["a single layer, with none to compare it with"]
+
+
+def test_layers_are_compared_with_hypotheses_that_are_vectors():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 5))
+    data = torch.randn(400, 6)
+    with torch.no_grad():
+        brain = model(data).numpy() @ np.random.default_rng(0).normal(size=(5, 20))
+    noise = np.random.default_rng(1).normal(size=(400, 9))
+    ideas = {"brain": brain, "noise": noise, "name": np.array(["a", "b"] * 200)}
+    table = inspect(model, ideas, "cka", data, ["1", "2"], batch=64)
+    found = table.set_index(["address", "target"])
+    assert list(found.index) == [
+        *(("1", "2"), ("1", "brain"), ("1", "noise"), ("2", "brain"), ("2", "noise")),
+        *(("1", "name"), ("2", "name")),
+    ]
+    assert found.value["2", "brain"] > found.value["1", "brain"] > 0.3
+    assert found.low["2", "brain"] > 0.5 > 0.1 > abs(found.value["2", "noise"])
+    assert found.note["1", "name"] == "the labels are not numbers"
+    mixed = inspect(model, {"up": data[:, 0] > 0}, ["cka", "correlation"], data, "*")
+    assert (mixed.target == "up").sum() == 12 + 12 + 5  # no row of CKA, as labels are not vectors then

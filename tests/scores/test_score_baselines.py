@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from score_help import fed, read, same
@@ -31,6 +33,16 @@ def test_svm_and_baselines_equal_sklearn_on_the_same_split(digits):
     assert abs(random.value - 0.1) < 0.04
     assert random.low < random.baseline < random.high
     assert {read(scorer, name, "y").n for name in ("svm_f1", "random_f1", "linear_f1")} == {held.sum()}
+
+
+def test_confused_classes_are_those_of_the_predictions(digits):
+    x, y = digits
+    scorer = fed(["svm_f1", "majority_f1"], x, {"y": y})
+    for name in ("svm_f1", "majority_f1"):
+        table = scorer.confusion(name, "y")
+        assert table.f1.mean() == pytest.approx(read(scorer, name, "y").value)
+    assert scorer.confusion("majority_f1", "y").matrix.any(axis=0).sum() == 1
+    assert pickle.loads(pickle.dumps(scorer)).confusion("svm_f1", "y").matrix.trace() > 400
 
 
 def test_random_guesses_have_the_frequencies_of_the_classes(rng):

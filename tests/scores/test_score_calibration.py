@@ -94,7 +94,7 @@ def test_every_score_with_an_interval_was_measured():
 
 def test_shares_out_of_bounds_are_in_bold_type():
     assert _range_of([[0.01, 400], [0.05, 400]], 0, 0.04) == "1.0 % to 5.0 %"
-    assert _range_of([[0.01, 400], [0.07, 400]], 0, 0.04) == "1.0 % to **7.0 %**"
+    assert _range_of([[0.01, 400], [0.08, 400]], 0, 0.04) == "1.0 % to **8.0 %**"
     assert _range_of([[0.95, 400]], 0.92, 0.98) == "95.0 %"
     assert _range_of([[0.7, 400], [0.999, 4000]], 0.92, 0.98) == "**70.0 %** to **99.9 %**"
     assert _range_of([], 0, 1) == ""

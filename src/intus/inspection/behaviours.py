@@ -16,17 +16,17 @@ from ..core.errors import CaptureError, InputError
 from ..core.graph import Graph
 from ..core.probes_disabled import probes_disabled
 from .reading import Behavior, GradientReader, Output, TracedRows
+from .reading.data import Inputs, Items, Rows, as_records
 
 _log = logging.getLogger(__name__)
-
-Inputs = Callable[[list[Any]], Any]
 
 
 class Records:
     """The data: one record at a time for hypotheses, and one block at a time for the model.
 
     Args:
-        data: An array, a tensor, or a sequence of records.
+        data: An array, a tensor, a sequence of records, a DataLoader or Dataset of torch (of an item
+            ``(x, y)`` the first is the record, in the order of the dataset), or a DataFrame of pandas.
         inputs: Turns a list of records into the model's input: a tensor, a tuple of positional arguments, or
             a mapping of keyword arguments. Default: records are stacked.
 
@@ -35,13 +35,9 @@ class Records:
     """
 
     def __init__(self, data: Any, inputs: Inputs | None = None) -> None:
-        if isinstance(data, str) or not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
-            raise InputError(
-                f"data must be an array, a tensor or a sequence of records, got a {type(data).__name__}."
-            )
-        if not len(data):
+        self.data, self.inputs = as_records(data, inputs)
+        if not len(self.data):
             raise InputError("data is empty. Pass at least one record.")
-        self.data, self.inputs = data, inputs
 
     def __len__(self) -> int:
         return len(self.data)
@@ -69,8 +65,11 @@ class Records:
     def model_input(self, numbers: np.ndarray) -> Any:
         """Return the same records as the model's input."""
         if self.inputs is not None:
-            return self.inputs([self.data[i] for i in numbers.tolist()])
-        if hasattr(self.data, "shape"):
+            item = self.data.item if isinstance(self.data, Items) else self.data.__getitem__
+            return self.inputs([item(i) for i in numbers.tolist()])
+        if isinstance(self.data, Rows):
+            return self.data.matrix(numbers)
+        if hasattr(self.data, "shape") and hasattr(self.data, "dtype"):
             start, stop = int(numbers[0]), int(numbers[-1]) + 1
             in_order = stop - start == len(numbers) and bool((np.diff(numbers) == 1).all())
             return self.data[start:stop] if in_order else self.data[numbers]
@@ -180,7 +179,7 @@ def reader(
     graph: Graph | None = None,
     rows: Mapping[str, int] | None = None,
     behavior: Behavior | None = None,
-) -> Iterator[Callable[[Any, np.ndarray], dict[str, Output]]]:
+) -> Iterator[Callable[..., dict[str, Output]]]:
     """Return a context in which the outputs of layers and operations can be read.
 
     The model runs in evaluation mode without gradients, and is restored at the end, also after an exception.
@@ -196,9 +195,9 @@ def reader(
         behavior: What to read. Default: activations.
 
     Yields:
-        A function of the model's input and of the numbers of its records. It runs the model and returns the
-        output of every address that was reached. It raises CaptureError if an output cannot be read, or if
-        the pass ran other operations before an operation than the pass of the first record.
+        A function of the model's input and, for gradients, of the numbers of its records. It runs the model
+        and returns the output of every address that was reached. It raises CaptureError if an output cannot
+        be read, or if the pass ran other operations before an operation than the pass of the first record.
     """
     extra = dict(operations or {})
     if behavior is not None and behavior.name != "activation":
@@ -212,7 +211,7 @@ def reader(
     with probes_disabled(), backend.evaluation(model) as run:
         handle = backend.attach(model, backend.operations(model), ("output",), tap)
 
-        def read(inputs: Any, numbers: np.ndarray) -> dict[str, Output]:
+        def read(inputs: Any, numbers: np.ndarray | None = None) -> dict[str, Output]:
             given, values = backend.inputs(model, inputs), dict[str, Output]()
             if traced is None:
                 run(given)

@@ -13,13 +13,15 @@ import numpy as np
 from ..core.errors import InputError, require
 from ..scores import Score, Scorer
 from .alignment.symbols import SymbolPositions
-from .behaviours import Inputs, Records
+from .behaviours import Records
 from .hypotheses import Labels, as_hypotheses
 from .models import as_checkpoints
 from .observations import Observations, confounders_of, groups_of, types_of
 from .plan import Plan
-from .reading import Behavior
+from .reading import Behavior, tcav
+from .reading.data import Inputs
 from .results.against import Against
+from .running.cache import Cache
 from .running.checkpoints import Options, rows_of
 
 if TYPE_CHECKING:
@@ -43,9 +45,14 @@ def inspect(
     inputs: Inputs | None = None,
     behavior: str = "activation",
     output: Any = None,
+    eps: float | None = None,
+    top: int | None = None,
+    null: int = 0,
     splits: int = 1,
     against: str | float | None = None,
     engine: int | str | None = None,
+    cache: str | Path | None = None,
+    cache_outputs: bool = False,
     store: str | Path | None = None,
     run: str | None = None,
     batch: int = 256,
@@ -71,8 +78,12 @@ def inspect(
             not annotated. ``hypothesis`` names one, declares the kind of its labels, and makes functions of
             batches; ``intus.hypotheses`` has ready-made ones. May be empty for scores of whole layers.
         scores: Names of scores (``"iou"``, ``"correlation"``, ``"linear_f1"``, see ``intus.scores.names()``),
-            scores, functions or scikit-learn estimators; one or a list.
-        data: A tensor, an array, or a sequence of records.
+            scores, functions or scikit-learn estimators; one or a list. ``"tcav"`` asks whether the class
+            ``output`` depends on a concept (labels 0 and 1 per record) in a layer, over the records that the
+            model predicts as that class.
+        data: A tensor, an array, or a sequence of records; a DataLoader or Dataset of torch, of whose items
+            ``(x, y)`` the first is the record, in the dataset's order (labels are not used: pass them as a
+            hypothesis); or a DataFrame of pandas, whose rows are records.
         units: A pair ``(layer, units)``, a layer, or a list of these. A layer is an address or pattern
             (``"features.*"``), which may name its units (``"conv2[0,3]"``), or a number that counts the
             layers with parameters from 1. Units are ``"*"`` for all, a number, a slice, a list, a mask, or
@@ -107,6 +118,14 @@ def inspect(
             number per record. Default: the model's output, if it is one number per record.
         inputs: Turns a list of records into the model's input: a tensor, a tuple of positional arguments, or
             a mapping of keyword arguments. Default: records are stacked.
+        eps: Stop reading when 99 % of the 95 % intervals have at most this half-width, in units of the score
+            (standard deviations for ``mean_difference``). Records are then read in a seeded random order,
+            whole groups together, and the note of each row says how many were read. Default: None, read all.
+        top: Stop reading when the ``top`` strongest units of 95 % of the hypotheses are known. With ``eps``,
+            both must hold. Default: None, read all.
+        null: The number of permutations of the hypotheses between groups, such as 200. The p-value of a unit
+            then holds for all units of a hypothesis together, because each permutation is judged by its
+            strongest unit. Default: 0, p-values of single pairs.
         splits: The number of seeded splits into training and held-out records. With several, classifiers'
             values are means over them. Default: 1.
         against: The address of a layer, or the epoch or name of a model. Classifiers of every other layer or
@@ -116,6 +135,10 @@ def inspect(
         engine: Where the models run: a number of processes of this machine, ``"ray"`` for Ray's workers on
             it, or ``"ray://host:port"`` for a cluster. The results are those of one process. Default: this
             process.
+        cache: A folder for results. The same question of the same model and data, also in another session, is
+            then answered from there. Default: None.
+        cache_outputs: Whether to keep the outputs of layers in the cache too, as safetensors, so that further
+            hypotheses need no pass of the model. They may take much space. Default: False.
         store: Also write the rows and the graph of the model to this database, a path or URL. If a call ends
             early, the same call with the same ``run`` reads the models that were finished from there.
             Default: no.
@@ -158,6 +181,12 @@ def inspect(
 
     if batch < 1:
         raise InputError(f"batch={batch!r} must be 1 or more.")
+    if eps is not None and not eps > 0:
+        raise InputError(f"eps={eps!r} must be a positive half-width of intervals, such as 0.025.")
+    if top is not None and top < 1:
+        raise InputError(f"top={top!r} must be 1 or more units.")
+    if cache_outputs and cache is None:
+        raise InputError("cache_outputs=True needs a folder. Give cache='folder' too.")
     if splits < 1:
         raise InputError(f"splits={splits!r} must be 1 or more.")
     records = Records(data, inputs)
@@ -169,8 +198,11 @@ def inspect(
         labels.of(first, partial(records.block, first))  # functions that return several now have names
     confounders = confounders_of(given, labels.names)
     observed = Observations(groups_of(groups, records), types_of(types, len(records)), confounders)
-    requested = Scorer(scores, seed=seed).scores
+    others, with_tcav = tcav.requested(scores)
+    requested = Scorer(others, seed=seed, null=null).scores if others or not with_tcav else ()
     _check(requested, labels, given)
+    slope = Behavior.of("gradient", output, len(records)) if with_tcav else None
+    what = Behavior.of(behavior, None if slope and behavior == "activation" else output, len(records), seed)
     plan = Plan(
         records,
         labels,
@@ -180,11 +212,17 @@ def inspect(
         batch,
         seed,
         splits,
-        behavior=Behavior.of(behavior, output, len(records), seed),
+        null,
+        eps,
+        top,
+        behavior=what,
+        tcav=slope,
     )
+    if with_tcav and (not labels.hypotheses or given):
+        raise InputError("tcav needs a hypothesis with a label 0 or 1 per record, and takes no given=.")
     run = run if run is not None else time.strftime("inspect %Y-%m-%d %H:%M:%S") if store else ""
     compared = Against.of(against, checkpoints, requested)
-    options = Options(store, run, engine, compared, progress)
+    options = Options(Cache(cache, cache_outputs), store, run, engine, compared, progress)
     return as_table(Asked(checkpoints, plan, rows_of(checkpoints, plan, options)), run)
 
 

@@ -71,8 +71,11 @@ class Plan:
         batch: The number of records of a block.
         seed: The seed of samples, of held-out rows and of the order of records.
         splits: The number of splits into training and held-out items.
-        shuffled: Whether the records are read in a random order, which early stopping needs.
+        null: The number of permutations that p-values of units come from; 0 for sums over groups.
+        eps: The half-width of intervals at which reading stops; None to read all records.
+        top: The number of strongest units of each hypothesis that must be known to stop; None to read all.
         behavior: What is read of units: activations, gradients or attributions.
+        tcav: The gradient of the class that TCAV is of; None without that score.
     """
 
     records: Records
@@ -83,8 +86,16 @@ class Plan:
     batch: int
     seed: int
     splits: int = 1
-    shuffled: bool = False
+    null: int = 0
+    eps: float | None = None
+    top: int | None = None
     behavior: Behavior = field(default_factory=Behavior)
+    tcav: Behavior | None = None
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether reading stops early, for which the records are read in a random order."""
+        return self.eps is not None or self.top is not None
 
     def content_hash(self) -> ContentHash | None:
         """Return the hash of everything but the models and the blocks; None if it cannot be known.
@@ -93,13 +104,18 @@ class Plan:
         """
         if not all(_is_our_own(score) for score in self.scores) or callable(self.behavior.output):
             return None
+        if self.tcav is not None and callable(self.tcav.output):
+            return None
         observed = self.observed
         names = [score.name for score in self.scores]
         try:
             return ContentHash().add(
-                *(_VERSION, names, self.units, self.seed, self.batch, self.splits, self.shuffled),
+                *(_VERSION, names, self.units, self.seed, self.batch, self.splits),
+                (self.null, self.eps, self.top),
                 observed.confounders,
                 (self.behavior.name, self.behavior.output),
+                None if self.tcav is None else self.tcav.output,
+                self.tcav is not None,
             )
         except NotHashableError:
             return None
@@ -111,7 +127,7 @@ class Plan:
         possible.
         """
         numbers = np.arange(len(self.records))
-        if self.shuffled:
+        if self.may_stop:
             random = np.random.default_rng(self.seed)
             groups = numbers if self.observed.groups is None else self.observed.groups
             which = np.unique(groups, return_inverse=True)[1].reshape(-1)

@@ -173,6 +173,10 @@ def resolve(
             for address, row, operation in _places(graph, layer)
             for basis in bases
         ]
+    observed = {op.address for op in operations}
+    for group in groups:
+        if not group.operation and str(Address(Address.parse(group.address).name)) not in observed:
+            raise CaptureError(f"{group.address!r} cannot be observed. {backend.blind_spot}")
     found = {_identity(group): group for group in groups}
     for group in groups:
         other = found[_identity(group)].basis

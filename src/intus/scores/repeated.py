@@ -24,14 +24,16 @@ class RepeatedScorer(Scorer):
         splits: The number of splits, at least 2.
         seed: The seed of the first split.
         sample_bytes: Most bytes of all samples together.
+        null: As for ``Scorer``.
 
     Raises:
         InputError: If there are fewer than two splits.
 
     Example:
         >>> scorer = RepeatedScorer("linear_accuracy", splits=3)
-        >>> x = np.random.default_rng(0).normal(size=(400, 3))
-        >>> scorer.update(x, {"positive": x[:, 0] > 0})
+        >>> rng = np.random.default_rng(0)
+        >>> x = rng.normal(size=(400, 3))
+        >>> scorer.update(x, {"positive": x[:, 0] > rng.normal(size=400)})
         >>> scorer.result()[0].note
         'mean of 3 splits'
     """
@@ -43,12 +45,13 @@ class RepeatedScorer(Scorer):
         splits: int,
         seed: int = 0,
         sample_bytes: int = 64 << 20,
+        null: int = 0,
     ) -> None:
         if splits < 2:
             raise InputError(
                 f"A RepeatedScorer needs 2 splits or more, got splits={splits!r}. Use Scorer for 1."
             )
-        super().__init__(scores, seed=seed, sample_bytes=sample_bytes // splits)
+        super().__init__(scores, seed=seed, sample_bytes=sample_bytes // splits, null=null)
         again = [score for score in self.scores if score.per == "target"]
         seeds = [seed + number * _STRIDE for number in range(1, splits)]
         self.others = [Scorer(again, seed=one, sample_bytes=sample_bytes // splits) for one in seeds if again]

@@ -19,6 +19,7 @@ from intus.serving.run import Server
 
 pytestmark = pytest.mark.browser
 
+AXE = Path(__file__).parents[3] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 DIGITS = load_digits()
 LABELS = DIGITS.target[:500]
 
@@ -112,3 +113,18 @@ def test_interval_of_a_score_is_described(server: Server, new_page: Callable[...
         expect(page.locator(".panel.plot")).to_contain_text(
             f"Interval: {infos[score]['interval']}. Baseline: "
         )
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: run `npm ci` in web/")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious_in_classes(
+    server: Server, new_page: Callable[..., Page], scheme: str
+) -> None:
+    page = new_page(color_scheme=scheme)
+    page.goto(f"{server.page_url}#run=r&model=Net&score=linear_f1&target=digit&address=1&epoch=1")
+    expect(page.locator(".classes tbody tr")).to_have_count(10)
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run('.classes', { resultTypes: ['violations'] }).then((r) => r.violations)")
+    assert [
+        f"{one['id']}: {one['nodes'][0]['html'][:120]}" for one in found if one["impact"] != "minor"
+    ] == []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import duckdb
 import numpy as np
 import pandas as pd
@@ -14,7 +17,7 @@ from torch import nn
 
 import intus
 from intus import inspect, query
-from intus.core.errors import InputError
+from intus.core.errors import InputError, MissingExtraError
 from intus.inspection.query import run
 
 FROM = "FROM models M, units U, hypotheses H, inputs D WHERE M.mid = U.mid"
@@ -552,9 +555,6 @@ def test_scores_is_no_option(ask):
 
 
 def test_importing_intus_imports_no_duckdb():
-    import subprocess
-    import sys
-
     code = "import sys, intus, intus.inspection; assert intus.query and 'duckdb' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
     assert intus.query is query
@@ -653,3 +653,38 @@ def test_names_of_scores_of_the_paper(checkpoints, ideas, images):
         found, judge = (query(text.format(score), **given).unit_score for score in (name, own))
         assert len(found) == 6
         np.testing.assert_allclose(found, judge, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "mids"),
+    [
+        ("{F} AND M.mid <> '2' AND M.epoch = (SELECT max(epoch) FROM models) - 1", ["1"]),
+        ("{F} AND M.mid = '1' AND U.unit IN (SELECT unit FROM units WHERE mid = '0' AND unit < 1)", ["1"]),
+        (
+            "FROM models M, units U, units V, hypotheses H, inputs D "
+            "WHERE M.mid = '0' AND V.mid = '2' AND U.uid = V.uid",
+            ["0"],
+        ),
+        (
+            "FROM models M, models N, units U, hypotheses H, inputs D "
+            "WHERE U.mid = M.mid AND N.epoch = M.epoch + 1 AND N.mid = '2'",
+            ["1"],
+        ),
+    ],
+)
+def test_models_that_only_subqueries_read_are_there(ask, text, mids):
+    chosen = "AND U.layer = 'conv1' AND U.unit = 0 AND H.h = 'even'"
+    table = ask(f"SELECT S.mid, S.uid {INSPECT} {text} {chosen}".replace("{F}", "$FROM"))
+    assert table.mid.tolist() == mids
+    assert table.attrs["computed"] == 1
+
+
+def test_cte_with_the_name_of_a_relation(ask):
+    text = f"WITH models AS (SELECT * FROM models WHERE epoch = 2) SELECT S.mid {INSPECT} $FROM"
+    assert ask(f"{text} AND U.uid = 'conv1[0]' AND H.h = 'even'").mid.tolist() == ["2"]
+
+
+def test_without_duckdb(ask, monkeypatch):
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(MissingExtraError, match=r"duckdb is needed to answer queries.*intus\[query\]"):
+        ask(f"SELECT S.uid {INSPECT} $FROM")

@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from ...core.address import Address
+from ...core.errors import InputError
 from ...core.units import axis_of_type
 from ..ablating import Ablations
 from ..base import GraphRecorder, Handle, Operation, Tap, check_kinds
@@ -40,7 +42,9 @@ class TorchBackend:
     """Observes any ``torch.nn.Module``; see ``Backend`` for the contract of each method."""
 
     name = "torch"
-    blind_spot = "Modules inside torch.compile are not observed. Pass the model that is not compiled."
+    blind_spot = (
+        "Modules inside torch.compile or torch.jit are not observed. Pass the model that is not compiled."
+    )
 
     def owns(self, model: Any) -> bool:
         """Return whether the model is a module."""
@@ -49,12 +53,25 @@ class TorchBackend:
     def operations(self, model: nn.Module) -> list[Operation]:
         """Return every module that can be called, once, under its first name.
 
-        Containers without a ``forward``, such as ``ModuleList``, are excluded.
+        Containers without a ``forward``, such as ``ModuleList``, are excluded, and so are scripted modules
+        with all that is inside of them, because they run outside of Python and take no hooks.
+
+        Raises:
+            InputError: If the model itself is scripted.
         """
+        if isinstance(model, torch.jit.ScriptModule):
+            raise InputError(
+                f"The model is a {type(model).__name__} of torch.jit, whose operations run outside of Python "
+                "and cannot be observed. Pass the model that it was made of."
+            )
+        scripted = tuple(
+            name for name, module in model.named_modules() if isinstance(module, torch.jit.ScriptModule)
+        )
         return [
             Operation(str(Address(name)), type(module).__name__, module)
             for name, module in model.named_modules()
-            if type(module).forward is not nn.Module.forward or "forward" in vars(module)
+            if not any(f"{name}.".startswith(f"{one}.") for one in scripted)
+            and (type(module).forward is not nn.Module.forward or "forward" in vars(module))
         ]
 
     def parameters(self, operation: Operation) -> list[str]:

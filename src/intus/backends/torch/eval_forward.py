@@ -149,8 +149,13 @@ def _moved(value: Any, device: torch.device | None) -> Any:
 _PLAIN = (bool, int, float, str, type(None))
 
 
-def model_state(model: nn.Module) -> dict[str, Any]:
-    """Return the parameters and buffers, and of each module its plain attributes and its forward method."""
+def model_state(model: nn.Module) -> dict[str, Any] | None:
+    """Return the parameters and buffers, and of each module its plain attributes and its forward method.
+
+    It is None for scripted modules, whose code is not known.
+    """
+    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        return None
     tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
     modules = {
         name: [

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -28,7 +29,8 @@ def read(model: nn.Module, inputs: Any, chosen: Sequence[int | str], target: Tar
 
     if target is None:
         t = traced(inputs)
-        return Reading(t.graph, {row: to_numpy(value.detach()) for row, value in t.values.items()}, {})
+        values = {row: to_numpy(value.detach()) for row, value in t.values.items()}
+        return Reading(t.graph, values, {}, np.zeros(0, bool))
     with torch.inference_mode(False), torch.enable_grad(), all_differentiable(model):
         given = differentiable(inputs)
         t = traced(given, grads=list(chosen))
@@ -37,7 +39,17 @@ def read(model: nn.Module, inputs: Any, chosen: Sequence[int | str], target: Tar
         total = scalars.sum() if target.only is None else scalars[target.only]
         torch.autograd.grad(total, _unique(leaves), allow_unused=True)
         gradients = {row: to_numpy(gradient) for row, gradient in t.gradients.by_row.items()}
-    return Reading(t.graph, {row: to_numpy(value.detach()) for row, value in t.values.items()}, gradients)
+        predicted = _predicted(t.output, target)
+    values = {row: to_numpy(value.detach()) for row, value in t.values.items()}
+    return Reading(t.graph, values, gradients, predicted)
+
+
+def _predicted(output: Any, target: Target) -> np.ndarray:
+    """Return whether the class of the target is the largest output of each record."""
+    if not isinstance(target.choice, int):
+        return np.ones(target.records, bool)
+    logits = _logits(output).detach()
+    return to_numpy(logits.argmax(1) == target.choice % logits.shape[1])
 
 
 def numbers(output: Any, target: Target) -> Tensor:
@@ -70,14 +82,20 @@ def numbers(output: Any, target: Target) -> Tensor:
     return chosen.reshape(records)
 
 
-def _chosen(output: Any, records: int, choice: Any) -> Tensor:
+def _logits(output: Any) -> Tensor:
+    """Return the main tensor of a model's output."""
     logits = getattr(output, "logits", None)
     main = main_tensor(output if logits is None else logits)
     if main is None:
         raise InputError(
             f"The model returned a {type(output).__name__} without tensors, so it has no gradient."
         )
-    tensor, shape = main[1], tuple(main[1].shape)
+    return main[1]
+
+
+def _chosen(output: Any, records: int, choice: Any) -> Tensor:
+    tensor = _logits(output)
+    shape = tuple(tensor.shape)
     if choice is None:
         if shape not in ((records,), (records, 1)):
             raise InputError(

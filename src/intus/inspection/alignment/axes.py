@@ -137,6 +137,12 @@ class Vectors(NamedTuple):
 
 def no_batch(address: str, shape: Shape, records: int) -> InputError:
     """Return the error for an output without a batch axis."""
+    if shape and 0 < shape[0] < records:
+        return InputError(
+            f"{address!r} has shape {shape} for {records} records. If it ran for some of the records only, "
+            "as in a mixture of experts, its rows do not say whose they are. Choose a layer that every "
+            "record passes through, whose output has an axis for the records."
+        )
     return InputError(
         f"{address!r} has shape {shape} for {records} records: no axis is the batch, so it cannot be "
         "inspected. Choose a layer whose output has an axis for the records."

@@ -14,9 +14,10 @@ from ...core.units import UnitAxes
 from ...hypotheses.columns import names_of, split
 from ...hypotheses.declaration import Declaration, numbered
 from ..alignment.axes import batch_axis
-from ..behaviours import Inputs, Records, reader, record_graph
+from ..behaviours import Records, reader, record_graph
 from ..hypotheses import Source, as_hypotheses
 from ..models import Checkpoint, as_checkpoints
+from ..reading.data import Inputs
 from ..units import UnitGroup, resolve
 
 if TYPE_CHECKING:

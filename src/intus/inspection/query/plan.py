@@ -273,10 +273,14 @@ class Plan:
     # What is left
 
     def models(self) -> list[str]:
-        """Return the identifiers of the models that may be needed, without loading any."""
+        """Return the identifiers of the models that may be needed, without loading any.
+
+        These are all if the query reads models or units elsewhere too, such as in a subquery.
+        """
         everything = [str(mid) for (mid,) in self._session.rows("SELECT mid FROM models")]
         alias = self._models_alias()
-        if alias is None:
+        read = [str(node["table_name"]).lower() for node in tree.walk(self._node) if node.get("table_name")]
+        if alias is None or read.count("models") > 1 or read.count("units") > 1:
             return everything
         number = next(n for n, names in enumerate(self._names) if alias.lower() in names)
         known = self._session.table(

@@ -155,16 +155,14 @@ class GradientReader:
                 gradient, or records of a block influence each other.
             InputError: If the target does not fit the model's output.
         """
-        if not self._checked and len(numbers) > 1:
-            self._checked = True
-            self._check_records(self._traced.gradients(inputs, self._behavior.target(numbers, only=0))[1])
+        self._check_records(inputs, numbers)
         target = self._behavior.target(numbers)
         if self._layers:
             found = self._backend.attribute(  # type: ignore[attr-defined]
                 self._model, inputs, self._layers, self._behavior.name, target, self._behavior.seed
             )
             return {layer.address: Output(found[layer.address], None, layer) for layer in self._layers}
-        values, gradients = self._traced.gradients(inputs, target)
+        values, gradients, _ = self._traced.gradients(inputs, target)
         if self._behavior.name == "gradient":
             return gradients
         return {
@@ -172,9 +170,26 @@ class GradientReader:
             for address, output in gradients.items()
         }
 
-    def _check_records(self, gradients: Mapping[str, Output]) -> None:
-        """Raise CaptureError if the first record's number has a gradient at other records."""
-        for address, output in gradients.items():
+    def sensitivity(
+        self, inputs: Any, numbers: np.ndarray
+    ) -> tuple[dict[str, Output], dict[str, Output], np.ndarray]:
+        """Run the model on a block; return values, gradients, and whether records are predicted as the class.
+
+        Raises:
+            CaptureError: As ``read``.
+            InputError: As ``read``.
+        """
+        self._check_records(inputs, numbers)
+        return self._traced.gradients(inputs, self._behavior.target(numbers))
+
+    def _check_records(self, inputs: Any, numbers: np.ndarray) -> None:
+        """Raise CaptureError if the first record's number has a gradient at other records of its block."""
+        if self._checked or len(numbers) < 2:
+            return
+        self._checked = True
+        for address, output in self._traced.gradients(inputs, self._behavior.target(numbers, only=0))[
+            1
+        ].items():
             places = np.argwhere(output.array != 0)
             if len(places) and not (places == 0).all(axis=0).any():
                 raise CaptureError(

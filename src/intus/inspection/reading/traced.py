@@ -67,8 +67,10 @@ class TracedRows:
         reading = self._read(inputs, None)
         return self._outputs(reading.values)
 
-    def gradients(self, inputs: Any, target: Target) -> tuple[dict[str, Output], dict[str, Output]]:
-        """Run the model on a block and return the values and the gradients by address.
+    def gradients(
+        self, inputs: Any, target: Target
+    ) -> tuple[dict[str, Output], dict[str, Output], np.ndarray]:
+        """Run the model on a block and return the values and gradients by address, and ``Reading.chosen``.
 
         Args:
             inputs: The inputs of the block.
@@ -84,7 +86,7 @@ class TracedRows:
                     f"The numbers that gradients are of do not depend on {address!r} through differentiable "
                     "operations: it does not reach them, or runs under torch.no_grad, or holds integers."
                 )
-        return self._outputs(reading.values), self._outputs(reading.gradients)
+        return self._outputs(reading.values), self._outputs(reading.gradients), reading.chosen
 
     def _read(self, inputs: Any, target: Target | None) -> Reading:
         try:

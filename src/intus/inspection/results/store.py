@@ -13,10 +13,10 @@ import numpy as np
 
 from ...core.errors import IntusError, require
 from ...core.graph import Graph
-from ...core.results import COLUMNS, Results
+from ...core.results import COLUMNS, Predictions, Results
 from ...scores import Confusion, Score, ScoreColumns, ScoreResult
 from ...storage.codec import encode_graph
-from .table import Part
+from .part import Part
 
 
 class Store:
@@ -59,13 +59,24 @@ class Store:
         part = self._try(lambda: decode_part(content, model, epoch))
         return None if part is None else (fingerprint, part)
 
-    def add(self, part: Part, graph: Graph | None, fingerprint: str | None) -> None:
-        """Store the rows of a model, and its graph."""
+    @property
+    def is_open(self) -> bool:
+        """True if there is a database that can be written."""
+        return self._database is not None
+
+    def add(
+        self,
+        part: Part,
+        graph: Graph | None,
+        fingerprint: str | None,
+        predicted: Sequence[Predictions] = (),
+    ) -> None:
+        """Store the rows of a model, its graph, and the predictions of its classifiers."""
         if self._database is None:
             return
 
         def write() -> None:
-            self._database.add(_results(part, self.run), self._infos)
+            self._database.add(_results(part, self.run), self._infos, predicted)
             if graph is not None and self._database.graph(self.run, part.model) is None:
                 self._database.put_graph(self.run, part.model, encode_graph(graph))
             if fingerprint is not None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ...core.errors import InputError
-from ...scores import Confusion, ScoreColumns, ScoreResult
+from ...scores import ScoreColumns
 from ...scores.multiple import false_discovery_rates
 from ..followup.best import best_rows
 from ..followup.examples import examples_of
@@ -20,6 +20,7 @@ from ..followup.unit_picture import draw_unit
 from ..followup.unit_row import read_row
 from ..followup.verification import Verification, verify
 from ..models import Checkpoint
+from .part import Part
 
 if TYPE_CHECKING:
     from ..plan import Plan
@@ -29,44 +30,6 @@ COLUMNS = (
     *("run", "model", "epoch", "address", "unit", "target", "score"),
     *("value", "low", "high", "baseline", "p", "q", "n", "note"),
 )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Part:
-    """The rows of one model.
-
-    Attributes:
-        model: The name of the model.
-        epoch: Its epoch, NaN if it has none.
-        addresses: The address of each row.
-        groups: The number of each row's group of units, in the order requested; -1 for none.
-        columns: The results.
-        confusions: Which classes each classifier takes for which, by address, score and target.
-        new: Whether the model is a newly initialized twin.
-    """
-
-    model: str
-    epoch: float
-    addresses: np.ndarray
-    groups: np.ndarray
-    columns: ScoreColumns
-    confusions: Mapping[tuple[str, str, str], Confusion] = field(default_factory=dict)
-    new: bool = False
-
-    @classmethod
-    def failed(cls, model: str, epoch: float, why: str) -> Part:
-        """Return one row that says why a checkpoint has no results."""
-        columns = ScoreColumns.of([ScoreResult("", float("nan"), note=why)])
-        return cls(model, epoch, np.array([""], dtype=object), np.array([-1]), columns)
-
-    def extended(self, addresses: np.ndarray, columns: ScoreColumns) -> Part:
-        """Return the part with further rows."""
-        return replace(
-            self,
-            addresses=np.concatenate([self.addresses, addresses]),
-            groups=np.concatenate([self.groups, np.full(len(addresses), -1)]),
-            columns=ScoreColumns.concat([self.columns, columns]),
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,12 +15,28 @@ from ...engines import Engine
 from ...tracing.progress_bar import bar
 from ..models import Checkpoint
 from ..plan import Block, Plan
-from ..results.against import Against, Predictions, confusions, gaps, predictions
+from ..results.against import (
+    Against,
+    Predictions,
+    Units,
+    confusions,
+    gaps,
+    predictions,
+    stored_predictions,
+    unit_gaps,
+    units,
+)
+from ..results.pairs import pairs_of_layers
+from ..results.part import Part
 from ..results.store import Store
-from ..results.table import Part
+from .cache import Cache, KeptOutputs
+from .concepts import concept_rows
 from .content_hash import ContentHash, NotHashableError
 from .engine import open_engine, spread
 from .model_pass import ModelPass
+
+_LEAST = 4  # blocks before results are first checked for precision
+_GROWTH = 1.3  # factor of records between two checks, which cost time
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +44,7 @@ class Options:
     """How models are run, and where results go.
 
     Attributes:
+        cache: The folder with what was computed earlier.
         store: The database, a path or URL; None for none. Rows that an earlier call stored under the same run
             for the same question are read from there.
         run: The name of the run.
@@ -36,6 +53,7 @@ class Options:
         progress: Whether to show a bar; None if someone watches.
     """
 
+    cache: Cache
     store: str | Path | None
     run: str
     engine: int | str | None
@@ -102,34 +120,85 @@ class _Runner:
         self.plan, self.options, self.store, self.engine = plan, options, store, engine
         self.blocks = _Blocks(plan, options)
         self._reference: Predictions = {}
+        self._units: dict[Any, Units] = {}
 
     def rows(self, checkpoint: Checkpoint, number: int) -> Part:
         """Return the rows of one model, from the store if they are there."""
         name, model = checkpoint.open()
+        state = self.blocks.state(model)
         against = self.options.against
         is_reference = against is not None and against.checkpoint == number
-        earlier = None if is_reference else self.store.finished(name, checkpoint.epoch)
-        if earlier is not None and earlier[0] == self.blocks.fingerprint(model):
-            return replace(earlier[1], new=checkpoint.new)
+        earlier = None if is_reference else self._earlier(name, checkpoint.epoch, state)
+        if earlier is not None:
+            return replace(earlier, new=checkpoint.new)
         model_pass = self._run(model, name)
         part = Part(name, checkpoint.epoch, *model_pass.columns(), confusions(model_pass), checkpoint.new)
+        part = part.extended(*pairs_of_layers(model_pass, self.plan))
+        if model_pass.done < len(self.plan.records):
+            part = part.noted(self._stopped(model_pass.done))
+        if self.plan.tcav is not None:
+            part = part.extended(*concept_rows(model_pass, self.blocks, self.plan, self.plan.tcav))
         if against is not None:
-            own = predictions(model_pass)
-            if is_reference or against.checkpoint is None:
-                self._reference = own
-            part = part.extended(*gaps(own, self._reference, against, self.plan.scores))
-        self.store.add(part, model_pass.graph, self.blocks.fingerprint(model))
+            part = self._compared(part, model_pass, against, is_reference)
+            self.blocks.reference = state if is_reference else self.blocks.reference
+        facts = self.options.run, name, checkpoint.epoch
+        predicted = stored_predictions(model_pass, *facts) if self.store.is_open else []
+        fingerprint = self.blocks.fingerprint(state)
+        self.store.add(part, model_pass.graph, fingerprint, predicted)
+        if fingerprint is not None:
+            self.options.cache.keep_part(fingerprint, part)
         return part
 
+    def _compared(self, part: Part, model_pass: ModelPass, against: Against, is_reference: bool) -> Part:
+        """Return a part with its differences to what it is compared with."""
+        own = predictions(model_pass)
+        if is_reference:
+            self._units = units(model_pass)
+        if is_reference or against.checkpoint is None:
+            self._reference = own
+        part = part.extended(*gaps(own, self._reference, against))
+        if against.checkpoint is None or is_reference:
+            return part
+        return part.extended(*unit_gaps(units(model_pass), self._units, against))
+
+    def _earlier(self, name: str, epoch: float, state: str | None) -> Part | None:
+        """Return the rows that were computed for the same question, from the store or the cache."""
+        stored = self.store.finished(name, epoch)
+        if stored is None and self.options.cache.folder is None:
+            return None
+        fingerprint = self.blocks.fingerprint(state)
+        if fingerprint is None:
+            return None
+        if stored is not None and stored[0] == fingerprint:
+            return stored[1]
+        part = self.options.cache.part(fingerprint, name, epoch)
+        if part is not None:
+            self.store.add(part, None, fingerprint)
+        return part
+
+    def _stopped(self, done: int) -> str:
+        plan = self.plan
+        reasons = {"eps": plan.eps, "top": plan.top}
+        why = [f"{name}={value:g}" for name, value in reasons.items() if value is not None]
+        return f"stopped at {', '.join(why)} after {done:,} of {len(plan.records):,} records"
+
     def _run(self, model: Any, name: str) -> ModelPass:
-        model_pass = ModelPass(model, name, self.plan)
+        plan = self.plan
+        model_pass = ModelPass(model, name, plan)
+        addresses = [feed.group.address for feed in model_pass.feeds]
+        model_pass.kept = KeptOutputs.of(self.options.cache, model, addresses, plan.behavior)
         if self.engine is None:
             steps = model_pass.run(self.blocks)
         else:
-            steps = spread(model_pass, self.blocks, self.engine, len(self.plan.order()))
-        with bar(name, len(self.plan.records), "record", self.options.progress) as show:
+            steps = spread(model_pass, self.blocks, self.engine, len(plan.order()))
+        checked: float = _LEAST * plan.batch
+        with bar(name, len(plan.records), "record", self.options.progress) as show:
             for done in steps:
                 show(done)
+                if plan.may_stop and checked <= done < len(plan.records):
+                    if model_pass.precise(plan.eps, plan.top):
+                        break
+                    checked = done * _GROWTH
         return model_pass
 
 
@@ -138,18 +207,22 @@ class _Blocks:
 
     Args:
         plan: The plan.
-        options: How the models are run. The blocks are hashed if there is a store.
+        options: How the models are run. The blocks are hashed if there is a store or cache.
 
     Attributes:
         error: What a hypothesis or ``inputs`` raised while a block was made.
+        reference: The hash of the model that others are compared with; "" if there is none.
     """
 
     def __init__(self, plan: Plan, options: Options) -> None:
         self.plan = plan
         self.error: Exception | None = None
-        total = plan.content_hash() if options.store is not None else None
+        # To hash all records would take longer than to read some of them again.
+        hashed = options.cache.folder is not None or (options.store is not None and not plan.may_stop)
+        total = plan.content_hash() if hashed else None
         self._start = total and total.add(str(options.against))
         self._digest: str | None = None
+        self.reference: str | None = ""
 
     def __iter__(self) -> Iterator[Block]:
         total = copy(self._start) if self._digest is None else None
@@ -168,15 +241,27 @@ class _Blocks:
             self.error = error
             raise
 
-    def fingerprint(self, model: Any) -> str | None:
-        """Return the hash of a model and of all that is asked of it; None if it cannot be known."""
-        state = for_model(model).state(model)
-        if self._start is None or state is None:
+    def state(self, model: Any) -> str | None:
+        """Return the hash of a model; None if it is not needed or cannot be known."""
+        if self._start is None:
+            return None
+        content = for_model(model).state(model)
+        try:
+            return None if content is None else ContentHash().add(content).digest()
+        except NotHashableError:
+            return None
+
+    def fingerprint(self, state: str | None) -> str | None:
+        """Return the hash of a model and of all that is asked of it; None if it cannot be known.
+
+        Args:
+            state: The hash of the model.
+        """
+        if self._start is None or state is None or self.reference is None:
             return None
         if self._digest is None:
             for _ in self:
                 pass
-        try:
-            return None if self._digest is None else ContentHash().add(self._digest, state).digest()
-        except NotHashableError:
-            return None
+        return (
+            None if self._digest is None else ContentHash().add(self._digest, state, self.reference).digest()
+        )

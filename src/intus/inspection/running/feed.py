@@ -17,6 +17,7 @@ from ..alignment import align
 from ..alignment.axes import Vectors
 from ..alignment.places import Places
 from ..plan import Block
+from ..results.part import joined
 from ..units import UnitGroup
 
 _CHUNK = 64 << 20  # bytes of behaviors that are resized at once
@@ -33,6 +34,7 @@ class Scoring(NamedTuple):
         room: The bytes that the samples of one layer's scorers may take.
         confounders: The names of the hypotheses that are held fixed.
         splits: The number of splits into training and held-out items.
+        null: The number of permutations that p-values of units come from.
     """
 
     scores: Sequence[Score]
@@ -40,13 +42,16 @@ class Scoring(NamedTuple):
     room: int
     confounders: Sequence[str] = ()
     splits: int = 1
+    null: int = 0
 
     def scorer(self, scores: Sequence[Score], parts: int) -> Scorer:
         """Return a new scorer of some of the scores, one of ``parts`` that share the room."""
         room = max(self.room // parts, _LEAST)
         if self.splits > 1:
-            return RepeatedScorer(scores, splits=self.splits, seed=self.seed, sample_bytes=room)
-        return Scorer(scores, seed=self.seed, sample_bytes=room)
+            return RepeatedScorer(
+                scores, splits=self.splits, seed=self.seed, sample_bytes=room, null=self.null
+            )
+        return Scorer(scores, seed=self.seed, sample_bytes=room, null=self.null)
 
 
 class BlockFeed:
@@ -217,9 +222,13 @@ class BlockFeed:
         self.stretched |= other.stretched
         self.notes |= other.notes
 
+    def all_scorers(self) -> list[Scorer]:
+        """Return the scorer of the whole layer, if there is one, and one for each shape of labels."""
+        return ([] if self.layer_scorer is None else [self.layer_scorer]) + list(self.scorers.values())
+
     def columns(self) -> ScoreColumns:
         """Return all results, by unit in the order requested, with the units' numbers in the layer."""
-        scorers = ([] if self.layer_scorer is None else [self.layer_scorer]) + list(self.scorers.values())
+        scorers = self.all_scorers()
         found = ScoreColumns.concat(_with_reasons(scorer) for scorer in scorers)
         order = np.argsort(found.unit, kind="stable")
         found = ScoreColumns(*(getattr(found, name)[order] for name in ScoreResult._fields))
@@ -239,14 +248,6 @@ class BlockFeed:
         if self.group.is_baseline:  # without a p-value, so that it does not count among the findings
             return replace(found, unit=unit, note=note, p=np.full(len(unit), math.nan))
         return replace(found, unit=unit, note=note)
-
-
-def joined(notes: np.ndarray, more: str) -> np.ndarray:
-    """Return the notes with more text; rows without a note share one string."""
-    empty = notes == ""
-    out = np.full(len(notes), more, dtype=object)
-    out[~empty] = notes[~empty] + f", {more}"
-    return out
 
 
 def _with_reasons(scorer: Scorer) -> ScoreColumns:

@@ -13,14 +13,14 @@ from ...backends.base import Backend, Operation, for_model, modules_graph
 from ...core.errors import CaptureError, InputError
 from ...core.probes_disabled import probes_disabled
 from ...core.units import UnitAxes
-from ...scores import ScoreColumns, Scorer, ScoreResult
-from ...scores.comparisons.layers import relations
+from ...scores import ScoreColumns
 from ..alignment.axes import Vectors, arrange, batch_axis
 from ..alignment.places import places_of
 from ..behaviours import reader, record_graph
 from ..plan import Block, Plan
 from ..reading import Output
 from ..units import UnitGroup, resolve
+from .cache import KeptOutputs
 from .feed import BlockFeed, Scoring
 
 _SAMPLES = 512 << 20  # bytes of all samples together
@@ -38,6 +38,7 @@ class ModelPass:
         graph: The graph of a pass of the first record; None if it is not known.
         feeds: The scorers of each group of units.
         done: The number of records that were read.
+        kept: Outputs in the cache, which are read from there; None for none.
     """
 
     def __init__(self, model: Any, name: str, plan: Plan) -> None:
@@ -49,12 +50,13 @@ class ModelPass:
         self._axes = None if self.graph is None else UnitAxes(self.graph)
         groups = resolve(plan.units, graph, operations, backend, plan.seed)
         scoring = Scoring(
-            plan.scores, plan.seed, _SAMPLES // len(groups), plan.observed.confounders, plan.splits
+            plan.scores, plan.seed, _SAMPLES // len(groups), plan.observed.confounders, plan.splits, plan.null
         )
         self.feeds = [
             BlockFeed(group, scoring, self._places(group), Vectors.of(self.graph, group.row, group.axis))
             for group in groups
         ]
+        self.kept: KeptOutputs | None = None
         self._layouts: dict[UnitGroup, tuple[int, int]] = {}  # the axis of the records, and that of the units
 
     def _places(self, group: UnitGroup) -> Any:
@@ -97,7 +99,8 @@ class ModelPass:
             graph=self.graph,
             rows=rows,
             behavior=self.behavior,
-        ) as outputs_of:
+        ) as read_layers:
+            outputs_of = self.kept.reading(read_layers) if self.kept is not None else read_layers
 
             def read(block: Block) -> list[np.ndarray]:
                 outputs = outputs_of(block.inputs, block.numbers)
@@ -109,14 +112,27 @@ class ModelPass:
                 arrays = []
                 for feed in self.feeds:
                     output = outputs[feed.group.address]
-                    layout = self._layout(feed.group, output, backend, len(block))
+                    layout = self.layout(feed.group, output, backend, len(block))
                     array = arrange(output.array, len(block), *layout, feed.group.address)
                     arrays.append(feed.group.compute(array))
                 return arrays
 
             yield read
 
-    def _layout(self, group: UnitGroup, output: Output, backend: Backend, records: int) -> tuple[int, int]:
+    def precise(self, eps: float | None, top: int | None) -> bool:
+        """Return whether all results are precise enough to stop reading.
+
+        Args:
+            eps: The half-width of intervals that is enough; None if it does not matter.
+            top: The number of strongest units that must be known; None if it does not matter.
+        """
+        scorers = [scorer for feed in self.feeds for scorer in feed.all_scorers()]
+        if eps is not None and not all(scorer.converged(eps) for scorer in scorers):
+            return False
+        of_units = [one for one in scorers if any(score.per == "unit" for score in one.scores)]
+        return top is None or all(scorer.separated(top) for scorer in of_units)
+
+    def layout(self, group: UnitGroup, output: Output, backend: Backend, records: int) -> tuple[int, int]:
         """Return the axes of the records and of the units in a layer's output."""
         if group not in self._layouts:
             shape = output.array.shape
@@ -154,29 +170,7 @@ class ModelPass:
         parts = [feed.columns() for feed in self.feeds]
         addresses = np.array([feed.group.shown for feed in self.feeds], dtype=object)
         groups = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-        pairs = self._pairs_of_layers()
-        return (
-            np.append(addresses[groups], np.array([address for address, _ in pairs], dtype=object)),
-            np.append(groups, np.full(len(pairs), -1)),
-            ScoreColumns.concat([*parts, ScoreColumns.of([result for _, result in pairs])]),
-        )
-
-    def _pairs_of_layers(self) -> list[tuple[str, ScoreResult]]:
-        """Return the results of scores of two layers, with the address of the first."""
-        scorers: dict[str, Scorer] = {}
-        for feed in self.feeds:
-            if feed.layer_scorer is not None:
-                name, whole = feed.group.shown, len(feed.picked) == feed.count
-                name = name if whole else f"{name}[{','.join(map(str, feed.picked))}]"
-                scorers[name] = feed.layer_scorer
-        out: list[tuple[str, ScoreResult]] = []
-        for score in self.feeds[0].of_layer if self.feeds else ():
-            if score.per == "layers":
-                out += relations(scorers, score)
-            if score.per == "layers" and len(scorers) < 2:
-                note = "a single layer, with none to compare it with"
-                out += [(address, ScoreResult(score.name, float("nan"), note=note)) for address in scorers]
-        return out
+        return addresses[groups], groups, ScoreColumns.concat(parts)
 
 
 def _operations(model: Any, backend: Backend, plan: Plan) -> list[Operation]:

@@ -1,1 +1,1 @@
-"""Scores that compare layers with one another."""
+"""Scores that compare layers with one another, and paired tests of their units."""

@@ -36,7 +36,7 @@ _CALIBRATION = (
     " the true value: that of the trained predictor, or of these clusters, for very many further "
     "rows, and that of very many rows for scores that train nothing. The table gives the least and "
     "the largest share of several designs: labels of rows or shared by the rows of an item, frequent "
-    "and rare classes (3 % of 1,500 rows). Shares out of these bounds by more than two standard "
+    "and rare classes (3 % of 1,500 rows). Shares out of these bounds by more than three standard "
     "errors are in bold type."
 )
 #: The bounds of each measured share.
@@ -111,12 +111,12 @@ def _calibration() -> Iterator[str]:
 def _range_of(shares: list[list[float]], low: float, high: float) -> str:
     """Return the least and the largest share of the designs in %, those out of bounds in bold type.
 
-    A share is out of bounds if it is so by more than two standard errors.
+    A share is out of bounds if it is so by more than three standard errors.
     """
     texts = []
     for share, n in sorted(shares):
         planned = max(low, min(share, high))
-        error = 2 * math.sqrt(planned * (1 - planned) / n)
+        error = 3 * math.sqrt(planned * (1 - planned) / n)
         text = f"{100 * share:.1f} %"
         texts.append(f"**{text}**" if not low - error <= share <= high + error else text)
     return " to ".join(dict.fromkeys([*texts[:1], *texts[-1:]]))

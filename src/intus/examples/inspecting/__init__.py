@@ -1,0 +1,1 @@
+"""Questions asked of units with ``inspect``; ``intus examples NAME`` trains the network, asks and draws."""
