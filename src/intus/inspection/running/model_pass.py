@@ -144,7 +144,7 @@ class ModelPass:
                     f"of {shape}. Use behavior='activation*gradient'."
                 )
             self._layouts[group] = (
-                batch_axis(group.address, shape, records, units, output.batch_axis),
+                batch_axis(group.address, shape, records, units, self._declared(group, output)),
                 units,
             )
         return self._layouts[group]
@@ -152,6 +152,14 @@ class ModelPass:
     def unit_axis(self, group: UnitGroup) -> int:
         """Return the axis of the units in the output of a layer that was read."""
         return self._layouts[group][1]
+
+    def _declared(self, group: UnitGroup, output: Output) -> int | None:
+        """Return the axis of the records if the layer declares it, or a pass of one record determines it."""
+        if output.batch_axis is not None or self.graph is None or group.row < 0:
+            return output.batch_axis
+        one = self.graph.metas[int(self.graph.ops.meta[group.row])].shape
+        single = [axis for axis in (0, 1) if axis < len(one) and one[axis] == 1]
+        return single[0] if len(single) == 1 and len(one) == output.array.ndim else None
 
     def empty(self) -> ModelPass:
         """Return a pass of the same model and units without any rows, for a worker."""
