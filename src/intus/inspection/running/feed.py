@@ -96,7 +96,8 @@ class BlockFeed:
         """
         self.count = array.shape[1]
         self.picked = self.group.pick(self.count)
-        array = array[:, self.picked]
+        if not np.array_equal(self.picked, np.arange(self.count)):  # indexing would copy all units
+            array = array[:, self.picked]
         if self.layer_scorer is not None:
             self.layer_scorer.update(self._padded(array), items=block.numbers, groups=block.groups)
         longest = array.shape[-1]
