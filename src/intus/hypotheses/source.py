@@ -154,7 +154,8 @@ def _of_batch(function: Callable[[Any], Any]) -> Callable[[np.ndarray, Sequence[
 def _of_pandas(what: Any, name: str, number: int) -> Source:
     """Read a Series as one hypothesis and a DataFrame as one for each column."""
     if not hasattr(what, "columns"):
-        own = what.name if isinstance(what.name, str) else ""
+        own = getattr(what, "name", "")
+        own = own if isinstance(own, str) else ""
         labels = as_array(what)
         kind = "categorical" if str(what.dtype) == "category" else ""
         return Source(name or own or f"labels_{number}", _slices(labels), kind, (), len(labels))
@@ -279,6 +280,11 @@ def as_array(labels: Any) -> np.ndarray:
         return values
     if hasattr(labels, "detach"):
         labels = labels.detach().cpu()
+        labels = labels.float() if str(labels.dtype) == "torch.bfloat16" else labels  # numpy has no such type
+    if isinstance(labels, np.ma.MaskedArray):
+        numeric = labels.dtype.kind in "fiub"
+        masked, labels = np.ma.getmaskarray(labels), labels.data.astype(float if numeric else object)
+        labels[masked] = np.nan if numeric else None
     array = np.asarray(labels)
     if array.dtype.kind == "U" and not hasattr(labels, "dtype") and (array == "nan").any():
         array = np.asarray(labels, dtype=object)  # numpy writes a NaN among strings as "nan"

@@ -72,7 +72,8 @@ class Records:
         if hasattr(self.data, "shape") and hasattr(self.data, "dtype"):
             start, stop = int(numbers[0]), int(numbers[-1]) + 1
             in_order = stop - start == len(numbers) and bool((np.diff(numbers) == 1).all())
-            return self.data[start:stop] if in_order else self.data[numbers]
+            part = self.data[start:stop] if in_order else self.data[numbers]
+            return _for_frameworks(part) if isinstance(part, np.ndarray) else part
         try:
             stacked = np.stack([np.asarray(_as_numpy(self.data[i])) for i in numbers.tolist()])
         except ValueError as error:
@@ -89,9 +90,22 @@ def _how_to_stack(record: Any) -> str:
     )
 
 
+def _for_frameworks(array: np.ndarray) -> np.ndarray:
+    """Return an array that frameworks can read: in the byte order of the machine, with positive strides."""
+    if array.dtype.kind not in "fiub":
+        raise InputError(
+            f"data is an array of {array.dtype}, which is no model's input. Pass numbers, or inputs=, a "
+            "function that turns a list of records into the input."
+        )
+    reversed_axis = any(stride < 0 for stride in array.strides)
+    return np.array(array, array.dtype.newbyteorder("="), order="C", copy=reversed_axis or None)
+
+
 def _as_numpy(value: Any) -> Any:
     if hasattr(value, "detach"):
-        return value.detach().cpu().numpy().copy()
+        value = value.detach().cpu()
+        value = value.float() if str(value.dtype) == "torch.bfloat16" else value  # numpy has no such type
+        return value.numpy().copy()
     return value.copy() if isinstance(value, np.ndarray) else value
 
 

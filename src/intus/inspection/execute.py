@@ -13,6 +13,7 @@ import numpy as np
 from ..core.errors import InputError, require
 from ..scores import Score, Scorer
 from .alignment.symbols import SymbolPositions
+from .arguments import check_index, check_options, check_whole
 from .behaviours import Records
 from .hypotheses import Labels, as_hypotheses
 from .models import as_checkpoints
@@ -179,16 +180,10 @@ def inspect(
     require("pandas", extra="inspect", why="to return a DataFrame")
     from .results.table import Asked, as_table
 
-    if batch < 1:
-        raise InputError(f"batch={batch!r} must be 1 or more.")
-    if eps is not None and not eps > 0:
-        raise InputError(f"eps={eps!r} must be a positive half-width of intervals, such as 0.025.")
-    if top is not None and top < 1:
-        raise InputError(f"top={top!r} must be 1 or more units.")
-    if cache_outputs and cache is None:
-        raise InputError("cache_outputs=True needs a folder. Give cache='folder' too.")
-    if splits < 1:
-        raise InputError(f"splits={splits!r} must be 1 or more.")
+    check_whole(1, batch=batch, splits=splits)
+    check_whole(0, seed=seed)
+    check_options(eps, top, cache, cache_outputs, null, given)
+    check_index(data, hypotheses)
     records = Records(data, inputs)
     checkpoints = as_checkpoints(models, load=load, model=model, twin=twin, seed=seed)
     aligned = None if symbols is None else SymbolPositions(symbols, len(records))

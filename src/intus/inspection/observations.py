@@ -58,6 +58,12 @@ def groups_of(given: Any, records: Records) -> np.ndarray | None:
         raise InputError(
             f"groups has shape {groups.shape}, but there are {len(records)} records; give one id per record."
         )
+    missing = [one is None or one != one for one in groups.tolist()]
+    if any(missing):
+        raise InputError(
+            f"groups has no id for {sum(missing)} records, such as record {missing.index(True)}. Give each "
+            "record an id."
+        )
     if len(groups) and (groups == groups[0]).all():
         raise InputError(
             f"groups has a single group, {groups.tolist()[0]!r}, so no group can be held out. Give the "

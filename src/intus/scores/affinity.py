@@ -217,9 +217,11 @@ def spread(
     if statistics.null and strength is not None:
         bounds = bounds._replace(p=_permuted(statistics, strength))
     wrong = [_unfit(statistics, target, h, binary) for h, target in enumerate(targets)]
-    n = statistics.pairs.counts() if rows is None else np.broadcast_to(rows, value.shape)
+    counted = statistics.pairs.counts()
+    n = counted if rows is None else np.minimum(rows, counted)
     sampled = rows is not None and not statistics.sample.complete
-    note = _notes(value, n, notes, wrong, sampled)
+    left_out = counted.max(axis=0, initial=0) - counted  # annotated rows where only some units are finite
+    note = _notes(value, n, notes, wrong, sampled, left_out)
     unfit = np.array([bool(reason) for reason in wrong], dtype=bool)
     exists = np.isfinite(value) & ~unfit
 
@@ -249,7 +251,12 @@ def _permuted(statistics: Statistics, strength: Strength) -> np.ndarray:
 
 
 def _notes(
-    value: np.ndarray, n: np.ndarray, notes: np.ndarray | None, wrong: list[str], sampled: bool
+    value: np.ndarray,
+    n: np.ndarray,
+    notes: np.ndarray | None,
+    wrong: list[str],
+    sampled: bool,
+    left_out: np.ndarray,
 ) -> np.ndarray:
     """Return the note of each pair (units, hypotheses); pairs without a note of their own share strings."""
     shared = np.array(["", "no annotated rows", "the unit or the hypothesis is constant"], dtype=object)
@@ -257,6 +264,9 @@ def _notes(
     out = np.asarray(shared[np.where(missing, 1 + (n > 0), 0)])
     if notes is not None:
         out = np.where(missing, out, notes)
+    for u, h in zip(*np.nonzero(left_out), strict=True):
+        missed = f"{left_out[u, h]:.0f} rows left out: NaN or infinite"
+        out[u, h] = "; ".join(filter(None, [out[u, h], missed]))
     if sampled:
         some = out != ""
         out = np.where(some, out, _SAMPLED)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from ..core.errors import InputError
 from .base import Score, ScoreColumns
@@ -82,4 +85,7 @@ class RepeatedScorer(Scorer):
         if score.per != "target":
             return first
         others = [list(score.columns(scorer.statistics)) for scorer in self.others]
-        return ScoreColumns.of(merged_splits([list(first), *others]))
+        merged = ScoreColumns.of(merged_splits([list(first), *others]))
+        info = score.infos[0]
+        low, high = -np.inf if info.low is None else info.low, np.inf if info.high is None else info.high
+        return replace(merged, low=np.maximum(merged.low, low), high=np.minimum(merged.high, high))

@@ -219,8 +219,9 @@ class Scorer:
 
         The rows so far must be a random part of all rows: shuffle items, whole groups together, first. Call
         this after each block or, for scores from the sample, after blocks that are half as many rows again,
-        since it costs as much as ``columns`` for them. Results without a value do not count, nor do scores
-        from the sample once that is full, as more rows do not change them.
+        since it costs as much as ``columns`` for them. A hypothesis without a value for any unit, such as one
+        that was constant so far, may have one later, so it is not precise. Units without a value do not
+        count, nor do scores from the sample once that is full, as more rows do not change them.
 
         Args:
             eps: The half-width of 95 % intervals that is precise enough, in the unit of the score;
@@ -249,12 +250,31 @@ class Scorer:
         for score in self.scores:
             strength, error = found[score.name]
             known = np.isfinite(strength)
-            if (full and "sample" in score.needs) or not known.any():
+            if full and "sample" in score.needs:
+                continue
+            if not self._begun(score, known):
+                return False
+            if not known.any():
                 continue
             with np.errstate(invalid="ignore"):
                 if (error[known] <= eps).mean() < share:
                     return False
         return True
+
+    def _begun(self, score: Score, known: np.ndarray) -> bool:
+        """Return whether each hypothesis that the score suits has a value for some unit.
+
+        Args:
+            score: The score.
+            known: Which results have a value, shape (units, hypotheses), or (1, results).
+        """
+        if score.per == "target":
+            return bool(known.all())
+        if score.per != "unit":
+            return True
+        statistics = self.statistics
+        able = np.array([target not in statistics.not_numbers for target in statistics.targets], dtype=bool)
+        return bool((known.any(axis=0) | ~(able & statistics.pairs.binary)).all())
 
     def separated(self, top: int, *, share: float = 0.95) -> bool:
         """Return whether the ``top`` strongest units of each hypothesis are known, to stop reading rows.
@@ -270,11 +290,12 @@ class Scorer:
         """
         if top < 1:
             raise InputError(f"top={top!r} must be 1 or more units.")
-        found = {name: both for name, both in self.precision().items() if self._per(name) == "unit"}
+        scores = [score for score in self.scores if score.per == "unit"]
+        precision = self.precision()
+        found = {score.name: precision[score.name] for score in scores if score.name in precision}
+        if not all(self._begun(one, np.isfinite(precision[one.name][0])) for one in scores if found):
+            return False
         return bool(found) and all(_separated(*both, top) >= share for both in found.values())
-
-    def _per(self, name: str) -> str:
-        return next(score.per for score in self.scores if score.name == name)
 
     def result(self) -> list[ScoreResult]:
         """Return the results of all scores; an empty list before the first update."""

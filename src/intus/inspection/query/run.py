@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas
 
 #: Options of ``inspect`` with an entry for each record.
-_PER_RECORD = ("groups", "types")
+_PER_RECORD = ("groups", "types", "symbols", "output")
 #: Names of scores in the paper.
 _PAPER = {"corr": "correlation"}
 #: How the name of a regression's coefficients ends.
@@ -232,7 +232,7 @@ def _chosen(catalogue: Catalogue, mids: Sequence[str]) -> Any:
 
 def _part(name: str, given: Any, catalogue: Catalogue, records: np.ndarray) -> Any:
     """Return an option for some of the records."""
-    if given is None or callable(given):
+    if given is None or callable(given) or not hasattr(given, "__len__"):
         return given
     if len(given) != len(catalogue.records):
         raise InputError(f"{name} has {len(given)} entries for {len(catalogue.records)} records.")

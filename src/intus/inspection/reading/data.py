@@ -45,6 +45,8 @@ def as_records(data: Any, inputs: Inputs | None) -> tuple[Any, Inputs | None]:
             f"data is a {name} with the keys {', '.join(map(repr, list(data)[:4]))}, not a sequence of "
             "records. Pass the records, and inputs=, a function that makes the model's input of a list."
         )
+    if hasattr(data, "tocsr") or str(getattr(data, "layout", "torch.strided")) != "torch.strided":
+        raise InputError(f"data is sparse ({name}). Pass a dense array or tensor, such as data.toarray().")
     if isinstance(data, str | bytes) or not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
         once = isinstance(data, Iterable) and not isinstance(data, str | bytes)
         raise InputError(

@@ -10,16 +10,17 @@ import numpy as np
 
 from ...core import results as core
 from ...core.errors import InputError, did_you_mean
-from ...scores import Confusion, Score, ScoreColumns, Scorer, ScoreResult
+from ...scores import Confusion, Gap, Score, ScoreColumns, Scorer, ScoreResult, over_splits
 from ...scores.comparisons.paired import Estimates, correlations, units_above
 from ...scores.judging import ConfusionCounts
+from ...scores.repeated import RepeatedScorer
 from ...scores.statistics.pairs import N
 from ..models import Checkpoint
 from ..running.model_pass import ModelPass
 
 _OF_UNITS = "correlation"  # the score of units that two checkpoints are compared by
-#: The predictions of each classifier on held-out items, by address, score and target.
-Predictions = Mapping[tuple[str, str, str], ConfusionCounts]
+#: The predictions of each classifier on held-out items, one for each split, by address, score and target.
+Predictions = Mapping[tuple[str, str, str], Sequence[ConfusionCounts]]
 
 
 class Against(NamedTuple):
@@ -141,8 +142,14 @@ def unit_gaps(
 
 def predictions(model_pass: ModelPass) -> Predictions:
     """Return the predictions of all classifiers of a pass."""
-    found = {key: scorer.predictions(*key[1:]) for key, scorer in _classifiers(model_pass)}
-    return {key: counts for key, counts in found.items() if counts is not None}
+    found = {}
+    for key, scorer in _classifiers(model_pass):
+        splits = [scorer, *scorer.others] if isinstance(scorer, RepeatedScorer) else [scorer]
+        counts = [split.predictions(*key[1:]) for split in splits]
+        known = [one for one in counts if one is not None]
+        if len(known) == len(splits):
+            found[key] = known
+    return found
 
 
 def stored_predictions(model_pass: ModelPass, run: str, model: str, epoch: float) -> list[core.Predictions]:
@@ -196,8 +203,19 @@ def gaps(own: Predictions, reference: Predictions, against: Against) -> tuple[np
         other = reference.get((layer or address, score, target))
         if other is None or other is counts:
             continue
-        gap = counts.above(other, against.measures[score])
+        gap = _over_splits(
+            [one.above(two, against.measures[score]) for one, two in zip(counts, other, strict=True)]
+        )
         name = f"{score} above {against.name}"
         found.append(address)
         rows.append(ScoreResult(name, gap.value, target, -1, gap.low, gap.high, 0.0, gap.n, gap.note, gap.p))
     return np.array(found, dtype=object), ScoreColumns.of(rows)
+
+
+def _over_splits(gaps: Sequence[Gap]) -> Gap:
+    """Return the mean of the differences on several splits, with the corrected resampled t-test."""
+    if len(gaps) == 1:
+        return gaps[0]
+    mean = over_splits([gap.value for gap in gaps])
+    n = round(float(np.mean([gap.n for gap in gaps])))
+    return Gap(*mean, n, "; ".join(filter(None, [gaps[0].note, f"mean of {len(gaps)} splits"])))

@@ -17,6 +17,7 @@ from ...scores import ScoreColumns
 from ..alignment.axes import Vectors, arrange, batch_axis
 from ..alignment.places import places_of
 from ..behaviours import reader, record_graph
+from ..directions import Directions
 from ..plan import Block, Plan
 from ..reading import Output
 from ..units import UnitGroup, resolve
@@ -49,6 +50,8 @@ class ModelPass:
         graph = self.graph or modules_graph(backend, name, operations)
         self._axes = None if self.graph is None else UnitAxes(self.graph)
         groups = resolve(plan.units, graph, operations, backend, plan.seed)
+        for group in groups:
+            _check_behavior(group, plan.behavior.name)
         scoring = Scoring(
             plan.scores, plan.seed, _SAMPLES // len(groups), plan.observed.confounders, plan.splits, plan.null
         )
@@ -189,3 +192,20 @@ def _operations(model: Any, backend: Backend, plan: Plan) -> list[Operation]:
     with probes_disabled(), backend.evaluation(model) as run:
         run(backend.inputs(model, plan.records.model_input(plan.order()[0][:1])))
     return backend.operations(model)
+
+
+def _check_behavior(group: UnitGroup, behavior: str) -> None:
+    """Raise InputError if directions or features of a behavior would be another quantity than they say.
+
+    The gradient along a direction is that direction of the layer's gradient. The product of both, and what a
+    dictionary computes of a gradient, are not those of the unit.
+    """
+    if group.basis is None or behavior == "activation":
+        return
+    if isinstance(group.basis, Directions) and behavior == "gradient":
+        return
+    kind = type(group.basis).__name__
+    raise InputError(
+        f"behavior={behavior!r} is not defined for the units of a {kind}. Use behavior='activation', or "
+        "for the gradient along features Directions(decoder) with behavior='gradient'."
+    )

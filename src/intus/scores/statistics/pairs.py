@@ -360,7 +360,7 @@ def mean_difference(planes: Planes) -> np.ndarray:
     """Return the unit's mean where the hypothesis is 1 minus that where it is 0, from the planes."""
     n, u, _, h, _, uh = planes[:6]
     with np.errstate(all="ignore"):
-        return np.asarray(uh / h - (u - uh) / (n - h))
+        return np.where((h > 0) & (h < n), uh / h - (u - uh) / (n - h), np.nan)
 
 
 def deviations(planes: Planes) -> tuple[np.ndarray, np.ndarray]:
