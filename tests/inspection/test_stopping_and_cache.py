@@ -89,7 +89,7 @@ def test_records_that_are_read_to_the_end_have_no_note(data):
     [
         ({"eps": 0}, "eps=0 must be a positive half-width"),
         ({"eps": -0.1}, "eps=-0.1 must be a positive half-width"),
-        ({"top": 0}, "top=0 must be 1 or more units"),
+        ({"top": 0}, "top=0 must be 1 or more"),
         ({"null": -1}, "null=-1 must be a number of permutations"),
         ({"cache_outputs": True}, "cache_outputs=True needs a folder"),
     ],

@@ -138,14 +138,25 @@ def test_classifier_converges():
     assert sizes[-1]
 
 
-def test_constant_hypotheses_do_not_keep_others_from_converging():
+def test_hypothesis_without_a_value_is_not_precise():
+    """A rare hypothesis is constant at first; to stop then would leave it without a value."""
     rng = np.random.default_rng(0)
     scorer = Scorer("correlation")
     x = rng.normal(size=(4000, 3))
-    scorer.update(x, {"h": x[:, 0] > 0, "never": np.zeros(4000)})
+    scorer.update(x, {"h": x[:, 0] > 0, "rare": np.zeros(4000)})
     assert np.isnan(scorer.precision()["correlation"][0][:, 1]).all()
+    assert not scorer.converged(0.06)
+    more = rng.normal(size=(4000, 3))
+    scorer.update(more, {"h": more[:, 0] > 0, "rare": rng.random(4000) < 0.05}, np.arange(4000, 8000))
+    assert scorer.converged(0.1)
+
+
+def test_labels_that_are_no_numbers_do_not_keep_the_pass_going():
+    rng = np.random.default_rng(0)
+    scorer = Scorer("correlation")
+    x = rng.normal(size=(4000, 3))
+    scorer.update(x, {"h": x[:, 0] > 0, "name": np.array(["a", "b"] * 2000)})
     assert scorer.converged(0.06)
-    assert not scorer.converged(0.001)
 
 
 def test_strongest_units_are_separated():
