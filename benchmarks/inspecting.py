@@ -20,16 +20,20 @@ from typing import Any
 import numpy as np
 import torch
 from scipy import stats
-from sklearn.metrics import jaccard_score
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score, jaccard_score
+from sklearn.preprocessing import StandardScaler
 
 from intus import inspect
 from intus.scores import Scorer
+from intus.scores.statistics.split import places
 
 from . import harness
 
 RECORDS, SYMBOLS, UNITS, HYPOTHESES = 29_696, 30, 512, 190
 BLOCK, EPS, ROWS, PAIRS = 256, 0.025, 20_000, 24
 GOAL_FULL, GOAL_STOPPED, GOAL_BEYOND, GOAL_MEGABYTES, GOAL_IOU = 20, 250, 0.001, 150, 0.03
+GOAL_LOGISTIC = 50
 
 Labels = dict[str, np.ndarray]
 
@@ -38,7 +42,9 @@ def main() -> None:
     """Measure, and write results/inspecting.md and .json."""
     records = int(sys.argv[1]) if len(sys.argv) > 1 else RECORDS
     facts = harness.machine()
-    parts = {part.__name__: _alone(part, records) for part in (forward, full, stopped, scipy, thresholds)}
+    parts = {
+        part.__name__: _alone(part, records) for part in (forward, full, stopped, scipy, thresholds, logistic)
+    }
     found = {"machine": facts, "records": records, **parts}
     harness.write("inspecting", _report(found), found)
 
@@ -189,43 +195,19 @@ def full(records: int) -> dict[str, float]:
 
 
 def stopped(records: int) -> dict[str, float]:
-    """Return the CPU seconds of a pass that stops at ``EPS``, and its error against all records."""
+    """Return the CPU seconds of ``inspect`` that stops at ``EPS``, and its error against all records."""
     model, data, labels = prepared(records)
-    order = np.random.default_rng(0).permutation(records)
-    states = np.empty((records, SYMBOLS, UNITS), np.float32)
-
-    def block(start: int) -> tuple[np.ndarray, Labels, np.ndarray]:
-        rows = order[start : start + BLOCK]
-        with torch.inference_mode():
-            array = model.hidden(data[torch.from_numpy(rows)]).numpy()
-        states[rows] = array
-        return (
-            array.reshape(-1, UNITS),
-            {name: label[rows].reshape(-1) for name, label in labels.items()},
-            np.repeat(rows, SYMBOLS),
-        )
-
-    Scorer("correlation").update(*block(0))
-    scorer, began = Scorer("correlation"), time.process_time()
-    for number, start in enumerate(range(0, records, BLOCK), start=1):
-        scorer.update(*block(start))
-        if number >= 4 and number % 2 == 0 and scorer.converged(EPS):
-            break
-    found = scorer.columns()
+    few = {name: label[:64] for name, label in list(labels.items())[:2]}
+    inspect(model, few, "correlation", data[:64], "lstm")
+    began = time.process_time()
+    found = inspect(model, labels, "correlation", data, "lstm", batch=BLOCK, eps=EPS)
     seconds = time.process_time() - began
-    for later in range(start + BLOCK, records, BLOCK):
-        block(later)
-    whole = Scorer("correlation")
-    flat = {name: label.reshape(-1) for name, label in labels.items()}
-    for start in range(0, records * SYMBOLS, BLOCK * SYMBOLS):
-        rows = slice(start, start + BLOCK * SYMBOLS)
-        part = {name: label[rows] for name, label in flat.items()}
-        whole.update(states.reshape(-1, UNITS)[rows], part, np.arange(records * SYMBOLS)[rows] // SYMBOLS)
-    gap = np.abs(found.value - whole.columns().value)
+    whole = inspect(model, labels, "correlation", data, "lstm", batch=BLOCK)
+    gap = (found.value - whole.value).abs().to_numpy()
     known = np.isfinite(gap)
     return {
         "seconds": seconds,
-        "blocks": number,
+        "blocks": int(found.n.max()) // SYMBOLS // BLOCK,
         "beyond": float((gap[known] > EPS).mean()),
         "worst": float(gap[known].max()),
     }
@@ -279,10 +261,36 @@ def thresholds(records: int) -> dict[str, float]:
     return out
 
 
+def logistic(records: int) -> dict[str, float]:
+    """Return CPU seconds of ``linear_f1`` of all binary hypotheses, of scikit-learn, and the gap of F1."""
+    model, data, labels = prepared(records)
+    with torch.inference_mode():
+        x = np.concatenate([model.hidden(part).numpy() for part in data.split(BLOCK)]).reshape(-1, UNITS)
+    items = np.arange(len(x)) // SYMBOLS
+    held = places(items, 0).held
+    binary = {name: label.reshape(-1) for name, label in labels.items() if label.dtype == bool}
+    binary = {name: label for name, label in binary.items() if label[held].sum() > 20}
+    scorer, began = Scorer("linear_f1"), time.process_time()
+    for start in range(0, len(x), BLOCK * SYMBOLS):
+        rows = slice(start, start + BLOCK * SYMBOLS)
+        scorer.update(x[rows], {name: label[rows] for name, label in binary.items()}, items[rows])
+    values = {one.target: one.value for one in scorer.result() if one.score == "linear_f1"}
+    ours = time.process_time() - began
+    z = StandardScaler().fit(x[~held]).transform(x)
+    some = list(binary)[:: len(binary) // 8]
+    gaps, began = [], time.process_time()
+    for name in some:
+        fitted = LogisticRegression(max_iter=100).fit(z[~held], binary[name][~held])
+        f1 = f1_score(binary[name][held], fitted.predict(z[held]), average="macro")
+        gaps.append(values[name] - float(f1))
+    theirs = (time.process_time() - began) / len(some) * len(binary)
+    return {"seconds": ours, "sklearn": theirs, "gap": float(np.mean(gaps)), "worst": float(min(gaps))}
+
+
 def _search(scorer: Scorer, found: Any, count: int = 12) -> float:
     """Return the largest difference of ``iou_max`` from an exhaustive search with scikit-learn's index."""
-    places, x, _, values = scorer.statistics.drawn()
-    held, worst = places.held, 0.0
+    where, x, _, values = scorer.statistics.drawn()
+    held, worst = where.held, 0.0
     for pair in np.random.default_rng(0).integers(0, len(found), count):
         unit, label = int(found.unit[pair]), scorer.statistics.targets.index(found.target[pair])
         u, h = x[:, unit], values[:, label] == 1
@@ -314,7 +322,7 @@ def _report(found: dict[str, Any]) -> str:
         (f"stopped at {EPS}", found["stopped"]["seconds"]),
     ):
         rows.append([name, f"{seconds:.1f}", f"{fair / seconds:.1f}", f"{naive / seconds:.0f}"])
-    stop, whole, best = found["stopped"], found["full"], found["thresholds"]
+    stop, whole, best, probe = (found[part] for part in ("stopped", "full", "thresholds", "logistic"))
     goals = [
         ("all records, × contiguous scipy", fair / whole["seconds"], GOAL_FULL, False),
         ("peak memory above the forward pass, MB", whole["megabytes"], GOAL_MEGABYTES, True),
@@ -322,6 +330,8 @@ def _report(found: dict[str, Any]) -> str:
         (f"share of pairs beyond {EPS}", stop["beyond"], GOAL_BEYOND, True),
         ("iou_max, ms per pair", best["iou_max"], GOAL_IOU, True),
         ("iou_max, largest difference from a search", best["largest difference"], 0.002, True),
+        ("linear_f1, × scikit-learn", probe["sklearn"] / probe["seconds"], GOAL_LOGISTIC, False),
+        ("linear_f1, mean difference of F1 from scikit-learn", probe["gap"], -0.005, False),
         ("largest difference of r from scipy", theirs["largest difference"], 1e-6, True),
     ]
     table = [

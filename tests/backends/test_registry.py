@@ -57,6 +57,7 @@ def test_entry_point_declares_framework(monkeypatch):
             return Later
 
     monkeypatch.setattr(base, "entry_points", lambda **given: [Point()])
+    monkeypatch.syspath_prepend("where packages are looked for")  # what is installed elsewhere is read anew
     assert isinstance(base.for_model(type("Net", (), {"__module__": "mine"})()), Later)
 
 

@@ -230,3 +230,27 @@ def test_directions_of_another_framework():
     units = ("body.act", intus.Directions([direction]))
     table = intus.inspect(Network(layers), {"c": outputs @ direction}, "correlation", IMAGES, units)
     assert table.value[0] > 0.999 > table.value[1]
+
+
+def test_rows_of_inspect_without_a_graph():
+    """Examples and perturbation need the protocol alone; ablation says that the backend has none."""
+    network, outputs = Network(layers), plain_outputs()
+
+    def bright(record):
+        return record.mean() > 0.3
+
+    table = intus.inspect(network, bright, "correlation", IMAGES, "wide")
+    best = table.loc[table.value.idxmax()]
+    top = table.examples(best, k=3)
+    values = outputs["wide"][:, best.unit]
+    assert top[top.kind == "top"].record.tolist() == np.argsort(-values)[:3].tolist()
+
+    def change(record, random):
+        return (record + random.choice([0.01, 0.5, -0.5])).astype(np.float32)
+
+    found = table.verify(best, change=change, records=40)
+    assert found.perturbation.flips.value > 0
+    assert found.ablation is None
+    assert "The backend 'toynet' cannot run a pass with a changed unit" in found.notes[0]
+    assert network.training
+    assert network.taps == []

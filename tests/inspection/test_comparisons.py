@@ -89,13 +89,47 @@ def test_epochs_against_an_epoch(planted, tmp_path):
     [
         ("nosuch", "linear_f1", "against='nosuch' is no layer with a classifier here"),
         (7, "linear_f1", "against=7 is no epoch of the models"),
-        ("clean", "correlation", "compares the predictions of classifiers, such as 'linear_f1'"),
+        ("clean", "correlation", "compares layers by their classifiers, such as 'linear_f1'"),
     ],
 )
 def test_wrong_comparison(planted, against, scores, text):
     x, y = planted
     with pytest.raises(InputError, match=text):
         inspect(Layers(), {"y": y}, scores, x, ["clean[:@1]"], against=against)
+
+
+def test_changed_reference_is_compared_anew(planted, tmp_path):
+    """The rows of a model depend on what it is compared with, also if they are in the store."""
+    x, y = planted
+
+    def ask(reference):
+        models = {0: Layers(2.0), 1: Layers(reference)}
+        asked = {"y": y}, ["linear_f1"], x, "clean[:@1]"
+        return inspect(models, *asked, against=1, store=tmp_path / "s.db", run="r")
+
+    before, after = ask(0.0), ask(2.0)
+    gaps = [table[table.score == "linear_f1 above epoch 1"].value.item() for table in (before, after)]
+    assert gaps[0] < -0.05
+    assert gaps[1] == 0
+
+
+def test_units_against_an_epoch(planted):
+    x, y = planted
+    hypotheses = {"first": y == 0, "second": y == 1}
+    models = {0: Layers(1.0), 1: Layers()}
+    table = inspect(models, hypotheses, "correlation", x, "clean[:@1]", against=0)
+    gaps = table[table.score == "correlation above epoch 0"]
+    assert gaps.epoch.eq(1).all()
+    assert gaps.unit.tolist() == [*range(12)] * 2
+    values = table[table.score == "correlation"].set_index(["epoch", "unit", "target"]).value
+    for row in gaps.itertuples():
+        expected = values[1, row.unit, row.target] - values[0, row.unit, row.target]
+        assert row.value == pytest.approx(expected, abs=1e-6)
+    best = gaps[(gaps.unit == 0) & (gaps.target == "first")].iloc[0]
+    assert best.low > 0
+    assert best.p < 0.01
+    noise = gaps[gaps.unit >= 6]
+    assert (noise.p < 0.05).mean() < 0.3
 
 
 def test_repeated_splits_equal_scikit_learn(planted):

@@ -140,3 +140,24 @@ def test_labels_of_other_length_are_refused():
         InputError, match=r"shape \(3,\) per record, but 'lstm' has positions of shape \(6,\)"
     ):
         inspect(Recurrent(True), lambda t: np.zeros(3), "correlation", text, "lstm", inputs=encode)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_as_many_records_as_positions(first):
+    """The pass of a single record tells which axis the records are on."""
+
+    class Plain(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 5)
+
+        def forward(self, x):  # (records, positions, 3), or positions first
+            return self.layer(x if first else x.transpose(0, 1))
+
+    torch.manual_seed(0)
+    net, x = Plain(), torch.randn(12, 6, 3)
+    label = np.random.default_rng(0).random((12, 6))
+    table = inspect(net, {"h": label}, "correlation", x, "layer", batch=6)  # 6 records of 6 positions
+    outputs = net.layer(x).detach().reshape(72, 5).numpy()
+    expected = [np.corrcoef(outputs[:, unit], label.reshape(-1))[0, 1] for unit in range(5)]
+    np.testing.assert_allclose(table.value, expected, atol=1e-6)

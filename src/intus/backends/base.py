@@ -8,10 +8,12 @@ nothing of schedules, queues or servers: the tap decides, the backend observes.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -291,7 +293,16 @@ def register(framework: str, load: Callable[[], Backend] | str) -> None:
 
 def known() -> list[str]:
     """Return the names of the supported frameworks, including those declared by other packages."""
-    return sorted({*_BACKENDS, *(point.name for point in entry_points(group=ENTRY_POINTS))})
+    return sorted({*_BACKENDS, *_declared(tuple(sys.path))})
+
+
+@cache
+def _declared(search: tuple[str, ...]) -> dict[str, EntryPoint]:
+    """Return the entry points of installed packages by name; ``search`` is where packages are looked for.
+
+    To read them takes milliseconds, and a model's backend is found several times in a call.
+    """
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
 
 
 def for_model(model: Any) -> Backend:
@@ -341,8 +352,7 @@ def check_kinds(kinds: Collection[str]) -> tuple[str, ...]:
 def _load(framework: str) -> Backend:
     load = _BACKENDS.get(framework)
     if load is None:
-        (point, *_) = entry_points(group=ENTRY_POINTS, name=framework)
-        load = point.load()
+        load = _declared(tuple(sys.path))[framework].load()
     if isinstance(load, str):
         module, _, attribute = load.partition(":")
         load = getattr(importlib.import_module(module), attribute)

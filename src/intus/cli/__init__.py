@@ -130,7 +130,7 @@ def _examples(verbs: Any) -> None:
     )
     known = (
         "mlp, lstm, transformer (these three by default), trainer, lightning; without a server: pacman, "
-        "python, minilm, dissection, translator, sae"
+        "python, minilm, dissection, translator, sae, tcav"
     )
     verb.add_argument("names", nargs="*", metavar="NAME", help=known)
     verb.add_argument("--host", default="127.0.0.1", help="host of the server (default: %(default)s)")

@@ -27,6 +27,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     "dissection": ("pandas", "matplotlib"),
     "translator": ("pandas", "matplotlib"),
     "sae": ("pandas", "matplotlib"),
+    "tcav": ("pandas", "matplotlib"),
 }
 EXAMPLES = TRAININGS | QUESTIONS
 DEFAULT = ("mlp", "lstm", "transformer")

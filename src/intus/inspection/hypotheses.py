@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 
+from ..core.errors import InputError
 from ..hypotheses.columns import Column, Shapes, names_of, split
 from ..hypotheses.declaration import hypothesis
 from ..hypotheses.source import Source, as_hypotheses
@@ -64,6 +66,28 @@ class Labels:
             self._free -= size
             self._blocks[key] = arrays
         return arrays
+
+    def of_changed(self, name: str, number: int, record: Any) -> np.ndarray:
+        """Return the labels of a record that was changed.
+
+        Args:
+            name: The name of the hypothesis.
+            number: The number of the record that was changed.
+            record: The changed record.
+
+        Raises:
+            InputError: If the labels were given for the records of the data alone.
+        """
+        at = next(i for i, names in enumerate(self._names) if name in names.values())
+        source, names, numbers = self.hypotheses[at], self._names[at], np.array([number])
+        if source.length is not None:
+            raise InputError(
+                f"The labels {name!r} were given as an array, so a changed record has none. Pass a function "
+                "of a record as the hypothesis."
+            )
+        part = split(source, source.answers(numbers, [record]), numbers, tuple(names))
+        shapes = deepcopy(self._shapes)  # the lengths of changed records are no part of the data
+        return np.asarray(shapes.columns(names, part, source.kind, numbers)[name].values[0])
 
     def _columns(self, numbers: np.ndarray, records: Sequence[Any]) -> dict[str, Column]:
         known = [tuple(names) for names in self._names] if self._names else [None] * len(self.hypotheses)

@@ -12,10 +12,12 @@ noise, and low if most of a layer's variance lies in a few directions, as in tra
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from .statistics.merged import MergedLogistic
 from .statistics.moments import Sums
 from .statistics.ridge import Factor, penalty
 
@@ -136,6 +138,29 @@ def logistic(factor: Factor, sums: Sums, x: np.ndarray, codes: np.ndarray) -> Li
     coef = coef / factor.scale[:, None]
     usable = (sums.counts > 0) & (kept > 0)
     return LinearClassifier(coef, np.where(usable, bias - factor.mean @ coef, -np.inf))
+
+
+def logistics(factor: Factor, sums: Sequence[Sums], x: np.ndarray, codes: np.ndarray) -> LinearClassifier:
+    """Return ``logistic`` of many targets of two classes that label the same rows, in one optimization.
+
+    Where a column of the classifier is positive, the second class of that target is predicted.
+
+    Args:
+        factor: The decomposition of all training rows.
+        sums: The class sums of each target; both classes have rows.
+        x: Kept training rows minus the moments' shift, shape (rows, features).
+        codes: The classes of each target, shape (rows, targets); each has rows of both.
+    """
+    starts = [discriminate(factor, one) for one in sums]
+    coef = np.stack([one.coef[:, 1] - one.coef[:, 0] for one in starts], axis=1)
+    bias = np.array([one.intercept[1] - one.intercept[0] for one in starts]) + factor.mean @ coef
+    counts = np.array([one.counts for one in sums]).T
+    kept = np.stack([len(codes) - codes.sum(axis=0), codes.sum(axis=0)])
+    z = ((x - factor.mean) / factor.scale).astype(np.float32)
+    problem = MergedLogistic(factor, z, codes == 1, counts / kept, PENALTY / 2)
+    found = problem.minimize(np.concatenate([coef * factor.scale[:, None], bias[None]]), STEPS)
+    coef = found[:-1] / factor.scale[:, None]
+    return LinearClassifier(coef, found[-1] - factor.mean @ coef)
 
 
 class _LogLoss:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .base import NAN, Judge, Need, ScoreResult, info_of, score
-from .classifiers import KEPT, MOST_CLASSES, LinearClassifier, balanced, discriminate, logistic
+from .classifiers import KEPT, MOST_CLASSES, LinearClassifier, balanced, discriminate, logistic, logistics
 from .judging import CHANCE, INTERVAL, ConfusionCounts, judge
 from .labelled import CLASSES, NO_FEATURES, TOO_MANY, labelled_rows
 from .statistics.moments import HUGE, Gram, Sums
@@ -52,6 +52,9 @@ METHODS: dict[str, Method] = {
 }
 
 
+_FEW = 8  # binary targets that are fitted one by one if there are fewer
+
+
 def outcome(statistics: Statistics, target: str, method: str = "linear") -> ClassifierResult:
     """Train and judge a classifier, once for all scores that use it."""
     return statistics.once((method, target), lambda: _outcome(statistics, target, METHODS[method]))
@@ -64,11 +67,15 @@ def _outcome(statistics: Statistics, target: str, fit: Method) -> ClassifierResu
     sums = _ranked(moments.classes[target], classes.order())
     if note := _why_not(statistics, target, sums, len(truth)):
         return ClassifierResult(None, None, len(truth), _joined(note, statistics.note))
-    x = x - moments.shift
-    factor = _factor(statistics, moments.labelled[target])
-    kept = np.flatnonzero(~held)
-    kept = kept[balanced(codes[kept], len(sums.counts))]
-    guess = fit(factor, sums, x[kept], codes[kept]).predict(x[held])
+    together = merged(statistics) if fit is logistic else {}
+    if target in together:
+        guess = together[target]
+    else:
+        x = x - moments.shift
+        kept = np.flatnonzero(~held)
+        kept = kept[balanced(codes[kept], len(sums.counts))]
+        factor = _factor(statistics, moments.labelled[target])
+        guess = fit(factor, sums, x[kept], codes[kept]).predict(x[held])
     groups = places.cluster[held]
     return ClassifierResult(
         judge(truth, guess, groups),
@@ -76,6 +83,37 @@ def _outcome(statistics: Statistics, target: str, fit: Method) -> ClassifierResu
         len(truth),
         statistics.note,
     )
+
+
+def merged(statistics: Statistics) -> dict[str, np.ndarray]:
+    """Return the predicted classes of held-out rows for the binary targets of all rows, if there are many.
+
+    The logistic regressions of these targets are fitted in one optimization, to the same rows.
+    """
+
+    def compute() -> dict[str, np.ndarray]:
+        moments = statistics.moments
+        names = [
+            name
+            for name in statistics.targets
+            if moments.labelled[name] is moments.train and (moments.classes[name].counts > 0).sum() == 2
+        ]
+        names = [name for name in names if len(statistics.classes[name]) == 2]
+        if len(names) < _FEW:
+            return {}
+        labelled = [labelled_rows(statistics, name) for name in names]
+        held = labelled[0][0].held
+        kept = np.flatnonzero(~held)
+        codes = np.stack([codes[kept] for _, _, codes in labelled], axis=1)
+        sums = [_ranked(moments.classes[name], statistics.classes[name].order()) for name in names]
+        usable = [n for n in range(len(names)) if 0 < codes[:, n].sum() < len(kept)]
+        factor = _factor(statistics, moments.train)
+        x = labelled[0][1] - moments.shift
+        fitted = logistics(factor, [sums[n] for n in usable], x[kept], codes[:, usable])
+        guess = x[held] @ fitted.coef + fitted.intercept > 0
+        return {names[n]: guess[:, place].astype(np.int64) for place, n in enumerate(usable)}
+
+    return statistics.once("merged", compute)
 
 
 def control(statistics: Statistics, target: str, seed: int = 0) -> ConfusionCounts | None:

@@ -31,8 +31,9 @@ class RepeatedScorer(Scorer):
 
     Example:
         >>> scorer = RepeatedScorer("linear_accuracy", splits=3)
-        >>> x = np.random.default_rng(0).normal(size=(400, 3))
-        >>> scorer.update(x, {"positive": x[:, 0] > 0})
+        >>> rng = np.random.default_rng(0)
+        >>> x = rng.normal(size=(400, 3))
+        >>> scorer.update(x, {"positive": x[:, 0] > rng.normal(size=400)})
         >>> scorer.result()[0].note
         'mean of 3 splits'
     """

@@ -25,8 +25,10 @@ from torch import nn
 from ...core.address import Address
 from ...core.errors import InputError
 from ...core.units import axis_of_type
+from ..ablating import Ablations
 from ..base import GraphRecorder, Handle, Operation, Tap, check_kinds
 from ..reading import Reading, Target
+from .ablating import ablate
 from .attachment import Attachment
 from .attribution import attribute
 from .eval_forward import as_inputs, evaluation, model_state, unwrapped, version
@@ -137,6 +139,12 @@ class TorchBackend:
     ) -> Reading:
         """Return values of operations, and gradients, of one traced pass."""
         return read(model, inputs, chosen, target)
+
+    def ablate(
+        self, model: nn.Module, inputs: Any, address: str, axis: int, changes: Sequence[Mapping[int, float]]
+    ) -> Ablations:
+        """Return the outputs of one traced pass, and of its reruns with units replaced by numbers."""
+        return ablate(model, inputs, address, axis, changes)
 
     def attribute(
         self,

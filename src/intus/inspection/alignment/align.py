@@ -48,7 +48,7 @@ def onto(
         return np.asarray(behaviours.mean(axis=tuple(range(2, behaviours.ndim))))
     if len(positions) == len(grid) == 2:
         for size in images:
-            if _covers(grid, size):
+            if covers(grid, size):
                 return resize(behaviours, grid) if places is None else spread(behaviours, grid, size, places)
         of_record = f"the record ({_times(images[-1])})" if images else "the record, whose size is unknown,"
         raise InputError(
@@ -63,10 +63,10 @@ def onto(
     )
 
 
-def _covers(grid: Grid, image: Grid) -> bool:
+def covers(grid: Grid, image: Grid) -> bool:
     """Return whether labels on a grid cover an image: the same size, or a whole multiple or fraction of it.
 
-    >>> _covers((8, 8), (8, 8)), _covers((2, 4), (4, 8)), _covers((5, 8), (8, 8)), _covers((5, 5), (8, 8))
+    >>> covers((8, 8), (8, 8)), covers((2, 4), (4, 8)), covers((5, 8), (8, 8)), covers((5, 5), (8, 8))
     (True, True, False, False)
     """
     whole = [max(pair) % min(pair) == 0 for pair in zip(grid, image, strict=True)]

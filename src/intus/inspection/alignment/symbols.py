@@ -122,6 +122,23 @@ class SymbolPositions:
             self._blocks[key] = made
         return self._blocks[key]
 
+    def of_changed(self, numbers: np.ndarray, records: Sequence[Any]) -> Alignment:
+        """Return the alignment of records that were changed.
+
+        Args:
+            numbers: The numbers of the records that they were made of.
+            records: The changed records.
+
+        Raises:
+            InputError: If the positions were given for the records of the data alone.
+        """
+        if not callable(self._given):
+            raise InputError(
+                "symbols was given as a list for each record, so a changed record has none. Pass a function "
+                "of a record as symbols."
+            )
+        return self._read(numbers, records)
+
     def of_inputs(self, numbers: np.ndarray, block: Callable[[], Sequence[Any]], inputs: Any) -> Alignment:
         """Return the alignment of a block, and check it against the model's input.
 

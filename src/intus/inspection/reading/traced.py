@@ -96,7 +96,7 @@ class TracedRows:
                 f"The pass of a later block of records differs from that of the first record: {error} Choose "
                 "an operation that every record passes through, or the module around it."
             ) from None
-        self._check(reading.graph)
+        self.check(reading.graph)
         return reading
 
     def _outputs(self, arrays: Mapping[int, np.ndarray]) -> dict[str, Output]:
@@ -105,8 +105,8 @@ class TracedRows:
             for address, row in self._rows.items()
         }
 
-    def _check(self, graph: Graph) -> None:
-        """Raise CaptureError if a row means another operation in this pass."""
+    def check(self, graph: Graph) -> None:
+        """Raise CaptureError if a row means another operation in this pass, whose graph is given."""
         same = self._prefix.common(_Prefix(graph))
         for address, row in self._rows.items():
             if row >= same:

@@ -11,10 +11,13 @@ import numpy as np
 from ...core import results as core
 from ...core.errors import InputError, did_you_mean
 from ...scores import Confusion, Score, ScoreColumns, Scorer, ScoreResult
+from ...scores.comparisons.paired import Estimates, correlations, units_above
 from ...scores.judging import ConfusionCounts
+from ...scores.statistics.pairs import N
 from ..models import Checkpoint
 from ..running.model_pass import ModelPass
 
+_OF_UNITS = "correlation"  # the score of units that two checkpoints are compared by
 #: The predictions of each classifier on held-out items, by address, score and target.
 Predictions = Mapping[tuple[str, str, str], ConfusionCounts]
 
@@ -46,22 +49,94 @@ class Against(NamedTuple):
         """
         if given is None:
             return None
-        if not any(score.judged is not None for score in scores):
-            raise InputError(
-                f"against={given!r} compares the predictions of classifiers, such as 'linear_f1', but "
-                f"scores={[score.name for score in scores]} has none."
-            )
         measures = {score.name: score.measure for score in scores}
         numbered = isinstance(given, int | float) and not isinstance(given, bool)
+        judged = any(score.judged is not None for score in scores)
+        names = [score.name for score in scores]
         for number, one in enumerate(checkpoints):
             if (one.epoch == given) if numbered else (one.name == given):
+                if not judged and _OF_UNITS not in names:
+                    raise InputError(
+                        f"against={given!r} compares classifiers, such as 'linear_f1', and correlations of "
+                        f"units, but scores={names} has none."
+                    )
                 return cls(str(one), number, measures)
         if numbered:
             known = [f"{one.epoch:g}" for one in checkpoints if one.epoch == one.epoch]
             raise InputError(
                 f"against={given!r} is no epoch of the models. {did_you_mean(str(given), known)}"
             )
+        if not judged:
+            raise InputError(
+                f"against={given!r} compares layers by their classifiers, such as 'linear_f1', but "
+                f"scores={names} has none."
+            )
         return cls(str(given), None, measures)
+
+
+class Units(NamedTuple):
+    """The correlations of a layer's units, to compare them with those of another checkpoint.
+
+    Attributes:
+        numbers: The numbers of the units in the layer, (units,).
+        targets: The hypotheses.
+        n: The number of rows, (units, hypotheses).
+        estimates: The correlations.
+    """
+
+    numbers: np.ndarray
+    targets: tuple[str, ...]
+    n: np.ndarray
+    estimates: Estimates
+
+
+def units(model_pass: ModelPass) -> dict[Any, Units]:
+    """Return the correlations of all units of a pass, by address and shape of labels."""
+    found = {}
+    for feed in model_pass.feeds:
+        for key, scorer in feed.scorers.items():
+            if any(score.name == _OF_UNITS for score in scorer.scores):
+                statistics = scorer.statistics
+                estimates = correlations(statistics)
+                n = np.broadcast_to(statistics.pairs.total()[N], estimates.value.shape)
+                found[feed.group.shown, key] = Units(feed.picked, statistics.targets, n, estimates)
+    return found
+
+
+def unit_gaps(
+    own: Mapping[Any, Units], reference: Mapping[Any, Units], against: Against
+) -> tuple[np.ndarray, ScoreColumns]:
+    """Return how much more each unit correlates than the unit of the same number in the reference.
+
+    Args:
+        own: The units of a model.
+        reference: Those of another checkpoint.
+        against: Which it is.
+    """
+    addresses, parts = [], []
+    for key, mine in own.items():
+        theirs = reference.get(key)
+        if theirs is None or theirs is mine or mine.targets != theirs.targets:
+            continue
+        if not np.array_equal(mine.numbers, theirs.numbers):
+            continue
+        found = units_above(mine.estimates, theirs.estimates)
+        shape = found.value.shape
+        columns = {name: part.T.ravel() for name, part in found._asdict().items()}
+        count = found.value.size
+        parts.append(
+            ScoreColumns(
+                score=np.full(count, f"{_OF_UNITS} above {against.name}", dtype=object),
+                target=np.repeat(np.array([*mine.targets, ""], dtype=object)[:-1], shape[0]),
+                unit=np.tile(mine.numbers, shape[1]),
+                baseline=np.zeros(count),
+                n=np.minimum(mine.n, theirs.n).T.ravel().astype(np.int64),
+                note=np.full(count, "", dtype=object),
+                **columns,
+            )
+        )
+        addresses += [key[0]] * count
+    return np.array(addresses, dtype=object), ScoreColumns.concat(parts)
 
 
 def predictions(model_pass: ModelPass) -> Predictions:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,12 @@ import pandas as pd
 from ...core.errors import InputError
 from ...scores import ScoreColumns
 from ...scores.multiple import false_discovery_rates
+from ..followup.best import best_rows
+from ..followup.examples import examples_of
+from ..followup.pictures import draw, saved
+from ..followup.unit_picture import draw_unit
+from ..followup.unit_row import read_row
+from ..followup.verification import Verification, verify
 from ..models import Checkpoint
 from .part import Part
 
@@ -106,6 +113,171 @@ class Inspection(pd.DataFrame):  # type: ignore[misc]  # pandas has no types
             f"The score {wanted['score']!r} of {wanted['address']!r} is not one of a classifier that was "
             "trained, so there is no confusion table. Choose a row such as that of 'linear_f1'."
         )
+
+    def examples(self, row: Any, k: int = 5, *, seed: int | None = None) -> pd.DataFrame:
+        """Return records on which a unit is largest, and records that speak against its hypothesis.
+
+        The model runs over the data once. Symbols that the hypothesis does not annotate are left out, and
+        each record is listed once per kind.
+
+        Args:
+            row: A row of the table: ``table.iloc[0]``, a dict with its columns, or its position.
+            k: The number of examples of each kind. Default: 5.
+            seed: The seed of the random examples. Default: that of the inspection.
+
+        Returns:
+            A DataFrame with the columns ``kind``, ``record`` (its number in the data), ``position`` (the
+            index of the symbol among the labels; None if there is one label per record), ``behavior`` (of the
+            unit there) and ``label``. If records are texts or lists of words, ``text`` is what is around the
+            symbol, which is marked »so«. The kinds are ``"top"``, where the unit is largest; ``"active
+            without the hypothesis"``, where it is largest among labels of 0; ``"silent with it"``, where it
+            is smallest among labels of 1; and ``"random"``. A unit whose mean is lower where the hypothesis
+            holds is read upside down: its top are its smallest. If labels are not 0 and 1, there are only the
+            first and the last kind.
+
+        Raises:
+            InputError: If the row is about a whole layer, or the table no longer knows its models.
+
+        Example:
+            >>> from intus import inspect
+            >>> net, data = torch.nn.Sequential(torch.nn.Identity()), np.array([[1.0], [5.0], [2.0], [7.0]])
+            >>> table = inspect(net, {"odd": [1, 1, 0, 0]}, "correlation", data, "0")
+            >>> table.examples(0, k=1)[["kind", "record", "behavior"]].values.tolist()[0]
+            ['top', 0, 1.0]
+        """
+        return examples_of(self.asked().plan, read_row(self, row), k, seed)
+
+    def verify(
+        self,
+        row: Any,
+        *,
+        tests: str | tuple[str, ...] = ("perturbation", "ablation"),
+        change: Callable[[Any, np.random.Generator], Any] | None = None,
+        metric: Callable[[Any, list[Any]], Any] | None = None,
+        records: int = 200,
+        patch: int | None = None,
+        seed: int | None = None,
+    ) -> Verification:
+        """Verify that a unit follows its hypothesis, and that the model's output uses it.
+
+        A correlation does not say that a unit responds to a hypothesis, nor that anything depends on the
+        unit.
+
+        *Perturbation* replaces one symbol of a record twice by one of another record: so that a label
+        changes, and so that none does. The symbol is a character, a token, an element, or a patch of an
+        image. The unit is read where the label changed. A unit that follows the hypothesis changes in the
+        first case only; one that follows something else which goes with the hypothesis in the data changes in
+        the second too. If a label is rare, symbols of other records with that label are put in.
+
+        *Ablation* replaces the unit by its mean over the data, at all positions, and runs the rest of the
+        pass again (``Trace.rerun``). The effect on the output is compared between where the hypothesis holds
+        and where it does not, and with that of 20 random other units of the layer. If the hypothesis holds in
+        half of the symbols, the mean is as far from both, so that ``anywhere`` tells more than the
+        difference. It needs PyTorch and labels of 0 and 1; if it is not possible, ``notes`` says why. The
+        model is not changed.
+
+        Args:
+            row: A row of the table: ``table.iloc[0]``, a dict with its columns, or its position.
+            tests: ``"perturbation"``, ``"ablation"`` or both. Default: both.
+            change: Returns a changed record: a function ``(record, random)``, where ``random`` is numpy's
+                generator. It is called up to 40 times per record, until one change flips a label and one does
+                not. Both should change the same place. Default: replace a symbol.
+            metric: A function ``(output, records)`` that returns one number per record, such as the
+                probability of the right answer, or one per symbol. The effect is its change. ``output`` is
+                the array that the model returns, or a list of them. Default: the Euclidean length of the
+                change of the first output, divided by the mean length of that output; per symbol if it has
+                the positions of the labels.
+            records: The number of records for each test. Default: 200.
+            patch: The height and width of the patch of an image, in pixels. Default: an eighth of the image.
+            seed: The seed of all choices. Default: that of the inspection.
+
+        Returns:
+            The verification, which prints as a table. ``perturbation`` has ``flips``, ``baseline`` and
+            ``excess`` with 95 % intervals over records (or groups), ``silhouette`` and ``rank`` among the
+            units of the layer. ``ablation`` has ``effect`` (the difference), ``holds``, ``lacks`` and
+            ``anywhere`` with intervals, ``others``, ``p`` and ``p_anywhere``.
+
+        Raises:
+            InputError: If the row is about a whole layer, the hypothesis is an array of labels, symbols of
+                such records are not known, or too few changes flip a label.
+
+        References:
+            Sellam et al. (2019), "DeepBase: Deep Inspection of Neural Networks", SIGMOD: verification.
+            Rousseeuw (1987), "Silhouettes", Journal of Computational and Applied Mathematics 20.
+        """
+        return verify(
+            self.asked().plan,
+            read_row(self, row),
+            tests=tests,
+            change=change,
+            metric=metric,
+            records=records,
+            patch=patch,
+            seed=seed,
+        )
+
+    def best(self, by: str | Sequence[str] = ("model", "target"), score: str | None = None) -> Inspection:
+        """Return the row of the strongest unit of each group, such as of each model and hypothesis.
+
+        It answers whether another model has such a unit too: inspect several models, and compare the values,
+        intervals and ``q`` of their best units. The best of many units is high by chance: the value is not
+        that of a unit that was chosen before.
+
+        Args:
+            by: The columns that make the groups. Default: each model and hypothesis.
+            score: The score. Default: the only one of units in the table.
+
+        Returns:
+            One row per group, in the order of the table. The strongest is the one with the largest value, or
+            the largest absolute value for a score whose range is symmetric around 0, such as a correlation.
+
+        Raises:
+            InputError: If ``by`` names no column, or the table has several scores of units.
+        """
+        return best_rows(self, by, score)
+
+    def draw(
+        self, kind: str = "bars", *, score: str | None = None, k: int = 10, path: str | Path | None = None
+    ) -> Any:
+        """Draw the values of units with matplotlib.
+
+        Args:
+            kind: ``"bars"``: the strongest units of each hypothesis at the last epoch, with intervals and
+                baselines. ``"curves"``: the units that are strongest at the last epoch, over epochs; at most
+                six. ``"heatmap"``: units × hypotheses at the last epoch; at most 60 units.
+            score: The score. Default: the only one of units in the table.
+            k: The number of units of each hypothesis. Default: 10.
+            path: Also write the figure to this file (``.png``, ``.svg``, ``.pdf``). Default: no.
+
+        Returns:
+            A ``matplotlib.figure.Figure``.
+
+        Raises:
+            InputError: If an argument has an impossible value, or there are no such values.
+            MissingExtraError: If matplotlib is not installed (extra ``draw``).
+        """
+        return draw(self, kind, score, k, path)
+
+    def draw_unit(self, row: Any, record: int, *, path: str | Path | None = None) -> Any:
+        """Draw a unit over one record, with matplotlib.
+
+        Over an image: the record and the unit's map at the places of its pixels, both with the outline of
+        where the hypothesis holds. Over a text or a list of tokens: each symbol is shaded by the unit, and
+        underlined where the hypothesis holds.
+
+        Args:
+            row: A row of the table: ``table.iloc[0]``, a dict with its columns, or its position.
+            record: The number of the record in the data.
+            path: Also write the figure to this file. Default: no.
+
+        Returns:
+            A ``matplotlib.figure.Figure``.
+
+        Raises:
+            InputError: If the layer has no positions that fit the record, or there is no such record.
+            MissingExtraError: If matplotlib is not installed (extra ``draw``).
+        """
+        return saved(draw_unit(self.asked().plan, read_row(self, row), record), path)
 
 
 def as_table(asked: Asked, run: str) -> Inspection:

@@ -15,7 +15,17 @@ from ...engines import Engine
 from ...tracing.progress_bar import bar
 from ..models import Checkpoint
 from ..plan import Block, Plan
-from ..results.against import Against, Predictions, confusions, gaps, predictions, stored_predictions
+from ..results.against import (
+    Against,
+    Predictions,
+    Units,
+    confusions,
+    gaps,
+    predictions,
+    stored_predictions,
+    unit_gaps,
+    units,
+)
 from ..results.pairs import pairs_of_layers
 from ..results.part import Part
 from ..results.store import Store
@@ -110,6 +120,7 @@ class _Runner:
         self.plan, self.options, self.store, self.engine = plan, options, store, engine
         self.blocks = _Blocks(plan, options)
         self._reference: Predictions = {}
+        self._units: dict[Any, Units] = {}
 
     def rows(self, checkpoint: Checkpoint, number: int) -> Part:
         """Return the rows of one model, from the store if they are there."""
@@ -128,10 +139,8 @@ class _Runner:
         if self.plan.tcav is not None:
             part = part.extended(*concept_rows(model_pass, self.blocks, self.plan, self.plan.tcav))
         if against is not None:
-            own = predictions(model_pass)
-            if is_reference or against.checkpoint is None:
-                self._reference = own
-            part = part.extended(*gaps(own, self._reference, against))
+            part = self._compared(part, model_pass, against, is_reference)
+            self.blocks.reference = state if is_reference else self.blocks.reference
         facts = self.options.run, name, checkpoint.epoch
         predicted = stored_predictions(model_pass, *facts) if self.store.is_open else []
         fingerprint = self.blocks.fingerprint(state)
@@ -139,6 +148,18 @@ class _Runner:
         if fingerprint is not None:
             self.options.cache.keep_part(fingerprint, part)
         return part
+
+    def _compared(self, part: Part, model_pass: ModelPass, against: Against, is_reference: bool) -> Part:
+        """Return a part with its differences to what it is compared with."""
+        own = predictions(model_pass)
+        if is_reference:
+            self._units = units(model_pass)
+        if is_reference or against.checkpoint is None:
+            self._reference = own
+        part = part.extended(*gaps(own, self._reference, against))
+        if against.checkpoint is None or is_reference:
+            return part
+        return part.extended(*unit_gaps(units(model_pass), self._units, against))
 
     def _earlier(self, name: str, epoch: float, state: str | None) -> Part | None:
         """Return the rows that were computed for the same question, from the store or the cache."""
@@ -190,6 +211,7 @@ class _Blocks:
 
     Attributes:
         error: What a hypothesis or ``inputs`` raised while a block was made.
+        reference: The hash of the model that others are compared with; "" if there is none.
     """
 
     def __init__(self, plan: Plan, options: Options) -> None:
@@ -200,6 +222,7 @@ class _Blocks:
         total = plan.content_hash() if hashed else None
         self._start = total and total.add(str(options.against))
         self._digest: str | None = None
+        self.reference: str | None = ""
 
     def __iter__(self) -> Iterator[Block]:
         total = copy(self._start) if self._digest is None else None
@@ -234,9 +257,11 @@ class _Blocks:
         Args:
             state: The hash of the model.
         """
-        if self._start is None or state is None:
+        if self._start is None or state is None or self.reference is None:
             return None
         if self._digest is None:
             for _ in self:
                 pass
-        return None if self._digest is None else ContentHash().add(self._digest, state).digest()
+        return (
+            None if self._digest is None else ContentHash().add(self._digest, state, self.reference).digest()
+        )

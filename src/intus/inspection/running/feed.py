@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -96,7 +96,8 @@ class BlockFeed:
         """
         self.count = array.shape[1]
         self.picked = self.group.pick(self.count)
-        array = array[:, self.picked]
+        if not np.array_equal(self.picked, np.arange(self.count)):  # indexing would copy all units
+            array = array[:, self.picked]
         if self.layer_scorer is not None:
             self.layer_scorer.update(self._padded(array), items=block.numbers, groups=block.groups)
         longest = array.shape[-1]
@@ -156,18 +157,13 @@ class BlockFeed:
         self.notes |= dict.fromkeys(columns, note) if note else {}
         symbols = int(np.prod(grid)) if grid else 1
         self.stretched |= self.places is None and len(grid) == 2 and array.shape[2:] != grid
-        size = max(1, _CHUNK // (4 * max(1, symbols * array.shape[1])))
         types, groups = block.types, block.groups
         if types is not None and types.shape[1:] != grid:
             types = None  # these labels are not of the symbols that have types
-        for at in range(0, len(array), size):
-            part = slice(at, at + size)
-            rows: Any = slice(None)
-            if block.symbols is not None and array.ndim == 3 and len(grid) <= 1:
-                aligned, has = block.symbols.onto(array[part], part, grid, self.group.address)
-                rows = np.flatnonzero(has)  # symbols that no position belongs to are left out
-            else:
-                aligned = align.onto(array[part], grid, self.group.address, first, block.images, self.places)
+        for part, aligned, has in self.aligned(array, grid, first, block):
+            rows: Any = (
+                slice(None) if has is None else np.flatnonzero(has)
+            )  # symbols without position are no rows
             flat = {name: column[part].reshape(-1)[rows] for name, column in columns.items()}
             given = {name: flat[name] for name in self.scoring.confounders}
             scorer.update(
@@ -178,6 +174,34 @@ class BlockFeed:
                 types=None if types is None else types[part].reshape(-1)[rows],
                 given=given or None,
             )
+
+    def aligned(
+        self, array: np.ndarray, grid: tuple[int, ...], hypothesis: str, block: Block, start: int = 0
+    ) -> Iterator[tuple[slice, np.ndarray, np.ndarray | None]]:
+        """Yield the outputs of some records at a time, on the grid of a hypothesis's labels.
+
+        Args:
+            array: The outputs, (records, units, …positions).
+            grid: The shape of the labels of one record.
+            hypothesis: The name of the hypothesis, for messages.
+            block: The block of the records.
+            start: The place of the first of these records in the block. Default: 0.
+
+        Yields:
+            Which of the records; their outputs (records, units, …grid); and which symbols any position
+            belongs to, (records, …grid), or None for all.
+        """
+        symbols = int(np.prod(grid)) if grid else 1
+        size = max(1, _CHUNK // (4 * max(1, symbols * array.shape[1])))
+        address = self.group.address
+        for at in range(0, len(array), size):
+            part = slice(at, at + size)
+            if block.symbols is not None and array.ndim == 3 and len(grid) <= 1:
+                records = slice(start + at, start + min(at + size, len(array)))
+                yield part, *block.symbols.onto(array[part], records, grid, address)
+            else:
+                aligned = align.onto(array[part], grid, address, hypothesis, block.images, self.places)
+                yield part, aligned, None
 
     def empty(self) -> BlockFeed:
         """Return a feed of the same units without any rows."""

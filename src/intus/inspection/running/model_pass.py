@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from typing import Any
 
@@ -70,6 +71,22 @@ class ModelPass:
         Raises:
             CaptureError: If an address was not reached, or its output cannot be read.
         """
+        with self.reading() as read:
+            for block in blocks:
+                for feed, array in zip(self.feeds, read(block), strict=True):
+                    feed.update(array, block)
+                self.done += len(block)
+                yield self.done
+
+    @contextmanager
+    def reading(self) -> Iterator[Callable[[Block], list[np.ndarray]]]:
+        """Return a context in which the model can be run over blocks.
+
+        Yields:
+            A function of a block that returns the outputs of all groups of units, each arranged as (records,
+            units, …positions). It raises CaptureError if an address was not reached, or its output cannot be
+            read.
+        """
         backend = for_model(self.model)
         addresses = list(dict.fromkeys(feed.group.address for feed in self.feeds))
         operations = {feed.group.address: feed.group.row for feed in self.feeds if feed.group.operation}
@@ -82,22 +99,25 @@ class ModelPass:
             graph=self.graph,
             rows=rows,
             behavior=self.behavior,
-        ) as read:
-            read = self.kept.reading(read) if self.kept is not None else read
-            for block in blocks:
-                outputs = read(block.inputs, block.numbers)
+        ) as read_layers:
+            outputs_of = self.kept.reading(read_layers) if self.kept is not None else read_layers
+
+            def read(block: Block) -> list[np.ndarray]:
+                outputs = outputs_of(block.inputs, block.numbers)
                 if missing := [address for address in addresses if address not in outputs]:
                     raise CaptureError(
                         f"{missing[0]!r} did not run for record {block.numbers[0]}, or returned no tensor. "
                         "Choose a layer that every record passes through."
                     )
+                arrays = []
                 for feed in self.feeds:
                     output = outputs[feed.group.address]
                     layout = self.layout(feed.group, output, backend, len(block))
                     array = arrange(output.array, len(block), *layout, feed.group.address)
-                    feed.update(feed.group.compute(array), block)
-                self.done += len(block)
-                yield self.done
+                    arrays.append(feed.group.compute(array))
+                return arrays
+
+            yield read
 
     def precise(self, eps: float | None, top: int | None) -> bool:
         """Return whether all results are precise enough to stop reading.
@@ -124,10 +144,22 @@ class ModelPass:
                     f"of {shape}. Use behavior='activation*gradient'."
                 )
             self._layouts[group] = (
-                batch_axis(group.address, shape, records, units, output.batch_axis),
+                batch_axis(group.address, shape, records, units, self._declared(group, output)),
                 units,
             )
         return self._layouts[group]
+
+    def unit_axis(self, group: UnitGroup) -> int:
+        """Return the axis of the units in the output of a layer that was read."""
+        return self._layouts[group][1]
+
+    def _declared(self, group: UnitGroup, output: Output) -> int | None:
+        """Return the axis of the records if the layer declares it, or a pass of one record determines it."""
+        if output.batch_axis is not None or self.graph is None or group.row < 0:
+            return output.batch_axis
+        one = self.graph.metas[int(self.graph.ops.meta[group.row])].shape
+        single = [axis for axis in (0, 1) if axis < len(one) and one[axis] == 1]
+        return single[0] if len(single) == 1 and len(one) == output.array.ndim else None
 
     def empty(self) -> ModelPass:
         """Return a pass of the same model and units without any rows, for a worker."""

@@ -14,6 +14,7 @@ from .labels import MISSING
 from .split import BUCKETS
 
 HUGE = "the behaviours are too large to be squared"
+_MANY = 8  # binary targets whose class sums are one product
 BLOCK = 2048  #: rows multiplied at once; blocks of a few hundred rows take more than twice as long
 
 
@@ -100,6 +101,12 @@ class Sums:
         self.counts += np.bincount(present, minlength=len(self.counts))
         self.totals += member @ x
 
+    def add_sums(self, counts: np.ndarray, totals: np.ndarray) -> None:
+        """Add the counts (classes,) and the sums (classes, features) of rows."""
+        self.grow(len(counts))
+        self.counts[: len(counts)] += counts
+        self.totals[: len(counts)] += totals
+
     def grow(self, classes: int) -> None:
         """Extend the arrays to at least ``classes`` classes."""
         more = classes - len(self.counts)
@@ -179,8 +186,16 @@ class Moments:
         self.train.add(x)
         if codes:
             self.buckets.add(x, bucket)  # a row without a type has no bucket, which MISSING means
-        for target, column in codes.items():
-            self.classes[target].add(x, column)
+        binary = [name for name, column in codes.items() if column.min() >= 0 and column.max() <= 1]
+        if len(binary) >= _MANY:
+            ones = np.stack([codes[name] for name in binary]).astype(np.float64)
+            above, total = ones @ x, x.sum(axis=0)
+            for name, sums, count in zip(binary, above, ones.sum(axis=1), strict=True):
+                self.classes[name].add_sums(
+                    np.array([len(x) - int(count), int(count)]), np.stack([total - sums, sums])
+                )
+        for target in codes.keys() - (set(binary) if len(binary) >= _MANY else set()):
+            self.classes[target].add(x, codes[target])
 
     def _add_labelled(self, x: np.ndarray, codes: dict[str, np.ndarray]) -> None:
         """Update ``labelled``, once for all targets that have labels for the same rows.
