@@ -118,6 +118,45 @@ def test_iou_note_gives_largest_possible_value():
     assert np.isnan(best.low)  # every part of the items says 1: nothing is known of the spread
 
 
+@pytest.mark.parametrize("name", ["iou", "iou_max"])
+@pytest.mark.parametrize(
+    ("items", "per", "shared"), [(2000, 1, 0), (400, 20, 1), (100, 50, 2)], ids=["rows", "items", "strong"]
+)
+def test_p_value_of_overlap_without_and_with_a_relation(name, items, per, shared):
+    rng = np.random.default_rng(items)
+    ids, noise, planted = np.repeat(np.arange(items), per), [], []
+    for seed in range(20):
+        h, x = (
+            rng.normal(size=(items * per, size)) + shared * rng.normal(size=(items, size))[ids]
+            for size in (1, 6)
+        )
+        label = (h > np.quantile(h, 0.9)).astype(float)
+        x[:, 5] += 4 * label[:, 0]
+        found = [one.p for one in fed(name, x, label, ids, seed=seed).result()]
+        noise += found[:5]
+        planted.append(found[5])
+    assert np.mean(np.array(noise) < 0.05) <= 0.08
+    assert np.mean(np.array(planted) < 0.05) >= 0.8
+
+
+def test_p_value_of_overlap_of_independent_rows_is_near_the_exact_one():
+    rng = np.random.default_rng(3)
+    x, h = rng.normal(size=(20_000, 20)), (rng.random((20_000, 1)) < 0.3).astype(float)
+    x += np.linspace(0, 0.5, 20) * h
+    for unit, one in enumerate(fed(iou(0.01, name="iou_q"), x, h).result()):
+        on = x[:, unit] > np.quantile(x[:, unit], 0.99)
+        table = [[(on & (h[:, 0] == v)).sum(), (~on & (h[:, 0] == v)).sum()] for v in (1, 0)]
+        exact = stats.fisher_exact(table).pvalue
+        assert exact / 3 < one.p or one.p > 0.05
+        assert one.p < exact**0.4 or exact > 0.01
+
+
+def test_p_value_without_overlap_is_one():
+    x = np.arange(1000.0)[:, None]
+    got = read(fed("iou", x, (x[:, 0] < 500).astype(float)[:, None]), "iou", "0", 0)
+    assert (got.value, got.p) == (0, 1)
+
+
 def test_iou_max_is_evaluated_on_held_out_items(world):
     x, h, items = world
     held = places(items, 0).held

@@ -15,8 +15,9 @@ from sklearn.preprocessing import StandardScaler
 
 from intus.scores import Scorer, classifiers
 from intus.scores.classifiers import balanced, discriminate, logistic, penalty_of
-from intus.scores.judging import judge
-from intus.scores.linear import control, outcome
+from intus.scores.documentation.calibrate import words as words_of_calibration
+from intus.scores.judging import _Totals, judge
+from intus.scores.linear import DRAWS, _labels_of_buckets, control, outcome
 from intus.scores.statistics.moments import Gram, Moments, Sums
 from intus.scores.statistics.ridge import ALPHAS, factorise
 from intus.scores.statistics.split import places
@@ -182,9 +183,59 @@ def test_selectivity_of_a_tag_that_depends_on_context(rng):
     scorer = Scorer("linear_selectivity")
     scorer.update(x, {"tag": tag}, types=[f"word {one}" for one in word])
     got, found = read(scorer, "linear_selectivity", "tag"), outcome(scorer.statistics, "tag")
-    fake = control(scorer.statistics, "tag")
-    assert got.value == pytest.approx(found.counts.accuracy - fake.accuracy)
-    assert got.low > 0
+    fakes = [control(scorer.statistics, "tag", draw).accuracy for draw in range(DRAWS)]
+    assert got.value == pytest.approx(found.counts.accuracy - np.mean(fakes))
+    assert got.low > 0.6
+    assert got.p < 1e-6
+
+
+def test_selectivity_of_randomly_labelled_types_is_rarely_significant():
+    """A linear classifier learns some random labellings better than others; a single control hides that."""
+    single = several = 0
+    for seed in range(40):
+        draw = words_of_calibration((0.5, 0.5), 1.0)(np.random.default_rng(seed), 2000)
+        scorer = Scorer("linear_selectivity", seed=seed)
+        scorer.update(draw.x, draw.labels, draw.items, types=draw.types)
+        several += read(scorer, "linear_selectivity", "y").p < 0.05
+        one, fake = outcome(scorer.statistics, "y").counts, control(scorer.statistics, "y")
+        single += one.above(fake, "accuracy").p < 0.05
+    assert single > 8
+    assert several <= 5
+
+
+def test_random_labels_of_types_are_as_frequent_as_classes(rng):
+    rows = rng.integers(1, 60, 256)
+    draw = _labels_of_buckets(rows, np.array([800, 150, 50]), [0])
+    share = np.bincount(draw, weights=rows) / rows.sum()
+    np.testing.assert_allclose(share, [0.8, 0.15, 0.05], atol=60 / rows.sum())
+    assert (draw != _labels_of_buckets(rows, np.array([800, 150, 50]), [1])).any()
+
+
+def test_difference_to_random_tasks_includes_their_spread(rng):
+    """A task among ten alike ones is significant in 5 % of all cases, however many rows there are."""
+    significant = 0
+    for _ in range(300):
+        truth = rng.integers(0, 2, 1000)
+        shares = 0.7 + 0.05 * rng.normal(size=6)
+        tasks = [judge(truth, np.where(rng.random(1000) < share, truth, 1 - truth)) for share in shares]
+        significant += tasks[0].above_mean(tasks[1:], "accuracy").p < 0.05
+    assert 2 <= significant <= 27
+
+
+@pytest.mark.parametrize("what", ["f1", "accuracy"])
+@pytest.mark.parametrize("shares", [(0.9, 0.1), (0.6, 0.3, 0.1)])
+def test_variance_of_permuted_predictions(rng, what, shares):
+    truth, guess = (rng.choice(len(shares), 150, p=shares) for _ in range(2))
+    permuted = [getattr(judge(truth, rng.permutation(guess)), what) for _ in range(2000)]
+    assert _Totals.of(judge(truth, guess)).permuted(what) == pytest.approx(np.var(permuted), rel=0.12)
+
+
+def test_guesses_of_a_rare_class_are_rarely_significant(rng):
+    """Most guesses of a class of 3 % are never right, which says nothing of what they depend on."""
+    found = [
+        judge(*(rng.choice(2, 375, p=[0.97, 0.03]) for _ in range(2))).judgement("f1") for _ in range(300)
+    ]
+    assert np.mean([one.p < 0.05 for one in found]) <= 0.08
 
 
 def test_selectivity_without_types_says_why(digits):

@@ -126,7 +126,8 @@ class ConfusionCounts:
             return Judgement(value, NAN, NAN, chance)
         own, by_chance = self._influence(what, totals)
         _, low, high, _ = student(value, own)
-        _, above, _, p = student(value - chance, own - by_chance)
+        _, above, _, _ = student(value - chance, own - by_chance)
+        *_, p = student(value - chance, own - by_chance, totals.permuted(what))
         rare_low, rare_high = self._rare(totals) if what == "f1" else self._binomial(totals)
         low = min(low, chance + above, rare_low)
         return Judgement(value, max(low, 0.0), min(max(high, rare_high), 1.0), chance, p)
@@ -152,6 +153,31 @@ class ConfusionCounts:
             alike_note = "no difference between held-out items, so the spread is not known"
             return Gap(gap, gap, gap, 1.0, n, note) if gap == 0 else Gap(gap, NAN, NAN, NAN, n, alike_note)
         return Gap(*student(gap, gaps), n, note)
+
+    def above_mean(self, others: Sequence[ConfusionCounts], what: str) -> Gap:
+        """Return the difference of ``"f1"`` or ``"accuracy"`` to the mean of equivalent random tasks.
+
+        All are predictions on the same held-out items. The interval includes the spread between the tasks, of
+        which this would be one more if it were no different (Student's t, Satterthwaite 1946).
+
+        Args:
+            others: Counts of two random tasks or more.
+            what: The score.
+        """
+        every = [self, *others]
+        totals = [_Totals.of(one) for one in every]
+        values = np.array([getattr(one, what) for one in totals])
+        influences = [one._influence(what, total)[0] for one, total in zip(every, totals, strict=True)]
+        gap, n, count = float(values[0] - values[1:].mean()), int(self.true.sum()), len(others)
+        if len(self.true) < 2:
+            return Gap(gap, NAN, NAN, NAN, n, "a single held-out item")
+        of_items, freedom = _variance(influences[0] - np.mean(influences[1:], axis=0))
+        of_tasks = float(values[1:].var(ddof=1)) * (1 + 1 / count)
+        variance = of_items + of_tasks
+        if not variance:
+            return Gap(gap, gap, gap, 1.0, n) if gap == 0 else Gap(gap, NAN, NAN, NAN, n)
+        freedom = variance**2 / (of_items**2 / freedom + of_tasks**2 / (count - 1))
+        return Gap(*_bounds(gap, variance, freedom), n)
 
     def _of_items(self, numbers: np.ndarray) -> ConfusionCounts:
         """Return the counts of some items, given by number; the rows are not needed and left out."""
@@ -287,6 +313,21 @@ class _Totals:
     def chance_f1(self) -> float:
         return self._mean(2 * self.predicted * self.true / self.n / self.size)
 
+    def permuted(self, what: str) -> float:
+        """Return the variance of a score if the predictions are permuted among the rows (Hoeffding 1951)."""
+        classes = max(int(self.present.sum()), 1)
+        weight = np.full(len(self.true), 1 / self.n) if what == "accuracy" else 2 / self.size / classes
+        of_predicted, of_true = weight * self.true / self.n, weight * self.predicted / self.n
+        mean = float(of_predicted @ self.predicted) / self.n
+        # Of the squares of weight * (predicted is true) - of_predicted - of_true + mean, over all pairs of
+        # rows, without a table of classes by classes.
+        off = mean - of_predicted
+        every = self.n * (off**2 @ self.predicted) + self.n * (of_true**2 @ self.true)
+        every -= 2 * (off @ self.predicted) * (of_true @ self.true)
+        same = off - of_true
+        every += ((2 * weight * same + weight**2) * self.predicted) @ self.true
+        return max(float(every), 0.0) / max(self.n - 1, 1)
+
     @property
     def accuracy(self) -> float:
         return float(self.right.sum() / self.n)
@@ -296,19 +337,35 @@ class _Totals:
         return float((self.predicted * self.true).sum() / self.n**2)
 
 
-def student(value: float, influence: np.ndarray) -> tuple[float, float, float, float]:
+def student(value: float, influence: np.ndarray, least: float = 0.0) -> tuple[float, float, float, float]:
     """Return a value, the bounds of a 95 % interval and the p-value of 0, from the influence of each item.
+
+    Args:
+        value: The value.
+        influence: The influence of each item, shape (items,).
+        least: The least variance: the influences do not vary where a rare class was never predicted right.
+    """
+    variance, freedom = _variance(influence)
+    return _bounds(value, max(variance, least), freedom)
+
+
+def _variance(influence: np.ndarray) -> tuple[float, float]:
+    """Return the variance of a value and its degrees of freedom, from the influence of each item.
 
     Few items may carry most of the variance, as those with a rare class do. So the degrees of freedom are
     those that the influences are worth (after Satterthwaite 1946).
     """
-    special = require("scipy.special", extra="server", why="to compute intervals")
     items = len(influence)
     squares = (influence - influence.mean()) ** 2
     total = float(squares.sum())
     worth = total**2 / max(float((squares**2).sum()), 1e-300) - 1 if total > 0 else items - 1
-    freedom = max(min(items - 1, worth), _FEWEST)
-    error = float(np.sqrt(items / max(items - 1, 1) * total))
+    return items / max(items - 1, 1) * total, max(min(items - 1, worth), _FEWEST)
+
+
+def _bounds(value: float, variance: float, freedom: float) -> tuple[float, float, float, float]:
+    """Return a value, the bounds of its 95 % interval and the p-value of 0 by Student's t."""
+    special = require("scipy.special", extra="server", why="to compute intervals")
+    error = float(np.sqrt(variance))
     distance = float(special.stdtrit(freedom, _LEVEL)) * error
     p = float(2 * special.stdtr(freedom, -abs(value) / error)) if error else NAN
     return value, value - distance, value + distance, p

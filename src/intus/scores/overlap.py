@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ..core.errors import require
 from .affinity import BLOCK, INTERVAL, MOVED, best, drawn, moved, spread
 from .base import NAN, Score, ScoreResult, add_score, info_of, score
-from .statistics.jackknife import Jackknife, jackknife
+from .statistics.jackknife import LEAST_GROUPS, Jackknife, jackknife
 from .statistics.permutation import Strength
 from .statistics.split import GROUPS
 from .statistics.statistics import Statistics
@@ -64,8 +65,11 @@ def _iou(name: str, quantile: float, statistics: Statistics) -> Iterable[ScoreRe
     def strength(_: np.ndarray, permuted: np.ndarray) -> np.ndarray:
         return np.where(varies, jaccard(total(_counts(on, finite, permuted))), NAN)
 
-    base, notes = best(strength(x, moved(statistics))), threshold[:, None]
-    return _with_notes(name, statistics, value, counts, base, notes, values, strength, capped=True)
+    elsewhere = _counts(on, finite, moved(statistics), places.group)
+    base = best(np.where(varies, jaccard(total(elsewhere)), NAN))
+    return _with_notes(
+        name, statistics, value, counts, elsewhere, base, threshold[:, None], values, strength, capped=True
+    )
 
 
 @score(
@@ -76,7 +80,7 @@ def _iou(name: str, quantile: float, statistics: Statistics) -> Iterable[ScoreRe
     label="Intersection over union, best threshold",
     formula=f"{_JACCARD}; the threshold is chosen on one part of the items and judged on the other",
     source="after Bau et al. 2017, whose threshold is fixed",
-    **_INFO,
+    **_INFO | {"interval": f"{INTERVAL}, of arcsin √IoU"},
 )
 def iou_max(statistics: Statistics) -> Iterable[ScoreResult]:
     """Overlap of the rows where a unit is above its best threshold with those where a hypothesis holds."""
@@ -91,9 +95,11 @@ def iou_max(statistics: Statistics) -> Iterable[ScoreResult]:
         tried = best_thresholds(trained, permuted[~held], exact=False)
         return jaccard(total(counts_at(judged, permuted[held], tried, np.zeros(len(judged), np.int64), 1)))
 
-    base = best(strength(x, moved(statistics)))
+    permuted = moved(statistics)
+    base = best(strength(x, permuted))
+    elsewhere = counts_at(judged, permuted[held], threshold, group, GROUPS)
     return _with_notes(
-        "iou_max", statistics, value, counts, base, threshold, values[held], strength, capped=False
+        "iou_max", statistics, value, counts, elsewhere, base, threshold, values[held], strength, capped=False
     )
 
 
@@ -154,11 +160,56 @@ def jaccard(counts: Counts) -> np.ndarray:
         return np.asarray(both / (on + true - both))
 
 
-def _independent(counts: Counts) -> Counts:
-    """Return the counts that are expected if activity and hypothesis are independent."""
-    _, on, true, rows = counts
+def _by_angle(value: np.ndarray, found: np.ndarray) -> Jackknife:
+    """Return intervals of arcsin √IoU in terms of the index: of few items they contain it more often.
+
+    If all parts of the items have one value, its spread is not known and there is no interval.
+    """
+    bounds = jackknife(np.arcsin(np.sqrt(value)), np.arcsin(np.sqrt(found)))
+    known = np.isfinite(jackknife(value, found).low)
+    low, high = (np.sin(np.clip(bound, 0, np.pi / 2)) ** 2 for bound in bounds[:2])
+    return Jackknife(np.where(known, low, NAN), np.where(known, high, NAN), bounds.p)
+
+
+def _by_chance(counts: Counts, elsewhere: Counts) -> np.ndarray:
+    """Return two-sided p-values of the overlaps if activity and hypothesis are independent.
+
+    The number of rows in both is compared with a scaled Poisson distribution, which has the expected number
+    as its mean, and is as skewed as small numbers are. Its variance is as many times that number as in the
+    largest of three cases, since rows of an item resemble each other: independent rows (hypergeometric), and
+    the spread between groups of items, of the hypothesis and of the hypothesis moved to other items. If no
+    row is in both, p is 1, since the spread of the hypothesis is not known.
+
+    Args:
+        counts: Counts per group.
+        elsewhere: The same of hypotheses moved to other items.
+    """
+    special = require("scipy.special", extra="server", why="to compute p-values")
+    both, on, true, rows = total(counts)
     with np.errstate(all="ignore"):
-        return [on * true / rows, on, true, rows]
+        expected = on * true / rows
+        scale = (1 - on / rows) * (1 - true / rows) * rows / (rows - 1)
+        scale = np.fmax(scale, np.fmax(_dispersion(counts), _dispersion(elsewhere)))
+        k, mean = both / scale, expected / scale
+        above = special.gammainc(np.maximum(k, 1e-300), mean)
+        p = np.where(both > 0, 2 * np.minimum(above, special.gammaincc(k + 1, mean)), 1.0)
+    return np.where(scale > 0, np.minimum(p, 1.0), NAN)
+
+
+def _dispersion(counts: Counts) -> np.ndarray:
+    """Return the variance of the overlap by its spread between groups, as a multiple of its size."""
+    overlap, active, holds, whole = total(counts)
+    filled = np.flatnonzero(counts[3].any(axis=(1, 2)))
+    squares = np.zeros(overlap.shape)
+    with np.errstate(all="ignore"):
+        expected = active * holds / whole
+        for number in filled:
+            both, on, true, rows = (plane[number].astype(np.float64) for plane in counts)
+            off = both - on * (holds / whole) - true * (active / whole)
+            squares += (off + rows * (2 * expected - overlap) / whole) ** 2
+        return np.asarray(
+            squares * len(filled) / np.maximum(len(filled) - 1, 1) / np.maximum(overlap, expected)
+        )
 
 
 def _with_notes(
@@ -166,6 +217,7 @@ def _with_notes(
     statistics: Statistics,
     value: np.ndarray,
     counts: Counts,
+    elsewhere: Counts,
     base: np.ndarray,
     threshold: np.ndarray,
     values: np.ndarray,
@@ -180,13 +232,11 @@ def _with_notes(
     whole = total(counts)
     filled = np.flatnonzero(counts[3].any(axis=(1, 2)))
     if len(filled):
-        found, gaps = (np.empty((len(filled), *value.shape)) for _ in range(2))
+        found = np.empty((len(filled), *value.shape))
         for place, number in enumerate(filled):
-            part = [plane - one[number] for plane, one in zip(whole, counts, strict=True)]
-            found[place] = jaccard(part)
-            gaps[place] = found[place] - jaccard(_independent(part))
-        bounds = jackknife(value, found)
-        p = jackknife(value - jaccard(_independent(whole)), gaps).p
+            found[place] = jaccard([plane - one[number] for plane, one in zip(whole, counts, strict=True)])
+        bounds = jackknife(value, found) if capped else _by_angle(value, found)
+        p = _by_chance(counts, elsewhere) if len(filled) >= LEAST_GROUPS else value * NAN
         bounds = Jackknife(np.clip(bounds.low, 0, 1), np.clip(bounds.high, 0, 1), p)
     else:
         bounds = Jackknife(*[value * NAN] * 3)

@@ -31,6 +31,7 @@ from ..scorer import Scorer
 from ..statistics.split import places
 
 RUNS = 120  #: data sets of each design
+MORE = 8  #: times as many for scores without a target, which are cheap
 SLOW_RUNS = 60  #: the same for scores that take long
 LARGE = 20_000  #: rows of the very large draw
 SLOW = frozenset({"linear_selectivity", "svm_f1", "logistic_f1", "logistic_l1", "logistic_l2"})
@@ -76,6 +77,19 @@ def classes(shares: tuple[float, ...], per: int, signal: float) -> Design:
         x += signal * mean[y]
         types = rng.integers(0, 200, rows)
         return Draw(x.astype(np.float32), {"y": y}, np.repeat(np.arange(items), per), types)
+
+    return draw
+
+
+def words(shares: tuple[float, ...], noise: float) -> Design:
+    """Return a design of types (words) with random labels, and of a layer that knows only the types."""
+
+    def draw(rng: np.random.Generator, items: int) -> Draw:
+        frequency = 1 / np.arange(1, 301)
+        types = rng.choice(300, items, p=frequency / frequency.sum())
+        x = rng.normal(size=(300, 16))[types] + noise * rng.normal(size=(items, 16))
+        labels = {"y": rng.choice(len(shares), 300, p=shares)[types]}
+        return Draw(x.astype(np.float32), labels, np.arange(items), types)
 
     return draw
 
@@ -134,6 +148,11 @@ DESIGNS: dict[str, list[tuple[Design, Design, int]]] = {
     ],
     "layers": [(layers(3, 0.0), layers(3, 1.0), 150)],
 }
+DESIGNS["types"] = [
+    *DESIGNS["classes"],
+    (words((0.5, 0.5), 1.0), classes((0.5, 0.5), 1, 1.5), 2000),
+    (words((0.8, 0.15, 0.05), 1.0), classes((0.8, 0.15, 0.05), 1, 2.0), 2000),
+]
 
 
 # -- one score ----------------------------------------------------------------------------------------
@@ -145,6 +164,8 @@ def kind_of(score: Score) -> str:
         return "layers"
     if score.per == "unit" and score.infos[0].level == "unit":
         return "hypotheses"
+    if score.name == "linear_selectivity":
+        return "types"
     return "numbers" if "values" in score.needs and "numbers" in score.infos[0].requires else "classes"
 
 
@@ -293,7 +314,7 @@ def measure(wished: Iterable[str] = (), runs: int = RUNS) -> Iterator[tuple[str,
         if score.infos[0].needs_target:
             yield name, calibrate(score, min(runs, SLOW_RUNS) if name in SLOW else runs)
         else:
-            yield name, calibrate_description(score, runs)
+            yield name, calibrate_description(score, MORE * runs)
 
 
 def calibrate_description(score: Score, runs: int) -> Calibration:
