@@ -555,7 +555,7 @@ def test_scores_of_pairs_of_layers():
     data = torch.randn(300, 6)
     table = inspect(model, {}, ["cka", "svcca", "mean"], data, ["0", "1", "2[0:3]"])
     pairs = table[table.score == "cka"]
-    assert pairs[["address", "target"]].values.tolist() == [["0", "1"], ["0", "2[0,1,2]"], ["1", "2[0,1,2]"]]
+    assert pairs[["address", "target"]].values.tolist() == [["0", "1"], ["0", "2[0:3]"], ["1", "2[0:3]"]]
     with torch.no_grad():
         first, second = model[0](data).numpy().astype(float), model[:2](data).numpy().astype(float)
     a, b = (one - one.mean(axis=0) for one in (first, second))

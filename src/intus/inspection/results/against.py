@@ -100,7 +100,7 @@ def units(model_pass: ModelPass) -> dict[Any, Units]:
                 statistics = scorer.statistics
                 estimates = correlations(statistics)
                 n = np.broadcast_to(statistics.pairs.total()[N], estimates.value.shape)
-                found[feed.group.shown, key] = Units(feed.picked, statistics.targets, n, estimates)
+                found[feed.shown, key] = Units(feed.picked, statistics.targets, n, estimates)
     return found
 
 
@@ -136,7 +136,7 @@ def unit_gaps(
                 **columns,
             )
         )
-        addresses += [key[0]] * count
+        addresses += [key[0].partition("[")[0]] * count
     return np.array(addresses, dtype=object), ScoreColumns.concat(parts)
 
 
@@ -159,7 +159,7 @@ def stored_predictions(model_pass: ModelPass, run: str, model: str, epoch: float
         each
         for feed in model_pass.feeds
         for scorer in feed.scorers.values()
-        for each in scorer.predicted(facts | {"address": feed.group.shown})
+        for each in scorer.predicted(facts | {"address": feed.shown})
     ]
 
 
@@ -175,7 +175,7 @@ def _classifiers(model_pass: ModelPass) -> Iterator[tuple[tuple[str, str, str], 
         for scorer in feed.scorers.values():
             judged = [score.name for score in scorer.scores if score.judged is not None]
             for name, target in itertools.product(judged, scorer.statistics.targets):
-                yield (feed.group.shown, name, target), scorer
+                yield (feed.shown, name, target), scorer
 
 
 def gaps(own: Predictions, reference: Predictions, against: Against) -> tuple[np.ndarray, ScoreColumns]:

@@ -223,6 +223,13 @@ class BlockFeed:
         self.stretched |= other.stretched
         self.notes |= other.notes
 
+    @property
+    def shown(self) -> str:
+        """The address of the units together: that of the layer, with brackets if they are a part of it."""
+        if len(self.picked) == self.count:
+            return self.group.shown
+        return f"{self.group.shown}[{_brackets(self.picked.tolist())}]"
+
     def all_scorers(self) -> list[Scorer]:
         """Return the scorer of the whole layer, if there is one, and one for each shape of labels."""
         return ([] if self.layer_scorer is None else [self.layer_scorer]) + list(self.scorers.values())
@@ -269,3 +276,19 @@ def _with_reasons(scorer: Scorer) -> ScoreColumns:
                 note = f"needs {requires}" if requires else "does not apply to these data"
                 missing.append(ScoreResult(score.name, math.nan, target, note=note))
     return ScoreColumns.concat([found, ScoreColumns.of(missing)])
+
+
+def _brackets(units: list[int]) -> str:
+    """Return units as in the brackets of an address.
+
+    >>> _brackets([0, 1, 2, 7, 4])
+    '0:3,7,4'
+    """
+    parts: list[list[int]] = []
+    for unit in units:
+        if parts and unit == parts[-1][-1] + 1:
+            parts[-1].append(unit)
+        else:
+            parts.append([unit])
+    texts = [f"{p[0]}:{p[-1] + 1}" if len(p) > 2 else ",".join(map(str, p)) for p in parts]
+    return ",".join(texts)

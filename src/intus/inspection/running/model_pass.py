@@ -180,8 +180,10 @@ class ModelPass:
         """Return all results as columns, with the address of each and the number of its group of units."""
         parts = [feed.columns() for feed in self.feeds]
         addresses = np.array([feed.group.shown for feed in self.feeds], dtype=object)
+        together = np.array([feed.shown for feed in self.feeds], dtype=object)
         groups = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-        return addresses[groups], groups, ScoreColumns.concat(parts)
+        columns = ScoreColumns.concat(parts)
+        return np.where(columns.unit < 0, together[groups], addresses[groups]), groups, columns
 
 
 def _operations(model: Any, backend: Backend, plan: Plan) -> list[Operation]:
