@@ -155,3 +155,55 @@ def test_sparse_data(net):
     for data in (csr_array(IMAGES.reshape(len(IMAGES), -1)), torch.from_numpy(IMAGES[:, 0, 0]).to_sparse()):
         with pytest.raises(InputError, match="data is sparse"):
             inspect(net, {"seven": SEVEN}, "correlation", data, "1")
+
+
+# -- what is asked of a row ---------------------------------------------------------------------------
+
+
+def test_row_of_a_model_that_was_trained_on():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 6))
+    table = inspect(model, {"seven": SEVEN}, "correlation", IMAGES, "1")
+    assert len(table.examples(0, k=1))
+    with torch.no_grad():
+        model[1].weight.zero_()
+    with pytest.raises(InputError, match="weights of the model have changed since the table was made"):
+        table.examples(0, k=1)
+
+
+def test_number_of_a_row_is_its_label(net):
+    table = inspect(net, {"seven": SEVEN}, "correlation", IMAGES, "1")
+    part = table[table.unit >= 2]
+    label = part.value.idxmax()
+    pd.testing.assert_frame_equal(part.examples(label, k=2), table.examples(table.loc[label], k=2))
+    with pytest.raises(InputError, match="row=0 labels 0 rows of the table's index"):
+        part.examples(0)
+
+
+def test_best_unit_of_an_inverted_detector():
+    class Inverted(nn.Module):
+        def forward(self, x):
+            x = x.flatten(1)
+            return torch.stack([x[:, 20], -x[:, 36], x[:, 3]], 1)
+
+    dark = IMAGES[:, 0, 4, 4] > 0.5
+    model = nn.Sequential(Inverted())
+    table = inspect(model, {"dark": dark}, ["auroc", "correlation"], IMAGES, "0[:@1]")
+    for score in ("auroc", "correlation"):
+        assert table.best(by="target", score=score).unit.tolist() == [1]
+    assert table[(table.score == "auroc") & (table.unit == 1)].value.item() == 0
+
+
+def test_best_unit_is_no_random_direction(net):
+    directions = Directions(np.eye(6)[:2])
+    table = inspect(net, {"seven": SEVEN}, "correlation", IMAGES, [("1", directions)])
+    assert table.best(by="target").address.tolist() == ["1 (directions)"]
+
+
+def test_perfect_unit_says_why_it_has_no_interval():
+    data = torch.from_numpy(np.column_stack([SEVEN, IMAGES[:, 0, 0, 3]]).astype(np.float32))
+    table = inspect(nn.Sequential(nn.Identity()), {"seven": SEVEN}, ["correlation", "auroc"], data, "0[:@1]")
+    perfect = table[table.unit == 0]
+    assert np.allclose(perfect.value, 1)
+    assert perfect.low.isna().all()
+    assert perfect.note.str.contains("no interval: fewer than 4 groups of items, or no spread").all()

@@ -24,6 +24,7 @@ from .statistics.statistics import Statistics
 
 BLOCK = 1 << 14
 _SAMPLED = "from a sample of the rows"
+_NO_SPREAD = "no interval: fewer than 4 groups of items, or no spread between them"
 #: Descriptions of the baseline and of the interval of these scores.
 MOVED = "the largest absolute value of any unit when hypotheses are moved to other items"
 INTERVAL = "95 %, jackknife over groups of items"
@@ -63,6 +64,7 @@ def _batch_means(
     formula="Pearson's r",
     low=-1.0,
     high=1.0,
+    center=0.0,
     baseline=MOVED,
     interval=f"{INTERVAL}, of atanh r",
     requires="hypotheses that are numbers",
@@ -72,9 +74,8 @@ def correlation(statistics: Statistics) -> Iterable[ScoreResult]:
     """Correlation of a unit's behaviour with a hypothesis; given confounders, of what these leave of both."""
     sums = statistics.pairs
     value = pairs.partial_correlation(sums.total(), sums.given)
-    with np.errstate(all="ignore"):
-        without = [np.arctanh(pairs.partial_correlation(one, sums.given)) for one in sums.without()]
-        found = jackknife(np.arctanh(value), _stacked(without, value))
+    without = [_arctanh(pairs.partial_correlation(one, sums.given)) for one in sums.without()]
+    found = jackknife(_arctanh(value), _stacked(without, value))
     found = found._replace(low=np.tanh(found.low), high=np.tanh(found.high))
     notes = None
     if statistics.given:
@@ -89,6 +90,7 @@ def correlation(statistics: Statistics) -> Iterable[ScoreResult]:
     "pairs",
     per="unit",
     label="Difference of means",
+    center=0.0,
     formula="mean of the unit where the hypothesis is 1, minus its mean where the hypothesis is 0",
     baseline="the largest absolute value of any unit, in multiples of its standard deviation, when "
     "hypotheses are moved to other items",
@@ -109,6 +111,11 @@ def mean_difference(statistics: Statistics) -> Iterable[ScoreResult]:
     return spread(
         "mean_difference", statistics, value, bounds, base, binary=True, strength=absolute_correlation
     )
+
+
+def _arctanh(r: np.ndarray) -> np.ndarray:
+    """Return atanh r; an r that is 1 but for rounding is the same for all, and has no spread."""
+    return np.asarray(np.arctanh(np.clip(r, 1e-6 - 1, 1 - 1e-6)))
 
 
 def _stacked(tables: list[np.ndarray], like: np.ndarray) -> np.ndarray:
@@ -221,7 +228,8 @@ def spread(
     n = counted if rows is None else np.minimum(rows, counted)
     sampled = rows is not None and not statistics.sample.complete
     left_out = counted.max(axis=0, initial=0) - counted  # annotated rows where only some units are finite
-    note = _notes(value, n, notes, wrong, sampled, left_out)
+    without_interval = np.isfinite(value) & ~np.isfinite(bounds.low)
+    note = _notes(value, n, notes, wrong, sampled, left_out, without_interval)
     unfit = np.array([bool(reason) for reason in wrong], dtype=bool)
     exists = np.isfinite(value) & ~unfit
 
@@ -257,6 +265,7 @@ def _notes(
     wrong: list[str],
     sampled: bool,
     left_out: np.ndarray,
+    without_interval: np.ndarray,
 ) -> np.ndarray:
     """Return the note of each pair (units, hypotheses); pairs without a note of their own share strings."""
     shared = np.array(["", "no annotated rows", "the unit or the hypothesis is constant"], dtype=object)
@@ -267,6 +276,7 @@ def _notes(
     for u, h in zip(*np.nonzero(left_out), strict=True):
         missed = f"{left_out[u, h]:.0f} rows left out: NaN or infinite"
         out[u, h] = "; ".join(filter(None, [out[u, h], missed]))
+    out[without_interval] = [f"{one}; {_NO_SPREAD}" if one else _NO_SPREAD for one in out[without_interval]]
     if sampled:
         some = out != ""
         out = np.where(some, out, _SAMPLED)

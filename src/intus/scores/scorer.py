@@ -274,7 +274,9 @@ class Scorer:
             return True
         statistics = self.statistics
         able = np.array([target not in statistics.not_numbers for target in statistics.targets], dtype=bool)
-        return bool((known.any(axis=0) | ~(able & statistics.pairs.binary)).all())
+        if len(statistics.pairs.binary) == len(able):
+            able &= statistics.pairs.binary
+        return known.shape[1:] != able.shape or bool((known.any(axis=0) | ~able).all())
 
     def separated(self, top: int, *, share: float = 0.95) -> bool:
         """Return whether the ``top`` strongest units of each hypothesis are known, to stop reading rows.

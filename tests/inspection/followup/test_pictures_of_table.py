@@ -156,7 +156,7 @@ def test_best_row_of_each_model(checkpoints, images):
     units["size"] = units.value.abs()
     want = units.groupby(["model", "target"])["size"].idxmax()
     assert sorted(best.index) == sorted(want)
-    assert best.verify(0, tests="perturbation", records=20).model in models
+    assert best.verify(best.iloc[0], tests="perturbation", records=20).model in models
     assert found.best("target").shape[0] == 2
     assert len(found.best([])) == 1
     rows = best[best.target == "ink"].itertuples()

@@ -278,7 +278,7 @@ def test_layer_and_unknown_rows_are_refused(planted):
     layers = inspect(Planted(), has_a, "linear_f1", tokens(), "embed")
     with pytest.raises(InputError, match="as a whole"):
         layers.verify(0)
-    with pytest.raises(InputError, match="no position in a table of 16 rows"):
+    with pytest.raises(InputError, match="row=16 labels 0 rows of the table's index"):
         planted.verify(16)
     with pytest.raises(InputError, match="has no column 'unit'"):
         planted.verify({"address": "embed"})

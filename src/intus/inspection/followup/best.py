@@ -9,6 +9,7 @@ import numpy as np
 
 from ...core.errors import InputError, did_you_mean
 from ...scores import infos
+from ..units import RANDOM
 
 if TYPE_CHECKING:
     from ..results.table import Inspection
@@ -17,16 +18,20 @@ if TYPE_CHECKING:
 def strengths(table: Inspection) -> np.ndarray:
     """Return how strong the value of each row is.
 
-    It is the absolute value for scores whose range is symmetric around 0, such as correlations, and the value
-    for others.
+    It is the distance from the value of a unit that does not respond, if values on both sides of it are
+    responses: from 0 for correlations, from .5 for the area under the ROC curve. For other scores it is the
+    value.
     """
-    signed = [name for name in table.score.unique() if is_signed(table, name)]
     values = table.value.to_numpy(dtype=float)
-    return np.asarray(np.where(table.score.isin(signed), np.abs(values), values))
+    for name in table.score.unique():
+        center = center_of(table, name)
+        if center is not None:
+            values = np.where(table.score == name, np.abs(values - center), values)
+    return np.asarray(values)
 
 
-def is_signed(table: Inspection, name: str) -> bool:
-    """Return whether the range of a score is symmetric around 0.
+def center_of(table: Inspection, name: str) -> float | None:
+    """Return the value that a score has for a unit that does not respond; see ``ScoreInfo.center``.
 
     Args:
         table: The table.
@@ -34,8 +39,7 @@ def is_signed(table: Inspection, name: str) -> bool:
     """
     scores = () if table._asked is None else table._asked.plan.scores
     known = infos() | {info.name: info for score in scores for info in score.infos}
-    info = known.get(name)
-    return info is not None and info.low == (None if info.high is None else -info.high)
+    return known[name].center if name in known else None
 
 
 def of_units(table: Inspection, score: str | None) -> Inspection:
@@ -79,6 +83,7 @@ def best_rows(table: Inspection, by: str | Sequence[str], score: str | None) -> 
         if name not in table.columns:
             raise InputError(f"by={name!r} is no column of the table. {did_you_mean(name, table.columns)}")
     rows = of_units(table, score)
+    rows = rows[~rows.note.str.contains(RANDOM, regex=False)]  # a baseline is no finding
     order = np.argsort(-strengths(rows), kind="stable")
     best: Inspection = rows.iloc[order].drop_duplicates(names) if names else rows.iloc[order[:1]]
     in_order: Inspection = best.sort_index()

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ...core.errors import InputError, check_folder, require
-from .best import is_signed, of_units, strengths
+from .best import center_of, of_units, strengths
 
 if TYPE_CHECKING:
     from ..results.table import Inspection
@@ -70,9 +70,10 @@ def draw_bars(rows: Inspection, k: int) -> Any:
             capsize=2.5,
             label="95 % interval",
         )
-        side = np.sign(value) if is_signed(rows, rows.score.iloc[0]) else 1
+        center = center_of(rows, rows.score.iloc[0])
+        level = part.baseline if center is None else _on_side(np.sign(value - center), part.baseline, center)
         axis.vlines(
-            side * part.baseline,
+            level,
             places - 0.42,
             places + 0.42,
             color=COLORS[1],
@@ -132,11 +133,12 @@ def draw_curves(rows: Inspection, k: int) -> Any:
             )
             shown.append(curve)
         baseline = pd.concat(shown).groupby("epoch").baseline.max().dropna()
-        signs = np.sign(last.value) if is_signed(rows, rows.score.iloc[0]) else np.ones(1)
+        center = center_of(rows, rows.score.iloc[0])
+        signs = np.ones(1) if center is None else np.sign(last.value.to_numpy(dtype=float) - center)
         for side in np.unique(signs[signs != 0]) if len(baseline) else ():
             axis.plot(
                 baseline.index,
-                side * baseline,
+                baseline if center is None else _on_side(side, baseline, center),
                 color=COLORS[-1],
                 linestyle="--",
                 linewidth=1.4,
@@ -149,6 +151,11 @@ def draw_curves(rows: Inspection, k: int) -> Any:
         axis.set_axisbelow(True)
         axis.legend(fontsize=8, framealpha=0.9)
     return figure
+
+
+def _on_side(side: Any, baseline: Any, center: float) -> Any:
+    """Return a baseline on the side of the center that a value is on."""
+    return center + side * abs(baseline - center)
 
 
 def draw_heatmap(rows: Inspection, k: int) -> Any:

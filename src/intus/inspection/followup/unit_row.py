@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ...backends.base import for_model
 from ...core.errors import InputError
 from ..models import Checkpoint
+from ..results.part import Part
 
 if TYPE_CHECKING:
     from ..results.table import Inspection
@@ -41,7 +45,7 @@ def read_row(table: Inspection, row: Any) -> UnitRow:
 
     Args:
         table: The table.
-        row: The row: a Series, a mapping with its columns, or its position in the table.
+        row: The row: a Series, a mapping with its columns, or its label in the index of the table.
 
     Raises:
         InputError: If it is none of these, is about a layer as a whole or about no hypothesis, or the table
@@ -49,13 +53,17 @@ def read_row(table: Inspection, row: Any) -> UnitRow:
     """
     checkpoints = table.asked().checkpoints
     if isinstance(row, Integral) and not isinstance(row, bool):
-        position = int(row)
-        if not -len(table) <= position < len(table):
-            raise InputError(f"row={row} is no position in a table of {len(table)} rows.")
-        row = table.iloc[position]
+        found = np.flatnonzero(table.index == int(row))
+        if len(found) != 1:
+            raise InputError(
+                f"row={row} labels {len(found)} rows of the table's index. Pass the row itself, such as "
+                "table.iloc[0]."
+            )
+        row = table.iloc[int(found[0])]
     if not isinstance(row, Mapping) and not (hasattr(row, "index") and hasattr(row, "to_dict")):
         raise InputError(
-            f"row must be a row of the table, such as table.iloc[0], a dict, or a position, got {row!r}."
+            f"row must be a row of the table, such as table.iloc[0], a dict, or a label of its "
+            f"index, got {row!r}."
         )
     given = dict(row) if isinstance(row, Mapping) else row.to_dict()
     if missing := [name for name in _NEEDED if name not in given]:
@@ -73,7 +81,22 @@ def read_row(table: Inspection, row: Any) -> UnitRow:
         raise InputError(
             f"The score {given.get('score', '')!r} of the row has no hypothesis. Choose a row with a target."
         )
-    return UnitRow(_checkpoint(checkpoints, given), str(address), unit, str(target))
+    checkpoint = _checkpoint(checkpoints, given)
+    _check_unchanged(checkpoint.given, table.asked().parts)
+    return UnitRow(checkpoint, str(address), unit, str(target))
+
+
+def _check_unchanged(model: Any, parts: Sequence[Part]) -> None:
+    """Raise InputError if the weights of a model have changed since the table was made."""
+    if model is None:
+        return
+    version = for_model(model).version(model)
+    for part in parts:
+        if part.weights is not None and part.weights[0]() is model and part.weights[1] != version:
+            raise InputError(
+                "The weights of the model have changed since the table was made, so its rows are of another "
+                "model. Inspect it again, or pass a copy of each checkpoint (copy.deepcopy(model))."
+            )
 
 
 def _checkpoint(checkpoints: Sequence[Checkpoint], given: Mapping[str, Any]) -> Checkpoint:

@@ -60,10 +60,16 @@ class Verification:
         return "\n".join([*lines, *(f"Note: {note}" for note in self.notes)])
 
 
+#: Share of the change with the label above which a change without it is stated.
+_MUCH = 0.2
+
+
 def _follows(one: Perturbation) -> str:
     if one.flips.value == 0:
         return "the unit does not change with the label"
     if one.excess.low > 0:
+        if one.baseline.low > _MUCH * abs(one.flips.value):
+            return "follows the hypothesis in part: it also changes where the label does not"
         return "follows the hypothesis"
     return "changes more without it" if one.excess.high < 0 else "not decided"
 

@@ -45,6 +45,11 @@ class Checkpoint:
         for_model(model)  # raises InputError if it is not a model
         return self.name or type(model).__name__ + (" (new)" if self.new else ""), model
 
+    @property
+    def given(self) -> Any:
+        """The model that the caller passed; None if it is loaded or made anew each time."""
+        return self.load.args[0] if isinstance(self.load, partial) and self.load.func is _itself else None
+
     def twin(self, seed: int) -> Checkpoint:
         """Return the same model newly initialized."""
         name = f"{self.name} (new)" if self.name else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,8 @@ class Part:
         columns: The results.
         confusions: Which classes each classifier takes for which, by address, score and target.
         new: Whether the model is a newly initialized twin.
+        weights: A weak reference to the model that was read, and the version of its weights then; None if
+            that is not known.
     """
 
     model: str
@@ -31,6 +34,7 @@ class Part:
     columns: ScoreColumns
     confusions: Mapping[tuple[str, str, str], Confusion] = field(default_factory=dict)
     new: bool = False
+    weights: tuple[Any, int] | None = None
 
     @classmethod
     def failed(cls, model: str, epoch: float, why: str) -> Part:

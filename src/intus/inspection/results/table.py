@@ -121,7 +121,8 @@ class Inspection(pd.DataFrame):  # type: ignore[misc]  # pandas has no types
         each record is listed once per kind.
 
         Args:
-            row: A row of the table: ``table.iloc[0]``, a dict with its columns, or its position.
+            row: A row of the table: ``table.iloc[0]``, a dict with its columns, or its label in the
+                index.
             k: The number of examples of each kind. Default: 5.
             seed: The seed of the random examples. Default: that of the inspection.
 
@@ -177,7 +178,8 @@ class Inspection(pd.DataFrame):  # type: ignore[misc]  # pandas has no types
         model is not changed.
 
         Args:
-            row: A row of the table: ``table.iloc[0]``, a dict with its columns, or its position.
+            row: A row of the table: ``table.iloc[0]``, a dict with its columns, or its label in the
+                index.
             tests: ``"perturbation"``, ``"ablation"`` or both. Default: both.
             change: Returns a changed record: a function ``(record, random)``, where ``random`` is numpy's
                 generator. It is called up to 40 times per record, until one change flips a label and one does
@@ -266,7 +268,8 @@ class Inspection(pd.DataFrame):  # type: ignore[misc]  # pandas has no types
         underlined where the hypothesis holds.
 
         Args:
-            row: A row of the table: ``table.iloc[0]``, a dict with its columns, or its position.
+            row: A row of the table: ``table.iloc[0]``, a dict with its columns, or its label in the
+                index.
             record: The number of the record in the data.
             path: Also write the figure to this file. Default: no.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -130,12 +131,13 @@ class _Runner:
         is_reference = against is not None and against.checkpoint == number
         earlier = None if is_reference else self._earlier(name, checkpoint.epoch, state)
         if earlier is not None:
-            return replace(earlier, new=checkpoint.new)
+            return replace(earlier, new=checkpoint.new, weights=_weights(model))
         model_pass = self._run(model, name)
         part = Part(name, checkpoint.epoch, *model_pass.columns(), confusions(model_pass), checkpoint.new)
         part = part.extended(*pairs_of_layers(model_pass, self.plan))
         if model_pass.done < len(self.plan.records):
             part = part.noted(self._stopped(model_pass.done))
+        part = replace(part, weights=_weights(model))
         if self.plan.tcav is not None:
             part = part.extended(*concept_rows(model_pass, self.blocks, self.plan, self.plan.tcav))
         if against is not None:
@@ -265,3 +267,11 @@ class _Blocks:
         return (
             None if self._digest is None else ContentHash().add(self._digest, state, self.reference).digest()
         )
+
+
+def _weights(model: Any) -> tuple[Any, int] | None:
+    """Return a weak reference to a model and the version of its weights."""
+    try:
+        return weakref.ref(model), for_model(model).version(model)
+    except TypeError:  # the model takes no weak references
+        return None

@@ -49,7 +49,8 @@ def jackknife(value: np.ndarray, without: np.ndarray, null: np.ndarray | float =
     mean = np.where(valid, without, 0).sum(axis=0) / enough
     spread = (np.where(valid, without - mean, 0) ** 2).sum(axis=0) * (count - 1) / enough
     freedom, error = np.maximum(count - 1, 1), np.sqrt(np.maximum(spread, 0))
-    error = np.where((count >= LEAST_GROUPS) & (error > 0), error, np.nan)
+    rounding = 1e-12 * np.abs(mean)
+    error = np.where((count >= LEAST_GROUPS) & (error > rounding), error, np.nan)
     half = special.stdtrit(freedom, 0.975) * error
     p = 2 * special.stdtr(freedom, -np.abs(value - null) / error)
     return Jackknife(np.asarray(value - half), np.asarray(value + half), np.asarray(p))
