@@ -345,7 +345,7 @@ def test_cache_is_bounded_and_what_does_not_fit_is_computed_again(monkeypatch):
             block = labels.of(np.arange(start, start + 10), lambda start=start: WORDS[start : start + 10])
             np.testing.assert_array_equal(block["five"], np.tile(np.arange(5), (10, 1)))
     assert len(asked) == 50 + 2 * 30
-    assert sum(one.nbytes for block in labels._blocks.values() for one in block.values()) == 800
+    assert sum(one.values.nbytes for block in labels._blocks.values() for one in block.values()) == 800
 
 
 def test_types_of_several_names_are_refused():

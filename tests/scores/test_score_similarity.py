@@ -52,7 +52,7 @@ def test_sketch_items_do_not_depend_on_order(digits):
     assert len(one.item) == 256
     value, low, high, base, n = alignment(one, other)
     assert value == pytest.approx(1, abs=1e-5)
-    assert low <= value <= high <= 1
+    assert np.isnan([low, high]).all()  # equal layers have no spread between groups but rounding
     assert abs(base) < 0.05
     assert n == 256
 

@@ -46,6 +46,15 @@ class Records:
         """Return records for hypotheses: tensors and arrays as numpy copies, anything else unchanged."""
         return [_as_numpy(self.data[i]) for i in numbers.tolist()]
 
+    def lengths(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the lengths of records that are texts, lists or arrays; -1 where a record has none.
+
+        Records of one array have one length, and those of a Dataset or table are not read for it.
+        """
+        if hasattr(self.data, "dtype") or isinstance(self.data, Items | Rows):
+            return np.full(len(numbers), -1)
+        return np.array([_length(self.data[i]) for i in numbers.tolist()])
+
     def images(self, number: int) -> list[tuple[int, ...]]:
         """Return what may be the height and width of a record: the lengths of each two adjacent axes.
 
@@ -81,6 +90,13 @@ class Records:
         if stacked.dtype.kind not in "fiub":
             raise InputError(_how_to_stack(self.data[int(numbers[0])]))
         return stacked
+
+
+def _length(record: Any) -> int:
+    if isinstance(record, str | bytes | list):
+        return len(record)
+    shape: tuple[int, ...] = tuple(getattr(record, "shape", ()))
+    return int(shape[0]) if len(shape) in (1, 2) else -1
 
 
 def _how_to_stack(record: Any) -> str:

@@ -40,10 +40,14 @@ class Labels:
         self._names: list[dict[str, str]] = []  # of each source, by the key in the dict that it returns
         self._shapes = Shapes()
         self.ragged = self._shapes.ragged
-        self._blocks: dict[bytes, dict[str, np.ndarray]] = {}
+        self._blocks: dict[bytes, dict[str, Column]] = {}
         self._free = _CACHE  # bytes
 
     def of(self, numbers: np.ndarray, block: Callable[[], Sequence[Any]]) -> dict[str, np.ndarray]:
+        """Return the labels of a block, (records, …), by the name of the hypothesis; as ``columns``."""
+        return {name: column.values for name, column in self.columns(numbers, block).items()}
+
+    def columns(self, numbers: np.ndarray, block: Callable[[], Sequence[Any]]) -> dict[str, Column]:
         """Return the labels of a block.
 
         Args:
@@ -51,7 +55,7 @@ class Labels:
             block: Returns the records; called only if the labels are not cached.
 
         Returns:
-            An array (records, …) by the name of the hypothesis.
+            The labels (records, …) with their lengths, by the name of the hypothesis.
 
         Raises:
             InputError: If labels have an impossible type or shape or are not of the declared kind, or a
@@ -60,12 +64,12 @@ class Labels:
         key = numbers.tobytes()
         if key in self._blocks:
             return self._blocks[key]
-        arrays = {name: column.values for name, column in self._columns(numbers, block()).items()}
-        size = sum(array.nbytes for array in arrays.values())
+        found = self._columns(numbers, block())
+        size = sum(column.values.nbytes for column in found.values())
         if size <= self._free:
             self._free -= size
-            self._blocks[key] = arrays
-        return arrays
+            self._blocks[key] = found
+        return found
 
     def of_changed(self, name: str, number: int, record: Any) -> np.ndarray:
         """Return the labels of a record that was changed.

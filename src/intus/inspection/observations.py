@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import InputError, did_you_mean
+from ..hypotheses.columns import Column
 from .behaviours import Records
 from .hypotheses import Labels, as_hypotheses
 
@@ -29,11 +30,11 @@ class Observations:
     types: Labels | None
     confounders: tuple[str, ...] = ()
 
-    def types_of_block(self, numbers: np.ndarray, block: Callable[[], Sequence[Any]]) -> np.ndarray | None:
+    def types_of_block(self, numbers: np.ndarray, block: Callable[[], Sequence[Any]]) -> Column | None:
         """Return the types of a block's symbols, (records, …grid); None if there are none."""
         if self.types is None:
             return None
-        types = self.types.of(numbers, block)
+        types = self.types.columns(numbers, block)
         if list(types) != [_TYPES]:
             raise InputError(f"types must give one type per symbol, got several: {list(types)}. Choose one.")
         return types[_TYPES]

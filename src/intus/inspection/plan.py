@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..scores import Score
+from .alignment.padding import Padding
 from .alignment.symbols import Alignment
 from .behaviours import Records
 from .hypotheses import Labels
@@ -36,6 +37,8 @@ class Block:
         groups: The group of each record, (records,); None if each is a group.
         types: The type of each symbol, (records, …grid); None if there are none.
         symbols: Which symbols the positions of layers belong to; None if positions are symbols.
+        padding: What is known of the padding of the records.
+        lengths: The number of labels of each record, (records,), by hypothesis, and of types by ``""``.
     """
 
     numbers: np.ndarray
@@ -45,7 +48,9 @@ class Block:
     images: list[tuple[int, ...]]
     groups: np.ndarray | None
     types: np.ndarray | None
-    symbols: Alignment | None = None
+    symbols: Alignment | None
+    padding: Padding
+    lengths: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -54,7 +59,8 @@ class Block:
         """Add the content to a hash and return it; None if it cannot be hashed."""
         try:
             aligned = None if self.symbols is None else (self.symbols.index, self.symbols.reduce)
-            return total.add(self.numbers, self.inputs, self.labels, self.groups, self.types, aligned)
+            total.add(self.numbers, self.inputs, self.labels, self.groups, self.types, aligned)
+            return total.add(self.lengths, self.padding.lengths)
         except NotHashableError:
             return None
 
@@ -146,15 +152,28 @@ class Plan:
         """Return a block; raises what a hypothesis or ``inputs`` raises."""
         read = partial(self.records.block, numbers)
         inputs, symbols = self.records.model_input(numbers), self.labels.symbols
+        padding = Padding.of(numbers, inputs, self.records.lengths(numbers))
+        columns, types = self.labels.columns(numbers, read), self.observed.types_of_block(numbers, read)
+        every = columns if types is None else columns | {"": types}
+        labels = {name: column.values for name, column in every.items()}
+        lengths = {name: column.lengths for name, column in every.items() if column.lengths is not None}
+        if symbols is None:
+            for name, column in every.items():
+                placed = padding.by_mask(*column)
+                if placed is not None:
+                    labels[name] = placed
+                    del lengths[name]  # none is left to place
         return Block(
             numbers,
             inputs,
-            self.labels.of(numbers, read),
+            {name: labels[name] for name in columns},
             frozenset(self.labels.ragged),
             self.records.images(int(numbers[0])),
             None if self.observed.groups is None else self.observed.groups[numbers],
-            self.observed.types_of_block(numbers, read),
+            labels.get("") if types is not None else None,
             None if symbols is None else symbols.of_inputs(numbers, read, inputs),
+            padding,
+            lengths,
         )
 
 

@@ -138,6 +138,9 @@ def _counted(reader: UnitReader, block: Block, array: np.ndarray) -> np.ndarray:
         return used[:, :-1]
     if labels.ndim == 2 and reader.row.target in reader.plan.labels.ragged:
         return annotated(reader.filled(labels, array, block))
+    mask = block.padding.masked(array.shape[2]) if array.ndim == 3 else None
+    if mask is not None:
+        return mask
     return np.ones(len(block), dtype=bool)
 
 

@@ -267,6 +267,11 @@ def _at_places(
     grid = pair.grid
     if len(grid) == 1 and reader.row.target in reader.plan.labels.ragged and block.symbols is None:
         grid = array.shape[2:]  # the sequence is padded
+        if block.padding.at_start:
+            raise InputError(
+                "Records are padded at the start, where perturbed records are not compared yet. Let inputs= "
+                "pad at the end, or pass tests='ablation'."
+            )
     three = [one for _, one in reader.on_grid(array[start : start + 3], grid, block, start)]
     behaviors = np.concatenate(three).reshape(3, reader.units, -1)[:, :, pair.places].astype(float)
     near = np.isfinite(behaviors[:, reader.row.unit]).all(axis=0)

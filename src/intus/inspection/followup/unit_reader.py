@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import AddressError, InputError, did_you_mean
-from ..alignment import align
+from ..alignment.padding import Padding
 from ..behaviours import Records
 from ..plan import Block, Plan
 from ..reading import Behavior
@@ -109,10 +109,11 @@ class UnitReader:
 
     def filled(self, labels: np.ndarray, array: np.ndarray, block: Block) -> np.ndarray:
         """Return the labels of sequences of different lengths, padded to the positions of the layer."""
-        ragged = self.row.target in self.plan.labels.ragged and block.symbols is None
-        if ragged and labels.ndim == 2 and array.ndim == 3 and labels.shape[1] < array.shape[2]:
-            return align.fill(labels, array.shape[2])
-        return labels
+        if block.symbols is not None or labels.ndim != 2 or array.ndim != 3:
+            return labels
+        name, ragged = self.row.target, self.row.target in self.plan.labels.ragged
+        lengths = block.lengths.get(name)
+        return block.padding.on_positions(name, labels, lengths, array.shape[2], self.row.address, ragged)
 
     def on_grid(
         self, array: np.ndarray, grid: tuple[int, ...], block: Block, start: int = 0
@@ -143,7 +144,10 @@ class UnitReader:
         made, at = Records(list(records), self.plan.records.inputs), np.arange(len(records))
         inputs, given = made.model_input(at), self.plan.labels.symbols
         symbols = None if given is None else given.of_changed(np.asarray(numbers), made.block(at))
-        return Block(np.asarray(numbers), inputs, {}, frozenset(), made.images(0), None, None, symbols)
+        padding = Padding.of(np.asarray(numbers), inputs, made.lengths(at))
+        return Block(
+            np.asarray(numbers), inputs, {}, frozenset(), made.images(0), None, None, symbols, padding
+        )
 
 
 def annotated(labels: np.ndarray) -> np.ndarray:

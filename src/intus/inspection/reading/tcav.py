@@ -8,6 +8,7 @@ import numpy as np
 
 from ...core.errors import InputError
 from ...scores import ScoreResult
+from ..alignment.padding import Padding
 
 NAME = "tcav"
 _RANDOM = 200  # random concepts, for the p-value and the baseline
@@ -27,14 +28,15 @@ def requested(scores: Any) -> tuple[Any, bool]:
     return scores, False
 
 
-def per_record(array: np.ndarray, *, total: bool) -> np.ndarray:
+def per_record(array: np.ndarray, padding: Padding, *, total: bool) -> np.ndarray:
     """Return an output (records, units, …positions) as (records, units): a sum over positions or a mean.
 
     A concept is a direction of units that is added at every position, so that the derivative along it is the
-    sum.
+    sum. Positions that are padding do not count in the mean.
     """
     axes = tuple(range(2, array.ndim))
-    return np.asarray(array.sum(axis=axes) if total else array.mean(axis=axes), np.float64)
+    found = array.sum(axis=axes) if total else padding.mean(array, slice(None))
+    return np.asarray(found, np.float64)
 
 
 def score(

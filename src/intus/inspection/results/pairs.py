@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from ...scores import ScoreColumns, Scorer, ScoreResult
 from ...scores.comparisons.layers import relations
+from ..alignment.padding import PADDED
 from ..plan import Plan
 from ..running.model_pass import ModelPass
+from .part import joined
 
 _ALONE = "a single layer, with none to compare it with"
 
@@ -29,6 +32,7 @@ def pairs_of_layers(model_pass: ModelPass, plan: Plan) -> tuple[np.ndarray, Scor
     for feed in model_pass.feeds if asked else ():
         if feed.layer_scorer is not None:
             scorers[feed.shown] = feed.layer_scorer
+    padded = any(feed.lengths.note(feed.group.address, whole=True) for feed in model_pass.feeds if scorers)
     vectors, texts = _vectors(plan) if asked else ({}, [])
     out: list[tuple[str, ScoreResult]] = []
     for score in asked:
@@ -40,7 +44,8 @@ def pairs_of_layers(model_pass: ModelPass, plan: Plan) -> tuple[np.ndarray, Scor
             if len(scorers) < 2 and not vectors and not texts:
                 out.append((address, ScoreResult(score.name, float("nan"), note=_ALONE)))
     addresses = np.array([*(address for address, _ in out), ""], dtype=object)[:-1]
-    return addresses, ScoreColumns.of([result for _, result in out])
+    columns = ScoreColumns.of([result for _, result in out])
+    return addresses, replace(columns, note=joined(columns.note, PADDED)) if padded else columns
 
 
 def _vectors(plan: Plan) -> tuple[dict[str, Scorer], list[str]]:

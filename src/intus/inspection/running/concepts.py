@@ -57,8 +57,8 @@ def concept_rows(
                 picked = group.pick(arrays[0].shape[1])
                 part.append(
                     (
-                        per_record(arrays[0], total=False)[:, picked],
-                        per_record(arrays[1], total=True)[:, picked],
+                        per_record(arrays[0], block.padding, total=False)[:, picked],
+                        per_record(arrays[1], block.padding, total=True)[:, picked],
                     )
                 )
             for name, column in block.labels.items():

@@ -15,6 +15,7 @@ from ...scores import Score, ScoreColumns, Scorer, ScoreResult
 from ...scores.repeated import RepeatedScorer
 from ..alignment import align
 from ..alignment.axes import Vectors
+from ..alignment.padding import Lengths
 from ..alignment.places import Places
 from ..plan import Block
 from ..results.part import joined
@@ -83,6 +84,8 @@ class BlockFeed:
         self.of_layer = [score for score in scoring.scores if score.reads_layers]
         self.layer_scorer = self._layer_scorer()
         self.stretched = False  # whether a map was stretched over the image
+        self.lengths = Lengths()
+        self.means: set[str] = set()  # the hypotheses whose behaviors are means over positions
         self.shape: tuple[int, ...] = ()
         self.picked, self.count = np.empty(0, dtype=np.int64), 0
         self.scorers: dict[Any, Scorer] = {}
@@ -98,7 +101,9 @@ class BlockFeed:
         self.picked = self.group.pick(self.count)
         if not np.array_equal(self.picked, np.arange(self.count)):  # indexing would copy all units
             array = array[:, self.picked]
+        self.lengths.add(array, block.padding)
         if self.layer_scorer is not None:
+            self.lengths.note(self.group.address, whole=True)  # raises if the result depends on the blocks
             self.layer_scorer.update(self._padded(array), items=block.numbers, groups=block.groups)
         longest = array.shape[-1]
         if block.symbols is not None:
@@ -114,10 +119,14 @@ class BlockFeed:
             wanted = {*only, *self.scoring.confounders}
             labels = {name: column for name, column in labels.items() if name in wanted}
         for name, column in labels.items() if self.scores else ():
-            if name in block.ragged and array.ndim == 3 and column.shape[1] < longest:
-                column = align.fill(column, longest)
+            if array.ndim == 3 and column.ndim == 2:
+                column = self._on_positions(name, column, longest, block)
+            if array.ndim > 2 and column.ndim == 1 and block.symbols is None:
+                self.means.add(name)
             key = column.shape[1:] if column.ndim > 2 else column.ndim - 1
             shapes.setdefault(key, {})[name] = column
+        if self.means:
+            self.lengths.note(self.group.address, whole=False)
         for key, columns in shapes.items():
             absent = [name for name in self.scoring.confounders if name not in columns]
             if absent:
@@ -127,6 +136,14 @@ class BlockFeed:
                     "Give both one label per record, or one per symbol."
                 )
             self._add(self._scorer(key, len(shapes)), array, columns, block)
+
+    def _on_positions(self, name: str, column: np.ndarray, longest: int, block: Block) -> np.ndarray:
+        """Return the labels of sequences, (records, t), on as many symbols as the longest has."""
+        ragged = name in block.ragged
+        if block.symbols is not None:
+            return align.fill(column, longest) if ragged and column.shape[1] < longest else column
+        lengths, address = block.lengths.get(name), self.group.address
+        return block.padding.on_positions(name, column, lengths, longest, address, ragged)
 
     def _padded(self, array: np.ndarray) -> np.ndarray:
         """Pad the array with zeros to the shape of the first block, as the evaluator does."""
@@ -158,6 +175,9 @@ class BlockFeed:
         symbols = int(np.prod(grid)) if grid else 1
         self.stretched |= self.places is None and len(grid) == 2 and array.shape[2:] != grid
         types, groups = block.types, block.groups
+        if types is not None and types.ndim == 2 and len(grid) == 1 and array.ndim == 3:
+            of_types = {"types": block.lengths[""]} if "" in block.lengths else {}
+            types = self._on_positions("types", types, grid[0], replace(block, lengths=of_types))
         if types is not None and types.shape[1:] != grid:
             types = None  # these labels are not of the symbols that have types
         for part, aligned, has in self.aligned(array, grid, first, block):
@@ -196,8 +216,10 @@ class BlockFeed:
         address = self.group.address
         for at in range(0, len(array), size):
             part = slice(at, at + size)
-            if block.symbols is not None and array.ndim == 3 and len(grid) <= 1:
-                records = slice(start + at, start + min(at + size, len(array)))
+            records = slice(start + at, start + min(at + size, len(array)))
+            if not grid and array.ndim > 2 and (block.symbols is None or array.ndim > 3):
+                yield part, block.padding.mean(array[part], records), None
+            elif block.symbols is not None and array.ndim == 3 and len(grid) <= 1:
                 yield part, *block.symbols.onto(array[part], records, grid, address)
             else:
                 aligned = align.onto(array[part], grid, address, hypothesis, block.images, self.places)
@@ -207,6 +229,7 @@ class BlockFeed:
         """Return a feed of the same units without any rows."""
         other = copy(self)
         other.scorers, other.notes = {}, {}
+        other.lengths, other.means = Lengths(), set()
         other.layer_scorer = self._layer_scorer()
         return other
 
@@ -222,6 +245,16 @@ class BlockFeed:
         self.picked, self.count = (other.picked, other.count) if other.count else (self.picked, self.count)
         self.stretched |= other.stretched
         self.notes |= other.notes
+        self.means |= other.means
+        self.lengths.merge(other.lengths)
+        if self.layer_scorer is not None:
+            self.lengths.note(self.group.address, whole=True)
+        if self.means:
+            self.lengths.note(self.group.address, whole=False)
+
+    def _notes_of_means(self) -> list[tuple[str, str]]:
+        note = self.lengths.note(self.group.address, whole=False) if self.means else ""
+        return [(target, note) for target in sorted(self.means)] if note else []
 
     @property
     def shown(self) -> str:
@@ -242,12 +275,15 @@ class BlockFeed:
         found = ScoreColumns(*(getattr(found, name)[order] for name in ScoreResult._fields))
         of_layer = found.unit < 0
         note = found.note
+        if self.layer_scorer is not None:
+            more = self.lengths.note(self.group.address, whole=True)
+            note = np.where((found.target == "") & bool(more), joined(note, more), note)
         if len(self.picked) < self.count:
             part = f"{len(self.picked)} of {self.count} units"
             note = np.where(of_layer, joined(note, part), note)
         if self.stretched:
             note = np.where(found.target != "", joined(note, _STRETCHED), note)
-        for target, more in self.notes.items():
+        for target, more in [*self.notes.items(), *self._notes_of_means()]:
             note = np.where(found.target == target, joined(note, more), note)
         unit = np.append(self.picked, -1)[found.unit]  # -1, of the layer, stays
         of_units = self.group.notes(unit)
