@@ -305,7 +305,7 @@ from torch import nn
 from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 sys.path.insert(0, {folder!r})
 from intus.backends.base import for_model
-from test_state import Net
+from test_model_state import Net
 
 def bert(hidden=32):
     torch.manual_seed(0)
