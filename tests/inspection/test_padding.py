@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
-from intus.core.errors import InputError
+from intus.core.errors import CaptureError, InputError
 from intus.inspection import inspect
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -203,3 +203,49 @@ def test_mean_over_positions_of_single_records():
         values = np.array([net(pad([text]))[0].numpy().mean(axis=0) for text in TEXTS])
     np.testing.assert_allclose(table.value, correlations(values, MANY), atol=2e-5)
     assert set(table.note) == {""}
+
+
+class Parts(nn.Module):
+    """A model with a table of positions without records, and a layer that never runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = nn.Embedding(20, 4), nn.Embedding(64, 4)
+        self.unused, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, ids):
+        return self.head(self.words(ids) + self.places(torch.arange(ids.shape[1])[None]))
+
+
+@pytest.mark.parametrize("engine", [None, 2])
+@pytest.mark.parametrize("units", [None, ["words", "p*", "head"]])
+def test_layers_that_cannot_be_read_are_left_out_unless_named(units, engine):
+    net, ids = Parts(), np.random.default_rng(0).integers(0, 20, (40, 7))
+    asked = {"small": lambda record: record < 9}, ["correlation"], ids
+    table = inspect(net, *asked, units, batch=10, engine=engine)
+    left = table[table.unit == -1]
+    assert left.address.tolist() == ["places"] + ["unused"] * (units is None)
+    assert left.value.isna().all()
+    assert left.score.eq("correlation").all()
+    assert left.note.str.startswith("left out: '").all()
+    assert "has shape (1, 7, 4) for 10 records" in left.note.iloc[0]
+    assert set(table[table.unit >= 0].address) == {"words", "head"}
+    assert table[table.unit >= 0].n.eq(280).all()
+    for named in ("places", ["words", "places"], "unused"):
+        with pytest.raises((InputError, CaptureError), match=r"places|unused"):
+            inspect(net, *asked, named, batch=10)
+
+
+def test_labels_that_fit_no_layer_are_an_error():
+    ids = np.random.default_rng(0).integers(0, 20, (40, 7))
+    with pytest.raises(
+        InputError, match=r"shape \(5,\) per record, but 'words' has positions of shape \(7,\)"
+    ):
+        inspect(Parts(), lambda record: record[:5], "correlation", ids)
+
+
+def test_all_layers_of_bert(bert):
+    table = inspect(bert, {"many": MANY}, "correlation", TEXTS, inputs=encode)
+    assert table[table.unit < 0].address.tolist() == ["embeddings.position_embeddings"]
+    missing = table[(table.unit >= 0) & table.value.isna()]
+    assert set(missing.address) == {"embeddings.token_type_embeddings"}  # a constant

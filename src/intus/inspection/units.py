@@ -35,6 +35,7 @@ class UnitGroup:
         operation: Whether the address is that of an operation or input, which only a trace can read.
         basis: The directions or the dictionary that the units are computed with; None for the layer's units.
         hypotheses: The names of the hypotheses that these units are scored for; None for all.
+        optional: Whether it was not named, but is one of all layers or of a pattern, and may be left out.
     """
 
     address: str
@@ -45,6 +46,7 @@ class UnitGroup:
     hypotheses: tuple[str, ...] | None = None
     operation: bool = False
     basis: Basis | None = None
+    optional: bool = False
 
     @property
     def shown(self) -> str:
@@ -149,11 +151,12 @@ def resolve(
         CaptureError: If the layer did not run.
         InputError: If it is not of that form.
     """
-    numbered = [op.address for op in operations if backend.parameters(op)]
+    numbered, every = [op.address for op in operations if backend.parameters(op)], False
     if given is None:
         if not numbered:
             raise AddressError(_unnumbered(graph.model))
         given = [(address, "*") for address in numbered]
+        every = True
     parts = given if isinstance(given, list) else [given]
     if not parts:
         raise InputError("units is empty. Write units=[(1, '*')] for all units of the first layer.")
@@ -169,8 +172,10 @@ def resolve(
         if isinstance(units, Directions | Dictionary):
             bases, units = [units, units.randomized(seed)], None
         groups += [
-            UnitGroup(address, units, axis, row, str(part), only, operation, basis)
-            for address, row, operation in _places(graph, layer)
+            UnitGroup(
+                address, units, axis, row, str(part), only, operation, basis, every or is_pattern(layer)
+            )
+            for address, row, operation in _places(graph, layer, every)
             for basis in bases
         ]
     observed = {op.address for op in operations}
@@ -244,12 +249,17 @@ def _no_units(layer: Any, units: Any) -> InputError:
     )
 
 
-def _places(graph: Graph, layer: str) -> list[tuple[str, int, bool]]:
-    """Return what an address means: address, row, and whether it is an operation that no module returns."""
+def _places(graph: Graph, layer: str, optional: bool) -> list[tuple[str, int, bool]]:
+    """Return what an address means: address, row, and whether it is an operation that no module returns.
+
+    The row is -1 for a module that did not run and may be left out.
+    """
     try:
         found = match(graph, layer)
     except AddressError:
         if layer in {module.address for module in graph.modules}:
+            if optional:
+                return [(layer, -1, False)]
             sentence = did_not_run(layer, "for the first record")
             raise CaptureError(f"{sentence} Choose a layer that every record passes through.") from None
         raise

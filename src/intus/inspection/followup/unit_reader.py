@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -88,7 +88,7 @@ class UnitReader:
             A function of a block that returns the output of the layer, (records, units, …positions).
         """
         with self.model_pass.reading() as read:
-            yield lambda block: read(block)[0]
+            yield lambda block: cast(np.ndarray, read(block)[0])  # a single layer is not left out
 
     def aligned(
         self, array: np.ndarray, block: Block, unit: int

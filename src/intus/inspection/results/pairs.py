@@ -32,7 +32,9 @@ def pairs_of_layers(model_pass: ModelPass, plan: Plan) -> tuple[np.ndarray, Scor
     for feed in model_pass.feeds if asked else ():
         if feed.layer_scorer is not None:
             scorers[feed.shown] = feed.layer_scorer
-    padded = any(feed.lengths.note(feed.group.address, whole=True) for feed in model_pass.feeds if scorers)
+    padded = any(
+        feed.lengths.note(feed.group.address, whole=True) for feed in model_pass.feeds if feed.layer_scorer
+    )
     vectors, texts = _vectors(plan) if asked else ({}, [])
     out: list[tuple[str, ScoreResult]] = []
     for score in asked:

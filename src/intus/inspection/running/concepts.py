@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -9,11 +10,11 @@ import numpy as np
 from ...backends.base import for_model
 from ...core.errors import CaptureError, InputError
 from ...core.probes_disabled import probes_disabled
-from ...scores import ScoreColumns
+from ...scores import ScoreColumns, ScoreResult
 from ..alignment.axes import arrange
 from ..plan import Block, Plan
 from ..reading import Behavior, GradientReader
-from ..reading.tcav import per_record, score
+from ..reading.tcav import NAME, per_record, score
 from .model_pass import ModelPass
 
 
@@ -32,7 +33,10 @@ def concept_rows(
         InputError: If a hypothesis has no label 0 or 1 per record.
         CaptureError: If the model has no gradients.
     """
-    backend, groups = for_model(model_pass.model), [feed.group for feed in model_pass.feeds]
+    backend, groups = (
+        for_model(model_pass.model),
+        [feed.group for feed in model_pass.feeds if feed.left_out is None],
+    )
     if based := [group for group in groups if group.basis is not None]:
         raise InputError(f"tcav is of the units of a layer, not of {based[0].shown!r}. Name the layer alone.")
     rows = {group.address: group.row for group in groups}
@@ -77,4 +81,8 @@ def concept_rows(
             column = np.concatenate(columns)
             found.append(score(units, slopes, column, of_class, grouped, name, plan.seed))
             addresses.append(group.shown)
+    for feed in model_pass.feeds:
+        if feed.left_out is not None:
+            found.append(ScoreResult(NAME, math.nan, note=f"left out: {feed.left_out}"))
+            addresses.append(feed.group.shown)
     return np.array(addresses, dtype=object), ScoreColumns.of(found)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.errors import InputError, did_you_mean
+from ...core.errors import InputError, IntusError, did_you_mean
 from ...scores import Score, ScoreColumns, Scorer, ScoreResult
 from ...scores.repeated import RepeatedScorer
 from ..alignment import align
@@ -89,6 +89,11 @@ class BlockFeed:
         self.shape: tuple[int, ...] = ()
         self.picked, self.count = np.empty(0, dtype=np.int64), 0
         self.scorers: dict[Any, Scorer] = {}
+        self.left_out: IntusError | None = None  # why the units are left out
+
+    def leave_out(self, why: IntusError) -> None:
+        """Leave the units out: their only results say why."""
+        self.left_out, self.scorers, self.layer_scorer = why, {}, None
 
     def update(self, array: np.ndarray, block: Block) -> None:
         """Add the outputs of a block.
@@ -235,6 +240,8 @@ class BlockFeed:
 
     def merge(self, other: BlockFeed) -> None:
         """Add the rows of another feed of the same units, of other records."""
+        if other.left_out is not None or self.left_out is not None:
+            raise self.left_out or other.left_out  # type: ignore[misc]
         if self.layer_scorer is not None and other.layer_scorer is not None:
             self.layer_scorer.merge(other.layer_scorer)
         for key, scorer in other.scorers.items():
@@ -269,6 +276,9 @@ class BlockFeed:
 
     def columns(self) -> ScoreColumns:
         """Return all results, by unit in the order requested, with the units' numbers in the layer."""
+        if self.left_out is not None:
+            why = f"left out: {self.left_out}"
+            return ScoreColumns.of([ScoreResult(one.name, math.nan, note=why) for one in self.scoring.scores])
         scorers = self.all_scorers()
         found = ScoreColumns.concat(_with_reasons(scorer) for scorer in scorers)
         order = np.argsort(found.unit, kind="stable")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...backends.base import Backend, Operation, for_model, modules_graph
-from ...core.errors import CaptureError, InputError
+from ...core.errors import AddressError, CaptureError, InputError
 from ...core.probes_disabled import probes_disabled
 from ...core.units import UnitAxes
 from ...scores import ScoreColumns
@@ -64,7 +64,7 @@ class ModelPass:
 
     def _places(self, group: UnitGroup) -> Any:
         """Return where the positions of a layer lie in the image; None if that is not known."""
-        if self.graph is None or self.behavior.at_image:
+        if self.graph is None or group.row < 0 or self.behavior.at_image:
             return None
         return places_of(self.graph, group.row)
 
@@ -77,18 +77,20 @@ class ModelPass:
         with self.reading() as read:
             for block in blocks:
                 for feed, array in zip(self.feeds, read(block), strict=True):
-                    feed.update(array, block)
+                    with self._optional(feed):
+                        if array is not None:
+                            feed.update(array, block)
                 self.done += len(block)
                 yield self.done
 
     @contextmanager
-    def reading(self) -> Iterator[Callable[[Block], list[np.ndarray]]]:
+    def reading(self) -> Iterator[Callable[[Block], list[np.ndarray | None]]]:
         """Return a context in which the model can be run over blocks.
 
         Yields:
             A function of a block that returns the outputs of all groups of units, each arranged as (records,
-            units, …positions). It raises CaptureError if an address was not reached, or its output cannot be
-            read.
+            units, …positions); None for those that are left out. It raises CaptureError if an address was
+            not reached, or its output cannot be read.
         """
         backend = for_model(self.model)
         addresses = list(dict.fromkeys(feed.group.address for feed in self.feeds))
@@ -105,22 +107,41 @@ class ModelPass:
         ) as read_layers:
             outputs_of = self.kept.reading(read_layers) if self.kept is not None else read_layers
 
-            def read(block: Block) -> list[np.ndarray]:
+            def read(block: Block) -> list[np.ndarray | None]:
                 outputs = outputs_of(block.inputs, block.numbers)
-                if missing := [address for address in addresses if address not in outputs]:
-                    raise CaptureError(
-                        f"{missing[0]!r} did not run for record {block.numbers[0]}, or returned no tensor. "
-                        "Choose a layer that every record passes through."
-                    )
-                arrays = []
-                for feed in self.feeds:
-                    output = outputs[feed.group.address]
-                    layout = self.layout(feed.group, output, backend, len(block))
-                    array = arrange(output.array, len(block), *layout, feed.group.address)
-                    arrays.append(feed.group.compute(array))
-                return arrays
+                return [self._array(feed, outputs, backend, block) for feed in self.feeds]
 
             yield read
+
+    def _array(
+        self, feed: BlockFeed, outputs: Mapping[str, Output], backend: Backend, block: Block
+    ) -> np.ndarray | None:
+        """Return the output of a group of units, (records, units, …positions); None if it is left out."""
+        address = feed.group.address
+        with self._optional(feed):
+            if feed.left_out is not None:
+                return None
+            if address not in outputs:
+                raise CaptureError(
+                    f"{address!r} did not run for record {block.numbers[0]}, or returned no tensor. Choose a "
+                    "layer that every record passes through."
+                )
+            output = outputs[address]
+            layout = self.layout(feed.group, output, backend, len(block))
+            return feed.group.compute(arrange(output.array, len(block), *layout, address))
+        return None
+
+    @contextmanager
+    def _optional(self, feed: BlockFeed) -> Iterator[None]:
+        """Leave a feed out if it cannot be read and the caller did not name it, unless all cannot be read."""
+        try:
+            yield
+        except (AddressError, CaptureError, InputError) as error:
+            if not feed.group.optional:
+                raise
+            feed.leave_out(error)
+            if all(one.left_out is not None for one in self.feeds):
+                raise self.feeds[0].left_out from None  # type: ignore[misc]
 
     def precise(self, eps: float | None, top: int | None) -> bool:
         """Return whether all results are precise enough to stop reading.
@@ -173,7 +194,8 @@ class ModelPass:
     def merge(self, feeds: Iterable[BlockFeed], records: int) -> None:
         """Add the scorers that a worker fed from ``records`` other records."""
         for feed, other in zip(self.feeds, feeds, strict=True):
-            feed.merge(other)
+            with self._optional(feed):
+                feed.merge(other)
         self.done += records
 
     def columns(self) -> tuple[np.ndarray, np.ndarray, ScoreColumns]:
