@@ -32,6 +32,8 @@ class ScoreInfo:
         requires: What data it needs beyond behaviours; empty if nothing.
         source: Where it is defined: a paper, or a function of a library.
         baseline_of: The name of the score whose baseline it is; empty if it is none.
+        center: The value of a unit that does not respond, if values on both sides of it are responses; None
+            if only larger values are.
 
     >>> ScoreInfo(name="kurtosis", about="Excess kurtosis of all entries.").label
     'kurtosis'
@@ -50,6 +52,7 @@ class ScoreInfo:
     requires: str = ""
     source: str = ""
     baseline_of: str = ""
+    center: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "label", self.label or self.name)

@@ -60,6 +60,7 @@ def _batch_means(
     "pairs",
     per="unit",
     label="Correlation",
+    center=0.0,
     formula="Pearson's r",
     low=-1.0,
     high=1.0,
@@ -89,6 +90,7 @@ def correlation(statistics: Statistics) -> Iterable[ScoreResult]:
     "pairs",
     per="unit",
     label="Difference of means",
+    center=0.0,
     formula="mean of the unit where the hypothesis is 1, minus its mean where the hypothesis is 0",
     baseline="the largest absolute value of any unit, in multiples of its standard deviation, when "
     "hypotheses are moved to other items",

@@ -29,6 +29,7 @@ def _of_area(statistics: Statistics) -> tuple[np.ndarray, np.ndarray]:
     "sample",
     per="unit",
     label="Area under the ROC curve",
+    center=_HALF,
     formula="P(u > v) + P(u = v) / 2, for the unit's values u where the hypothesis is 1 and v where it is 0",
     low=0.0,
     high=1.0,

@@ -194,6 +194,7 @@ def _coefficients(name: str, regul: Regul, what: str) -> ScoreInfo:
         "95 %, jackknife over groups of items (one Newton step), of the penalized coefficient; none for more "
     )
     return ScoreInfo(
+        center=0.0,
         name=f"{name}.coef",
         label=f"Coefficient in {name}",
         level="unit",
