@@ -277,6 +277,11 @@ def test_unit_table_sorts_and_shows_curves(visit: Open, server: PageServer) -> N
     assert curve is not None
     assert curve.startswith("epoch 0: ")
     assert ", epoch 12: " in curve
+    summary = page.locator(".units .head > .soft")
+    expect(summary).to_have_text("24 units · epoch 12")
+    slide(page, 5)  # the layers on the plot are scored at each epoch
+    expect(summary).to_have_text("24 units · epoch 6, the nearest to 5")
+    slide(page, 12)
     table.get_by_role("button", name="conv1[3]").click()
     expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "conv1[3]")
     expect(page.locator(".layers li")).to_have_count(24)  # the plot shows the curves of all units
@@ -541,7 +546,7 @@ def test_units_are_ranked_by_strength_at_the_epoch_of_the_slider(visit: Open, tm
     for place, epoch, best in ((2, 20, 1), (0, 0, 2)):
         slide(page, place)
         expect(page.locator(".units .head > .soft")).to_have_text(
-            f"3 units · epoch {epoch} · ranked by |value|"
+            f"3 units · epoch {epoch} · strength: |value|"
         )
         stored = table[(table.epoch == epoch) & (table.score == "correlation")].set_index("unit")
         assert stored.value.abs().sort_values().index[-1] == best  # as planted
@@ -555,7 +560,6 @@ def test_units_are_ranked_by_strength_at_the_epoch_of_the_slider(visit: Open, tm
         names = body.locator("th").all_inner_texts()
         assert [legend[name] for name in names] == [text.strip() for text in shown]
     slide(page, 2)
-
     expect(page.locator(".ig-legend")).to_contain_text("best unit by |value|")
     strongest = table[table.score == "correlation"].value.abs().max()
     expect(page.locator(".ig-scale-ends")).to_have_text(f"0{strongest:.3f}")
@@ -564,7 +568,7 @@ def test_units_are_ranked_by_strength_at_the_epoch_of_the_slider(visit: Open, tm
     until(page, f"{GRAPH}.boxes().find(b => b.address === 'enc').colour !== {warmest!r}")
     slide(page, 2)
     page.get_by_label("Score", exact=True).last.select_option("auroc")
-    expect(page.locator(".units .head > .soft")).to_have_text("3 units · epoch 20 · ranked by |value − 0.5|")
+    expect(page.locator(".units .head > .soft")).to_have_text("3 units · epoch 20 · strength: |value − 0.5|")
     assert body.locator("th").first.inner_text() == "enc[1]"  # an area of almost 0
     area = body.locator("td.figure:nth-child(3)").first.inner_text().replace("−", "-")
     assert float(area) < 0.01

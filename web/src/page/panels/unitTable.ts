@@ -95,7 +95,7 @@ export function unitTable(dispatch: Dispatch): Part {
     setText(more, sorting.all ? `Show the top ${TOP}` : `Show all ${all}`);
     const when = `epoch ${epochText(epochs[at])}${asked === null || epochs[at] === asked ? "" : `, the nearest to ${epochText(asked)}`}`;
     const by = strengthText(center);
-    setText(summary, sorted.length ? [all, when, by && `ranked by ${by}`].filter(Boolean).join(" · ") : "");
+    setText(summary, sorted.length ? [all, when, by && `strength: ${by}`].filter(Boolean).join(" · ") : "");
   }
 
   return {
