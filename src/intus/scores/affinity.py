@@ -61,6 +61,7 @@ def _batch_means(
     "pairs",
     per="unit",
     label="Correlation",
+    center=0.0,
     formula="Pearson's r",
     low=-1.0,
     high=1.0,

@@ -7,6 +7,7 @@ import io
 import itertools
 import re
 import xml.etree.ElementTree as ET
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -276,6 +277,11 @@ def test_unit_table_sorts_and_shows_curves(visit: Open, server: PageServer) -> N
     assert curve is not None
     assert curve.startswith("epoch 0: ")
     assert ", epoch 12: " in curve
+    summary = page.locator(".units .head > .soft")
+    expect(summary).to_have_text("24 units · epoch 12")
+    slide(page, 5)  # the layers on the plot are scored at each epoch
+    expect(summary).to_have_text("24 units · epoch 6, the nearest to 5")
+    slide(page, 12)
     table.get_by_role("button", name="conv1[3]").click()
     expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "conv1[3]")
     expect(page.locator(".layers li")).to_have_count(24)  # the plot shows the curves of all units
@@ -504,6 +510,68 @@ def test_inspected_checkpoints_open_on_their_own_plot(visit: Open, tmp_path: Pat
     page.get_by_label("Hypothesis").select_option("bright")
     expect(page.get_by_label("Target", exact=True)).to_have_value("bright")
     expect(page.locator(".panel.plot h2")).to_have_text("Correlation of bright")
+
+
+def test_units_are_ranked_by_strength_at_the_epoch_of_the_slider(visit: Open, tmp_path: Path) -> None:
+    """A negative detector is the best unit: in the table, which follows the slider, and in the graph."""
+    import numpy as np
+    import torch
+
+    from intus import inspect
+
+    truth = np.tile([0.0, 1.0], 200)
+    noise = np.random.default_rng(0).normal(size=(400, 3))
+    data = np.column_stack([truth, noise]).astype(np.float32)
+
+    def model(first: float) -> torch.nn.Module:
+        encoder = torch.nn.Linear(4, 3, bias=False)
+        with torch.no_grad():
+            encoder.weight[:] = torch.eye(4)[1:]
+            encoder.weight[1, 0] = first  # unit 1 follows the truth with this sign
+            encoder.weight[2, 0] = 0.8
+        return torch.nn.Sequential(OrderedDict(enc=encoder))
+
+    server = PageServer()
+    table = inspect(
+        {0: model(0.1), 3: model(-1.0), 20: model(-4.0)},
+        {"truth": truth},
+        ["correlation", "auroc"],
+        data,
+        "enc",
+        store=str(server.database.url.database),
+        run="planted",
+    )
+    page = settled(visit(server, "#score=correlation"), 3)
+    body = page.locator(".units tbody")
+    for place, epoch, best in ((2, 20, 1), (0, 0, 2)):
+        slide(page, place)
+        expect(page.locator(".units .head > .soft")).to_have_text(
+            f"3 units · epoch {epoch} · strength: |value|"
+        )
+        stored = table[(table.epoch == epoch) & (table.score == "correlation")].set_index("unit")
+        assert stored.value.abs().sort_values().index[-1] == best  # as planted
+        shown = body.locator("td.figure:nth-child(3)").all_inner_texts()
+        assert body.locator("th").all_inner_texts()[0] == f"enc[{best}]"
+        if epoch == 20:
+            assert shown[0] == f"{stored.value[1]:.3f}".replace("-", "−")
+            assert stored.value[1] < -0.8 < 0 < stored.value[2]
+            assert float(body.locator("td:nth-child(6)").first.inner_text()) > 0.6  # above the baseline
+        legend = rows(page)
+        names = body.locator("th").all_inner_texts()
+        assert [legend[name] for name in names] == [text.strip() for text in shown]
+    slide(page, 2)
+    expect(page.locator(".ig-legend")).to_contain_text("best unit by |value|")
+    strongest = table[table.score == "correlation"].value.abs().max()
+    expect(page.locator(".ig-scale-ends")).to_have_text(f"0{strongest:.3f}")
+    warmest = colours(page)["enc"]
+    slide(page, 0)
+    until(page, f"{GRAPH}.boxes().find(b => b.address === 'enc').colour !== {warmest!r}")
+    slide(page, 2)
+    page.get_by_label("Score", exact=True).last.select_option("auroc")
+    expect(page.locator(".units .head > .soft")).to_have_text("3 units · epoch 20 · strength: |value − 0.5|")
+    assert body.locator("th").first.inner_text() == "enc[1]"  # an area of almost 0
+    area = body.locator("td.figure:nth-child(3)").first.inner_text().replace("−", "-")
+    assert float(area) < 0.01
 
 
 def test_names_with_markup_are_text(visit: Open) -> None:

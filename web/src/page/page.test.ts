@@ -7,7 +7,8 @@ import { depthColours, oklch } from "./model/depthColours.ts";
 import { headerCounts } from "./model/headerCounts.ts";
 import { groupScores, isIntrinsic, kindLabel, scoreLabel } from "./model/scoreLabels.ts";
 import { chart, extent, filtered, highestBaseline, layerOf, nearest, notesOf, strongest } from "./model/series.ts";
-import { sortUnits, unitAddress, unitRows } from "./model/unitRows.ts";
+import { reach, strengthText } from "./model/strength.ts";
+import { gain, sortUnits, unitChart, unitRows } from "./model/unitRows.ts";
 import { gapText, mostFrequent } from "./panels/classTable.ts";
 import { examples, probePort, snippet } from "./panels/firstSteps.ts";
 import { cellAt, grid } from "./panels/heatMap.ts";
@@ -40,7 +41,7 @@ function columns(rows: Row[]): Columns {
   return Object.fromEntries(names.map((name) => [name, full.map((row) => row[name])])) as unknown as Columns;
 }
 
-const info = (name: string, label: string, baseline_of = ""): ScoreInfo => ({ name, label, about: "", baseline: "", interval: "", baseline_of });
+const info = (name: string, label: string, baseline_of = ""): ScoreInfo => ({ name, label, about: "", baseline: "", interval: "", baseline_of, center: null });
 
 const SCORES = [info("linear_f1", "Linear probe"), info("linear_f1.majority", "Majority", "linear_f1"), info("mean", "Mean")];
 
@@ -266,10 +267,25 @@ const tests: Record<string, () => void> = {
   },
   "units have their curve, and are sorted with missing values last": () => {
     const of = (unit: number): Row[3] => ({ unit, target: "loop" });
-    const rows = unitRows(columns([["c", 0, 0.1, of(1)], ["c", 1, 0.4, of(1)], ["c", 1, null, of(2)], ["c", 1, 0.9, of(3)], ["c", 1, 1, { unit: 3 }]]), "loop");
-    equal(sortUnits(rows, "value", true).map((r) => [unitAddress(r), r.curve]), [["c[3]", [0.9]], ["c[1]", [0.1, 0.4]], ["c[2]", [null]]]);
-    equal(sortUnits(rows, "value", false).map((r) => r.unit), [1, 3, 2]);
-    equal(sortUnits(rows, "unit", true).map((r) => r.unit), [3, 2, 1]);
+    const units = unitChart(columns([["c", 0, 0.1, of(1)], ["c", 1, 0.4, of(1)], ["c", 1, null, of(2)], ["c", 1, 0.9, of(3)], ["c", 1, 1, { unit: 3 }]]), "loop");
+    const rows = unitRows(units, 1);
+    equal(sortUnits(rows, "value", true, null).map((r) => [r.address, r.layer, r.curve]), [["c[3]", "c", [null, 0.9]], ["c[1]", "c", [0.1, 0.4]], ["c[2]", "c", [null, null]]]);
+    equal(sortUnits(rows, "value", false, null).map((r) => r.address), ["c[1]", "c[3]", "c[2]"]);
+    equal(sortUnits(rows, "unit", true, null).map((r) => r.address), ["c[3]", "c[2]", "c[1]"]);
+    equal(unitRows(units, 0).map((r) => [r.value, r.note]), [[0.1, null], [null, null], [null, null]]);
+    equal(rows.map((r) => r.note), [null, "no value", null]);
+  },
+  "units on both sides of a center are ranked by their distance from it": () => {
+    const of = (unit: number): Row[3] => ({ unit, baseline: 0.074 });
+    const units = unitChart(columns([["c", 0, -0.81, of(0)], ["c", 0, -0.02, of(1)], ["c", 0, 0.3, of(2)]]), "digit");
+    const rows = sortUnits(unitRows(units, 0), "value", true, 0);
+    equal(rows.map((r) => [r.value, gain(r, 0)?.toFixed(3)]), [[-0.81, "0.736"], [0.3, "0.226"], [-0.02, "-0.054"]]);
+    equal(sortUnits(rows, "gain", false, 0).map((r) => r.value), [-0.02, 0.3, -0.81]);
+    equal([reach(units, 0), reach(units, null)], [{ low: 0, high: 0.81 }, { low: -0.81, high: 0.3 }]);
+    equal([0, 0.5, null].map(strengthText), ["|value|", "|value − 0.5|", ""]);
+    const areas = unitChart(columns([["c", 0, 0, { unit: 0, baseline: 0.6 }], ["c", 0, 0.55, { unit: 1, baseline: 0.6 }]]), "digit");
+    equal(unitRows(areas, 0).map((r) => gain(r, 0.5)?.toFixed(2)), ["0.40", "-0.05"]);
+    equal(strongest(areas, 1, 0.5).series.map((s) => s.address), ["c[0]"]);
   },
   "counts are of the run, summed over servers, and losses are bad": () => {
     const ours = { run: "r", model: "Net" };

@@ -234,7 +234,7 @@ export function paintOf({ paint, theme }: Pick<Picture, "paint" | "theme">, node
     return token ? { colour: theme[token], hatched: paint.hatched?.[1](node) } : null;
   }
   if (paint.hot && value === 0) return null;
-  return { colour: value === null ? null : colourOf(paint, paint.byBox?.shades[node.id] ?? value) };
+  return { colour: value === null ? null : colourOf(paint, paint.byBox?.shades[node.id] ?? paint.strength?.(value) ?? value) };
 }
 
 /** Outline a selected, hovered or related box. */

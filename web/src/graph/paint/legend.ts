@@ -64,7 +64,7 @@ function scale(paint: Paint, { setLog, goTo }: LegendActions): LegendPart[] {
 export function scaleEnds(paint: Paint): [low: string, high: string] {
   const { high } = paint;
   const low = paint.log ? paint.least! : paint.low;
-  const values = [...paint.values.values()].filter((value) => value !== null && (value || !paint.hot)) as number[];
+  const values = paint.strength ? [] : [...paint.values.values()].filter((value) => value !== null && (value || !paint.hot)) as number[];
   const isBelow = values.some((value) => value < low);
   const isAbove = !paint.byBox && values.some((value) => value > high);
   return [(isBelow ? "≤ " : "") + formatValue(paint, low), (isAbove ? "≥ " : "") + formatValue(paint, high)];

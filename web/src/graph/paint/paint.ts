@@ -16,6 +16,8 @@ export interface Paint {
   low: number;
   high: number;
   format?: (value: number) => string;
+  /** Of values that count on both sides of a center: the distance from it, which colors the box, and which the ends are of. */
+  strength?: (value: number) => number;
   /** Whether the scale is logarithmic, and the least positive value (see scale.ts). */
   log?: boolean;
   least?: number;

@@ -10,7 +10,7 @@ const MOST_TICKS = 3;
 export function scaled(paint: Paint): Paint {
   let least = Infinity;
   for (const value of paint.values.values()) if (value !== null && value > 0 && value < least) least = value;
-  if (paint.kinds || paint.low < 0 || least >= paint.high) return { ...paint, log: false, least: undefined };
+  if (paint.kinds || paint.strength || paint.low < 0 || least >= paint.high) return { ...paint, log: false, least: undefined };
   return { ...paint, least, log: paint.log ?? paint.high / least > WIDE };
 }
 

@@ -1,6 +1,7 @@
 // Converts the columns of the server to one series per layer on a common axis of epochs.
 import type { Columns, Measured } from "../server/api.ts";
 import { addressLabel } from "./scoreLabels.ts";
+import { type Center, strength } from "./strength.ts";
 
 /** Columns aligned with `Chart.epochs`. A value is null where nothing was measured, and where it is not a number; in the
  * latter case the note gives the reason. */
@@ -106,10 +107,10 @@ export function layerOf(chart: Chart, address: string): string {
   return chart.units ? address.replace(/\[\d+\]$/, "") : address;
 }
 
-/** Return the chart of the `most` units with the largest values at any epoch, in the same order; of layers all. */
-export function strongest(chart: Chart, most: number): Chart {
+/** Return the chart of the `most` units that are farthest from the center (0 without one) at any epoch, in the same order; of layers all. */
+export function strongest(chart: Chart, most: number, center: Center = null): Chart {
   if (!chart.units || chart.series.length <= most) return chart;
-  const size = ({ value }: Series): number => Math.max(...value.map((x) => Math.abs(x ?? 0)));
+  const size = ({ value }: Series): number => Math.max(...value.map((x) => (x === null ? 0 : strength(x, center ?? 0))));
   const kept = new Set([...chart.series].sort((a, b) => size(b) - size(a)).slice(0, most));
   return chartOf(chart.epochs, chart.series.filter((s) => kept.has(s)), chart);
 }

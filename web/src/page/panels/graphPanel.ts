@@ -3,6 +3,7 @@ import type { GraphView, Paint, Scene } from "../../graph/index.ts";
 import { el } from "../../ui/dom.ts";
 import { number } from "../../ui/format.ts";
 import { layerOf } from "../model/series.ts";
+import { reach, strength, strengthText } from "../model/strength.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
 
 type Program = typeof import("../../main.ts");
@@ -110,13 +111,15 @@ function closeUnscored(graph: GraphView, scored: string[]): void {
 }
 
 /** Return the paint of all layers, including those that the filter hides; of units that of the best of each layer. */
-function paintOf({ state: { chart }, at, title }: View): Paint | null {
+function paintOf({ state: { chart }, at, title, center }: View): Paint | null {
   if (at < 0) return null;
   const values = new Map<string, number | null>();
   for (const { address, value } of chart.series) {
     const [layer, x] = [layerOf(chart, address), value[at] ?? null];
     const best = values.get(layer) ?? null;
-    values.set(layer, x === null || (best !== null && best > x) ? best : x);
+    values.set(layer, x === null || (best !== null && strength(best, center) > strength(x, center)) ? best : x);
   }
-  return { title: chart.units ? `${title}, best unit` : title, values, low: chart.low, high: chart.high, format: number, log: false };
+  const by = strengthText(center);
+  const paint = { title: chart.units ? `${title}, best unit${by && ` by ${by}`}` : title, values, ...reach(chart, center), format: number, log: false };
+  return center === null ? paint : { ...paint, strength: (value) => strength(value, center) };
 }

@@ -5,6 +5,7 @@ import { epoch as epochText, number } from "../../ui/format.ts";
 import { type Inks, readInks } from "../model/inks.ts";
 import { addressLabel } from "../model/scoreLabels.ts";
 import type { Series } from "../model/series.ts";
+import { reach, strength, strengthText } from "../model/strength.ts";
 import { share } from "../plot/scales.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
 import { canvasContext, setText } from "./elements.ts";
@@ -108,7 +109,8 @@ export function heatMap(dispatch: Dispatch): Part {
       if (same && moved) redraw(true);
       if (same) return;
       canvas.setAttribute("aria-label", `${next.title} as a heat map of ${next.chart.series.length} ${next.chart.units ? "units" : "layers"} by ${next.chart.epochs.length} epochs`);
-      setText(title, `${next.chart.units ? "Units" : "Layers"} × epochs`);
+      const by = strengthText(next.center);
+      setText(title, `${next.chart.units ? "Units" : "Layers"} × epochs${by && `, color: ${by}`}`);
       scale.update(next);
       redraw();
     },
@@ -126,9 +128,10 @@ function colourScale(): Part {
   const [low, high] = [el("span", {}), el("span", {})];
   return {
     root: el("span", { class: "ramp" }, low, bar, high),
-    update({ chart }: View): void {
-      setText(low, number(chart.low));
-      setText(high, number(chart.high));
+    update({ chart, center }: View): void {
+      const ends = reach(chart, center);
+      setText(low, number(ends.low));
+      setText(high, number(ends.high));
     },
   };
 }
@@ -162,12 +165,13 @@ function drawCells(ctx: CanvasRenderingContext2D, grid: Grid, view: View, inks: 
 }
 
 /** Return a canvas with one pixel per cell, which is scaled up. Drawing 20,000 rectangles instead takes 0.1 s. */
-function pixels({ rows, columns }: Grid, { chart }: View): HTMLCanvasElement {
+function pixels({ rows, columns }: Grid, { chart, center }: View): HTMLCanvasElement {
+  const { low, high } = reach(chart, center);
   const image = new ImageData(columns, rows);
   chart.series.forEach(({ value }, row) =>
     value.forEach((known, column) => {
       if (known === null) return;
-      const shade = SHADES[Math.round(share(known, chart.low, chart.high) * 255)] as number[];
+      const shade = SHADES[Math.round(share(strength(known, center), low, high) * 255)] as number[];
       image.data.set(shade, 4 * (row * columns + column));
     }),
   );

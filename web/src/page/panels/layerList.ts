@@ -4,6 +4,7 @@ import { number } from "../../ui/format.ts";
 import { isMany } from "../model/comparedRuns.ts";
 import { addressLabel } from "../model/scoreLabels.ts";
 import type { Series } from "../model/series.ts";
+import { reach, strength } from "../model/strength.ts";
 import { share } from "../plot/scales.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
 import { setText } from "./elements.ts";
@@ -52,7 +53,7 @@ export function layerList(dispatch: Dispatch): Part {
   }
 
   function refresh(view: View): void {
-    const { chart, at, state, focus } = view;
+    const { chart, state, focus } = view;
     const byName = new Map(chart.series.map((series) => [series.address, series]));
     let active = "";
     for (const element of shown) {
@@ -61,7 +62,7 @@ export function layerList(dispatch: Dispatch): Part {
       element.setAttribute("aria-selected", String(picked));
       element.classList.toggle("focus", address === focus);
       if (picked) active = element.id;
-      updateValue(element, byName.get(address), at, chart);
+      updateValue(element, byName.get(address), view);
     }
     if (active) list.setAttribute("aria-activedescendant", active);
     else list.removeAttribute("aria-activedescendant");
@@ -91,11 +92,12 @@ function row(series: Series, i: number, colour: string): HTMLElement {
   return el("li", attributes, swatch, name, bar, el("span", { class: "value" }));
 }
 
-function updateValue(element: HTMLElement, series: Series | undefined, at: number, chart: View["chart"]): void {
+function updateValue(element: HTMLElement, series: Series | undefined, { at, chart, center }: View): void {
+  const { low, high } = reach(chart, center);
   const x = series?.value[at] ?? null;
   const note = series?.note[at] ?? null;
   const [, , bar, text] = element.children as unknown as [Element, Element, Element, HTMLElement];
-  const width = x === null ? 0 : share(x, Math.min(0, chart.low), chart.high);
+  const width = x === null ? 0 : share(strength(x, center), Math.min(0, low), high);
   (bar.firstChild as HTMLElement).style.inlineSize = `${100 * width}%`;
   element.classList.toggle("nan", x === null && note !== null);
   element.classList.toggle("partial", x !== null && series?.part[at] === true);

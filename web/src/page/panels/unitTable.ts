@@ -1,8 +1,10 @@
 // The results of `inspect`: the scores of units for a hypothesis, with a small curve over checkpoints.
 import { el, svg } from "../../ui/dom.ts";
 import { epoch as epochText, grouped, interval, number, plural } from "../../ui/format.ts";
-import { isOfUnits, scoreLabel } from "../model/scoreLabels.ts";
-import { gain, type SortKey, sortUnits, unitAddress, type UnitRow } from "../model/unitRows.ts";
+import { isOfUnits, scoreInfo, scoreLabel } from "../model/scoreLabels.ts";
+import { nearest } from "../model/series.ts";
+import { type Center, reach, strength, strengthText } from "../model/strength.ts";
+import { gain, type SortKey, sortUnits, type UnitRow, unitRows } from "../model/unitRows.ts";
 import { share } from "../plot/scales.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
 import { Picker, setText } from "./elements.ts";
@@ -17,6 +19,18 @@ const COLUMNS: { key: SortKey | null; label: string; title?: string }[] = [
   { key: "gain", label: "Above baseline" },
   { key: "n", label: "n", title: "Number of rows" },
 ];
+
+const DRAWN = ["units", "chart", "labels"] as const;
+
+/** What the rows have in common. */
+interface Shared {
+  /** The checkpoints, and the index of the shown one. */
+  epochs: number[];
+  at: number;
+  center: Center;
+  /** The strength of a full bar. */
+  scale: number;
+}
 
 interface Sorting {
   key: SortKey;
@@ -55,34 +69,40 @@ export function unitTable(dispatch: Dispatch): Part {
 
   function draw(): void {
     if (!view) return;
-    const { units, choice } = view.state;
-    const sorted = sortUnits(units, sorting.key, sorting.down);
-    const scale = Math.max(1e-12, ...units.flatMap((u) => (u.value === null ? [] : [Math.abs(u.value)])));
+    const { run, state: { choice, chart, hypothesis, labels, units } } = view;
+    const { epochs } = units;
+    const asked = chart.epochs[view.at] ?? choice.epoch;
+    const at = nearest(epochs, asked);
+    const center = scoreInfo(labels, hypothesis.score)?.center ?? null;
+    const sorted = sortUnits(unitRows(units, at), sorting.key, sorting.down, center);
     const rows = sorting.all ? sorted : sorted.slice(0, TOP);
-    const { run, state: { hypothesis } } = view;
+    const scale = Math.max(1e-12, reach(units, center ?? 0).high);
     const curves = Boolean(run && isOfUnits(run, hypothesis.score));
     body.replaceChildren(...rows.map((unit) => {
-      const address = unitAddress(unit);
+      const { address, layer } = unit;
       const show = (): void => {
-        dispatch({ type: "choose", choice: curves ? { ...hypothesis, address } : { address: unit.address } });
+        dispatch({ type: "choose", choice: curves ? { ...hypothesis, address } : { address: layer } });
         root.parentElement?.querySelector(".plot")?.scrollIntoView({ block: "center" });
       };
-      return row(unit, scale, choice.address === address || choice.address === unit.address, show);
+      return row(unit, { at, epochs, center, scale }, choice.address === address || choice.address === layer, show);
     }));
     COLUMNS.forEach(({ key }, i) => {
       const order = key === sorting.key ? (sorting.down ? "descending" : "ascending") : "none";
       if (key) (sorts[i] as Element).setAttribute("aria-sort", order);
     });
-    more.hidden = units.length <= TOP;
-    setText(more, sorting.all ? `Show the top ${TOP}` : `Show all ${plural(units.length, "unit")}`);
-    setText(summary, units.length ? plural(units.length, "unit") : "");
+    more.hidden = sorted.length <= TOP;
+    const all = plural(sorted.length, "unit");
+    setText(more, sorting.all ? `Show the top ${TOP}` : `Show all ${all}`);
+    const when = `epoch ${epochText(epochs[at])}${asked === null || epochs[at] === asked ? "" : `, the nearest to ${epochText(asked)}`}`;
+    const by = strengthText(center);
+    setText(summary, sorted.length ? [all, when, by && `strength: ${by}`].filter(Boolean).join(" · ") : "");
   }
 
   return {
     root,
     update(next: View): void {
       const { run, state } = next;
-      const same = view && view.state.units === state.units && view.state.choice.address === state.choice.address;
+      const same = view && DRAWN.every((name) => view?.state[name] === state[name]) && view.at === next.at && view.state.choice.address === state.choice.address;
       view = next;
       root.hidden = !run || run.units.length === 0;
       if (root.hidden || !run) return;
@@ -96,38 +116,42 @@ export function unitTable(dispatch: Dispatch): Part {
   };
 }
 
-function row(unit: UnitRow, scale: number, on: boolean, show: () => void): HTMLElement {
-  const name = el("button", { type: "button", class: "address", title: "Show its curve in the plot", click: show }, unitAddress(unit));
+function row(unit: UnitRow, shared: Shared, on: boolean, show: () => void): HTMLElement {
+  const { center, scale } = shared;
+  const text = (x: number | null): string => (x === null ? "–" : number(x));
+  const name = el("button", { type: "button", class: "address", title: "Show its curve in the plot", click: show }, unit.address);
   const bar = el("span", { class: "bar", "aria-hidden": "true" }, el("span"));
-  (bar.firstChild as HTMLElement).style.inlineSize = `${(100 * Math.abs(unit.value ?? 0)) / scale}%`;
-  const value = el("td", { class: unit.value === null ? "figure nan" : "figure", title: unit.note ?? "" }, bar, number(unit.value));
-  const above = gain(unit);
+  (bar.firstChild as HTMLElement).style.inlineSize = `${unit.value === null ? 0 : (100 * strength(unit.value, center ?? 0)) / scale}%`;
+  const nan = unit.value === null && unit.note !== null;
+  const value = el("td", { class: nan ? "figure nan" : "figure", title: unit.note ?? "" }, bar, nan ? "NaN" : text(unit.value));
+  const above = gain(unit, center);
   return el(
     "tr",
     { class: on ? "on" : "" },
     el("th", { scope: "row" }, name),
-    el("td", {}, sparkline(unit)),
+    el("td", {}, sparkline(unit, shared)),
     value,
     el("td", { class: "figure soft" }, interval(unit.low, unit.high) || "–"),
-    el("td", { class: "figure soft" }, unit.baseline === null ? "–" : number(unit.baseline)),
-    el("td", { class: "figure" }, above === null ? "–" : `${above > 0 ? "+" : ""}${number(above)}`),
+    el("td", { class: "figure soft" }, text(unit.baseline)),
+    el("td", { class: "figure" }, `${above && above > 0 ? "+" : ""}${text(above)}`),
     el("td", { class: "figure soft" }, unit.n === null ? "–" : grouped(unit.n)),
   );
 }
 
-function sparkline({ curve, epochs, baseline }: UnitRow): SVGElement {
+/** Draw the curve of a unit, with the baseline of the shown checkpoint, which has a mirror image at the other side of a center. */
+function sparkline({ curve, baseline }: UnitRow, { epochs, at, center }: Shared): SVGElement {
   const [width, height, margin] = [120, 30, 4];
-  const values = [...curve, baseline].filter((v) => v !== null);
+  const bases = baseline === null ? [] : center === null ? [baseline] : [baseline, 2 * center - baseline];
+  const values = [...curve, ...bases].filter((v) => v !== null);
   const [low, high] = [Math.min(0, ...values), Math.max(1e-12, ...values)];
   const step = curve.length > 1 ? (width - 2 * margin) / (curve.length - 1) : 0;
   const y = (v: number): number => height - margin - share(v, low, high) * (height - 2 * margin);
-  const points = curve.flatMap((v, i) => (v === null ? [] : [[margin + i * step, y(v)] as const]));
-  const line = svg("polyline", { points: points.map((p) => p.join(",")).join(" "), class: "curve" });
-  const at = baseline === null ? -margin : y(baseline);
-  const base = svg("line", { x1: 0, x2: width, y1: at, y2: at, class: "base" });
-  const dots = curve.length <= 12 ? points : points.slice(-1);
-  const marks = dots.map(([cx, cy], i) => svg("circle", { cx, cy, r: i === dots.length - 1 ? 3 : 2, class: "dot" }));
-  const text = curve.map((v, i) => `epoch ${epochText(epochs[i])}: ${number(v)}`).join(", ");
+  const points = curve.flatMap((v, i) => (v === null ? [] : [{ i, cx: margin + i * step, cy: y(v) }]));
+  const line = svg("polyline", { points: points.map(({ cx, cy }) => `${cx},${cy}`).join(" "), class: "curve" });
+  const lines = bases.map((v) => svg("line", { x1: 0, x2: width, y1: y(v), y2: y(v), class: "base" }));
+  const dots = points.filter(({ i }) => i === at || curve.length <= 12);
+  const marks = dots.map(({ i, cx, cy }) => svg("circle", { cx, cy, r: i === at ? 3 : 2, class: "dot" }));
+  const text = curve.map((v, i) => `epoch ${epochText(epochs[i])}: ${v === null ? "no value" : number(v)}`).join(", ");
   const attributes = { class: "spark", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": text };
-  return svg("svg", attributes, svg("title", {}, text), base, line, ...marks);
+  return svg("svg", attributes, svg("title", {}, text), ...lines, line, ...marks);
 }

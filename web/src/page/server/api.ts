@@ -34,6 +34,8 @@ export interface ScoreInfo {
   interval: string;
   /** The score whose baseline it is. */
   baseline_of: string;
+  /** The value of a unit that does not respond, if values on both sides of it are responses. */
+  center: number | null;
 }
 
 export interface Runs {

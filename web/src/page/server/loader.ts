@@ -2,7 +2,7 @@
 import { runKey } from "../model/comparedRuns.ts";
 import { type Chart, chart as toChart, EMPTY, nearest } from "../model/series.ts";
 import { isOfUnits } from "../model/scoreLabels.ts";
-import { unitRows } from "../model/unitRows.ts";
+import { unitChart } from "../model/unitRows.ts";
 import { currentRun, requestedTarget, type State } from "../state/state.ts";
 import type { Dispatch } from "../state/view.ts";
 import * as api from "./api.ts";
@@ -202,10 +202,10 @@ export class Loader {
     const key = (this.keys.units = this.wanted().units);
     const { hypothesis } = this.state();
     const run = currentRun(this.state());
-    if (!run || run.units.length === 0) return this.set({ units: [] });
+    if (!run || run.units.length === 0) return this.set({ units: EMPTY });
     const { score, target } = hypothesis;
     const columns = await api.getPoints({ run: run.run, model: run.model, score, target, kind: "", level: "unit" });
-    if (key === this.wanted().units) this.set({ units: unitRows(columns, target) });
+    if (key === this.wanted().units) this.set({ units: unitChart(columns, target) });
   }
 
   private set(values: Partial<State>): void {

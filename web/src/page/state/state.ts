@@ -3,7 +3,6 @@ import type { Theme } from "../../ui/theme.ts";
 import { type Compared, runKey } from "../model/comparedRuns.ts";
 import { groupScores, isIntrinsic, isOfUnits, type Labels, NO_LABELS, targetsOf, unitScores } from "../model/scoreLabels.ts";
 import { type Chart, EMPTY } from "../model/series.ts";
-import type { UnitRow } from "../model/unitRows.ts";
 import type { Confusion, Gap, Notice, Run, Runs, Status } from "../server/api.ts";
 
 /** The choices of the user. An epoch of null follows the newest. */
@@ -38,7 +37,8 @@ export interface State {
   loading: boolean;
   /** The same score of the compared runs, in the order of `choice.against`. */
   compared: Compared[];
-  units: UnitRow[];
+  /** The units of the table. */
+  units: Chart;
   /** The classes that the selected layer confuses; null if it is not loaded or no layer is selected. */
   confusion: Confusion | null;
   /** What the selected point is compared with, as `["layer", address]` or `["epoch", number]` in JSON; "" for nothing. */
@@ -73,7 +73,7 @@ export function initial(choice: Partial<Choice> = {}): State {
     chart: EMPTY,
     loading: true,
     compared: [],
-    units: [],
+    units: EMPTY,
     confusion: null,
     versus: "",
     gap: null,
@@ -108,7 +108,7 @@ export function reduce(state: State, action: Action): State {
 function withHypothesis(state: State, score: string, target: string): State {
   const run = currentRun(state);
   const choice = run && isOfUnits(run, state.choice.score) ? { ...state.choice, score, target } : state.choice;
-  return { ...state, choice, hypothesis: { score, target }, units: [] };
+  return { ...state, choice, hypothesis: { score, target }, units: EMPTY };
 }
 
 /** Return the same object if no value differs, so that nothing is redrawn. */

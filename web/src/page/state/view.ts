@@ -3,6 +3,7 @@ import type { Compared } from "../model/comparedRuns.ts";
 import { depthColours } from "../model/depthColours.ts";
 import { scoreInfo, scoreLabel } from "../model/scoreLabels.ts";
 import { type Chart, filtered, nearest, type Series, strongest } from "../model/series.ts";
+import type { Center } from "../model/strength.ts";
 import type { Run, ScoreInfo } from "../server/api.ts";
 import { type Action, currentRun, requestedTarget, type State } from "./state.ts";
 
@@ -31,14 +32,16 @@ export interface View {
   title: string;
   /** The description of the score, if the server has one. */
   info: ScoreInfo | undefined;
+  /** The center of the score, if the chart is of units. */
+  center: Center;
 }
 
 const UNITS = 60; // units that are drawn at once
 const DRAWN = ["chart", "compared", "theme"] as const;
 
-function filteredCharts({ chart, compared, choice, theme }: State): Pick<View, "chart" | "compared" | "colours"> {
+function filteredCharts({ chart, compared, choice, theme }: State, center: Center): Pick<View, "chart" | "compared" | "colours"> {
   return {
-    chart: strongest(filtered(chart, choice.filter), UNITS),
+    chart: strongest(filtered(chart, choice.filter), UNITS, center),
     compared: compared.map((other) => ({ ...other, chart: filtered(other.chart, choice.filter) })),
     colours: depthColours(chart.series.map((s) => s.address), theme),
   };
@@ -49,7 +52,9 @@ function filteredCharts({ chart, compared, choice, theme }: State): Pick<View, "
 export function viewOf(state: State, before?: View): View {
   const same = before && DRAWN.every((name) => before.state[name] === state[name]) && before.state.choice.filter === state.choice.filter;
   const focus = state.hover ?? state.choice.address;
-  const shown = same ? before : filteredCharts(state);
+  const info = scoreInfo(state.labels, state.choice.score);
+  const center = state.chart.units ? (info?.center ?? null) : null;
+  const shown = same ? before : filteredCharts(state, center);
   const run = currentRun(state);
   const target = requestedTarget(state.choice, run);
   return {
@@ -62,6 +67,7 @@ export function viewOf(state: State, before?: View): View {
     focus,
     focused: shown.chart.series.find((series) => series.address === focus),
     title: scoreLabel(state.labels, state.choice.score) + (target ? ` of ${target}` : ""),
-    info: scoreInfo(state.labels, state.choice.score),
+    info,
+    center,
   };
 }
