@@ -65,7 +65,6 @@ def _batch_means(
     formula="Pearson's r",
     low=-1.0,
     high=1.0,
-    center=0.0,
     baseline=MOVED,
     interval=f"{INTERVAL}, of atanh r",
     requires="hypotheses that are numbers",
