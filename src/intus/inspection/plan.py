@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -100,17 +101,18 @@ class Plan:
     def content_hash(self) -> ContentHash | None:
         """Return the hash of everything but the models and the blocks; None if it cannot be known.
 
-        It is not known for scores or outputs that are functions of the caller, whose code may change.
+        It is not known for scores or outputs that are functions of the caller, whose code may change, nor for
+        scores of estimators, whose parameters no name tells.
         """
-        if not all(_is_our_own(score) for score in self.scores) or callable(self.behavior.output):
+        scores = [_identity(score) for score in self.scores]
+        if None in scores or callable(self.behavior.output):
             return None
         if self.tcav is not None and callable(self.tcav.output):
             return None
         observed = self.observed
-        names = [score.name for score in self.scores]
         try:
             return ContentHash().add(
-                *(_VERSION, names, self.units, self.seed, self.batch, self.splits),
+                *(_VERSION, scores, self.units, self.seed, self.batch, self.splits),
                 (self.null, self.eps, self.top),
                 observed.confounders,
                 (self.behavior.name, self.behavior.output),
@@ -156,9 +158,30 @@ class Plan:
         )
 
 
-def _is_our_own(score: Score) -> bool:
-    """Return whether the code of a score is part of this package, so that its version names it."""
-    function: Any = getattr(score.compute, "func", score.compute)
-    arguments = getattr(score.compute, "args", ())
-    ours = __name__.partition(".")[0] + "."
-    return function.__module__.startswith(ours) and not any(callable(one) for one in arguments)
+def _identity(score: Score) -> list[Any] | None:
+    """Return what tells a score from others; None if it is not only code of this package and plain arguments.
+
+    The version names the code of this package. An argument such as an estimator of scikit-learn has further
+    parameters, which no name tells.
+    """
+    try:
+        return [score.name, score.per, *map(_code, (score.compute, score.suits, score.judged))]
+    except NotHashableError:
+        return None
+
+
+def _code(value: Any) -> Any:
+    """Return the name of a function of this package with its arguments, as text and numbers in lists.
+
+    Raises:
+        NotHashableError: If the value is neither such a function nor plain.
+    """
+    if isinstance(value, str | int | float | bool | type(None)):
+        return value
+    if isinstance(value, partial):
+        parts = (value.func, *value.args, *value.keywords.values())
+        return [list(value.keywords), *map(_code, parts)]
+    if isinstance(value, FunctionType) and value.__module__.partition(".")[0] == __name__.partition(".")[0]:
+        cells = [_code(cell.cell_contents) for cell in value.__closure__ or ()]
+        return [value.__module__, value.__qualname__, *cells]
+    raise NotHashableError(f"{type(value).__name__} is not plain")

@@ -31,10 +31,11 @@ from ..reading import Reading, Target
 from .ablating import ablate
 from .attachment import Attachment
 from .attribution import attribute
-from .eval_forward import as_inputs, evaluation, model_state, unwrapped, version
+from .eval_forward import as_inputs, evaluation, unwrapped, version
 from .loaders import random_loader
 from .order import first_batch, first_rows
 from .reading import read
+from .state import model_state
 from .weights import initialized, weights, with_weights
 
 
@@ -117,7 +118,7 @@ class TorchBackend:
         return version(model)
 
     def state(self, model: nn.Module) -> Any:
-        """Return the parameters and buffers, and the text of the modules with the code of their classes."""
+        """Return a hash of weights, attributes, hooks and code; None if it cannot be known."""
         return model_state(model)
 
     def inputs(self, model: nn.Module, data: Any) -> Any:

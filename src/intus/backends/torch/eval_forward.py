@@ -143,35 +143,3 @@ def _moved(value: Any, device: torch.device | None) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(_moved(part, device) for part in value)
     return value
-
-
-#: The types of plain attributes of modules.
-_PLAIN = (bool, int, float, str, type(None))
-
-
-def model_state(model: nn.Module) -> dict[str, Any] | None:
-    """Return the parameters and buffers, and of each module its plain attributes and its forward method.
-
-    It is None for scripted modules, whose code is not known.
-    """
-    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
-        return None
-    tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
-    modules = {
-        name: [
-            type(module).__module__,
-            type(module).__qualname__,
-            _code(getattr(type(module).forward, "__code__", None)),
-            {key: value for key, value in vars(module).items() if isinstance(value, _PLAIN)},
-        ]
-        for name, module in model.named_modules()
-    }
-    return {"tensors": {name: tensor.detach() for name, tensor in tensors}, "modules": modules}
-
-
-def _code(code: Any) -> Any:
-    """Return the content of a code object, without the places in memory of those inside it."""
-    if code is None:
-        return None
-    constants = [_code(one) if isinstance(one, type(code)) else repr(one) for one in code.co_consts]
-    return [code.co_code, list(code.co_names), constants]

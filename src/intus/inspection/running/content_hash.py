@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections.abc import Mapping
 from hashlib import blake2b
+from types import FunctionType
 from typing import Any
 
 import numpy as np
+
+from ...backends.content import is_module_of_caller, is_of_caller
 
 
 class NotHashableError(Exception):
@@ -47,7 +51,7 @@ class ContentHash:
 
     def _add(self, value: Any) -> None:
         if hasattr(value, "detach"):
-            value = value.detach().cpu().numpy()
+            value = self._array(value.detach().cpu())
         if isinstance(value, Mapping):
             self._tag("map", len(value))
             self.add(*(part for item in value.items() for part in item))
@@ -65,13 +69,33 @@ class ContentHash:
         else:
             self._pickled(value)
 
-    def _pickled(self, value: Any) -> None:
+    def _array(self, tensor: Any) -> Any:
+        """Return a tensor as an array; numpy has no bfloat16, whose values float has, too."""
+        self._tag("tensor", str(tensor.dtype))
         try:
-            content = pickle.dumps(value, protocol=4)
+            return tensor.numpy()
+        except TypeError:
+            return tensor.float().numpy()
+
+    def _pickled(self, value: Any) -> None:
+        content = io.BytesIO()
+        try:
+            _DataPickler(content, protocol=4).dump(value)
         except Exception as error:  # whatever __reduce__ raises
             raise NotHashableError(f"{type(value).__name__} cannot be hashed: {error}") from error
-        self._tag("pickle", len(content))
-        self._hash.update(content)
+        self._tag("pickle", content.tell())
+        self._hash.update(content.getbuffer())
 
     def _tag(self, *facts: Any) -> None:
         self._hash.update(repr(facts).encode())
+
+
+class _DataPickler(pickle.Pickler):
+    """Refuses functions and classes of the caller, which pickle names without their code."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """Raise NotHashableError for such an object, and leave others to pickle."""
+        of_caller = isinstance(value, FunctionType) and is_of_caller(value)
+        if of_caller or (isinstance(value, type) and is_module_of_caller(value.__module__)):
+            raise NotHashableError(f"the code of {value.__qualname__} may change")
+        return NotImplemented
