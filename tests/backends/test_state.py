@@ -2,7 +2,9 @@
 
 import functools
 import logging
+import operator
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -218,6 +220,44 @@ def test_unknown_content(kind):
         assert state(model) is not None
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (re.compile("a"), re.compile("b")),
+        (np.tanh, np.sinh),
+        (np.sum, np.mean),
+        (torch.Tensor.relu, torch.Tensor.exp),
+        (operator.itemgetter(1), operator.itemgetter(2)),
+        (functools.partial(int, base=2), functools.partial(int, base=3)),
+        (functools.lru_cache(lambda x: x + 1), functools.lru_cache(lambda x: x + 2)),
+        (torch.float32, torch.float64),
+        (torch.Size([1]), torch.Size([2])),
+        (np.ma.masked_array([1, 2], [0, 1]), np.ma.masked_array([1, 2], [1, 0])),
+        (np.random.default_rng(0), np.random.default_rng(1)),
+        ([1, [2]], [[1], 2]),
+        (1, True),
+        (0.0, -0.0),
+        ({"1": 2}, {1: 2}),
+    ],
+)
+def test_objects_are_told_apart(one, other):
+    def of(value):
+        model = nn.Linear(1, 1, bias=False)
+        model.weight.data[:] = 1
+        model.extra = value
+        return state(model)
+
+    assert None not in (of(one), of(other))
+    assert of(one) == of(one) != of(other)
+
+
+@pytest.mark.parametrize("value", [np.frompyfunc(abs, 1, 1), threading.local()], ids=["ufunc", "local"])
+def test_objects_of_c_are_unknown(value):
+    model = Net()
+    model.extra = value
+    assert state(model) is None
+
+
 def test_unknown_model_is_not_stored(tmp_path):
     model = Net()
     model.extra = (n for n in [1])
@@ -225,6 +265,7 @@ def test_unknown_model_is_not_stored(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 def test_compiled_and_scripted_modules_are_unknown():
     assert state(nn.Sequential(torch.jit.script(nn.Linear(6, 3)))) is None
     assert state(nn.Sequential(torch.compile(nn.Linear(6, 3)))) is None

@@ -5,11 +5,13 @@ The hash is the same in every process that runs the same code: no address, ``id`
 
 from __future__ import annotations
 
+import copyreg
 import dis
 import enum
 import importlib.util
 import logging
 import site
+import struct
 import sys
 import sysconfig
 import threading
@@ -25,6 +27,7 @@ import numpy as np
 
 _PACKAGE = __name__.partition(".")[0]
 _HEAP_TYPE = 1 << 9
+_POINTER = struct.calcsize("P")
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, types.EllipsisType, types.NotImplementedType)
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _DESCRIPTORS = (
@@ -265,13 +268,11 @@ class Content:
 
     def _reduced(self, value: Any) -> None:
         """Add an object of C as it is pickled."""
-        try:
-            found = value.__reduce_ex__(4)
-        except Exception as error:  # whatever an object raises that cannot be pickled
-            raise UnknownContentError(f"{type(value).__name__}: {error}") from error
+        found = _reduce(value)
         if isinstance(found, str):
             where = str(getattr(value, "__module__", None) or type(value).__module__)
-            if is_module_of_caller(where):
+            known = getattr(sys.modules.get(where), found, None) is value
+            if not known or is_module_of_caller(where):
                 raise UnknownContentError(f"{found} of {where} may change")
             self.tag("global", found, where, version(where))
             return
@@ -384,14 +385,37 @@ def _vars(value: Any) -> dict[str, Any]:
 
 
 def _base_in_c(kind: type) -> type:
-    """Return the first class of the MRO that is not written in Python, as copyreg finds it."""
+    """Return the first class of the MRO that is not written in Python; ``object`` if there is no other."""
     for base in kind.__mro__:
         if not base.__flags__ & _HEAP_TYPE:
             return base
         new = base.__new__
         if isinstance(new, types.BuiltinFunctionType) and new.__self__ is base:
             return base
+        members = [one for one in vars(base).values() if isinstance(one, types.MemberDescriptorType)]
+        pointers = len(members) + ("__dict__" in vars(base)) + ("__weakref__" in vars(base))
+        parent = base.__base__ or object
+        if base.__basicsize__ - parent.__basicsize__ > pointers * _POINTER:  # memory that no attribute has
+            return base
     return object
+
+
+def _reduce(value: Any) -> Any:
+    """Return how an object of C is pickled.
+
+    Raises:
+        UnknownContentError: If the object says nothing of its content.
+    """
+    kind = type(value)
+    registered = copyreg.dispatch_table.get(kind)
+    own = any(getattr(kind, name) is not getattr(object, name) for name in ("__reduce__", "__reduce_ex__"))
+    if registered is None and not own:
+        raise UnknownContentError(f"{kind.__name__} is an object of C")
+    try:
+        found: Any = value.__reduce_ex__(4) if registered is None else registered(value)
+    except Exception as error:  # whatever an object raises that cannot be pickled
+        raise UnknownContentError(f"{kind.__name__}: {error}") from error
+    return found
 
 
 def _mangled(cls: type, name: str) -> str:
