@@ -7,7 +7,7 @@ import torch
 from scipy import stats
 from torch import nn
 
-from intus import inspect
+from intus import Dictionary, inspect
 from intus.core.errors import InputError
 
 N, T = 3000, 8
@@ -162,3 +162,32 @@ def test_cache_that_cannot_be_written(data, tmp_path):
     with pytest.warns(UserWarning, match=r"nothing can be kept there .* The table is complete"):
         table = inspect(Counted(6), labels, "correlation", x, "layer", cache=tmp_path / "file")
     assert np.isfinite(table.value).all()
+
+
+def test_bfloat16_is_answered_from_the_cache(data, tmp_path):
+    x, labels = data[0][:50], {"h0": data[1]["h0"][:50]}
+    first = inspect(Counted(6).bfloat16(), labels, "correlation", x, "layer", cache=tmp_path)
+    model = Counted(6).bfloat16()
+    assert inspect(model, labels, "correlation", x, "layer", cache=tmp_path).equals(first)
+    assert model.passes == 0
+    inspect(model, labels, "correlation", x * 2, "layer", cache=tmp_path)
+    assert model.passes > 0
+
+
+def parts(outputs):
+    return np.maximum(outputs[:, :2] - SHIFT[0], 0)
+
+
+SHIFT = {0: 0.0}
+
+
+def test_function_as_dictionary_is_computed_again(data, tmp_path, monkeypatch):
+    x, labels = data[0][:50], {"h0": data[1]["h0"][:50]}
+
+    def ask(**options):
+        return inspect(Counted(6), labels, "correlation", x, ("layer", Dictionary(parts)), **options)
+
+    before = ask(cache=tmp_path)
+    monkeypatch.setitem(SHIFT, 0, 0.5)
+    assert not ask().value.equals(before.value)
+    assert ask(cache=tmp_path).value.equals(ask().value)
