@@ -291,3 +291,13 @@ def test_tcav_of_padded_texts_does_not_depend_on_the_batch(bert):
     for table in tables[1:]:
         assert table.value.tolist() == pytest.approx(tables[0].value.tolist(), abs=1e-6)
         assert table.baseline.tolist() == pytest.approx(tables[0].baseline.tolist(), abs=1e-6)
+
+
+def test_symbols_of_characters_padded_at_the_start_are_refused():
+    def numbers(text):
+        return list(range(len(text)))
+
+    asked = Reader(), is_vowel, "correlation", TEXTS, "lstm"
+    assert inspect(*asked, inputs=pad, symbols=numbers).n.eq(sum(map(len, TEXTS))).all()
+    with pytest.raises(InputError, match=r"symbols gives \d+ positions for record 0 and \d+ for another"):
+        inspect(*asked, inputs=lambda texts: pad(texts, side="rjust"), symbols=numbers)
