@@ -249,3 +249,55 @@ def test_all_layers_of_bert(bert):
     assert table[table.unit < 0].address.tolist() == ["embeddings.position_embeddings"]
     missing = table[(table.unit >= 0) & table.value.isna()]
     assert set(missing.address) == {"embeddings.token_type_embeddings"}  # a constant
+
+
+@pytest.mark.parametrize("batch", [1, 2, 16, 60])
+def test_gradients_of_padded_texts(bert, batch):
+    """A block without padding, such as a single record, runs other operations than one with padding."""
+    table = inspect(
+        bert,
+        {"many": MANY},
+        "correlation",
+        TEXTS,
+        LAYER,
+        inputs=encode,
+        batch=batch,
+        behavior="gradient",
+        output=lambda out: out.pooler_output[:, 0],
+    )
+    values = []
+    for text in TEXTS:
+        found = bert(**encode([text]), output_hidden_states=True)
+        states = found.hidden_states[-1]
+        gradient = torch.autograd.grad(found.pooler_output[0, 0], states)[0]
+        values.append(gradient[0].double().numpy().mean(axis=0))
+    np.testing.assert_allclose(table.value, correlations(np.array(values), MANY), atol=1e-4)
+
+
+def test_tcav_of_padded_texts_does_not_depend_on_the_batch(bert):
+    tables = [
+        inspect(
+            bert,
+            {"many": MANY},
+            "tcav",
+            TEXTS,
+            "encoder.layer.0.intermediate",
+            inputs=encode,
+            batch=batch,
+            output=lambda out: out.pooler_output[:, 0],
+        )
+        for batch in (1, 16, 60)
+    ]
+    for table in tables[1:]:
+        assert table.value.tolist() == pytest.approx(tables[0].value.tolist(), abs=1e-6)
+        assert table.baseline.tolist() == pytest.approx(tables[0].baseline.tolist(), abs=1e-6)
+
+
+def test_symbols_of_characters_padded_at_the_start_are_refused():
+    def numbers(text):
+        return list(range(len(text)))
+
+    asked = Reader(), is_vowel, "correlation", TEXTS, "lstm"
+    assert inspect(*asked, inputs=pad, symbols=numbers).n.eq(sum(map(len, TEXTS))).all()
+    with pytest.raises(InputError, match=r"symbols gives \d+ positions for record 0 and \d+ for another"):
+        inspect(*asked, inputs=lambda texts: pad(texts, side="rjust"), symbols=numbers)

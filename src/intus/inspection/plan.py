@@ -163,6 +163,9 @@ class Plan:
                 if placed is not None:
                     labels[name] = placed
                     del lengths[name]  # none is left to place
+        aligned = None if symbols is None else symbols.of_inputs(numbers, read, inputs)
+        if aligned is not None:
+            padding.check_symbols(aligned.positions)
         return Block(
             numbers,
             inputs,
@@ -171,7 +174,7 @@ class Plan:
             self.records.images(int(numbers[0])),
             None if self.observed.groups is None else self.observed.groups[numbers],
             labels.get("") if types is not None else None,
-            None if symbols is None else symbols.of_inputs(numbers, read, inputs),
+            aligned,
             padding,
             lengths,
         )

@@ -178,6 +178,27 @@ class Padding:
             f"start, give the model's input an attention_mask. {_SYMBOLS}"
         )
 
+    def check_symbols(self, counts: np.ndarray) -> None:
+        """Raise an error if shorter lists of ``symbols=`` meet records that are not padded at the end.
+
+        Args:
+            counts: The number of positions that symbols gives for each record, (records,).
+
+        Raises:
+            InputError: If the model's input has no mask, and differs after these positions.
+        """
+        entries = self._entries(int(counts.max())) if self.mask is None else None
+        short = np.flatnonzero(counts < counts.max())
+        if entries is None or not len(short):
+            return
+        if not all((entries[i, counts[i] :] == entries[short[0], -1]).all() for i in short.tolist()):
+            raise InputError(
+                f"symbols gives {counts[short[0]]} positions for record {self.numbers[short[0]]} and "
+                f"{counts.max()} for another, but the model's input after these positions is not all the "
+                "same, as padding would be. Give None for the padding too: hypothesis(batch=True) gets all "
+                "records of a batch."
+            )
+
     def _entries(self, positions: int) -> np.ndarray | None:
         """Return a part of the model's input with these positions, (records, positions, …); else None."""
         given = self.inputs

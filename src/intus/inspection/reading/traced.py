@@ -9,8 +9,10 @@ import numpy as np
 
 from ...backends.base import Backend, Operation
 from ...backends.reading import Reading, ReadsOperations, Target
+from ...core.address import Address
 from ...core.errors import AddressError, CaptureError
 from ...core.graph import OP, Graph
+from ...core.selection import main_row
 
 
 class Output(NamedTuple):
@@ -31,7 +33,8 @@ class TracedRows:
     """Reads rows of a graph in one block after another.
 
     The number of an operation (``relu_2``) counts what ran before it. A block whose pass ran other
-    operations before it is therefore refused: the same label may mean another operation there.
+    operations before it is therefore refused: the same label may mean another operation there. What a module
+    returns is found in such a pass by the address of the module.
 
     Args:
         backend: The backend.
@@ -49,7 +52,11 @@ class TracedRows:
                 f"{next(iter(rows))!r} is an operation, but the backend {backend.name!r} reads only what "
                 "modules return. Name a module."
             )
-        self._backend, self._model, self._graph, self._rows = backend, model, graph, dict(rows)
+        self._backend, self._model = backend, model
+        self._use(graph, rows)
+
+    def _use(self, graph: Graph, rows: Mapping[str, int]) -> None:
+        self._graph, self._rows = graph, dict(rows)
         ordinals = {row: number for number, row in enumerate(graph.rows_of(OP))}
         chosen = [ordinals.get(row, graph.label(row)) for row in rows.values()]
         self._chosen = list(dict.fromkeys(chosen))
@@ -90,13 +97,51 @@ class TracedRows:
 
     def _read(self, inputs: Any, target: Target | None) -> Reading:
         try:
+            reading = self._read_once(inputs, target)
+        except CaptureError:  # a shorter pass, without some of the rows
+            reading = self._backend.read(self._model, inputs, [], None)
+            if self._rows_of_modules(reading.graph) is None:
+                raise
+        rows = self._rows_of_modules(reading.graph)
+        if rows is None:
+            self.check(reading.graph)
+            return reading
+        self._use(reading.graph, rows)
+        reading = self._read_once(inputs, target)
+        self.check(reading.graph)
+        return reading
+
+    def _rows_of_modules(self, graph: Graph) -> dict[str, int] | None:
+        """Return the rows of all addresses in another graph; None if they are the same or not known there.
+
+        The address of a module means the same in every pass, so that only its row has to be found, as where
+        a block has padding, for which more operations run.
+        """
+        same = self._prefix.common(_Prefix(graph))
+        moved = [address for address, row in self._rows.items() if row >= same]
+        names = [module.address for module in graph.modules]
+        rows = dict(self._rows)
+        for text in moved:
+            address = Address.parse(text)
+            name = str(Address(address.name))
+            if name not in names:
+                return None
+            is_call = (graph.calls.module == names.index(name)) & (graph.calls.passno == (address.call or 1))
+            if not is_call.any():
+                return None
+            rows[text] = main_row(graph, int(np.flatnonzero(is_call)[0]))
+            if rows[text] < 0:
+                return None
+        return rows if moved else None
+
+    def _read_once(self, inputs: Any, target: Target | None) -> Reading:
+        try:
             reading = self._backend.read(self._model, inputs, self._chosen, target)
         except AddressError as error:
             raise CaptureError(
                 f"The pass of a later block of records differs from that of the first record: {error} Choose "
                 "an operation that every record passes through, or the module around it."
             ) from None
-        self.check(reading.graph)
         return reading
 
     def _outputs(self, arrays: Mapping[int, np.ndarray]) -> dict[str, Output]:
@@ -115,7 +160,8 @@ class TracedRows:
                 raise CaptureError(
                     f"{address!r} may mean another operation for other records: a block's pass runs {here!r} "
                     f"where that of the first record runs {there!r}. Name a module that returns the value, "
-                    "or inspect records of one kind at a time."
+                    "inspect records of one kind at a time, or, if padding makes the difference, pad all "
+                    "records to one length, or pass batch=1."
                 )
 
     def _operation(self, address: str, row: int) -> Operation:

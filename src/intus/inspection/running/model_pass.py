@@ -95,7 +95,7 @@ class ModelPass:
         backend = for_model(self.model)
         addresses = list(dict.fromkeys(feed.group.address for feed in self.feeds))
         operations = {feed.group.address: feed.group.row for feed in self.feeds if feed.group.operation}
-        rows = {feed.group.address: feed.group.row for feed in self.feeds}
+        rows = {feed.group.address: feed.group.row for feed in self.feeds if feed.group.row >= 0}
         with reader(
             self.model,
             backend,
