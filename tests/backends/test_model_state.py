@@ -266,7 +266,6 @@ def test_unknown_model_is_not_stored(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
 def test_compiled_and_scripted_modules_are_unknown():
     assert state(nn.Sequential(torch.jit.script(nn.Linear(6, 3)))) is None
     assert state(nn.Sequential(torch.compile(nn.Linear(6, 3)))) is None
