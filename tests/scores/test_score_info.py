@@ -15,9 +15,9 @@ from sklearn.naive_bayes import GaussianNB
 
 from intus.core.errors import InputError
 from intus.scores import ScoreInfo, Scorer, base, get, infos, names, register
-from intus.scores.affinity import of_pairs
 from intus.scores.comparisons.layers import relations
 from intus.scores.registry import as_score
+from intus.scores.units.affinity import of_pairs
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "scores.md"
 

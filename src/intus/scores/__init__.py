@@ -9,17 +9,19 @@ scores are registered (``python -m intus.scores``).
 """
 
 # The order of registration is the order in which scores are listed to people.
-from . import linear, cluster  # noqa: F401, I001
+from .probes import linear  # noqa: F401, I001
+from . import cluster  # noqa: F401
 from .estimators import logistic, regression, penalized, baselines  # noqa: F401
-from . import intrinsic, steps, affinity, overlap, association  # noqa: F401
+from . import intrinsic, steps  # noqa: F401
+from .units import affinity, overlap, association  # noqa: F401
 from .comparisons import layers  # noqa: F401
 from ..core.score_info import ScoreInfo
 from .base import Score, ScoreColumns, ScoreResult
 from .deepbase import CorrelationScore, LocalIOU
 from .estimators.penalized import LinRegressionScore, LogRegressionScore
-from .judging import Confusion, Gap
+from .probes.judging import Confusion, Gap
 from .multiple import merged_splits, over_splits
-from .overlap import iou
+from .units.overlap import iou
 from .registry import get, infos, names, register
 from .scorer import Scorer
 

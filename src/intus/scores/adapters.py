@@ -14,8 +14,8 @@ from ..core.errors import InputError
 from .base import NAN, Need, Score, ScoreResult, info_of, summary
 from .cluster import INTERVAL as CLUSTER_INTERVAL
 from .cluster import SHUFFLED, adjusted, agreement
-from .judging import CHANCE, INTERVAL, ConfusionCounts, judge
-from .labelled import CLASSES, TOO_MANY, complete, labelled_rows, shuffled, too_few
+from .probes.judging import CHANCE, INTERVAL, ConfusionCounts, judge
+from .probes.labelled import CLASSES, TOO_MANY, complete, labelled_rows, shuffled, too_few
 from .statistics.statistics import Statistics
 
 #: Fields of ScoreInfo for the score of any classifier, and of any clusterer.

@@ -18,7 +18,7 @@ from ..core.errors import InputError
 from ..core.score_info import ScoreInfo
 
 if TYPE_CHECKING:
-    from .judging import ConfusionCounts
+    from .probes.judging import ConfusionCounts
     from .statistics.statistics import Statistics
 
 #: The statistics that a score may need (see ``statistics.Statistics``); only those that are needed are

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.errors import require
 from .base import NAN, ScoreResult, score
-from .labelled import CLASSES, labelled_rows, shuffled, too_few
+from .probes.labelled import CLASSES, labelled_rows, shuffled, too_few
 from .statistics.jackknife import jackknife, leave_one_out
 from .statistics.split import GROUPS
 from .statistics.statistics import Statistics

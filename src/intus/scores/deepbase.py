@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ..core.errors import InputError
 from .base import Score
-from .overlap import QUANTILE, iou
 from .registry import get
+from .units.overlap import QUANTILE, iou
 
 
 def LocalIOU(quantile: float = QUANTILE) -> Score:  # noqa: N802

@@ -13,9 +13,9 @@ from typing import Any, Literal
 from ..core.errors import InputError, did_you_mean
 from ..core.score_info import ScoreInfo
 from .adapters import CheckedFunction, of_classifier, of_clusterer, of_function
-from .affinity import of_pairs
 from .base import _SCORES, Score, add_score, summary
 from .comparisons.similarity import RELATIONS
+from .units.affinity import of_pairs
 
 #: The group of entry points with which packages provide scores.
 ENTRY_POINTS = "intus.scores"

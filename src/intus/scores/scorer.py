@@ -10,7 +10,7 @@ import numpy as np
 from ..core.errors import InputError, did_you_mean
 from ..core.results import Predictions
 from .base import NAN, Score, ScoreColumns, ScoreResult
-from .judging import Confusion, ConfusionCounts, Gap
+from .probes.judging import Confusion, ConfusionCounts, Gap
 from .registry import as_score
 from .statistics.statistics import Statistics
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..core.results import Predictions
 from ..scores import Confusion, Gap, get, names
-from ..scores.judging import ConfusionCounts, judge
+from ..scores.probes.judging import ConfusionCounts, judge
 
 MOST_CLASSES = 100  #: a table of more classes is not sent to the page
 

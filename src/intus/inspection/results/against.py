@@ -12,7 +12,7 @@ from ...core import results as core
 from ...core.errors import InputError, did_you_mean
 from ...scores import Confusion, Gap, Score, ScoreColumns, Scorer, ScoreResult, over_splits
 from ...scores.comparisons.paired import Estimates, correlations, units_above
-from ...scores.judging import ConfusionCounts
+from ...scores.probes.judging import ConfusionCounts
 from ...scores.repeated import RepeatedScorer
 from ...scores.statistics.pairs import N
 from ..models import Checkpoint

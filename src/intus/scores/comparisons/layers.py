@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base import NAN, Score, ScoreResult, score
-from ..labelled import complete
+from ..probes.labelled import complete
 from ..scorer import Scorer
 from ..statistics.jackknife import jackknife, leave_one_out
 from ..statistics.statistics import Statistics

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...core.score_info import ScoreInfo
 from ..base import NAN
-from ..labelled import complete
+from ..probes.labelled import complete
 from ..statistics.jackknife import jackknife
 from ..statistics.statistics import Statistics
 

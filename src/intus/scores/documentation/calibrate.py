@@ -25,7 +25,7 @@ from ..base import Score, ScoreResult
 from ..cluster import LEAST_ROWS, adjusted, contingency, k_means, mutual_information, normalised
 from ..comparisons.layers import canonical_correlation, main_directions, relations
 from ..estimators.penalized import fit_linear, fit_logistic
-from ..labelled import labelled_rows
+from ..probes.labelled import labelled_rows
 from ..registry import get, names
 from ..scorer import Scorer
 from ..statistics.split import places

@@ -9,7 +9,7 @@ from typing import Any
 from ...core.errors import require
 from ..adapters import CLASSIFIER, of_classifier
 from ..base import Score, ScoreResult, score
-from ..judging import ConfusionCounts
+from ..probes.judging import ConfusionCounts
 from ..statistics.statistics import Statistics
 
 

@@ -12,8 +12,8 @@ from ...core.errors import require
 from ..adapters import CLASSIFIER, of_classifier
 from ..base import NAN, ScoreResult, score
 from ..cluster import SHUFFLED
-from ..judging import ConfusionCounts
-from ..labelled import CLASSES, labelled_rows, shuffled, too_few
+from ..probes.judging import ConfusionCounts
+from ..probes.labelled import CLASSES, labelled_rows, shuffled, too_few
 from ..statistics.statistics import Statistics
 
 MOST_ROWS = 5000  #: most rows that the eleven or more classifiers are trained on

@@ -18,16 +18,16 @@ import numpy as np
 
 from ...core.errors import InputError, require
 from ...core.score_info import ScoreInfo
-from ..affinity import MOVED
 from ..base import NAN, Need, Score, ScoreResult, add_score
-from ..judging import CHANCE, INTERVAL, ConfusionCounts, judge
-from ..labelled import CLASSES, complete, too_few
+from ..probes.judging import CHANCE, INTERVAL, ConfusionCounts, judge
+from ..probes.labelled import CLASSES, complete, too_few
 from ..statistics.jackknife import jackknife
 from ..statistics.labels import MISSING
 from ..statistics.moments import Gram
 from ..statistics.ridge import factorise, penalty, regress
 from ..statistics.split import Places
 from ..statistics.statistics import Statistics
+from ..units.affinity import MOVED
 from .regression import explained
 
 MOST_ROWS = 16_384  #: most rows of the sample that these regressions read, a quarter of them held out

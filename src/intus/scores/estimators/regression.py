@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from ..base import NAN, ScoreResult, score
-from ..judging import student
-from ..labelled import MOST_ROWS, complete, shuffled
+from ..probes.judging import student
+from ..probes.labelled import MOST_ROWS, complete, shuffled
 from ..statistics.moments import Gram
 from ..statistics.ridge import factorise, penalty, regress
 from ..statistics.statistics import Statistics

@@ -10,7 +10,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.preprocessing import StandardScaler
 
-from intus.scores import Scorer, linear
+from intus.scores import Scorer
+from intus.scores.probes import linear
 from intus.scores.statistics.merged import MergedLogistic
 from intus.scores.statistics.moments import Gram
 from intus.scores.statistics.ridge import factorise

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from .statistics.labels import MISSING, MOST
-from .statistics.split import Places
-from .statistics.statistics import Statistics
+from ..statistics.labels import MISSING, MOST
+from ..statistics.split import Places
+from ..statistics.statistics import Statistics
 
 MOST_ROWS = 40_000  #: most rows of the sample that estimators and functions of labels get
 #: Description of the data that scores of classes need.

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.errors import require
-from .base import NAN
+from ...core.errors import require
+from ..base import NAN
 
 #: Description of the interval of a classifier's score.
 INTERVAL = (

@@ -13,11 +13,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, f1_score
 from sklearn.preprocessing import StandardScaler
 
-from intus.scores import Scorer, classifiers
-from intus.scores.classifiers import balanced, discriminate, logistic, penalty_of
+from intus.scores import Scorer
 from intus.scores.documentation.calibrate import words as words_of_calibration
-from intus.scores.judging import _Totals, judge
-from intus.scores.linear import DRAWS, _labels_of_buckets, control, outcome
+from intus.scores.probes import classifiers
+from intus.scores.probes.classifiers import balanced, discriminate, logistic, penalty_of
+from intus.scores.probes.judging import _Totals, judge
+from intus.scores.probes.linear import DRAWS, _labels_of_buckets, control, outcome
 from intus.scores.statistics.moments import Gram, Moments, Sums
 from intus.scores.statistics.ridge import ALPHAS, factorise
 from intus.scores.statistics.split import places

@@ -16,8 +16,8 @@ from intus.core.errors import InputError
 from intus.scores import Scorer, get, names
 from intus.scores.comparisons.paired import Estimates, correlations, units_above
 from intus.scores.estimators.penalized import LogRegressionScore
-from intus.scores.judging import judge
 from intus.scores.multiple import merged_splits, over_splits
+from intus.scores.probes.judging import judge
 from intus.scores.statistics.split import places
 
 

@@ -10,8 +10,8 @@ from sklearn.metrics import jaccard_score
 
 from intus.core.errors import InputError
 from intus.scores import Scorer, iou, register
-from intus.scores.affinity import moved
 from intus.scores.statistics.split import places
+from intus.scores.units.affinity import moved
 
 
 @pytest.fixture(scope="module")
@@ -280,7 +280,7 @@ def test_iou_of_real_valued_hypothesis_is_nan():
 
 def test_function_of_unit_and_hypothesis_as_score(world):
     x, h, items = world
-    from intus.scores.affinity import of_pairs
+    from intus.scores.units.affinity import of_pairs
 
     spearman = of_pairs(lambda u, v: stats.spearmanr(u, v).statistic, "spearman")
     scorer = fed(spearman, x[:1000], h[:1000], items[:1000])

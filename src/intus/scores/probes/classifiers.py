@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .statistics.merged import MergedLogistic
-from .statistics.moments import Sums
-from .statistics.ridge import Factor, penalty
+from ..statistics.merged import MergedLogistic
+from ..statistics.moments import Sums
+from ..statistics.ridge import Factor, penalty
 
 KEPT = 8192  #: most rows that a logistic regression is fitted on, the same number of each class if possible
 PENALTY = 3.0  #: its L2 penalty on standardised features, scikit-learn's 1 / C

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from ..base import NAN, ScoreColumns, ScoreResult, score
+from ..statistics.jackknife import Jackknife, jackknife
+from ..statistics.permutation import midranks, rank_difference
+from ..statistics.ranks import areas, informations
+from ..statistics.statistics import Statistics
 from .affinity import INTERVAL, best, drawn, moved, spread
-from .base import NAN, ScoreColumns, ScoreResult, score
-from .statistics.jackknife import Jackknife, jackknife
-from .statistics.permutation import midranks, rank_difference
-from .statistics.ranks import areas, informations
-from .statistics.statistics import Statistics
 
 _HALF = 0.5  # the area of a unit that does not depend on the hypothesis
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from .base import NAN, Score, ScoreColumns, ScoreResult, info_of, score, summary
-from .statistics import pairs
-from .statistics.jackknife import Jackknife, half_width, jackknife
-from .statistics.moved import sources, taken
-from .statistics.permutation import Strength, absolute_correlation, family_wise
-from .statistics.split import Places
-from .statistics.statistics import Statistics
+from ..base import NAN, Score, ScoreColumns, ScoreResult, info_of, score, summary
+from ..statistics import pairs
+from ..statistics.jackknife import Jackknife, half_width, jackknife
+from ..statistics.moved import sources, taken
+from ..statistics.permutation import Strength, absolute_correlation, family_wise
+from ..statistics.split import Places
+from ..statistics.statistics import Statistics
 
 BLOCK = 1 << 14
 _SAMPLED = "from a sample of the rows"

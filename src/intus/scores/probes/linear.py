@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .base import NAN, Judge, Need, ScoreResult, info_of, score
+from ..base import NAN, Judge, Need, ScoreResult, info_of, score
+from ..statistics.moments import HUGE, Gram, Sums
+from ..statistics.ridge import Factor, factorise
+from ..statistics.split import NO_TYPE
+from ..statistics.statistics import Statistics
 from .classifiers import KEPT, MOST_CLASSES, LinearClassifier, balanced, discriminate, logistic, logistics
 from .judging import CHANCE, INTERVAL, ConfusionCounts, judge
 from .labelled import CLASSES, NO_FEATURES, TOO_MANY, labelled_rows
-from .statistics.moments import HUGE, Gram, Sums
-from .statistics.ridge import Factor, factorise
-from .statistics.split import NO_TYPE
-from .statistics.statistics import Statistics
 
 
 class ClassifierResult(NamedTuple):

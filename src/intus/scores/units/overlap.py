@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import require
+from ...core.errors import require
+from ..base import NAN, Score, ScoreResult, add_score, info_of, score
+from ..statistics.jackknife import LEAST_GROUPS, Jackknife, jackknife
+from ..statistics.permutation import Strength
+from ..statistics.split import GROUPS
+from ..statistics.statistics import Statistics
+from ..statistics.thresholds import Counts, best_thresholds, counts_at
 from .affinity import BLOCK, INTERVAL, MOVED, best, drawn, moved, spread
-from .base import NAN, Score, ScoreResult, add_score, info_of, score
-from .statistics.jackknife import LEAST_GROUPS, Jackknife, jackknife
-from .statistics.permutation import Strength
-from .statistics.split import GROUPS
-from .statistics.statistics import Statistics
-from .statistics.thresholds import Counts, best_thresholds, counts_at
 
 QUANTILE = 0.005  #: NetDissect's: a unit is active for its top 0.5 % (Bau et al. 2017)
 _INFO: dict[str, Any] = {

@@ -1,0 +1,1 @@
+"""Scores of single units and hypotheses: how strongly a unit responds to an idea."""
