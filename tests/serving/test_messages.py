@@ -80,6 +80,9 @@ def test_replies_match_endpoint_schemas(roles):
                     check(client, "GET", query)
                 check(client, "GET", "/api/points", query="?run=r&model=m&score=mean")
                 check(client, "GET", "/api/graph", query="?run=r&model=m")
+                for path_of_point in ("/api/confusion", "/api/above"):
+                    point = "?run=r&model=m&address=fc1&target=digit&score=linear_f1"
+                    check(client, "GET", path_of_point, query=point)
             check(client, "POST", path, body)
         for method, path in set(stated) - asked:
             check(client, method, path, LEGACY)

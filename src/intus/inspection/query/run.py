@@ -104,7 +104,7 @@ def query(
         Sellam, Lin, Huang, Yang, Vondrick and Wu (2019), "DeepBase: Deep Inspection of Neural Networks",
         SIGMOD: the clause INSPECT.
     """
-    require("pandas", extra="query", why="to return a DataFrame")
+    require("pandas", extra="inspect", why="to return a DataFrame")
     if "scores" in options:
         raise InputError(
             f"scores={options['scores']!r} is not taken: USING names the scores. A score of your own gets a "
