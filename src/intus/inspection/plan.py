@@ -24,6 +24,21 @@ from .running.content_hash import ContentHash, NotHashableError
 _VERSION: str = sys.modules[__name__.partition(".")[0]].__version__
 
 
+def parts_of(count: int, size: int) -> list[slice]:
+    """Return parts of at most ``size`` records; a single record at the end joins the part before it.
+
+    Hypotheses are moved between the records of a part for a baseline, which a single record cannot have.
+
+    Example:
+        >>> parts_of(7, 3)
+        [slice(0, 3, None), slice(3, 7, None)]
+    """
+    starts = list(range(0, count, size))
+    if len(starts) > 1 and size > 1 and starts[-1] == count - 1:
+        starts.pop()
+    return [slice(start, end) for start, end in zip(starts, [*starts[1:], count], strict=True)]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
     """Some records with their labels: all that a worker needs besides the model.
@@ -141,7 +156,7 @@ class Plan:
             which = np.unique(groups, return_inverse=True)[1].reshape(-1)
             rank = random.permutation(int(which.max()) + 1)[which]
             numbers = np.lexsort((numbers, rank))
-        return [numbers[at : at + self.batch] for at in range(0, len(numbers), self.batch)]
+        return [numbers[part] for part in parts_of(len(numbers), self.batch)]
 
     def blocks(self) -> Iterator[Block]:
         """Yield the blocks in order."""

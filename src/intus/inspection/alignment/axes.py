@@ -42,7 +42,7 @@ def batch_axis(address: str, shape: Shape, records: int, units: int, declared: i
     if len(fits) == 2 and records > 1:
         raise InputError(
             f"{address!r} has shape {shape} for {records} records, so either of two axes may be theirs. "
-            f"Pass another batch=, such as batch={records - 1}, so that only one of them fits."
+            f"Pass another batch=, such as batch={records // 2}, so that only one of them fits."
         )
     if fits[0] == units and len(shape) > 1:
         raise InputError(

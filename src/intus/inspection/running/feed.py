@@ -17,7 +17,7 @@ from ..alignment import align
 from ..alignment.axes import Vectors
 from ..alignment.padding import Lengths
 from ..alignment.places import Places
-from ..plan import Block
+from ..plan import Block, parts_of
 from ..results.part import joined
 from ..units import UnitGroup
 
@@ -217,11 +217,10 @@ class BlockFeed:
             belongs to, (records, …grid), or None for all.
         """
         symbols = int(np.prod(grid)) if grid else 1
-        size = max(1, _CHUNK // (4 * max(1, symbols * array.shape[1])))
+        size = max(2, _CHUNK // (4 * max(1, symbols * array.shape[1])))
         address = self.group.address
-        for at in range(0, len(array), size):
-            part = slice(at, at + size)
-            records = slice(start + at, start + min(at + size, len(array)))
+        for part in parts_of(len(array), size):
+            records = slice(start + part.start, start + part.stop)
             if not grid and array.ndim > 2 and (block.symbols is None or array.ndim > 3):
                 yield part, block.padding.mean(array[part], records), None
             elif block.symbols is not None and array.ndim == 3 and len(grid) <= 1:
