@@ -47,7 +47,7 @@ test-engines: .venv/.ready  ## the page in Firefox and in WebKit, Safari's engin
 	$(ONE_THREAD) $(PY) -m pytest -m engines tests/browser $(ARGS)
 
 test-ray: .venvs/ray/.ready  ## scoring on Ray's workers, some of which are killed
-	$(ONE_THREAD) .venvs/ray/bin/python -m pytest -m ray tests/serving tests/inspection $(ARGS)
+	$(ONE_THREAD) .venvs/ray/bin/python -m pytest -m ray tests/serving tests/inspection/running/test_ray_workers.py $(ARGS)
 
 .venvs/ray/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venvs/ray
