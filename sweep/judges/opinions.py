@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import intus
-from intus.core.flops import flops, products
+from intus.core.analysis.flops import flops, products
 
 from .observe import tensors_in
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import intus
-from intus.core import alignment
-from intus.core.alignment import align
+from intus.core.analysis import alignment
+from intus.core.analysis.alignment import align
 
 STEPS = {
     "tanh": torch.tanh,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intus import trace
-from intus.core import walks
+from intus.core.analysis import walks
 
 
 @st.composite

@@ -8,7 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import intus
-from intus.core.flops import UNKNOWN, flops, products
+from intus.core.analysis.flops import UNKNOWN, flops, products
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 IDS = {"input_ids": torch.arange(14).reshape(2, 7)}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .facts import Facts
+from .analysis.facts import Facts
 from .graph import CREATED, FAILED, INPLACE, OP_KINDS, Graph, Param
 
 

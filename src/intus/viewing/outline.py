@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.flops import flops
+from ..core.analysis.flops import flops
 from ..core.graph import FAILED, OP, OP_KINDS, Graph, end_names
 from .scene import totals
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.flops import flops
+from ..core.analysis.flops import flops
 from ..core.graph import OP, OP_COLUMNS, OUTPUT, Graph, Source
 
 VERSION = 1

@@ -9,7 +9,7 @@ from torch import nn
 from zoo_models import make
 
 import intus
-from intus.tracing.building.loops import _runs
+from intus.core.analysis.loops import _runs
 
 
 class Figure3A(nn.Module):

@@ -11,7 +11,7 @@ from transformer_models import gpt2
 from zoo_models import ZOO, make, tensors
 
 import intus
-from intus.core import walks
+from intus.core.analysis import walks
 
 
 def einsums(a, b):

@@ -15,7 +15,7 @@ from limits_table import CASES, numbers, small
 from torch import nn
 
 import intus
-from intus.core import walks
+from intus.core.analysis import walks
 from intus.core.errors import CaptureError
 from intus.core.graph import INPUT, OUTPUT
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 import intus
-from intus.core import walks
+from intus.core.analysis import walks
 from intus.core.errors import CaptureError, InputError
 from intus.viewing.scene import scene
 

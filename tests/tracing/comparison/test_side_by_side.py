@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from intus import load, trace, view
-from intus.core.alignment import align
+from intus.core.analysis.alignment import align
 from intus.core.errors import InputError
 from intus.viewing.side_by_side import MARKS, Sides, partners
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import intus
-from intus.core.facts import Facts
+from intus.core.analysis.facts import Facts
 from intus.core.table import columns
 
 SAME = {

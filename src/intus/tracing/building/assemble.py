@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from torch.nn import Module as TorchModule
 
+from ...core.analysis.loops import find_layers, occurrences
 from ...core.graph import (
     BUFFER,
     FAILED,
@@ -35,7 +36,6 @@ from ..capture.recording import CALL, ROW, Recording
 from ..capture.sites import source_of
 from .branches import find_branches
 from .escape import escaped
-from .loops import find_layers, occurrences
 
 
 def assemble(

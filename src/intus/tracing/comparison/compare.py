@@ -1,9 +1,9 @@
 """Compare two traces: the function ``compare``.
 
-The passes are aligned (``core/alignment.py``). For every pair of tensors, their difference is compared with
-the rounding error that has accumulated so far. To find out whether an operation makes a difference or only
-propagates one, the operation of ``a`` is run on the inputs of ``b``. Where that is not possible, an
-operation is taken to make a difference if its inputs do not differ.
+The passes are aligned (``core/analysis/alignment.py``). For every pair of tensors, their difference is
+compared with the rounding error that has accumulated so far. To find out whether an operation makes a
+difference or only propagates one, the operation of ``a`` is run on the inputs of ``b``. Where that is not
+possible, an operation is taken to make a difference if its inputs do not differ.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...core.alignment import align
+from ...core.analysis.alignment import align
 from ...core.errors import InputError, require
 from ...core.graph import OP, OUTPUT, Graph
 from ..capture.invocation import Invocation

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
+from ...core.analysis.walks import ancestors
 from ...core.graph import OP, OUTPUT, Graph
-from ...core.walks import ancestors
 from ..capture.invocation import Invocation, TensorArg
 from .replay import NOT_IN_GRAPH, Replays, UnprovenError, apply_patch
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from ...core.analysis.walks import ancestors
 from ...core.errors import CaptureError, InputError
 from ...core.graph import OUTPUT, PARAMETER
-from ...core.walks import ancestors
 from ..capture.invocation import PLACEHOLDER, Invocation
 from ..capture.saving.store import for_replay
 from .call_inputs import CallInputs, MismatchError, rows_by_call

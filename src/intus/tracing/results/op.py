@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from ...core import walks
+from ...core.analysis import walks
 from ...core.errors import AddressError, InputError
 from ...core.graph import (
     BUFFER,
@@ -32,7 +32,7 @@ from ..replaying.replay import NOT_IN_GRAPH
 from .text import op_card
 
 if TYPE_CHECKING:
-    from ...core.facts import Facts
+    from ...core.analysis.facts import Facts
     from .trace import Trace
 
 
@@ -228,8 +228,8 @@ class Op(HasMeta):
     def flops(self) -> int | None:
         """The number of floating-point operations of the function call.
 
-        A multiply-add counts as two; ``core/flops.py`` has the rules. None if no rule covers the operation.
-        If the call returned several tensors, it counts for the first of them.
+        A multiply-add counts as two; ``core/analysis/flops.py`` has the rules. None if no rule covers the
+        operation. If the call returned several tensors, it counts for the first of them.
         """
         return _known(self._facts.flops[self.row])
 

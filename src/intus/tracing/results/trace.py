@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, overload
 
 from torch import Tensor
 
-from ...core import walks
 from ...core.address import split_units
+from ...core.analysis import walks
+from ...core.analysis.facts import WAYS, Facts
 from ...core.errors import AddressError, InputError, did_you_mean, require
-from ...core.facts import WAYS, Facts
 from ...core.graph import BUFFER, CONSTANT, CREATED, INPUT, OP, OUTPUT, Branch, Graph, Param
 from ...core.selection import Selection, main_rows, param_addresses, resolve, select
 from ...core.table import NUMBERS, columns

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from ...core.analysis.walks import ancestors
 from ...core.errors import InputError
 from ...core.graph import CONSTANT, INPUT, OUTPUT
 from ...core.graph import FAILED as RAISED
-from ...core.walks import ancestors
 from ..capture.context.randomness import common_generators, preserve_generators
 from ..capture.functions import describe
 from ..capture.invocation import Invocation

@@ -1,0 +1,279 @@
+"""Align the tensors of two forward passes: pairs of rows of two graphs.
+
+Two passes of one architecture match row by row. Two implementations of it share traits of their tensors:
+type, shape, the module they ran in or are the output of, parameters and, where values were saved, sums over
+the values. Each shared trait adds a weight, and the pairs are the heaviest common subsequence of the two
+passes (Needleman and Wunsch, J. Mol. Biol. 1970, without a gap penalty). Operations that ran in a different
+order are then paired if their parents are paired.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from ..graph import INPUT, OUTPUT, Graph
+
+_EQUAL = 1e-6  # relative difference below which two sums count as equal
+_MARGIN = 64  # equal rows next to a difference that are aligned by weight
+_MOST_CELLS = 200_000_000  # of one table: a second or two, and 50 MB of bits
+
+
+@dataclass(frozen=True, slots=True)
+class _Traits:
+    """The traits of every tensor of a graph, as columns with one entry per row.
+
+    Equal numbers mean the same in both graphs; -1 means that the trait is absent.
+
+    Attributes:
+        kind: Index into ``OP_KINDS``.
+        type: The operation type.
+        shape: The shape.
+        module: The module call it ran in.
+        inner: The innermost module call that returned it.
+        outer: The outermost module call that returned it.
+        params: The addresses of the parameters that its operation used.
+        param_shapes: The shapes of these parameters, regardless of the order of their axes.
+        size: The number of elements.
+        sums: See ``align``; NaN where the value was not saved.
+    """
+
+    kind: np.ndarray
+    type: np.ndarray
+    shape: np.ndarray
+    module: np.ndarray
+    inner: np.ndarray
+    outer: np.ndarray
+    params: np.ndarray
+    param_shapes: np.ndarray
+    size: np.ndarray
+    sums: np.ndarray
+
+
+def align(
+    a: Graph, b: Graph, sums: tuple[np.ndarray, np.ndarray] | None = None, *, near: float = 1e-3
+) -> list[tuple[int, int]]:
+    """Align the rows of two graphs.
+
+    Args:
+        a: The first graph.
+        b: The second graph.
+        sums: For each graph a float array of shape (rows, 3) with Σ|x|, Σx² and Σx of every saved tensor, NaN
+            where it was not saved. Equal sums identify equal tensors, whichever operation made them. None if
+            no values are known.
+        near: The largest relative difference of sums that count as close.
+
+    Returns:
+        Pairs (row of ``a``, row of ``b``), with -1 where a row has no partner. Every row appears once. Pairs
+        are in the order of ``a``; rows that only ``b`` has come before the pair that follows them in ``b``.
+    """
+    ids: dict[object, int] = {}
+    if sums is None:
+        sums = np.full((len(a.ops), 3), np.nan), np.full((len(b.ops), 3), np.nan)
+    traits_a, traits_b = _traits(a, ids, sums[0]), _traits(b, ids, sums[1])
+    partner = np.full(len(a.ops), -1)
+    if _same(traits_a, traits_b):
+        partner = np.arange(len(a.ops))
+    else:
+        for i, j in _between(traits_a, traits_b, near):
+            partner[i] = j
+        _by_structure(a, b, traits_a, traits_b, partner)
+    return _in_order(partner.tolist(), len(b.ops))
+
+
+def _traits(graph: Graph, ids: dict[object, int], sums: np.ndarray) -> _Traits:
+    def column(values: list[object]) -> np.ndarray:
+        numbers = [-1 if v in ("", ()) else ids.setdefault(v, len(ids)) for v in values]
+        return np.array(numbers, dtype=np.int64)
+
+    ops, rows = graph.ops, range(len(graph.ops))
+    addresses = [graph.call_address(call) for call in range(len(graph.calls))]
+    exits = [graph.row_exits.get(row, ()) for row in rows]
+    params = [graph.row_params.get(row, ()) for row in rows]
+    shapes = [graph.metas[meta].shape for meta in ops.meta.tolist()]
+    return _Traits(
+        kind=ops.kind.astype(np.int64),
+        type=column([("type", graph.types[type_]) for type_ in ops.type.tolist()]),
+        shape=column([("shape", shape) for shape in shapes]),
+        module=column([("in", addresses[call]) if call >= 0 else "" for call in ops.call.tolist()]),
+        inner=column([("of", addresses[calls[0]]) if calls else "" for calls in exits]),
+        outer=column([("of", addresses[calls[-1]]) if calls else "" for calls in exits]),
+        params=column([tuple(graph.params[p].address for p in used) for used in params]),
+        param_shapes=column(
+            [tuple(sorted(tuple(sorted(graph.params[p].shape)) for p in used)) for used in params]
+        ),
+        size=np.array([int(np.prod(shape)) for shape in shapes], dtype=np.int64),
+        sums=sums,
+    )
+
+
+def _same(a: _Traits, b: _Traits) -> bool:
+    """Return whether both graphs are passes of one architecture along the same branches."""
+    return len(a.kind) == len(b.kind) and all(
+        bool((getattr(a, name) == getattr(b, name)).all()) for name in ("kind", "type", "module", "inner")
+    )
+
+
+def _between(a: _Traits, b: _Traits, near: float) -> list[tuple[int, int]]:
+    """Return the heaviest common subsequence, approximately for long passes.
+
+    Equal rows at both ends are fixed first. If the rest is still too large for one table, it is cut at rows
+    that are unique in both.
+    """
+    columns = ("kind", "type", "shape", "module", "inner")
+    keys = [list(zip(*(getattr(t, name).tolist() for name in columns), strict=True)) for t in (a, b)]
+    pairs: list[tuple[int, int]] = []
+    pending = [(0, len(keys[0]), 0, len(keys[1]))]
+    while pending:
+        start_a, stop_a, start_b, stop_b = pending.pop()
+        head, tail = _equal_ends(keys[0][start_a:stop_a], keys[1][start_b:stop_b])
+        pairs += [(start_a + n, start_b + n) for n in range(head)]
+        pairs += [(stop_a - 1 - n, stop_b - 1 - n) for n in range(tail)]
+        start_a, start_b, stop_a, stop_b = start_a + head, start_b + head, stop_a - tail, stop_b - tail
+        if (stop_a - start_a) * (stop_b - start_b) <= _MOST_CELLS:
+            pairs += _heaviest(a, b, (start_a, stop_a), (start_b, stop_b), near)
+            continue
+        halves = (stop_a - start_a) // 2, (stop_b - start_b) // 2
+        fixed = _anchors(keys[0][start_a:stop_a], keys[1][start_b:stop_b]) or [halves]
+        cuts = [(start_a, start_b), *((start_a + i, start_b + j) for i, j in fixed), (stop_a, stop_b)]
+        pending += [(i, k, j, m) for (i, j), (k, m) in pairwise(cuts)]
+    return pairs
+
+
+def _equal_ends(a: list[tuple[int, ...]], b: list[tuple[int, ...]]) -> tuple[int, int]:
+    """Count the equal rows at the beginning, and at the end of the rest.
+
+    ``_MARGIN`` equal rows next to a difference are not counted: their values may decide better which row was
+    inserted (of three equal rows where there were two, say).
+
+    >>> _equal_ends([(1,)] * 100, [(1,)] * 100), _equal_ends([(1,)] * 100, [(1,)] * 101)
+    ((100, 0), (36, 0))
+    """
+    least = min(len(a), len(b))
+    head = next((n for n in range(least) if a[n] != b[n]), least)
+    if head == len(a) == len(b):
+        return head, 0
+    tail = next((n for n in range(least - head) if a[-1 - n] != b[-1 - n]), least - head)
+    return max(0, head - _MARGIN), max(0, tail - _MARGIN)
+
+
+def _anchors(a: list[tuple[int, ...]], b: list[tuple[int, ...]]) -> list[tuple[int, int]]:
+    """Return the positions of keys that are unique in both, as many as have the same order.
+
+    Uses patience sorting.
+
+    >>> _anchors([(1,), (2,), (2,), (3,)], [(2,), (3,), (1,), (4,)])
+    [(3, 1)]
+    """
+    once: list[dict[tuple[int, ...], int]] = []
+    for side in (a, b):
+        counts: dict[tuple[int, ...], list[int]] = {}
+        for place, key in enumerate(side):
+            counts.setdefault(key, []).append(place)
+        once.append({key: places[0] for key, places in counts.items() if len(places) == 1})
+    both = sorted((place, once[1][key]) for key, place in once[0].items() if key in once[1])
+    ends: list[int] = []  # the smallest end of an increasing run of each length
+    tops: list[int] = []
+    before: list[int] = []
+    for number, (_, j) in enumerate(both):
+        at = bisect_left(ends, j)
+        before.append(tops[at - 1] if at else -1)
+        ends[at:], tops[at:] = [j, *ends[at + 1 :]], [number, *tops[at + 1 :]]
+    run, number = [], tops[-1] if tops else -1
+    while number >= 0:
+        run.append(both[number])
+        number = before[number]
+    return [pair for pair in reversed(run) if pair != (0, 0)]
+
+
+def _heaviest(
+    a: _Traits, b: _Traits, rows_a: tuple[int, int], rows_b: tuple[int, int], near: float
+) -> list[tuple[int, int]]:
+    """Return the heaviest common subsequence of two ranges of rows, by dynamic programming."""
+    (start_a, stop_a), (start_b, stop_b) = rows_a, rows_b
+    best = np.zeros(stop_b - start_b + 1, dtype=np.int64)
+    same_as_above, same_as_left = [], []  # whether a cell equals the one above, and the one on its left
+    for i in range(start_a, stop_a):
+        weight = _weights(a, i, b, slice(start_b, stop_b), near)
+        above, best = best, best.copy()
+        np.maximum(above[1:], np.where(weight > 0, above[:-1] + weight, 0), out=best[1:])
+        np.maximum.accumulate(best, out=best)
+        same_as_above.append(np.packbits(best[1:] == above[1:]))
+        same_as_left.append(np.packbits(best[1:] == best[:-1]))
+    pairs, i, j = [], stop_a - start_a - 1, stop_b - start_b - 1
+    while i >= 0 and j >= 0:
+        if same_as_above[i][j >> 3] >> (7 - (j & 7)) & 1:
+            i -= 1
+        elif same_as_left[i][j >> 3] >> (7 - (j & 7)) & 1:
+            j -= 1
+        else:
+            pairs.append((start_a + i, start_b + j))
+            i, j = i - 1, j - 1
+    return pairs
+
+
+def _weights(a: _Traits, i: int, b: _Traits, part: slice, near: float) -> np.ndarray:
+    """Return the weight of pairing row ``i`` of ``a`` with each of these rows of ``b``; 0 where excluded."""
+
+    def same(name: str) -> np.ndarray:
+        value = getattr(a, name)[i]
+        equal: np.ndarray = (getattr(b, name)[part] == value) & (value >= 0)
+        return equal
+
+    kind, type_, shape, module = same("kind"), same("type"), same("shape"), same("module")
+    returned = same("inner") | same("outer")
+    size = b.size[part] == a.size[i]
+    close = np.zeros(len(size), dtype=np.int64)  # 1 if close, 2 if equal up to rounding
+    if not np.isnan(a.sums[i, 0]):
+        difference, scale = np.abs(b.sums[part] - a.sums[i]), a.sums[i, [0, 1, 0]]
+        close = size * sum((difference <= by * scale).all(axis=1).astype(int) for by in (near, _EQUAL))
+    if a.kind[i] in (INPUT, OUTPUT):
+        allowed = kind
+    else:
+        ends = (b.kind[part] == INPUT) | (b.kind[part] == OUTPUT)
+        allowed = (kind & (type_ | returned | (same("param_shapes") & size)) | ((close > 0) & shape)) & ~ends
+    weight = 2 * type_ + shape + 3 * module + 3 * returned + 4 * same("params") + 3 * close + 1
+    return np.where(allowed, weight, 0)
+
+
+def _by_structure(a: Graph, b: Graph, traits_a: _Traits, traits_b: _Traits, partner: np.ndarray) -> None:
+    """Pair each remaining row with an equal child of its parents' partners."""
+    used = set(partner[partner >= 0].tolist())
+    for row in np.flatnonzero((partner < 0) & (traits_a.kind != INPUT) & (traits_a.kind != OUTPUT)).tolist():
+        parents = [int(partner[parent]) for parent in a.parents(row)]
+        if not parents or min(parents) < 0:
+            continue
+        free = [
+            other
+            for other in b.children(parents[0])
+            if other not in used
+            and (traits_b.type[other], traits_b.shape[other]) == (traits_a.type[row], traits_a.shape[row])
+            and b.parents(other) == parents
+        ]
+        if free:
+            with np.errstate(invalid="ignore"):
+                difference = np.nan_to_num(
+                    np.abs(traits_b.sums[free] - traits_a.sums[row]).sum(axis=1), nan=np.inf
+                )
+            partner[row] = free[int(difference.argmin())]
+            used.add(int(partner[row]))
+
+
+def _in_order(partner: list[int], count: int) -> list[tuple[int, int]]:
+    """Return all rows as pairs: the first graph's in order, unpaired rows of the second in between.
+
+    >>> _in_order([0, -1, 2], 4)
+    [(0, 0), (1, -1), (-1, 1), (2, 2), (-1, 3)]
+    """
+    paired = {j for j in partner if j >= 0}
+    pairs: list[tuple[int, int]] = []
+    done = 0
+    for i, j in enumerate(partner):
+        if j >= 0:
+            pairs += [(-1, other) for other in range(done, j) if other not in paired]
+            done = max(done, j + 1)
+        pairs.append((i, j))
+    return pairs + [(-1, other) for other in range(done, count) if other not in paired]

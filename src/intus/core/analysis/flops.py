@@ -1,0 +1,184 @@
+"""Count the floating point operations of each call, from its type and the shapes of its inputs and outputs.
+
+The conventions are:
+
+- products (``products.py``): two for each multiply-add, nothing else
+- elementwise functions: one for each element of the result, whatever the function computes
+- reductions: one for each element of the argument; vector norms 2, variances and ``logsumexp`` 4
+- the functions in ``_PER_ELEMENT``: that many for each element of the result
+- pooling: one for each element under each window
+- norms: 5 per element with weight and bias, 4 without; ``batch_norm`` in eval mode 2 and 1
+- interpolation: two for each tap
+- copies, views, lookups, factory functions and random numbers: none
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from ..graph import CREATED, FAILED, OP, Graph
+from .products import PRODUCTS, CallShapes, first_setting
+
+#: The count of a call whose type has no rule.
+UNKNOWN = -1
+
+
+def flops(graph: Graph) -> np.ndarray:
+    """Return the floating point operations of each row's call.
+
+    Args:
+        graph: The graph of a forward pass.
+
+    Returns:
+        int64 of shape (rows,): the count at the first tensor that a call returned, 0 at its other tensors,
+        UNKNOWN if no rule covers the type.
+
+    Example:
+        >>> from intus import trace
+        >>> flops(trace(torch.nn.Linear(4, 3), torch.ones(2, 4)).graph).tolist()
+        [0, 48, 0]
+    """
+    ops, edges = graph.ops, graph.edges
+    inputs: list[list[tuple[int, int]]] = [[] for _ in range(len(ops))]
+    metas = ops.meta.tolist()
+    for src, dst, arg in zip(*(c.tolist() for c in (edges.src, edges.dst, edges.arg)), strict=True):
+        inputs[dst].append((arg, metas[src]))
+    settings = ops.setting.tolist()
+    result = np.zeros(len(ops), dtype=np.int64)
+    counts: dict[tuple[object, ...], int] = {}
+    for row in np.flatnonzero(_first_of_calls(graph)).tolist():
+        params, flags = graph.row_params.get(row, ()), int(ops.flags[row])
+        key = (ops.type[row], flags & (CREATED | FAILED), metas[row], settings[row], *params, *inputs[row])
+        if key not in counts:
+            call = CallShapes(
+                {graph.args[arg]: graph.metas[meta].shape for arg, meta in inputs[row]},
+                tuple(graph.params[param].shape for param in params),
+                graph.metas[metas[row]].shape,
+                graph.settings[settings[row]] if settings[row] >= 0 else "",
+            )
+            counts[key] = _count(graph.types[ops.type[row]], call, flags)
+        result[row] = counts[key]
+    return result
+
+
+def _first_of_calls(graph: Graph) -> np.ndarray:
+    """Return a mask of rows that are the first tensor returned by a function call."""
+    event, first = graph.ops.event, graph.ops.kind == OP
+    first[1:] &= (event[1:] != event[:-1]) | (event[1:] < 0)
+    mask: np.ndarray = first
+    return mask
+
+
+def products(graph: Graph) -> np.ndarray:
+    """Return a mask of rows whose type counts two operations per multiply-add."""
+    mask: np.ndarray = np.isin(graph.ops.type, [n for n, name in enumerate(graph.types) if name in PRODUCTS])
+    return mask
+
+
+def _count(type_: str, call: CallShapes, flags: int) -> int:
+    if flags & FAILED or any(-1 in shape for shape in (call.out, *call.all())):
+        return UNKNOWN  # a failed call returned nothing; -1 is a length that differs between items
+    if flags & CREATED or type_ in _MOVES:
+        return 0
+    rule = PRODUCTS.get(type_) or _OTHERS.get(type_)
+    count = None if rule is None else rule(call)
+    return UNKNOWN if count is None else count
+
+
+def _read(call: CallShapes) -> int | None:
+    x = call.find("0", "input", "self")
+    return prod(x) if x is not None else prod(call.params[0]) if call.params else None
+
+
+def _each(factor: int) -> Callable[[CallShapes], int]:
+    return lambda call: factor * prod(call.out)
+
+
+def _each_read(factor: int) -> Callable[[CallShapes], int | None]:
+    def rule(call: CallShapes) -> int | None:
+        count = _read(call)
+        return None if count is None else factor * count
+
+    return rule
+
+
+def _norm(call: CallShapes) -> int:
+    return (5 if len(call.params) or call.find("weight", "2") is not None else 4) * prod(call.out)
+
+
+def _batch_norm(call: CallShapes) -> int:
+    if "training=True" in call.settings:
+        return (5 if call.params else 4) * prod(call.out)
+    return (2 if call.params else 1) * prod(call.out)
+
+
+def _pool(axes: int) -> Callable[[CallShapes], int | None]:
+    def rule(call: CallShapes) -> int | None:
+        kernel = first_setting(call.settings)
+        if isinstance(kernel, int):
+            kernel = (kernel,) * axes
+        return prod(call.out) * prod(kernel) if isinstance(kernel, tuple) else None
+
+    return rule
+
+
+def _interpolate(call: CallShapes) -> int | None:
+    mode = re.search(r"mode='([a-z-]+)'", call.settings)
+    taps = {"nearest": 0, "nearest-exact": 0, "linear": 2, "bilinear": 4, "trilinear": 8, "bicubic": 16}
+    name = mode[1] if mode else "nearest"
+    return _read(call) if name == "area" else 2 * taps[name] * prod(call.out) if name in taps else None
+
+
+def _dropout(call: CallShapes) -> int:
+    return 0 if "training=False" in call.settings else prod(call.out)
+
+
+_PER_ELEMENT = {"softmax": 5, "log_softmax": 5, "softmin": 5, "glu": 2, "addcmul": 2, "addcdiv": 2, "lerp": 2}
+_ELEMENTWISE = """
+    add sub rsub mul div floordiv floor_divide true_divide remainder fmod mod pow neg abs sign sgn square
+    sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh
+    tanh asinh acosh atanh sigmoid logit erf erfc erfinv floor ceil round trunc frac clamp clip clamp_min
+    clamp_max maximum minimum fmax fmin relu relu6 leaky_relu prelu rrelu elu selu celu gelu silu mish
+    softplus softsign tanhshrink hardtanh hardswish hardsigmoid hardshrink softshrink threshold logsigmoid
+    eq ne lt le gt ge logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor
+    bitwise_not lshift rshift isnan isinf isfinite where masked_fill hypot xlogy subtract multiply divide
+    negative absolute greater less greater_equal less_equal not_equal nan_to_num deg2rad rad2deg logaddexp
+    polygamma lgamma digamma sinc
+"""
+_REDUCTIONS = """
+    sum mean prod max min amax amin all any argmax argmin cumsum cumprod cummax cummin nansum nanmean
+    count_nonzero adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d
+    adaptive_max_pool2d adaptive_max_pool3d
+"""
+#: Types that copy, view, look up or create values, at no cost.
+_FREE = """
+    view reshape view_as reshape_as flatten unflatten ravel permute transpose t T mT H mH swapaxes swapdims
+    movedim moveaxis squeeze unsqueeze expand expand_as broadcast_to broadcast_tensors getitem setitem
+    select narrow chunk split split_with_sizes tensor_split unbind cat concat concatenate stack hstack
+    vstack dstack column_stack repeat repeat_interleave tile flip fliplr flipud roll rot90 gather scatter
+    index_select index_put index_copy take take_along_dim masked_select masked_scatter embedding one_hot to
+    type type_as float double half bfloat16 int long bool cpu cuda clone contiguous copy detach data real
+    imag pad zero fill zeros_like ones_like empty_like full_like rand_like randn_like randint_like new_zeros
+    new_ones new_empty new_full new_tensor zeros ones empty full rand randn randint arange linspace tensor
+    as_tensor as_strided diagonal diag tril triu meshgrid unfold pixel_shuffle pixel_unshuffle
+    channel_shuffle atleast_1d atleast_2d atleast_3d requires_grad set_data alias view_as_real
+    view_as_complex lift_fresh normal uniform bernoulli nonzero identity resolve_conj resolve_neg pin_memory
+    repeat_kv item
+"""
+_OTHERS: dict[str, Callable[[CallShapes], int | None]] = {
+    **{name: _each(factor) for name, factor in _PER_ELEMENT.items()},
+    **dict.fromkeys(_ELEMENTWISE.split(), _each(1)),
+    **dict.fromkeys(_REDUCTIONS.split(), _each_read(1)),
+    **dict.fromkeys(("norm", "vector_norm", "linalg_norm", "linalg_vector_norm"), _each_read(2)),
+    **dict.fromkeys(("var", "std", "var_mean", "std_mean", "logsumexp"), _each_read(4)),
+    **dict.fromkeys(("layer_norm", "group_norm", "instance_norm", "rms_norm"), _norm),
+    "batch_norm": _batch_norm,
+    **{f"{name}_pool{n}d": _pool(n) for name in ("max", "avg") for n in (1, 2, 3)},
+    **dict.fromkeys(("interpolate", "upsample"), _interpolate),
+    **dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"), _dropout),
+}
+_MOVES = frozenset(_FREE.split())

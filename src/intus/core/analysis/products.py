@@ -1,0 +1,188 @@
+"""Count the floating point operations of matrix products, convolutions, attention and recurrent layers.
+
+A multiplication and an addition count as two. The convention is that of ``torch.utils.flop_counter``: bias,
+mask and the softmax within attention are not counted, and causal attention counts as full attention.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from math import prod
+from typing import NamedTuple
+
+Shape = tuple[int, ...]
+
+
+class CallShapes(NamedTuple):
+    """The facts of a call from which its operations are counted.
+
+    Attributes:
+        tensors: The shapes of tensor arguments, by argument name (``"0"``, ``"1.2"``, ``"weight"``).
+        params: The shapes of the parameters it used, in the graph's order.
+        out: The shape of the first tensor it returned.
+        settings: The other arguments, as text.
+    """
+
+    tensors: dict[str, Shape]
+    params: tuple[Shape, ...]
+    out: Shape
+    settings: str
+
+    def find(self, *names: str) -> Shape | None:
+        """Return the shape of the first tensor argument with one of these names, or None."""
+        return next((self.tensors[name] for name in names if name in self.tensors), None)
+
+    def all(self) -> list[Shape]:
+        """Return the shapes of all tensor arguments and parameters."""
+        return [*self.tensors.values(), *self.params]
+
+
+def _matmul(first: int, *names: str) -> Callable[[CallShapes], int | None]:
+    """Return the rule of a matrix product of the arguments at ``first`` and ``first + 1``.
+
+    An argument that is not a tensor of the graph is a parameter.
+    """
+
+    def rule(call: CallShapes) -> int | None:
+        left = call.find(str(first), *names[:1])
+        if left is None:
+            right = call.find(str(first + 1), *names[1:])
+            if right is None:
+                return None
+            inner = right[-2] if len(right) > 1 else right[0]
+        else:
+            inner = left[-1]
+        return 2 * prod(call.out) * inner
+
+    return rule
+
+
+def _addbmm(call: CallShapes) -> int | None:
+    left = call.find("1", "batch1")
+    return None if left is None else 2 * prod(call.out) * left[0] * left[-1]
+
+
+def _dot(call: CallShapes) -> int | None:
+    return 2 * prod(call.all()[0]) if call.all() else None
+
+
+def _linear(call: CallShapes) -> int | None:
+    x = call.find("0", "input")
+    return None if x is None else 2 * prod(call.out) * x[-1]
+
+
+def _weight(call: CallShapes) -> Shape | None:
+    return call.find("1", "weight") or next((p for p in call.params if len(p) > 2), None)
+
+
+def _conv(call: CallShapes) -> int | None:
+    weight = _weight(call)  # (out, in / groups, *kernel)
+    return None if weight is None else 2 * prod(call.out) * prod(weight[1:])
+
+
+def _conv_transpose(call: CallShapes) -> int | None:
+    weight, x = _weight(call), call.find("0", "input")  # (in, out / groups, *kernel)
+    return None if weight is None or x is None else 2 * prod(x) * prod(weight[1:])
+
+
+def _attention(call: CallShapes) -> int | None:
+    q, k, v = call.find("0", "query"), call.find("1", "key"), call.find("2", "value")
+    if q is None or k is None or v is None:
+        return None
+    return 2 * prod(q[:-1]) * k[-2] * (q[-1] + v[-1])
+
+
+def _multi_head(call: CallShapes) -> int | None:
+    """Count three projections, attention, and the output projection; shapes are (length, batch, width)."""
+    q, k, v = call.find("0", "query"), call.find("1", "key"), call.find("2", "value")
+    if q is None or k is None or v is None or (len(q) == 3 and not q[1]):
+        return None
+    width, length = q[-1], k[0]
+    into = 2 * width * (prod(q) + prod(k) + prod(v))
+    return into + 4 * prod(q) * length + 2 * prod(q) * width
+
+
+def _recurrent(call: CallShapes) -> int | None:
+    """Count every weight matrix once for each item of each step."""
+    x = call.find("0", "input")
+    weights = [shape for name, shape in call.tensors.items() if re.match(r"[23](\.|$)", name)]
+    weights = [shape for shape in (*weights, *call.params) if len(shape) == 2]
+    return 2 * (prod(x) // x[-1]) * sum(map(prod, weights)) if x and x[-1] and weights else None
+
+
+def _einsum(call: CallShapes) -> int | None:
+    """Count one or two operands; the order in which more are contracted is not known here."""
+    equation = first_setting(call.settings)
+    if not isinstance(equation, str) or not 1 <= len(operands := _operands(call)) <= 2:
+        return None
+    left, _, right = equation.replace(" ", "").partition("->")
+    parts = left.split(",")
+    if len(parts) != len(operands):
+        return None
+    sizes = [_indices(part, shape) for part, shape in zip(parts, operands, strict=True)]
+    kept = set(_indices(right, (1,) * 64)) if "->" in equation else _free_indices(left, sizes)
+    every = {index: max(part.get(index, 1) for part in sizes) for part in sizes for index in part}
+    if len(sizes) == 1:
+        return 0 if set(every) <= kept else prod(operands[0])
+    shared = {index for index in every if all(index in part for part in sizes)}
+    pairs = prod(size for index, size in every.items() if index in kept or index in shared)
+    return 2 * pairs if shared - kept else pairs
+
+
+def _free_indices(left: str, sizes: list[dict[str, int]]) -> set[str]:
+    """Return the indices kept by an equation without ``->``: letters that occur once, and an ellipsis."""
+    return {index for part in sizes for index in part if index[0] == "." or left.count(index) == 1}
+
+
+def _operands(call: CallShapes) -> list[Shape]:
+    """Return the tensors after the equation, in order; a position without an edge is a parameter."""
+    positions = {
+        int(name.rpartition(".")[2]): shape for name, shape in call.tensors.items() if name[-1:].isdigit()
+    }
+    start = 0 if any("." in name for name in call.tensors) else 1
+    params, operands = list(call.params), list[Shape]()
+    for position in range(start, start + len(positions) + len(params)):
+        if position not in positions and not params:
+            return []
+        operands.append(positions[position] if position in positions else params.pop(0))
+    return operands
+
+
+def _indices(part: str, shape: Shape) -> dict[str, int]:
+    """Return the size of each index: letters, and ``.1``, ``.2`` ... for an ellipsis, from the right."""
+    before, dots, after = part.partition("...")
+    sizes = dict(zip(before, shape, strict=False))
+    if dots:
+        middle = shape[len(before) : len(shape) - len(after)]
+        sizes |= {f".{place}": size for place, size in enumerate(reversed(middle), 1)}
+        sizes |= dict(zip(after, shape[len(shape) - len(after) :], strict=False))
+    return sizes
+
+
+def first_setting(settings: str) -> object:
+    """Return the first positional argument that is not a tensor, or None if it is absent or not a literal."""
+    try:
+        node = ast.parse(f"f({settings})", mode="eval").body
+        return ast.literal_eval(node.args[0]) if isinstance(node, ast.Call) and node.args else None
+    except (SyntaxError, ValueError):
+        return None
+
+
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+#: The rule of each type; a rule returns None if the count cannot be determined.
+PRODUCTS: dict[str, Callable[[CallShapes], int | None]] = {
+    **dict.fromkeys(("matmul", "mm", "bmm", "mv", "grouped_mm"), _matmul(0, "input", "other")),
+    **dict.fromkeys(("addmm", "addmv"), _matmul(1, "mat1", "mat2")),
+    "baddbmm": _matmul(1, "batch1", "batch2"),
+    "addbmm": _addbmm,
+    **dict.fromkeys(("dot", "vdot"), _dot),
+    "linear": _linear,
+    "einsum": _einsum,
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution"), _conv),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _conv_transpose),
+    "scaled_dot_product_attention": _attention,
+    "multi_head_attention_forward": _multi_head,
+    **{name + cell: _recurrent for name in _RECURRENT for cell in ("", "_cell")},
+}
