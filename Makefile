@@ -5,7 +5,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 ENGINES := firefox-esr webkit2gtk-driver xvfb
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: help demo test test-slow test-postgres test-engines test-ray check bench notebooks loops gallery scores calibrate web web-check format clean
+.PHONY: help demo test test-slow test-postgres test-engines test-ray test-frameworks check bench notebooks loops gallery scores calibrate web web-check format clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -52,6 +52,19 @@ test-ray: .venvs/ray/.ready  ## scoring on Ray's workers, some of which are kill
 .venvs/ray/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venvs/ray
 	.venvs/ray/bin/python -m pip install --quiet -c constraints.txt "pytest>=8.0" "hypothesis>=6.100" "httpx2>=2.0" -e ".[ray,inspect,torch]"
+	@touch $@
+
+FRAMEWORKS := onnx jax tensorflow mxnet
+test-frameworks: $(FRAMEWORKS:%=test-%)  ## the other frameworks and model files, each in its own environment
+
+# -p no:cacheprovider: the environments share the repository's folder.
+.PHONY: $(FRAMEWORKS:%=test-%)
+$(FRAMEWORKS:%=test-%): test-%: .venvs/%/.ready
+	INTUS_FRAMEWORK=$* $(ONE_THREAD) .venvs/$*/bin/python -m pytest -p no:cacheprovider tests/frameworks/$* $(ARGS)
+
+.venvs/%/.ready: tests/frameworks/environments/%.txt pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venvs/$*
+	.venvs/$*/bin/python -m pip install --quiet -c constraints.txt "pytest>=8.0" "hypothesis>=6.100" -r $<
 	@touch $@
 
 check: .venv/.ready web-check  ## style, types, and that the committed page is what its sources build

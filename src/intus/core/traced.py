@@ -1,0 +1,22 @@
+"""The graph of a pass with values as numpy arrays: what other frameworks and model files give to ``Trace``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from .graph import Graph
+
+
+class Traced(NamedTuple):
+    """A graph and the values that are known.
+
+    Attributes:
+        graph: The graph.
+        values: Values by row of the graph; empty if nothing was computed.
+    """
+
+    graph: Graph
+    values: Mapping[int, np.ndarray]
