@@ -1,4 +1,4 @@
-"""The graph of a pass with values as numpy arrays: what other frameworks and model files give to ``Trace``."""
+"""A graph of a pass with values as numpy arrays, as other frameworks and model files give it to ``Trace``."""
 
 from __future__ import annotations
 
