@@ -1,4 +1,4 @@
-"""What one call of ``inspect`` asks of every model, and the blocks of records that it is asked over."""
+"""The plan of one call of ``inspect`` for every model, and the blocks of its records."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """What is asked of every model.
+    """The work of one call of ``inspect`` for every model.
 
     Attributes:
         records: The data.
@@ -116,7 +116,7 @@ class Plan:
 
     @property
     def may_stop(self) -> bool:
-        """Whether reading stops early, for which the records are read in a random order."""
+        """True if reading stops early, for which the records are read in a random order."""
         return self.eps is not None or self.top is not None
 
     def content_hash(self) -> ContentHash | None:

@@ -55,7 +55,7 @@ class UnitGroup:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether the units are random, to compare others with."""
+        """True if the units are random, to compare others with."""
         return self.basis is not None and self.basis.random
 
     def compute(self, array: np.ndarray) -> np.ndarray:

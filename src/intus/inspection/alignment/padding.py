@@ -19,7 +19,7 @@ _SYMBOLS = "Or pass symbols=, which says which symbol each position belongs to."
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Padding:
-    """What is known of the padding of a block of records.
+    """The padding of a block of records, as far as it is known.
 
     Attributes:
         numbers: The numbers of the records, (records,).
@@ -45,7 +45,7 @@ class Padding:
 
     @property
     def at_start(self) -> bool:
-        """Whether the mask has padding before the first position of a record."""
+        """True if the mask has padding before the first position of a record."""
         return self.mask is not None and bool((~self.mask[:, :1]).any())
 
     def masked(self, positions: int) -> np.ndarray | None:

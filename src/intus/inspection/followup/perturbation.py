@@ -30,7 +30,7 @@ _MOST = 4096  # symbols that are kept per label
 
 @dataclass(frozen=True, slots=True)
 class Perturbation:
-    """How a unit changes if its input is changed.
+    """The changes of a unit under changes of its input.
 
     Attributes:
         flips: The mean change of the unit where the label changes: positive if both rise. If labels are

@@ -17,7 +17,7 @@ TESTS = ("perturbation", "ablation")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Verification:
-    """Whether a unit follows a hypothesis, and whether the model's output uses it.
+    """The tests of whether a unit follows a hypothesis, and whether the model's output uses it.
 
     Attributes:
         model: The name of the model.

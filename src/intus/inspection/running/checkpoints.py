@@ -42,7 +42,7 @@ _GROWTH = 1.3  # factor of records between two checks, which cost time
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How models are run, and where results go.
+    """The options of running models, and of where results go.
 
     Attributes:
         cache: The folder with what was computed earlier.

@@ -27,7 +27,7 @@ _LEAST = 1 << 20  # smallest sample, in bytes
 
 
 class Scoring(NamedTuple):
-    """Which scores are computed of every layer, and how.
+    """The scores that are computed of every layer, with their options.
 
     Attributes:
         scores: The scores.
