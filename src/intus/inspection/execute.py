@@ -195,6 +195,8 @@ def inspect(
     observed = Observations(groups_of(groups, records), types_of(types, len(records)), confounders)
     others, with_tcav = tcav.requested(scores)
     requested = Scorer(others, seed=seed, null=null).scores if others or not with_tcav else ()
+    if not requested and not with_tcav:
+        raise InputError("scores is empty. Name a score, such as 'correlation'.")
     _check(requested, labels, given)
     slope = Behavior.of("gradient", output, len(records)) if with_tcav else None
     what = Behavior.of(behavior, None if slope and behavior == "activation" else output, len(records), seed)

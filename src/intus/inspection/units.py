@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 
 from ..backends.base import Backend, Operation
 from ..core.address import Address, UnitRange, Units, is_pattern, split_units
-from ..core.errors import AddressError, CaptureError, InputError, did_not_run
+from ..core.errors import AddressError, CaptureError, InputError, did_not_run, did_you_mean
 from ..core.graph import INPUT, OP, Graph
 from ..core.selection import main_row, match
 from ..core.units import UnitAxes, index, unknown_axis
@@ -57,6 +57,23 @@ class UnitGroup:
     def is_baseline(self) -> bool:
         """True if the units are random, to compare others with."""
         return self.basis is not None and self.basis.random
+
+    def labels(self, columns: Mapping[str, np.ndarray], beside: Sequence[str] = ()) -> dict[str, np.ndarray]:
+        """Return the labels that the units are scored for.
+
+        Args:
+            columns: The labels, by the name of the hypothesis.
+            beside: The names of further hypotheses to keep.
+
+        Raises:
+            InputError: If the caller named a hypothesis that does not exist.
+        """
+        if self.hypotheses is None:
+            return dict(columns)
+        for name in self.hypotheses:
+            if name not in columns:
+                raise InputError(f"units names the hypothesis {name!r}. {did_you_mean(name, columns)}")
+        return {name: column for name, column in columns.items() if name in {*self.hypotheses, *beside}}
 
     def compute(self, array: np.ndarray) -> np.ndarray:
         """Return the units of a layer's output: the output itself, or its directions or features.
