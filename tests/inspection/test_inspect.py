@@ -395,7 +395,11 @@ def test_store_keeps_scores_of_a_training_run(checkpoints, images, tmp_path):
     ("change", "error", "text"),
     [
         ({"units": (1, 6)}, AddressError, r"'conv1\[6\]' is out of range: there are 6 units, counted from 0"),
-        ({"units": (9, "*")}, AddressError, "layers with parameters are 1 to 4, conv1, norm, conv2, head"),
+        (
+            {"units": (9, "*")},
+            AddressError,
+            r"parameters are 1 \('conv1'\), 2 \('norm'\), 3 \('conv2'\) and 4 \('head'\)\.",
+        ),
         ({"units": (0, "*")}, AddressError, "has no layer 0"),
         ({"units": "conv3"}, AddressError, "Small has no 'conv3'. Did you mean 'conv"),
         ({"units": (1, "all")}, InputError, "'\\*', numbers, a slice or a mask, or text.*, got 'all'"),

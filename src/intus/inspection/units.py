@@ -349,10 +349,20 @@ def _numbered(number: int, layers: list[str], model: str) -> str:
         raise AddressError(_unnumbered(model))
     if not 1 <= number <= len(layers):
         raise AddressError(
-            f"{model} has no layer {number}: its layers with parameters are 1 to {len(layers)}, "
-            f"{', '.join(layers[:6])}{' …' if len(layers) > 6 else ''}."
+            f"{model} has no layer {number}. Its layers with parameters are {_listed(layers)}."
         )
     return layers[number - 1]
+
+
+def _listed(layers: list[str]) -> str:
+    """Return the numbers and addresses of layers.
+
+    >>> _listed(["fc", "2"])
+    "1 ('fc') and 2 ('2')"
+    """
+    parts = [f"{number} ({layer!r})" for number, layer in enumerate(layers, 1)]
+    shown = [*parts[:6], "…", parts[-1]] if len(parts) > 7 else parts
+    return " and ".join([part for part in (", ".join(shown[:-1]), shown[-1]) if part])
 
 
 def _unnumbered(model: str) -> str:
