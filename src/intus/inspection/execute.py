@@ -183,7 +183,7 @@ def inspect(
     check_whole(1, batch=batch, splits=splits)
     check_whole(0, seed=seed)
     check_options(eps, top, cache, cache_outputs, null, given)
-    check_index(data, hypotheses)
+    check_index(data, hypotheses, groups=groups, types=types, symbols=symbols, output=output)
     records = Records(data, inputs)
     checkpoints = as_checkpoints(models, load=load, model=model, twin=twin, seed=seed)
     aligned = None if symbols is None else SymbolPositions(symbols, len(records))

@@ -192,7 +192,7 @@ class _Runner:
 
     def _concepts(
         self, model_pass: ModelPass, name: str, behavior: Behavior
-    ) -> tuple[np.ndarray, ScoreColumns]:
+    ) -> tuple[np.ndarray, ScoreColumns, np.ndarray]:
         """Return the rows of TCAV, for which all records are read."""
         with bar(f"{name}, tcav", len(self.plan.records), "record", self.options.progress) as show:
             return concept_rows(model_pass, self.blocks, self.plan, behavior, self.engine, show)

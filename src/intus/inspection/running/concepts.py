@@ -76,8 +76,8 @@ def concept_rows(
     behavior: Behavior,
     engine: Engine | None,
     show: Callable[[int], Any],
-) -> tuple[np.ndarray, ScoreColumns]:
-    """Return the TCAV scores of every hypothesis in every layer, and the address of each.
+) -> tuple[np.ndarray, ScoreColumns, np.ndarray]:
+    """Return the TCAV scores of every hypothesis in every layer.
 
     Args:
         model_pass: The model with its units.
@@ -86,6 +86,9 @@ def concept_rows(
         behavior: The gradient of the class.
         engine: What runs the model; None for this process.
         show: Called with the number of records that were read so far.
+
+    Returns:
+        The address of each row, the rows, and the number of the group of units of each.
 
     Raises:
         InputError: If a hypothesis has no label 0 or 1 per record.
@@ -103,7 +106,7 @@ def concept_rows(
         parts.append(part)
         show(sum(len(one.of_class) for one in parts))
     of_class, groups = np.concatenate([part.of_class for part in parts]), concepts.groups
-    found, addresses = [], []
+    found, addresses, numbers = [], [], []
     for number, feed in enumerate(model_pass.feeds):
         if feed.left_out is not None:
             results = [ScoreResult(NAME, math.nan, note=f"left out: {feed.left_out}")]
@@ -116,7 +119,8 @@ def concept_rows(
             ]
         found += results
         addresses += [feed.group.shown] * len(results)
-    return np.array(addresses, dtype=object), ScoreColumns.of(found)
+        numbers += [number] * len(results)
+    return np.array(addresses, dtype=object), ScoreColumns.of(found), np.array(numbers)
 
 
 def _read_all(
