@@ -178,9 +178,7 @@ class Plan:
                 if placed is not None:
                     labels[name] = placed
                     del lengths[name]  # none is left to place
-        aligned = None if symbols is None else symbols.of_inputs(numbers, read, inputs)
-        if aligned is not None:
-            padding.check_symbols(aligned.positions)
+        aligned = None if symbols is None else padding.of_symbols(symbols.of(numbers, read))
         return Block(
             numbers,
             inputs,
