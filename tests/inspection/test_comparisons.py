@@ -179,6 +179,16 @@ def test_confusion_table(planted, tmp_path):
             table.confusion(table[table.score == "mean"].iloc[0])
 
 
+def test_confusion_table_over_splits_is_that_of_the_first(planted):
+    x, y = planted
+    found = []
+    for splits in (1, 3):
+        table = inspect(Layers(), {"y": y}, "linear_f1", x, "clean[:@1]", splits=splits)
+        found.append(table.confusion(table[table.score == "linear_f1"].iloc[0]))
+        assert found[-1].attrs["split"] == f"1 of {splits}"
+    np.testing.assert_array_equal(found[0], found[1])
+
+
 def test_table_that_does_not_know_its_models(planted, tmp_path):
     x, y = planted
     table = inspect(Layers(), {"y": y}, "linear_f1", x, "clean[:@1]")

@@ -126,7 +126,9 @@ def inspect(
             both must hold. Default: None, read all.
         null: The number of permutations of the hypotheses between groups, such as 200. The p-value of a unit
             then holds for all units of a hypothesis together, because each permutation is judged by its
-            strongest unit. Default: 0, p-values of single pairs.
+            strongest unit (Westfall and Young 1993). Judge it by .05 divided by the number of hypotheses;
+            ``q`` would correct for the units once more, and p is at least 1 / (``null`` + 1). Default: 0,
+            p-values of single pairs.
         splits: The number of seeded splits into training and held-out records. With several, classifiers'
             values are means over them. Default: 1.
         against: The address of a layer, or the epoch or name of a model. Classifiers of every other layer or
