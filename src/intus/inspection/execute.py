@@ -139,7 +139,8 @@ def inspect(
             it, or ``"ray://host:port"`` for a cluster. The results are those of one process. Default: this
             process.
         cache: A folder for results. The same question of the same model and data, also in another session, is
-            then answered from there. Default: None.
+            then answered from there. Labels are kept too, unless it cannot be known what a hypothesis
+            computes (it reads files, the clock or random numbers, or changes what it reads). Default: None.
         cache_outputs: Whether to keep the outputs of layers in the cache too, as safetensors, so that further
             hypotheses need no pass of the model. They may take much space. Default: False.
         store: Also write the rows and the graph of the model to this database, a path or URL. If a call ends
@@ -189,12 +190,13 @@ def inspect(
     records = Records(data, inputs)
     checkpoints = as_checkpoints(models, load=load, model=model, twin=twin, seed=seed)
     aligned = None if symbols is None else SymbolPositions(symbols, len(records))
-    labels = Labels(as_hypotheses(hypotheses, len(records)), aligned)
+    folder = Cache(cache, cache_outputs)
+    labels = Labels(as_hypotheses(hypotheses, len(records)), aligned, folder)
     if given:
         first = np.arange(min(batch, len(records)))
         labels.of(first, partial(records.block, first))  # functions that return several now have names
     confounders = confounders_of(given, labels.names)
-    observed = Observations(groups_of(groups, records), types_of(types, len(records)), confounders)
+    observed = Observations(groups_of(groups, records), types_of(types, len(records), folder), confounders)
     others, with_tcav = tcav.requested(scores)
     requested = Scorer(others, seed=seed, null=null).scores if others or not with_tcav else ()
     if not requested and not with_tcav:
@@ -221,7 +223,7 @@ def inspect(
         raise InputError("tcav needs a hypothesis with a label 0 or 1 per record, and takes no given=.")
     run = run if run is not None else time.strftime("inspect %Y-%m-%d %H:%M:%S") if store else ""
     compared = Against.of(against, checkpoints, requested)
-    options = Options(Cache(cache, cache_outputs), store, run, engine, compared, progress)
+    options = Options(folder, store, run, engine, compared, progress)
     return as_table(Asked(checkpoints, plan, rows_of(checkpoints, plan, options)), run)
 
 
