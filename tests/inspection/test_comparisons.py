@@ -217,3 +217,21 @@ def test_store_has_the_predictions_that_the_page_shows(tmp_path):
     np.add.at(matrix, (found.truth, found.guess), 1)
     np.testing.assert_array_equal(matrix, table.confusion(row).iloc[:, :3].to_numpy())
     np.testing.assert_array_equal(np.array(found.classes)[found.truth], label[found.items])
+
+
+def test_comparison_over_splits(linear, images, digit):
+    table = inspect(
+        nn.Sequential(*linear, nn.Linear(6, 3)),
+        {"digit": digit},
+        "linear_accuracy",
+        images,
+        ["1", "2"],
+        splits=3,
+        against="2",
+    )
+    gap = table[table.score == "linear_accuracy above 2"].iloc[0]
+    values = table[table.score == "linear_accuracy"].set_index("address").value
+    assert gap.value == pytest.approx(values["1"] - values["2"])
+    assert gap.note == "mean of 3 splits"
+    assert gap.low < gap.value < gap.high
+    assert (table[table.score == "linear_accuracy"].high <= 1).all()

@@ -591,3 +591,21 @@ def test_layers_are_compared_with_hypotheses_that_are_vectors():
     assert found.note["1", "name"] == "the labels are not numbers"
     mixed = inspect(model, {"up": data[:, 0] > 0}, ["cka", "correlation"], data, "*")
     assert (mixed.target == "up").sum() == 12 + 12 + 5  # no row of CKA, as labels are not vectors then
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"batch": 32.5}, "batch=32.5 must be a whole number"),
+        ({"seed": None}, "seed=None must be a whole number"),
+        ({"splits": "3"}, "splits='3' must be a whole number"),
+        ({"top": 2.5}, "top=2.5 must be a whole number"),
+        ({"eps": "a"}, "eps='a' must be a positive half-width"),
+        ({"given": np.zeros(3)}, "given= takes the names of hypotheses, got a ndarray"),
+        ({"given": "five", "null": 50}, "null=50 permutes hypotheses"),
+        ({"groups": [None] * 3 + [1] * 597}, "groups has no id for 3 records, such as record 0"),
+    ],
+)
+def test_impossible_options(linear, options, text, images, digit, seven):
+    with pytest.raises(InputError, match=text):
+        inspect(linear, {"seven": seven, "five": digit == 5}, "correlation", images, "1", **options)
