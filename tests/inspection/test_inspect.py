@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import re
+from inspect import signature
 
 import numpy as np
 import pandas as pd
@@ -609,3 +611,10 @@ def test_layers_are_compared_with_hypotheses_that_are_vectors():
 def test_impossible_options(linear, options, text, images, digit, seven):
     with pytest.raises(InputError, match=text):
         inspect(linear, {"seven": seven, "five": digit == 5}, "correlation", images, "1", **options)
+
+
+def test_docstring_has_the_options_in_the_order_of_the_signature():
+    described = re.findall(
+        r"(?m)^        (\w+): ", inspect.__doc__.partition("Args:")[2].partition("Returns:")[0]
+    )
+    assert described == list(signature(inspect).parameters)
