@@ -162,7 +162,7 @@ def test_inspect_refuses_nonexistent_units():
     for units, error, text in (
         ("body.second", AddressError, "has no 'body.second'"),
         ("wide.weight", AddressError, "is a parameter"),
-        ((3, "*"), AddressError, "layers with parameters are 1 to 2"),
+        ((3, "*"), AddressError, r"layers with parameters are 1 \('.*'\) and 2 \('"),
         ("wide[9999]", AddressError, "there are 5000 units"),
         (3.5, InputError, "A layer is an address"),
     ):

@@ -58,3 +58,22 @@ def checkpoints(images, digit) -> list[nn.Module]:
 @pytest.fixture
 def model(checkpoints) -> nn.Module:
     return checkpoints[-1]
+
+
+@pytest.fixture(scope="session")
+def linear() -> nn.Module:
+    """Return six linear units of all pixels, layer ``"1"``."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 6))
+
+
+@pytest.fixture(scope="session")
+def outputs(linear, images) -> np.ndarray:
+    """Return the units of all images, (600, 6)."""
+    with torch.no_grad():
+        return linear(torch.from_numpy(images)).numpy()
+
+
+@pytest.fixture(scope="session")
+def seven(digit) -> np.ndarray:
+    return (digit == 7).astype(float)

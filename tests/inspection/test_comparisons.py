@@ -179,6 +179,16 @@ def test_confusion_table(planted, tmp_path):
             table.confusion(table[table.score == "mean"].iloc[0])
 
 
+def test_confusion_table_over_splits_is_that_of_the_first(planted):
+    x, y = planted
+    found = []
+    for splits in (1, 3):
+        table = inspect(Layers(), {"y": y}, "linear_f1", x, "clean[:@1]", splits=splits)
+        found.append(table.confusion(table[table.score == "linear_f1"].iloc[0]))
+        assert found[-1].attrs["split"] == f"1 of {splits}"
+    np.testing.assert_array_equal(found[0], found[1])
+
+
 def test_table_that_does_not_know_its_models(planted, tmp_path):
     x, y = planted
     table = inspect(Layers(), {"y": y}, "linear_f1", x, "clean[:@1]")
@@ -207,3 +217,21 @@ def test_store_has_the_predictions_that_the_page_shows(tmp_path):
     np.add.at(matrix, (found.truth, found.guess), 1)
     np.testing.assert_array_equal(matrix, table.confusion(row).iloc[:, :3].to_numpy())
     np.testing.assert_array_equal(np.array(found.classes)[found.truth], label[found.items])
+
+
+def test_comparison_over_splits(linear, images, digit):
+    table = inspect(
+        nn.Sequential(*linear, nn.Linear(6, 3)),
+        {"digit": digit},
+        "linear_accuracy",
+        images,
+        ["1", "2"],
+        splits=3,
+        against="2",
+    )
+    gap = table[table.score == "linear_accuracy above 2"].iloc[0]
+    values = table[table.score == "linear_accuracy"].set_index("address").value
+    assert gap.value == pytest.approx(values["1"] - values["2"])
+    assert gap.note == "mean of 3 splits"
+    assert gap.low < gap.value < gap.high
+    assert (table[table.score == "linear_accuracy"].high <= 1).all()

@@ -1,4 +1,4 @@
-"""DataLoaders, Datasets and pandas tables as data."""
+"""DataLoaders, Datasets, pandas tables and unusual arrays as data."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.sparse import csr_array
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
@@ -133,3 +134,27 @@ class Augmented(Items):
 def test_refusals(net, data, text):
     with pytest.raises(InputError, match=text):
         inspect(net, {"y": lambda image: 1.0}, "correlation", data(), "0")
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "reversed", "big-endian", "categorical"])
+def test_unusual_data_and_labels(linear, kind, images, seven, outputs):
+    labels = seven
+    expected = [np.corrcoef(unit, seven)[0, 1] for unit in outputs.T]
+    if kind == "bfloat16":
+        labels = torch.tensor(seven, dtype=torch.bfloat16)
+    elif kind == "reversed":
+        images, labels = images[::-1], seven[::-1]
+    elif kind == "big-endian":
+        images = images.astype(">f4")
+    else:
+        table = inspect(linear, {"seven": pd.Categorical(seven)}, "linear_f1", images, "1")
+        assert np.isfinite(table.value[0])
+        return
+    table = inspect(linear, {"seven": labels}, "correlation", images, "1")
+    np.testing.assert_allclose(table.value, expected, atol=1e-5)
+
+
+def test_sparse_data(linear, images, seven):
+    for data in (csr_array(images.reshape(len(images), -1)), torch.from_numpy(images[:, 0, 0]).to_sparse()):
+        with pytest.raises(InputError, match="data is sparse"):
+            inspect(linear, {"seven": seven}, "correlation", data, "1")

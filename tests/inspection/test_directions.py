@@ -135,9 +135,10 @@ def reference(architecture, w, x, options):
     return torch.relu(before)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("centered", [True, False])
 @pytest.mark.parametrize("architecture", ["standard", "gated", "jumprelu", "topk"])
-def test_saelens_files(tmp_path, architecture, centered):
+def test_saelens_files(tmp_path, architecture, centered, dtype):
     torch.manual_seed(0)
     shapes = {"W_enc": (WIDTH, 20), "W_dec": (20, WIDTH), "b_dec": (WIDTH,)}
     more = {"gated": ["b_gate", "b_mag", "r_mag"], "jumprelu": ["b_enc", "threshold"]}.get(
@@ -151,7 +152,9 @@ def test_saelens_files(tmp_path, architecture, centered):
         "apply_b_dec_to_input": centered,
         "k": 4,
     }
+    weights = {name: weight.to(dtype) for name, weight in weights.items()}
     save_file(weights, tmp_path / "sae_weights.safetensors")
+    weights = {name: weight.float() for name, weight in weights.items()}
     (tmp_path / "cfg.json").write_text(json.dumps({**options, "normalize_activations": "none"}))
     x = torch.randn(50, WIDTH)
     expected = reference(architecture, weights, x, options)
@@ -176,6 +179,9 @@ def test_saelens_options_that_are_not_known(tmp_path):
         (tmp_path / "cfg.json").write_text(json.dumps(options))
         with pytest.raises(InputError, match=text):
             intus.Dictionary.load(tmp_path)
+    save_file({"W_enc": torch.ones(2, 2, dtype=torch.int32)}, tmp_path / "sae_weights.safetensors")
+    with pytest.raises(InputError, match="has numbers of type I32; known are F64, F32, F16, BF16"):
+        intus.Dictionary.load(tmp_path)
     (tmp_path / "cfg.json").write_text("{")
     with pytest.raises(InputError, match=r"cfg.json' is damaged"):
         intus.Dictionary.load(tmp_path)

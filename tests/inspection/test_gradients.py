@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from intus import inspect
+from intus import Dictionary, Directions, inspect
 from intus.core.errors import AddressError, CaptureError, InputError
 from intus.inspection.running.feed import BlockFeed
 
@@ -287,3 +287,15 @@ def test_gradcam_of_a_sequence_is_refused():
     net = nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Flatten(), nn.Linear(32, 5))
     with pytest.raises(InputError, match=r"units of '0' are on axis 2 of \(40, 8, 4\)"):
         inspect(net, {"y": LABEL}, "correlation", X[:, 0], "0", behavior="gradcam", output=1)
+
+
+def test_units_that_are_no_gradients(linear, images, seven):
+    basis = Dictionary(np.random.default_rng(0).normal(size=(6, 9)))
+    wrong = [(basis, "gradient"), (Directions(np.eye(6)), "activation*gradient")]
+    for units, behavior in wrong:
+        with pytest.raises(
+            InputError, match=f"behavior='{behavior.replace('*', '.')}' is not defined for the units"
+        ):
+            inspect(
+                linear, {"seven": seven}, "correlation", images, [("1", units)], behavior=behavior, output=3
+            )

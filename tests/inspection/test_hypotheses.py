@@ -353,3 +353,21 @@ def test_types_of_several_names_are_refused():
         InputError, match=r"types must give one type per symbol, got several: \['vowel', 'the'\]"
     ):
         inspect(embedding(), is_vowel, "linear_selectivity", WORDS, "0", inputs=encode, types=parse)
+
+
+def test_masked_array_of_labels(linear, images, seven, outputs):
+    masked = np.ma.array(seven, mask=np.arange(len(seven)) % 2 == 0)
+    table = inspect(linear, {"seven": masked}, "correlation", images, "1")
+    expected = [np.corrcoef(unit[1::2], seven[1::2])[0, 1] for unit in outputs.T]
+    np.testing.assert_allclose(table.value, expected, atol=1e-6)
+    assert table.n.eq(len(seven) // 2).all()
+
+
+def test_pandas_labels_with_another_index(linear, images, seven, outputs):
+    frame = pd.DataFrame(images.reshape(len(images), -1))
+    labels = pd.Series(seven).sample(frac=1, random_state=0)
+    with pytest.raises(InputError, match=r"another index than data. Write labels.loc\[data.index\]"):
+        inspect(linear, {"seven": labels}, "correlation", frame, "1")
+    table = inspect(linear, {"seven": labels.loc[frame.index]}, "correlation", frame, "1")
+    expected = [np.corrcoef(unit, seven)[0, 1] for unit in outputs.T]
+    np.testing.assert_allclose(table.value, expected, atol=1e-6)

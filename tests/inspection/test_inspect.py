@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import re
+from inspect import signature
 
 import numpy as np
 import pandas as pd
@@ -395,7 +397,11 @@ def test_store_keeps_scores_of_a_training_run(checkpoints, images, tmp_path):
     ("change", "error", "text"),
     [
         ({"units": (1, 6)}, AddressError, r"'conv1\[6\]' is out of range: there are 6 units, counted from 0"),
-        ({"units": (9, "*")}, AddressError, "layers with parameters are 1 to 4, conv1, norm, conv2, head"),
+        (
+            {"units": (9, "*")},
+            AddressError,
+            r"parameters are 1 \('conv1'\), 2 \('norm'\), 3 \('conv2'\) and 4 \('head'\)\.",
+        ),
         ({"units": (0, "*")}, AddressError, "has no layer 0"),
         ({"units": "conv3"}, AddressError, "Small has no 'conv3'. Did you mean 'conv"),
         ({"units": (1, "all")}, InputError, "'\\*', numbers, a slice or a mask, or text.*, got 'all'"),
@@ -587,3 +593,28 @@ def test_layers_are_compared_with_hypotheses_that_are_vectors():
     assert found.note["1", "name"] == "the labels are not numbers"
     mixed = inspect(model, {"up": data[:, 0] > 0}, ["cka", "correlation"], data, "*")
     assert (mixed.target == "up").sum() == 12 + 12 + 5  # no row of CKA, as labels are not vectors then
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"batch": 32.5}, "batch=32.5 must be a whole number"),
+        ({"seed": None}, "seed=None must be a whole number"),
+        ({"splits": "3"}, "splits='3' must be a whole number"),
+        ({"top": 2.5}, "top=2.5 must be a whole number"),
+        ({"eps": "a"}, "eps='a' must be a positive half-width"),
+        ({"given": np.zeros(3)}, "given= takes the names of hypotheses, got a ndarray"),
+        ({"given": "five", "null": 50}, "null=50 permutes hypotheses"),
+        ({"groups": [None] * 3 + [1] * 597}, "groups has no id for 3 records, such as record 0"),
+    ],
+)
+def test_impossible_options(linear, options, text, images, digit, seven):
+    with pytest.raises(InputError, match=text):
+        inspect(linear, {"seven": seven, "five": digit == 5}, "correlation", images, "1", **options)
+
+
+def test_docstring_has_the_options_in_the_order_of_the_signature():
+    described = re.findall(
+        r"(?m)^        (\w+): ", inspect.__doc__.partition("Args:")[2].partition("Returns:")[0]
+    )
+    assert described == list(signature(inspect).parameters)

@@ -1,4 +1,4 @@
-"""Groups, types, p-values and false discovery rates of inspect, on planted truth."""
+"""Groups, types, p-values, false discovery rates and rows without a value in inspect, on planted truth."""
 
 from __future__ import annotations
 
@@ -198,3 +198,39 @@ def test_merged_scorers_with_confounders():
         )
     for a, b in zip(whole.result(), one.merge(other).result(), strict=True):
         assert (a.value, a.low, a.high, a.p) == pytest.approx((b.value, b.low, b.high, b.p), abs=1e-8)
+
+
+@pytest.mark.parametrize("constant", [0.0, 1.0])
+def test_mean_difference_of_a_constant_hypothesis(linear, constant, images, seven):
+    table = inspect(linear, {"all": np.full(len(seven), constant)}, "mean_difference", images, "1")
+    assert table.value.isna().all()
+    assert table.note.eq("the unit or the hypothesis is constant").all()
+
+
+def test_rows_where_a_unit_is_not_finite(images, seven):
+    class Holes(nn.Module):
+        def forward(self, x):
+            x = x.flatten(1)[:, 10:13].clone()
+            x[::3, 1] = float("nan")
+            return x
+
+    table = inspect(
+        nn.Sequential(Holes()), {"seven": seven}, ["auroc", "iou", "correlation"], images, "0[:@1]"
+    )
+    missing = sum(len(range(0, min(256, len(seven) - at), 3)) for at in range(0, len(seven), 256))
+    for _, rows in table.groupby("score"):
+        assert rows.n.tolist() == [len(seven), len(seven) - missing, len(seven)]
+        assert [f"{missing} rows left out: NaN or infinite" in note for note in rows.note] == [
+            False,
+            True,
+            False,
+        ]
+
+
+def test_perfect_unit_says_why_it_has_no_interval(images, seven):
+    data = torch.from_numpy(np.column_stack([seven, images[:, 0, 0, 3]]).astype(np.float32))
+    table = inspect(nn.Sequential(nn.Identity()), {"seven": seven}, ["correlation", "auroc"], data, "0[:@1]")
+    perfect = table[table.unit == 0]
+    assert np.allclose(perfect.value, 1)
+    assert perfect.low.isna().all()
+    assert perfect.note.str.contains("no interval: fewer than 4 groups of items, or no spread").all()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -64,6 +67,56 @@ def test_beside_other_scores(x):
     assert table.groupby("score").size().to_dict() == {"correlation": 3 * WIDTH, "tcav": 3}
     alone = inspect(Planted(), HYPOTHESES, "tcav", x, "mix", output=1)
     assert table[table.score == "tcav"].value.tolist() == alone.value.tolist()
+
+
+class Counted(Planted):
+    """Writes the process of each of its passes to a file."""
+
+    def __init__(self, log) -> None:
+        super().__init__()
+        self.log = str(log)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with open(self.log, "a") as file:
+            file.write(f"{os.getpid()} {len(x)}\n")
+        return super().forward(x)
+
+
+def test_workers_give_the_same_rows(x, tmp_path):
+    groups = np.repeat(np.arange(40), 10)
+    asked = HYPOTHESES, "tcav", x, ["mix", "act"]
+    tables = [
+        inspect(Counted(tmp_path / f"{engine}"), *asked, output=1, batch=25, engine=engine, groups=groups)
+        for engine in (None, 2)
+    ]
+    pd.testing.assert_frame_equal(*tables, rtol=1e-12)
+    for engine, is_here in ((None, True), (2, False)):
+        ids = {int(line.split()[0]) for line in (tmp_path / f"{engine}").read_text().splitlines()}
+        assert (ids == {os.getpid()}) == is_here
+
+
+def test_no_pass_without_gradients(x, tmp_path):
+    """One record makes the graph; the first block runs twice, to check that records are independent."""
+    inspect(Counted(tmp_path / "log"), HYPOTHESES, "tcav", x, "mix", output=1, batch=100)
+    sizes = [int(line.split()[1]) for line in (tmp_path / "log").read_text().splitlines()]
+    assert sizes == [1, 100, 100, 100, 100, 100]
+
+
+def test_layer_that_cannot_be_read_is_left_out(x):
+    """The unit axis of the model's stacked output is not known, and the patterns name no layer."""
+    table = inspect(nn.Sequential(Planted()), HYPOTHESES, "tcav", x, ["*", "0.*"], output=1)
+    alone = inspect(Planted(), HYPOTHESES, "tcav", x, ["mix", "act"], output=1)
+    assert table[table.address != "0"].value.tolist() == alone.value.tolist()
+    left_out = table[table.address == "0"].note.tolist()
+    assert len(left_out) == 1
+    assert left_out[0].startswith("left out: '0' has shape")
+
+
+def test_hypotheses_of_units(x):
+    table = inspect(Planted(), HYPOTHESES, "tcav", x, [("mix", "*", ["used"]), ("act", "*")], output=1)
+    assert table.groupby("address").target.apply(list).to_dict() == {"mix": ["used"], "act": [*HYPOTHESES]}
+    with pytest.raises(InputError, match=r"units names the hypothesis 'usd'\. Did you mean 'used'"):
+        inspect(Planted(), HYPOTHESES, "tcav", x, [("mix", "*", ["usd"])], output=1)
 
 
 def test_random_concepts_are_rarely_found(x):

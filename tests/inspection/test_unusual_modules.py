@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from intus import inspect
-from intus.core.errors import CaptureError, InputError
+from intus.core.errors import AddressError, CaptureError, InputError
 
 X = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
 Y = {"y": np.arange(60) % 2}
@@ -39,6 +39,23 @@ def test_eager_layers_around_a_scripted_module(scripted):
     for inside in ("0", "0.0"):
         with pytest.raises(CaptureError, match=r"inside torch.compile or torch.jit are|did not run"):
             inspect(nn.Sequential(scripted, head), Y, "mean_difference", X, inside)
+
+
+def test_second_name_of_a_module():
+    """``named_modules`` gives a module once, under its first name."""
+    layer = nn.Linear(4, 4)
+    model = nn.Sequential(layer, nn.ReLU(), layer)
+    for written in ("2", "2[0]", "2:1"):
+        with pytest.raises(
+            AddressError, match="another name of the module '0', whose calls are '0:1', '0:2'"
+        ):
+            inspect(model, Y, "mean_difference", X, written)
+    table = inspect(model, Y, "mean_difference", X, "0:2")
+    out = model(X).detach().numpy()
+    expected = out[Y["y"] == 1].mean(0) - out[Y["y"] == 0].mean(0)
+    assert table.value.tolist() == pytest.approx(expected.tolist(), abs=1e-5)
+    with pytest.raises(AddressError, match=r"no layer 2\. Its layers with parameters are 1 \('0'\)\."):
+        inspect(model, Y, "mean_difference", X, 2)
 
 
 class Expert(nn.Module):

@@ -67,7 +67,7 @@ class CapturedTensor:
 
     @property
     def has_batch(self) -> bool:
-        """Whether the tensor can have a batch axis, which parameters and scalars cannot."""
+        """True if the tensor can have a batch axis, which parameters and scalars cannot."""
         return bool(self.shape) and self.kind not in ("parameter", "parameter_grad", "update")
 
 

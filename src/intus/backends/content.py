@@ -118,6 +118,9 @@ class Content:
         """Add a value of a kind that a subclass knows; return whether it was one."""
         return False
 
+    def reads(self, *names: str) -> None:
+        """Handle the names that a function of the caller reads: of globals, attributes and modules."""
+
     def _is_first(self, value: Any) -> bool:
         """Return whether an object was not added before; otherwise add the number that it has."""
         number = self._numbers.setdefault(id(value), len(self._numbers))
@@ -181,6 +184,7 @@ class Content:
         built_in = function.__globals__.get("__builtins__", {})
         built_in = vars(built_in) if isinstance(built_in, types.ModuleType) else built_in
         names, attributes, imported = _names(function.__code__)
+        self.reads(*names, *attributes, *imported)
         for name in names:
             self.tag("global", name)
             if name in function.__globals__:
@@ -197,6 +201,7 @@ class Content:
             self.add(value)
             return
         ours = is_module_of_caller(value.__name__)
+        self.reads(value.__name__)
         self.tag("module", value.__name__, None if ours else version(value.__name__))
         if id(value) in seen:
             return

@@ -153,10 +153,6 @@ def end_names(kinds: Iterable[int], facts: Mapping[str, Any]) -> dict[int, str]:
     return {row: name for row, name in names.items() if name}
 
 
-def _ints(*values: int) -> np.ndarray:
-    return np.array(values, dtype=np.int64)
-
-
 class OpColumn(NamedTuple):
     """A column of ``Ops``: one fact about every row, as an integer.
 

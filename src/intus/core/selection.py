@@ -81,6 +81,13 @@ def match(graph: Graph, text: str) -> Match:
         return Match(names, rows, [], units)
     if place in (idle := _never_called(graph)) or (pattern and any(matches(place, one) for one in idle)):
         raise AddressError(did_not_run(place))
+    others = {} if pattern else graph.facts.get("second_names", {})
+    if own := others.get(str(Address(Address.parse(place).name))):
+        calls = [name for name in graph.module_names if name.rpartition(":")[0] == own]
+        raise AddressError(
+            f"{graph.model} has no {place!r} of its own: it is another name of the module {own!r}, whose "
+            f"calls are {', '.join(map(repr, calls))}. Name one of these."
+        )
     if pattern and (wider := _wider(graph, place)):
         raise AddressError(f"{graph.model} has no {place!r}: '*' does not match dots. Write {wider!r}.")
     escaped = str(Address(text))

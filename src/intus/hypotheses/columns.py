@@ -245,6 +245,18 @@ def _from_objects(name: str, labels: np.ndarray, kind: str, where: str) -> np.nd
     return out.reshape(labels.shape)
 
 
+class ShapeState(NamedTuple):
+    """The shape of a hypothesis's labels, as far as it is known after some blocks.
+
+    Attributes:
+        first: The shape of its first annotated record; None if there is none so far.
+        ragged: Whether its records were found to differ in length.
+    """
+
+    first: Shape | None
+    ragged: bool
+
+
 class Shapes:
     """The shapes of labels: what is not annotated gets the shape of what is.
 
@@ -255,6 +267,24 @@ class Shapes:
     def __init__(self) -> None:
         self.ragged: set[str] = set()
         self._first: dict[str, tuple[int, Shape]] = {}  # the first annotated record and its shape
+
+    def state(self, name: str) -> ShapeState:
+        """Return the shape of a hypothesis's labels, as far as it is known."""
+        first = self._first.get(name)
+        return ShapeState(None if first is None else first[1], name in self.ragged)
+
+    def restore(self, name: str, state: ShapeState, number: int) -> None:
+        """Take over what is known of a hypothesis after a block of the same labels.
+
+        Args:
+            name: The name of the hypothesis.
+            state: What is known.
+            number: The number of a record of the block.
+        """
+        if state.first is not None:
+            self._first.setdefault(name, (number, state.first))
+        if state.ragged:
+            self.ragged.add(name)
 
     def columns(
         self, names: Mapping[str, str], parts: Mapping[str, Part], kind: str, numbers: np.ndarray

@@ -134,6 +134,8 @@ def negate(hypothesis: Any) -> Any:
 def both(a: Any, b: Any) -> Any:
     """Return a hypothesis that is 1 where two binary hypotheses are, NaN where one is not annotated.
 
+    It is NaN also where the other is 0, so that all its labels are of symbols that both annotate.
+
     Args:
         a: A binary hypothesis, or many: a function, labels, or a result of this package.
         b: A binary hypothesis.
@@ -155,6 +157,8 @@ def both(a: Any, b: Any) -> Any:
 
 def either(a: Any, b: Any) -> Any:
     """Return a hypothesis that is 1 where one of two binary hypotheses is, NaN where one is not annotated.
+
+    It is NaN also where the other is 1, so that all its labels are of symbols that both annotate.
 
     Args:
         a: A binary hypothesis, or many: a function, labels, or a result of this package.

@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 class Declaration(NamedTuple):
-    """What is declared of a hypothesis.
+    """The declaration of a hypothesis.
 
     Attributes:
         name: Its name; ``""`` for the name of the function.

@@ -28,7 +28,7 @@ Answers = list[Any] | Whole
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What labels records: one hypothesis, or many from one parse.
+    """A source of labels: one hypothesis, or many from one parse.
 
     Attributes:
         name: The name.

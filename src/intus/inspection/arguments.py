@@ -45,17 +45,24 @@ def check_options(eps: Any, top: Any, cache: Any, cache_outputs: bool, null: Any
         )
 
 
-def check_index(data: Any, hypotheses: Any) -> None:
-    """Raise InputError if labels of pandas have another index than data of pandas."""
+def check_index(data: Any, hypotheses: Any, **others: Any) -> None:
+    """Raise InputError if labels or other arguments of pandas have another index than data of pandas.
+
+    Args:
+        data: The data.
+        hypotheses: The hypotheses.
+        others: Further arguments that may have an entry for each record, by name.
+    """
     index = _index(data)
     if index is None:
         return
-    for name, labels in _labels(hypotheses):
-        other = _index(labels)
+    labels = [(f"The labels {name} have", "labels", one) for name, one in _labels(hypotheses)]
+    for subject, name, given in [*labels, *((f"{name} has", name, given) for name, given in others.items())]:
+        other = _index(given)
         if other is not None and len(other) == len(index) and not index.equals(other):
             raise InputError(
-                f"The labels {name} have another index than data. Write labels.loc[data.index] to match "
-                "them by index, or labels.to_numpy() to match them by position."
+                f"{subject} another index than data. Write {name}.loc[data.index] to match by index, or "
+                f"{name}.to_numpy() to match by position."
             )
 
 

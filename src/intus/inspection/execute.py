@@ -36,28 +36,28 @@ def inspect(
     data: Any,
     units: Any = None,
     *,
-    groups: Any = None,
-    types: Any = None,
-    symbols: Any = None,
-    given: str | Sequence[str] = (),
     load: Callable[[Any], Any] | None = None,
     model: Any = None,
     twin: bool = False,
     inputs: Inputs | None = None,
+    groups: Any = None,
+    types: Any = None,
+    symbols: Any = None,
     behavior: str = "activation",
     output: Any = None,
-    eps: float | None = None,
-    top: int | None = None,
+    given: str | Sequence[str] = (),
     null: int = 0,
     splits: int = 1,
     against: str | float | None = None,
+    seed: int = 0,
+    eps: float | None = None,
+    top: int | None = None,
+    batch: int = 256,
     engine: int | str | None = None,
     cache: str | Path | None = None,
     cache_outputs: bool = False,
     store: str | Path | None = None,
     run: str | None = None,
-    batch: int = 256,
-    seed: int = 0,
     progress: bool | None = None,
 ) -> Inspection:
     """Score how well each unit of a model responds to each hypothesis.
@@ -67,6 +67,10 @@ def inspect(
     which must cover the record: its height and width, or a whole multiple or fraction of both. If there is
     one label per record, behaviors are averaged over the positions. Scores of a whole layer that need no
     labels read its output as it is, one row per record.
+
+    The options are about, in this order: the models (``load`` to ``twin``); the data (``inputs`` to
+    ``symbols``); what is read of units (``behavior``, ``output``); statistics (``given`` to ``seed``); how
+    many records are read (``eps`` to ``batch``); where models run and results go (``engine`` to ``progress``).
 
     Args:
         models: A model; a list of checkpoints, whose epochs are 0, 1, 2 …; or a dict by epoch or by name.
@@ -91,6 +95,13 @@ def inspect(
             text (``"0,4:8"``). ``"act[:@1]"`` names the axis of the units where it is not known. A third
             place, ``(layer, units, ["ink"])``, names the hypotheses that these units are scored for. Default:
             all units of all layers with parameters, for all hypotheses.
+        load: A function that takes a path and returns the model. Default: None.
+        model: The model whose weights are in the paths or state dicts, or a function that makes it. It is
+            copied, not changed. Default: None.
+        twin: Whether to score a newly initialized twin as well, as ``Net (new)``: what the architecture
+            knows without training. Its rows have no ``q``. Default: False.
+        inputs: Turns a list of records into the model's input: a tensor, a tuple of positional arguments, or
+            a mapping of keyword arguments. Default: records are stacked.
         groups: What records belong to, such as a document, an episode or a subject: an id per record, or a
             function of a record. Records of a group are held out together, and intervals and p-values count
             groups, not records. Default: each record is a group of its own.
@@ -101,13 +112,6 @@ def inspect(
             a record that returns ``word_ids()`` or ``offset_mapping`` of a tokenizer, a list for each record,
             or ``intus.hypotheses.Symbols``, which also says how several positions of a symbol become one
             behavior. Default: None, positions are symbols.
-        given: The names of hypotheses that are confounders. ``correlation`` is then partial: that of what
-            these leave of a unit and of a hypothesis, with the note ``given …``. Default: none.
-        load: A function that takes a path and returns the model. Default: None.
-        model: The model whose weights are in the paths or state dicts, or a function that makes it. It is
-            copied, not changed. Default: None.
-        twin: Whether to score a newly initialized twin as well, as ``Net (new)``: what the architecture
-            knows without training. Its rows have no ``q``. Default: False.
         behavior: What is read of units. ``"activation"`` (default) is their value. ``"gradient"`` is the
             gradient of ``output`` with respect to it, ``"activation*gradient"`` their product. By captum
             (``intus[attribution]``), of modules that run once: ``"smoothgrad"`` (25 noisy copies of each
@@ -117,27 +121,32 @@ def inspect(
         output: The number of each record that gradients are of: the index of a class of the model's output
             (records, classes), a class for each record, or a function of the model's output that returns one
             number per record. Default: the model's output, if it is one number per record.
-        inputs: Turns a list of records into the model's input: a tensor, a tuple of positional arguments, or
-            a mapping of keyword arguments. Default: records are stacked.
-        eps: Stop reading when 99 % of the 95 % intervals have at most this half-width, in units of the score
-            (standard deviations for ``mean_difference``). Records are then read in a seeded random order,
-            whole groups together, and the note of each row says how many were read. Default: None, read all.
-        top: Stop reading when the ``top`` strongest units of 95 % of the hypotheses are known. With ``eps``,
-            both must hold. Default: None, read all.
+        given: The names of hypotheses that are confounders. ``correlation`` is then partial: that of what
+            these leave of a unit and of a hypothesis, with the note ``given …``. Default: none.
         null: The number of permutations of the hypotheses between groups, such as 200. The p-value of a unit
             then holds for all units of a hypothesis together, because each permutation is judged by its
-            strongest unit. Default: 0, p-values of single pairs.
+            strongest unit (Westfall and Young 1993). Judge it by .05 divided by the number of hypotheses;
+            ``q`` would correct for the units once more, and p is at least 1 / (``null`` + 1). Default: 0,
+            p-values of single pairs.
         splits: The number of seeded splits into training and held-out records. With several, classifiers'
             values are means over them. Default: 1.
         against: The address of a layer, or the epoch or name of a model. Classifiers of every other layer or
             model are compared with it in further rows, whose score is ``linear_f1 above NAME``: the
             difference on the same held-out items, with the interval and p-value of a paired test. Default:
             None.
+        seed: The seed that decides which rows are sampled, held out and shuffled. Default: 0.
+        eps: Stop reading when 99 % of the 95 % intervals have at most this half-width, in units of the score
+            (standard deviations for ``mean_difference``). Records are then read in a seeded random order,
+            whole groups together, and the note of each row says how many were read. Default: None, read all.
+        top: Stop reading when the ``top`` strongest units of 95 % of the hypotheses are known. With ``eps``,
+            both must hold. Default: None, read all.
+        batch: The number of records that are run at a time. Default: 256.
         engine: Where the models run: a number of processes of this machine, ``"ray"`` for Ray's workers on
             it, or ``"ray://host:port"`` for a cluster. The results are those of one process. Default: this
             process.
         cache: A folder for results. The same question of the same model and data, also in another session, is
-            then answered from there. Default: None.
+            then answered from there. Labels are kept too, unless it cannot be known what a hypothesis
+            computes (it reads files, the clock or random numbers, or changes what it reads). Default: None.
         cache_outputs: Whether to keep the outputs of layers in the cache too, as safetensors, so that further
             hypotheses need no pass of the model. They may take much space. Default: False.
         store: Also write the rows and the graph of the model to this database, a path or URL. If a call ends
@@ -146,8 +155,6 @@ def inspect(
         run: The name of the run in the database and the table. Default: with ``store`` the current time.
             Under the name of a training run both sets of scores are kept: those of ``inspect`` for whole
             layers have the kind ``"inspect"``.
-        batch: The number of records that are run at a time. Default: 256.
-        seed: The seed that decides which rows are sampled, held out and shuffled. Default: 0.
         progress: Whether to show a bar by tqdm on standard error. Default: None, if it is a terminal or a
             notebook and the pass takes more than two seconds.
 
@@ -183,18 +190,21 @@ def inspect(
     check_whole(1, batch=batch, splits=splits)
     check_whole(0, seed=seed)
     check_options(eps, top, cache, cache_outputs, null, given)
-    check_index(data, hypotheses)
+    check_index(data, hypotheses, groups=groups, types=types, symbols=symbols, output=output)
     records = Records(data, inputs)
     checkpoints = as_checkpoints(models, load=load, model=model, twin=twin, seed=seed)
     aligned = None if symbols is None else SymbolPositions(symbols, len(records))
-    labels = Labels(as_hypotheses(hypotheses, len(records)), aligned)
+    folder = Cache(cache, cache_outputs)
+    labels = Labels(as_hypotheses(hypotheses, len(records)), aligned, folder)
     if given:
         first = np.arange(min(batch, len(records)))
         labels.of(first, partial(records.block, first))  # functions that return several now have names
     confounders = confounders_of(given, labels.names)
-    observed = Observations(groups_of(groups, records), types_of(types, len(records)), confounders)
+    observed = Observations(groups_of(groups, records), types_of(types, len(records), folder), confounders)
     others, with_tcav = tcav.requested(scores)
     requested = Scorer(others, seed=seed, null=null).scores if others or not with_tcav else ()
+    if not requested and not with_tcav:
+        raise InputError("scores is empty. Name a score, such as 'correlation'.")
     _check(requested, labels, given)
     slope = Behavior.of("gradient", output, len(records)) if with_tcav else None
     what = Behavior.of(behavior, None if slope and behavior == "activation" else output, len(records), seed)
@@ -217,7 +227,7 @@ def inspect(
         raise InputError("tcav needs a hypothesis with a label 0 or 1 per record, and takes no given=.")
     run = run if run is not None else time.strftime("inspect %Y-%m-%d %H:%M:%S") if store else ""
     compared = Against.of(against, checkpoints, requested)
-    options = Options(Cache(cache, cache_outputs), store, run, engine, compared, progress)
+    options = Options(folder, store, run, engine, compared, progress)
     return as_table(Asked(checkpoints, plan, rows_of(checkpoints, plan, options)), run)
 
 

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import InputError
-from ..hypotheses.columns import Column, Shapes, names_of, split
+from ..hypotheses.columns import Column, Part, Shapes, names_of, split
 from ..hypotheses.declaration import hypothesis
 from ..hypotheses.source import Source, as_hypotheses
 from .alignment.symbols import SymbolPositions
+from .running.cache import Cache
+from .running.kept_labels import Kept, KeptLabels
 
 __all__ = ["Labels", "Source", "as_hypotheses", "hypothesis"]
 
@@ -28,14 +30,21 @@ class Labels:
     Args:
         hypotheses: The hypotheses, or functions that return several.
         symbols: The symbols that the positions of layers belong to; None if positions are symbols.
+        cache: A folder in which labels are kept for other sessions; None for none.
 
     Attributes:
         names: The names of all hypotheses, in the order of the table. They are known after the first block.
         ragged: The names of hypotheses whose records were found to differ in length.
     """
 
-    def __init__(self, hypotheses: Sequence[Source], symbols: SymbolPositions | None = None) -> None:
+    def __init__(
+        self,
+        hypotheses: Sequence[Source],
+        symbols: SymbolPositions | None = None,
+        cache: Cache | None = None,
+    ) -> None:
         self.hypotheses, self.symbols = list(hypotheses), symbols
+        self._kept = None if cache is None else KeptLabels(cache, self.hypotheses)
         self.names: list[str] = []
         self._names: list[dict[str, str]] = []  # of each source, by the key in the dict that it returns
         self._shapes = Shapes()
@@ -95,16 +104,36 @@ class Labels:
 
     def _columns(self, numbers: np.ndarray, records: Sequence[Any]) -> dict[str, Column]:
         known = [tuple(names) for names in self._names] if self._names else [None] * len(self.hypotheses)
-        parts = [
-            split(source, source.answers(numbers, records), numbers, keys)
-            for source, keys in zip(self.hypotheses, known, strict=True)
-        ]
+        states = [{key: self._shapes.state(name) for key, name in own.items()} for own in self._names]
+        states = states or [{} for _ in self.hypotheses]
+        kept = None if self._kept is None else self._kept.block(numbers, records, states)
+        parts: list[dict[str, Kept] | dict[str, Part]] = []
+        for at, (source, keys) in enumerate(zip(self.hypotheses, known, strict=True)):
+            found = None if kept is None else kept.read(at, keys)
+            parts.append(found or split(source, source.answers(numbers, records), numbers, keys))
         if not self._names:
             self._names = names_of(self.hypotheses, [tuple(part) for part in parts])
             self.names = [name for names in self._names for name in names.values()]
         out: dict[str, Column] = {}
-        for source, names, part in zip(self.hypotheses, self._names, parts, strict=True):
-            out |= self._shapes.columns(names, part, source.kind, numbers)
+        for at, part in enumerate(parts):
+            labels = self._checked(at, part, numbers)
+            out |= {self._names[at][key]: one.column for key, one in labels.items()}
+            if kept is not None:
+                kept.add(at, labels)
+        if kept is not None:
+            kept.write()
         if self.symbols is not None:
             self.symbols.check(numbers, records, out)
         return out
+
+    def _checked(
+        self, at: int, part: dict[str, Kept] | dict[str, Part], numbers: np.ndarray
+    ) -> dict[str, Kept]:
+        """Return the labels of one source after they are checked, those from the cache as they are."""
+        names = self._names[at]
+        found = {key: one for key, one in part.items() if isinstance(one, Kept)}
+        for key, one in found.items():
+            self._shapes.restore(names[key], one.state, int(numbers[0]))
+        new = {key: one for key, one in part.items() if isinstance(one, Part)}
+        columns = self._shapes.columns(names, new, self.hypotheses[at].kind, numbers) if new else {}
+        return found | {key: Kept(columns[names[key]], self._shapes.state(names[key])) for key in new}

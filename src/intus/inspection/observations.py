@@ -12,6 +12,7 @@ from ..core.errors import InputError, did_you_mean
 from ..hypotheses.columns import Column
 from .behaviours import Records
 from .hypotheses import Labels, as_hypotheses
+from .running.cache import Cache
 
 _TYPES = "types"
 
@@ -73,9 +74,15 @@ def groups_of(given: Any, records: Records) -> np.ndarray | None:
     return groups
 
 
-def types_of(given: Any, records: int) -> Labels | None:
-    """Return the types of symbols as labels, from what the caller passed; raises InputError."""
-    return None if given is None else Labels(as_hypotheses({_TYPES: given}, records))
+def types_of(given: Any, records: int, cache: Cache) -> Labels | None:
+    """Return the types of symbols as labels, from what the caller passed; raises InputError.
+
+    Args:
+        given: What the caller passed.
+        records: The number of records.
+        cache: The folder in which labels are kept.
+    """
+    return None if given is None else Labels(as_hypotheses({_TYPES: given}, records), cache=cache)
 
 
 def confounders_of(given: str | Sequence[str], known: Sequence[str]) -> tuple[str, ...]:

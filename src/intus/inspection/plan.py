@@ -1,4 +1,4 @@
-"""What one call of ``inspect`` asks of every model, and the blocks of records that it is asked over."""
+"""The plan of one call of ``inspect`` for every model, and the blocks of its records."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """What is asked of every model.
+    """The work of one call of ``inspect`` for every model.
 
     Attributes:
         records: The data.
@@ -116,7 +116,7 @@ class Plan:
 
     @property
     def may_stop(self) -> bool:
-        """Whether reading stops early, for which the records are read in a random order."""
+        """True if reading stops early, for which the records are read in a random order."""
         return self.eps is not None or self.top is not None
 
     def content_hash(self) -> ContentHash | None:
@@ -178,9 +178,7 @@ class Plan:
                 if placed is not None:
                     labels[name] = placed
                     del lengths[name]  # none is left to place
-        aligned = None if symbols is None else symbols.of_inputs(numbers, read, inputs)
-        if aligned is not None:
-            padding.check_symbols(aligned.positions)
+        aligned = None if symbols is None else padding.of_symbols(symbols.of(numbers, read))
         return Block(
             numbers,
             inputs,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 
 from ..backends.base import Backend, Operation
 from ..core.address import Address, UnitRange, Units, is_pattern, split_units
-from ..core.errors import AddressError, CaptureError, InputError, did_not_run
+from ..core.errors import AddressError, CaptureError, InputError, did_not_run, did_you_mean
 from ..core.graph import INPUT, OP, Graph
 from ..core.selection import main_row, match
 from ..core.units import UnitAxes, index, unknown_axis
@@ -55,8 +55,25 @@ class UnitGroup:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether the units are random, to compare others with."""
+        """True if the units are random, to compare others with."""
         return self.basis is not None and self.basis.random
+
+    def labels(self, columns: Mapping[str, np.ndarray], beside: Sequence[str] = ()) -> dict[str, np.ndarray]:
+        """Return the labels that the units are scored for.
+
+        Args:
+            columns: The labels, by the name of the hypothesis.
+            beside: The names of further hypotheses to keep.
+
+        Raises:
+            InputError: If the caller named a hypothesis that does not exist.
+        """
+        if self.hypotheses is None:
+            return dict(columns)
+        for name in self.hypotheses:
+            if name not in columns:
+                raise InputError(f"units names the hypothesis {name!r}. {did_you_mean(name, columns)}")
+        return {name: column for name, column in columns.items() if name in {*self.hypotheses, *beside}}
 
     def compute(self, array: np.ndarray) -> np.ndarray:
         """Return the units of a layer's output: the output itself, or its directions or features.
@@ -332,10 +349,20 @@ def _numbered(number: int, layers: list[str], model: str) -> str:
         raise AddressError(_unnumbered(model))
     if not 1 <= number <= len(layers):
         raise AddressError(
-            f"{model} has no layer {number}: its layers with parameters are 1 to {len(layers)}, "
-            f"{', '.join(layers[:6])}{' …' if len(layers) > 6 else ''}."
+            f"{model} has no layer {number}. Its layers with parameters are {_listed(layers)}."
         )
     return layers[number - 1]
+
+
+def _listed(layers: list[str]) -> str:
+    """Return the numbers and addresses of layers.
+
+    >>> _listed(["fc", "2"])
+    "1 ('fc') and 2 ('2')"
+    """
+    parts = [f"{number} ({layer!r})" for number, layer in enumerate(layers, 1)]
+    shown = [*parts[:6], "…", parts[-1]] if len(parts) > 7 else parts
+    return " and ".join([part for part in (", ".join(shown[:-1]), shown[-1]) if part])
 
 
 def _unnumbered(model: str) -> str:

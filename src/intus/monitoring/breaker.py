@@ -26,7 +26,7 @@ class Breaker:
 
     @property
     def down(self) -> bool:
-        """Whether the server failed often enough in a row to count as down."""
+        """True if the server failed often enough in a row to count as down."""
         return self.failures >= PATIENCE
 
     def wait(self, now: float) -> float:

@@ -31,7 +31,7 @@ class Answer(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether the request succeeded."""
+        """True if the request succeeded."""
         return 200 <= self.status < 300
 
     @property

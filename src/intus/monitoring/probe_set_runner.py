@@ -74,7 +74,7 @@ class ProbeSetRunner:
 
     @property
     def replaces_training(self) -> bool:
-        """Whether only the probe set is recorded, and not the training's own passes."""
+        """True if only the probe set is recorded, and not the training's own passes."""
         return self._set is not None
 
     def tags(self, step: int) -> PassTags | None:

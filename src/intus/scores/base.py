@@ -206,7 +206,7 @@ class Score:
 
     @property
     def reads_layers(self) -> bool:
-        """Whether it reads whole layers, one or two, and no labels."""
+        """True if it reads whole layers, one or two, and no labels."""
         return self.per in ("layer", "layers")
 
     @property

@@ -601,7 +601,7 @@ class PointQuery(Message):
 
 
 class ConfusionReply(Message):
-    """Which classes a classifier takes for which; all lists are empty if there are no predictions."""
+    """The classes that a classifier takes for each other; all lists are empty if there are no predictions."""
 
     classes: list[str]
     matrix: Annotated[list[list[int]], Meta(description="rows by true and predicted class")]

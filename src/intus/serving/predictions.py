@@ -1,4 +1,4 @@
-"""What the stored predictions of classifiers show: tables of confused classes, and paired tests."""
+"""Evaluate the stored predictions of classifiers: tables of confused classes, and paired tests."""
 
 from __future__ import annotations
 

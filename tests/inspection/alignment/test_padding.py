@@ -299,5 +299,5 @@ def test_symbols_of_characters_padded_at_the_start_are_refused():
 
     asked = Reader(), is_vowel, "correlation", TEXTS, "lstm"
     assert inspect(*asked, inputs=pad, symbols=numbers).n.eq(sum(map(len, TEXTS))).all()
-    with pytest.raises(InputError, match=r"symbols gives \d+ positions for record 0 and \d+ for another"):
+    with pytest.raises(InputError, match=r"symbols gives \d+ positions for record \d+ and \d+ for another"):
         inspect(*asked, inputs=lambda texts: pad(texts, side="rjust"), symbols=numbers)

@@ -10,7 +10,7 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 from torch import nn
 
-from intus import inspect
+from intus import Directions, inspect
 from intus.core.errors import InputError
 
 
@@ -182,3 +182,23 @@ def test_refusals(table, checkpoints, images):
     head = inspect(checkpoints[-1], {"even": np.arange(600) % 2}, "correlation", images, "head")
     with pytest.raises(InputError, match="cannot be drawn over"):
         head.draw_unit(0, 0)
+
+
+def test_best_unit_of_an_inverted_detector(images):
+    class Inverted(nn.Module):
+        def forward(self, x):
+            x = x.flatten(1)
+            return torch.stack([x[:, 20], -x[:, 36], x[:, 3]], 1)
+
+    dark = images[:, 0, 4, 4] > 0.5
+    model = nn.Sequential(Inverted())
+    table = inspect(model, {"dark": dark}, ["auroc", "correlation"], images, "0[:@1]")
+    for score in ("auroc", "correlation"):
+        assert table.best(by="target", score=score).unit.tolist() == [1]
+    assert table[(table.score == "auroc") & (table.unit == 1)].value.item() == 0
+
+
+def test_best_unit_is_no_random_direction(linear, images, seven):
+    directions = Directions(np.eye(6)[:2])
+    table = inspect(linear, {"seven": seven}, "correlation", images, [("1", directions)])
+    assert table.best(by="target").address.tolist() == ["1 (directions)"]

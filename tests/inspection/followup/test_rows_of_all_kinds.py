@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -149,3 +150,23 @@ def test_symbols_given_as_lists_are_refused_for_changed_records():
     with pytest.raises(InputError, match="symbols was given as a list for each record"):
         table.verify(1)
     assert table.verify(1, tests="ablation").ablation is not None
+
+
+def test_row_of_a_model_that_was_trained_since(images, seven):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 6))
+    table = inspect(model, {"seven": seven}, "correlation", images, "1")
+    assert len(table.examples(0, k=1))
+    with torch.no_grad():
+        model[1].weight.zero_()
+    with pytest.raises(InputError, match="weights of the model have changed since the table was made"):
+        table.examples(0, k=1)
+
+
+def test_number_of_a_row_is_its_label(linear, images, seven):
+    table = inspect(linear, {"seven": seven}, "correlation", images, "1")
+    part = table[table.unit >= 2]
+    label = part.value.idxmax()
+    pd.testing.assert_frame_equal(part.examples(label, k=2), table.examples(table.loc[label], k=2))
+    with pytest.raises(InputError, match="row=0 labels 0 rows of the table's index"):
+        part.examples(0)

@@ -137,6 +137,88 @@ def test_rare_hypothesis_is_flipped_by_donors_of_its_label():
     assert one.baseline.value == 0
 
 
+class Masked(Planted):
+    def forward(self, tokens, attention_mask):
+        return super().forward(tokens) * attention_mask[..., None]
+
+
+def padded(side, length=15):
+    """Return the inputs of records that are padded with token 2, which has a."""
+
+    def inputs(records):
+        tokens, mask = torch.full((len(records), length), 2), torch.zeros(len(records), length)
+        for at, record in enumerate(records):
+            part = slice(length - len(record), length) if side == "left" else slice(len(record))
+            tokens[at, part], mask[at, part] = torch.as_tensor(record), 1
+        return {"tokens": tokens, "attention_mask": mask}
+
+    return inputs
+
+
+@pytest.mark.parametrize("symbols", [None, lambda record: list(range(len(record)))])
+@pytest.mark.parametrize("shortest", [5, 12])
+def test_padding_at_either_side(shortest, symbols):
+    lengths = np.random.default_rng(1).integers(shortest, 13, 300)
+    data = [record[:length].copy() for record, length in zip(tokens(), lengths, strict=True)]
+    found = {}
+    for side in ("left", "right"):
+        table = inspect(
+            Masked(), has_a, "correlation", data, "embed", inputs=padded(side), batch=32, symbols=symbols
+        )
+        found[side] = table.verify(row(table, DETECTOR))
+        assert found[side].perturbation.flips.value == pytest.approx(1)
+        assert found[side].perturbation.baseline.value == 0
+        assert table.verify(row(table, CONFOUNDED), tests="perturbation").perturbation.flips.value < 0.85
+    assert found["left"].perturbation == found["right"].perturbation
+    assert found["left"].ablation.effect == pytest.approx(found["right"].ablation.effect, rel=1e-6)
+
+
+@pytest.mark.parametrize("label", [lambda image: image[0], lambda image: float(image.mean())])
+def test_measurements_have_no_change_that_leaves_them(label):
+    images = np.random.default_rng(0).random((40, 1, 8, 8)).astype(np.float32)
+    model = nn.Sequential(nn.Conv2d(1, 3, 3, padding=1))
+    table = inspect(model, {"light": label}, "correlation", images, "0")
+    found = table.verify(0, tests="perturbation", records=40)
+    assert np.isfinite(found.perturbation.flips.value)
+    assert np.isnan([found.perturbation.baseline.value, found.perturbation.excess.value]).all()
+    assert found.perturbation.rank is None
+    assert "silhouette not known" in repr(found)
+    assert "leaves the labels of 'light' was found in 0 of 40 records" in found.notes[0]
+
+
+def test_measurements_with_a_change_that_leaves_them():
+    images = np.random.default_rng(0).integers(0, 9, (40, 1, 8, 8)).astype(np.float32)
+
+    def change(image, random):
+        return image[:, ::-1].copy() if random.random() < 0.5 else image + 1
+
+    table = inspect(
+        nn.Sequential(nn.Conv2d(1, 3, 3)), lambda image: float(image.sum()), "correlation", images, "0"
+    )
+    found = table.verify(0, tests="perturbation", change=change)
+    assert np.isfinite(found.perturbation.excess.low)
+    assert found.notes == ()
+
+
+def test_black_and_white_images_have_a_note():
+    images = np.repeat(np.arange(40) % 2, 64).reshape(40, 1, 8, 8).astype(np.float32)
+    table = inspect(
+        nn.Sequential(nn.Conv2d(1, 3, 3, padding=1)), lambda image: image[0] > 0.5, "correlation", images, "0"
+    )
+    found = table.verify(0, tests="perturbation")
+    assert np.isnan(found.perturbation.excess.value)
+    assert "was found in 0 of 200 records" in found.notes[0]
+
+
+def test_few_groups_have_a_note():
+    groups = np.repeat(np.arange(3), 100)
+    table = inspect(Planted(), has_a, "correlation", tokens(), "embed", groups=groups)
+    found = table.verify(row(table, DETECTOR))
+    assert np.isfinite(found.perturbation.excess.value)
+    assert np.isnan(found.perturbation.excess.low)
+    assert [note.partition(":")[0] for note in found.notes] == ["no intervals"] * 2
+
+
 def test_silhouette_equals_scikit_learn_on_recomputed_changes():
     """Records of one symbol: a is flipped or kept by a function, so that the judge knows all changes."""
 

@@ -359,6 +359,59 @@ def test_options_per_record_follow_the_records(checkpoints, ideas, images):
         query(text, models=checkpoints[1], hypotheses=ideas, data=images, groups=groups[:5])
 
 
+def test_labels_with_another_index_than_data():
+    values = np.random.default_rng(0).normal(size=(90, 3)).astype(np.float32)
+    frame = pd.DataFrame(values, columns=list("abc"), index=np.arange(90)[::-1])
+    asked = {
+        "models": nn.Sequential(nn.Linear(3, 2)),
+        "data": frame,
+        "inputs": lambda rows: torch.tensor([list(row.values()) for row in rows]),
+    }
+    text = f"SELECT S.uid, S.unit_score {INSPECT} FROM units U, hypotheses H, inputs D WHERE U.layer = '0'"
+    labels, groups = pd.Series(values[:, 0] > 0), pd.Series(np.arange(90) // 3)
+    with pytest.raises(
+        InputError, match=r"The labels 'y' have another index.*Write labels.loc\[data.index\]"
+    ):
+        query(text, hypotheses={"y": labels}, **asked)
+    with pytest.raises(InputError, match=r"groups has another index.*Write groups.loc\[data.index\]"):
+        query(text, hypotheses={"y": labels.to_numpy()}, groups=groups, **asked)
+    table = query(text, hypotheses={"y": labels.loc[frame.index]}, **asked)
+    expected = [
+        np.corrcoef(asked["models"](torch.tensor(values)).detach()[:, unit], labels.loc[frame.index])
+        for unit in (0, 1)
+    ]
+    assert table.unit_score.tolist() == pytest.approx([one[0, 1] for one in expected], abs=1e-6)
+
+
+def test_groups_of_pandas_follow_the_records(checkpoints, ideas, images):
+    """A Series is selected by position, whatever its index is."""
+    text = f"SELECT S.uid, S.low, S.high {INSPECT} $FROM AND U.layer = 'conv1' AND D.did >= 200"
+    groups = np.repeat(np.arange(60), 10)
+    given = {"models": checkpoints[2], "hypotheses": {"ink": ideas["ink"]}, "data": images}
+    tables = [
+        query(text.replace("$FROM", FROM), groups=one, **given)
+        for one in (groups, pd.Series(groups, index=np.arange(600)[::-1]))
+    ]
+    pd.testing.assert_frame_equal(*tables)
+
+
+def test_tcav_is_a_score_of_a_group(checkpoints, images, digit):
+    concept = (images.mean((1, 2, 3)) > 0.3).astype(float)
+    table = query(
+        f"SELECT S.uid, S.group_score, S.p, S.n INSPECT U.uid AND H.h USING TCAV OVER D.seq AS S {FROM} "
+        "AND U.layer IN ('conv1', 'conv2') AND U.unit < 4 ORDER BY S.uid",
+        models=checkpoints[2],
+        hypotheses={"bright": concept},
+        data=images,
+        output=3,
+    )
+    judge = inspect(checkpoints[2], {"bright": concept}, "tcav", images, ["conv1[:4]", "conv2[:4]"], output=3)
+    for _, row in judge.iterrows():
+        here = table[table.uid.str.startswith(f"{row.address}[")]
+        assert here.group_score.tolist() == [row.value] * 4
+        assert here.p.tolist() == [row.p] * 4
+
+
 def test_given_holds_a_confounder_that_where_leaves_out(checkpoints, ideas, images):
     table = query(
         f"SELECT S.h, S.unit_score, S.note {INSPECT} FROM units U, hypotheses H, inputs D "

@@ -191,3 +191,15 @@ def test_function_as_dictionary_is_computed_again(data, tmp_path, monkeypatch):
     monkeypatch.setitem(SHIFT, 0, 0.5)
     assert not ask().value.equals(before.value)
     assert ask(cache=tmp_path).value.equals(ask().value)
+
+
+def test_early_stop_waits_for_a_rare_hypothesis(linear, images):
+    """4 positives in 10,000 records: no block so far may have had one."""
+    rng = np.random.default_rng(0)
+    many = images[rng.integers(0, len(images), 10_000)]
+    rare = np.zeros(10_000)
+    rare[[4000, 5000, 6000, 7000]] = 1
+    for option in ({"eps": 0.05}, {"top": 1}):
+        table = inspect(linear, {"rare": rare}, "correlation", many, "1", batch=64, **option)
+        assert np.isfinite(table.value).all()
+        assert table.n[0] > 500

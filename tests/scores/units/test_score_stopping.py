@@ -72,6 +72,41 @@ def test_p_of_one_unit_equals_scipy():
     assert read(scorer, "correlation", "h", 0).p == pytest.approx(want.pvalue, abs=0.025)
 
 
+def test_p_of_several_units_equals_a_simple_loop():
+    """The loop permutes whole documents and keeps the largest correlation of any unit."""
+    rng = np.random.default_rng(5)
+    x, h, document = clustered(rng, units=12, hypotheses=2)
+    x[:, 4] += 0.6 * h[:, 0].astype(np.float32)
+    scorer = Scorer("correlation", null=2000)
+    scorer.update(x, h, np.arange(len(x)), groups=document)
+
+    def strengths(labels):
+        return np.abs(np.corrcoef(x, labels, rowvar=False)[:12, 12:])
+
+    found, above = strengths(h), np.zeros((12, 2))
+    for _ in range(2000):
+        order = rng.permutation(40)
+        permuted = h.reshape(40, 5, 2)[order].reshape(200, 2)
+        above += strengths(permuted).max(axis=0) >= found
+    want = (1 + above) / 2001
+    got = np.array([[read(scorer, "correlation", str(k), unit).p for k in range(2)] for unit in range(12)])
+    np.testing.assert_allclose(got, want, atol=0.05)
+    assert 0.001 < want[4, 0] < 0.5
+    assert (want < 0.9).sum() > 4
+
+
+def test_note_where_p_is_the_least_of_the_permutations():
+    rng = np.random.default_rng(0)
+    x, h, document = clustered(rng, 200, 4, units=8, hypotheses=2)
+    x[:, 3] += 3 * h[:, 1].astype(np.float32)
+    scorer = Scorer("correlation", null=99)
+    scorer.update(x, h, np.arange(800), groups=document)
+    noted = {(one.target, one.unit): one for one in scorer.result() if "the least p of 99" in one.note}
+    assert [one.p for one in noted.values()] == [0.01] * len(noted)
+    assert ("1", 3) in noted
+    assert all(one.p > 0.01 for one in scorer.result() if (one.target, one.unit) not in noted)
+
+
 def test_permutations_move_whole_groups():
     item = np.repeat(np.arange(24), 3)
     where = places(item, 0, groups=item // 4)

@@ -70,7 +70,7 @@ class Session:
 
     @property
     def running(self) -> bool:
-        """Whether the call in progress is observed."""
+        """True if the call in progress is observed."""
         return bool(self.inside) and not self.removed
 
     def begin(self, inputs: Any) -> None:

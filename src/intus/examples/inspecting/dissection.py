@@ -18,14 +18,13 @@ from pathlib import Path
 import numpy as np
 import pandas
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from intus import inspect, trace
 from intus.scores import iou
 
 from . import pictures
-from .training import trained
+from .training import classify, trained
 
 EPOCHS, SIZE = 8, 32
 SHAPES = ("disc", "frame", "cross", "stripes")
@@ -80,17 +79,8 @@ def classifier() -> nn.Module:
 
 def learn(model: nn.Module, epochs: int) -> Iterator[str]:
     """Train the network to classify scenes; yield the accuracy on other images after each epoch."""
-    images, classes, _ = scenes(4000, seed=1)
-    others, truth, _ = scenes(500, seed=2)
-    inputs, labels = torch.tensor(images), torch.tensor(classes)
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for _ in range(epochs):
-        for chosen in torch.randperm(len(inputs)).split(50):
-            optimizer.zero_grad()
-            F.cross_entropy(model(inputs[chosen]), labels[chosen]).backward()
-            optimizer.step()
-        with torch.no_grad():
-            right = (model(torch.tensor(others)).argmax(1).numpy() == truth).mean()
+    examples, held_out = scenes(4000, seed=1)[:2], scenes(500, seed=2)[:2]
+    for right in classify(model, examples, held_out, epochs=epochs, batch=50, rate=3e-3):
         yield f"{right:.0%} of other scenes"
 
 

@@ -14,7 +14,6 @@ import numpy as np
 
 HEIGHT, WIDTH = 15, 19
 MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))
-MOVE_NAMES = ("up", "down", "left", "right")
 COLORS = {
     "wall": (0.5, 0.5, 0.5),
     "food": (0.0, 0.0, 1.0),

@@ -12,19 +12,19 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pandas
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from intus import inspect, trace
 
 from . import pictures
 from .maze import HEIGHT, WIDTH, Frames, play
-from .training import trained
+from .training import classify, trained
 
 EPOCHS = 10
 FEW, FRAME = 200, 40  # the frames that set the threshold of the picture, and the one that is drawn
@@ -80,46 +80,32 @@ def neighborhoods(games: Frames) -> dict[str, np.ndarray]:
 
 def agent(seed: int = 0) -> nn.Module:
     """Return the agent: a CNN of three layers over the frame, and the next move."""
-    torch.manual_seed(seed)
-    layers = {"conv1": nn.Conv2d(3, 16, 3, padding=1), "relu1": nn.ReLU()}
-    layers |= {"conv2": nn.Conv2d(16, 32, 3, padding=1), "relu2": nn.ReLU()}
-    layers |= {"conv3": nn.Conv2d(32, 16, 3, padding=1), "relu3": nn.ReLU()}
-    head = {
-        "flat": nn.Flatten(),
-        "fc": nn.Linear(16 * HEIGHT * WIDTH, 64),
-        "relu4": nn.ReLU(),
-        "move": nn.Linear(64, 4),
-    }
-    return nn.Sequential(OrderedDict(layers | head))
+    return _network(seed, widths=(16, 32, 16), kernel=3, hidden=64)
 
 
 def wide_agent(seed: int = 0) -> nn.Module:
     """Return a second architecture: fewer layers with wider kernels."""
+    return _network(seed, widths=(24, 24), kernel=5, hidden=48)
+
+
+def _network(seed: int, widths: tuple[int, ...], kernel: int, hidden: int) -> nn.Module:
+    """Return ``conv1``, ``relu1``, ``conv2`` and so on, then ``flat``, ``fc``, a ReLU and ``move``."""
     torch.manual_seed(seed)
-    layers = {"conv1": nn.Conv2d(3, 24, 5, padding=2), "relu1": nn.ReLU()}
-    layers |= {"conv2": nn.Conv2d(24, 24, 5, padding=2), "relu2": nn.ReLU()}
-    head = {
-        "flat": nn.Flatten(),
-        "fc": nn.Linear(24 * HEIGHT * WIDTH, 48),
-        "relu3": nn.ReLU(),
-        "move": nn.Linear(48, 4),
-    }
-    return nn.Sequential(OrderedDict(layers | head))
+    layers: dict[str, nn.Module] = {}
+    for number, (before, width) in enumerate(pairwise((3, *widths)), start=1):
+        layers[f"conv{number}"] = nn.Conv2d(before, width, kernel, padding=kernel // 2)
+        layers[f"relu{number}"] = nn.ReLU()
+    layers |= {"flat": nn.Flatten(), "fc": nn.Linear(widths[-1] * HEIGHT * WIDTH, hidden)}
+    layers |= {f"relu{len(widths) + 1}": nn.ReLU(), "move": nn.Linear(hidden, 4)}
+    return nn.Sequential(OrderedDict(layers))
 
 
 def imitate(model: nn.Module, epochs: int, frames: int = 16000) -> Iterator[str]:
     """Train the agent to predict the planner's moves; yield the accuracy in other mazes after each epoch."""
     games, others = play(frames, seed=1), play(1000, seed=2)
-    images, moves = torch.tensor(games.images), torch.tensor(games.moves)
-    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
-    for _ in range(epochs):
-        for chosen in torch.randperm(len(images)).split(64):
-            optimizer.zero_grad()
-            F.cross_entropy(model(images[chosen]), moves[chosen]).backward()
-            optimizer.step()
-        with torch.no_grad():
-            right = model(torch.tensor(others.images)).argmax(1) == torch.tensor(others.moves)
-        yield f"{right.float().mean():.0%} of the planner's moves in other mazes"
+    examples, held_out = (games.images, games.moves), (others.images, others.moves)
+    for right in classify(model, examples, held_out, epochs=epochs, batch=64, rate=2e-3):
+        yield f"{right:.0%} of the planner's moves in other mazes"
 
 
 def run(folder: Path, epochs: int | None = None) -> None:

@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 
@@ -39,6 +41,37 @@ def trained(
         out[epoch].load_state_dict(state)
         out[epoch].eval()
     return out
+
+
+def classify(
+    model: nn.Module,
+    examples: tuple[np.ndarray, np.ndarray],
+    held_out: tuple[np.ndarray, np.ndarray],
+    *,
+    epochs: int,
+    batch: int,
+    rate: float,
+) -> Iterator[float]:
+    """Train a classifier with Adam; yield the share of held-out inputs that it gets right after each epoch.
+
+    Args:
+        model: The network.
+        examples: The inputs to learn from, and the class of each.
+        held_out: Other inputs, and the class of each.
+        epochs: The number of epochs.
+        batch: The number of inputs in a batch.
+        rate: The learning rate.
+    """
+    inputs, classes, others, truth = map(torch.tensor, (*examples, *held_out))
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    for _ in range(epochs):
+        for chosen in torch.randperm(len(inputs)).split(batch):
+            optimizer.zero_grad()
+            F.cross_entropy(model(inputs[chosen]), classes[chosen]).backward()
+            optimizer.step()
+        with torch.no_grad():
+            right = model(others).argmax(1) == truth
+        yield right.float().mean().item()
 
 
 def _copy(model: nn.Module) -> dict[str, torch.Tensor]:

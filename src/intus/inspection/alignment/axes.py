@@ -73,7 +73,7 @@ def arrange(array: np.ndarray, records: int, batch: int, units: int, address: st
 
 
 class Vectors(NamedTuple):
-    """What a unit may be at each position: one number, or a vector, as the output of an attention head is.
+    """The possible values of a unit at a position: one number, or a vector, as of an attention head.
 
     Attributes:
         possible: Whether it may be a vector: the caller named the axis of the units of a value of four axes,

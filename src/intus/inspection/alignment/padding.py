@@ -10,6 +10,7 @@ import numpy as np
 
 from ...core.errors import InputError
 from . import align
+from .symbols import Alignment
 
 #: The note of scores in which padding counts.
 PADDED = "padding counts as positions"
@@ -19,7 +20,7 @@ _SYMBOLS = "Or pass symbols=, which says which symbol each position belongs to."
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Padding:
-    """What is known of the padding of a block of records.
+    """The padding of a block of records, as far as it is known.
 
     Attributes:
         numbers: The numbers of the records, (records,).
@@ -45,7 +46,7 @@ class Padding:
 
     @property
     def at_start(self) -> bool:
-        """Whether the mask has padding before the first position of a record."""
+        """True if the mask has padding before the first position of a record."""
         return self.mask is not None and bool((~self.mask[:, :1]).any())
 
     def masked(self, positions: int) -> np.ndarray | None:
@@ -178,26 +179,56 @@ class Padding:
             f"start, give the model's input an attention_mask. {_SYMBOLS}"
         )
 
-    def check_symbols(self, counts: np.ndarray) -> None:
-        """Raise an error if shorter lists of ``symbols=`` meet records that are not padded at the end.
+    def of_symbols(self, alignment: Alignment) -> Alignment:
+        """Return an alignment whose lists of positions are those of the model's input.
+
+        A list that leaves out the padding is that of the positions of the mask.
 
         Args:
-            counts: The number of positions that symbols gives for each record, (records,).
+            alignment: The alignment of the same records, as ``symbols=`` gives it.
 
         Raises:
-            InputError: If the model's input has no mask, and differs after these positions.
+            InputError: If a list is shorter than the input, and the positions of its entries are not known.
         """
-        entries = self._entries(int(counts.max())) if self.mask is None else None
-        short = np.flatnonzero(counts < counts.max())
+        counts = alignment.positions
+        if self.mask is None:
+            positions = int(counts.max())
+            wrong = np.flatnonzero(~self._ends_in_padding(counts, positions))
+            if len(wrong):
+                raise InputError(
+                    f"symbols gives {counts[wrong[0]]} positions for record {self.numbers[wrong[0]]} and "
+                    f"{positions} for another, but the model's input after these positions is not all the "
+                    "same, as padding would be. If records are padded at the start, give the model's input "
+                    "an attention_mask, or give None for the padding too: hypothesis(batch=True) gets all "
+                    "records of a batch."
+                )
+            return alignment
+        positions = self.mask.shape[1]
+        moved, at_end = {}, self._ends_in_padding(counts, positions)
+        for at, (row, count) in enumerate(zip(self.mask, counts.tolist(), strict=True)):
+            places = np.flatnonzero(row)
+            if len(places) == count < positions:
+                moved[at] = places
+            elif count < positions and not (at_end[at] and row[:count].all()):
+                raise InputError(
+                    f"symbols gives {count} positions for record {self.numbers[at]}, which has {len(places)} "
+                    f"by the attention_mask, of {positions} with padding. Give one entry for each of either, "
+                    "special tokens too."
+                )
+        return alignment.moved(moved, positions) if moved else alignment
+
+    def _ends_in_padding(self, counts: np.ndarray, positions: int) -> np.ndarray:
+        """Return whether the model's input is the same in all records after these positions, (records,).
+
+        Args:
+            counts: The number of first positions of each record, (records,).
+            positions: The number of all positions.
+        """
+        entries, short = self._entries(positions), np.flatnonzero(counts < positions)
         if entries is None or not len(short):
-            return
-        if not all((entries[i, counts[i] :] == entries[short[0], -1]).all() for i in short.tolist()):
-            raise InputError(
-                f"symbols gives {counts[short[0]]} positions for record {self.numbers[short[0]]} and "
-                f"{counts.max()} for another, but the model's input after these positions is not all the "
-                "same, as padding would be. Give None for the padding too: hypothesis(batch=True) gets all "
-                "records of a batch."
-            )
+            return np.ones(len(counts), dtype=bool)
+        last = entries[short[0], -1]
+        return np.array([(row[count:] == last).all() for row, count in zip(entries, counts, strict=True)])
 
     def _entries(self, positions: int) -> np.ndarray | None:
         """Return a part of the model's input with these positions, (records, positions, …); else None."""

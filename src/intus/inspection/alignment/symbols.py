@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,19 @@ class Alignment:
     def longest(self) -> int:
         """The number of positions of the longest record."""
         return int(self.positions.max())
+
+    def moved(self, places: Mapping[int, np.ndarray], length: int) -> Alignment:
+        """Return the alignment with the positions of some records at other places.
+
+        Args:
+            places: The place of each position, (positions,), by the number of the record in the block.
+            length: The number of places.
+        """
+        index, positions = self.index.copy(), self.positions.copy()
+        for at, found in places.items():
+            index[at] = np.where(index[at] >= 0, found[index[at]], -1)
+            positions[at] = length
+        return replace(self, index=index, positions=positions)
 
     def onto(
         self, behaviours: np.ndarray, part: slice, grid: align.Grid, address: str
@@ -138,30 +151,6 @@ class SymbolPositions:
                 "of a record as symbols."
             )
         return self._read(numbers, records)
-
-    def of_inputs(self, numbers: np.ndarray, block: Callable[[], Sequence[Any]], inputs: Any) -> Alignment:
-        """Return the alignment of a block, and check it against the model's input.
-
-        Args:
-            numbers: The numbers of the records.
-            block: Returns the records; called only if they are not cached.
-            inputs: The model's input; its entry ``attention_mask`` is 0 where a record is padded.
-
-        Raises:
-            InputError: If a record is padded at the start, so that its list of positions is misplaced.
-        """
-        alignment = self.of(numbers, block)
-        mask = inputs.get("attention_mask") if isinstance(inputs, Mapping) else None
-        if mask is None or getattr(mask, "ndim", 0) != 2 or len(mask) != len(numbers):
-            return alignment
-        for number, row, count in zip(numbers, mask, alignment.positions.tolist(), strict=True):
-            if count < len(row) and not bool((row[:count] != 0).all()):
-                raise InputError(
-                    f"Record {number} is padded at the start, but symbols gives {count} positions of "
-                    f"{len(row)}. Give None for the padding too: hypothesis(batch=True) gets all records of "
-                    "a batch."
-                )
-        return alignment
 
     def _read(self, numbers: np.ndarray, records: Sequence[Any]) -> Alignment:
         lists = self._lists(numbers, records)

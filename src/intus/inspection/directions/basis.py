@@ -22,7 +22,7 @@ class Basis(Protocol):
 
     @property
     def name(self) -> str:
-        """What they are called in addresses: ``layer2 (directions)``."""
+        """Their name in addresses, such as ``directions`` in ``layer2 (directions)``."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -30,7 +30,7 @@ class Basis(Protocol):
 
     @property
     def random(self) -> bool:
-        """Whether they are a random baseline."""
+        """True if they are a random baseline."""
 
     def features(self, rows: np.ndarray, address: str) -> np.ndarray:
         """Return the units of rows, (rows, width) to (rows, units); raises InputError for another width."""

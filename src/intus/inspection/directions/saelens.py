@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError, deserialize
 
 from ...core.errors import InputError
 
 _WEIGHTS, _OPTIONS = "sae_weights.safetensors", "cfg.json"
+_FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 _NEEDED = {
     "standard": ("W_enc", "b_enc", "W_dec", "b_dec"),
     "topk": ("W_enc", "b_enc", "W_dec", "b_dec"),
@@ -171,7 +172,18 @@ def _weights(file: Path) -> dict[str, np.ndarray]:
     if not file.is_file():
         raise InputError(f"There is no file {str(file)!r}.")
     try:
-        with safe_open(file, framework="np") as opened:
-            return {name: np.asarray(opened.get_tensor(name), np.float64) for name in list(opened.keys())}
-    except (SafetensorError, OSError, TypeError, ValueError) as error:
+        return {name: _array(tensor) for name, tensor in deserialize(file.read_bytes())}  # type: ignore[no-untyped-call]
+    except (SafetensorError, OSError, ValueError) as error:
         raise InputError(f"{str(file)!r} cannot be read: {error}") from None
+
+
+def _array(tensor: Mapping[str, Any]) -> np.ndarray:
+    """Return a tensor of a file as float64; raises ValueError for another type than floats."""
+    kind, data = tensor["dtype"], tensor["data"]
+    if kind == "BF16":  # the upper half of a float32; numpy has no such type
+        array = (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4")
+    elif kind in _FLOATS:
+        array = np.frombuffer(data, _FLOATS[kind])
+    else:
+        raise ValueError(f"it has numbers of type {kind}; known are {', '.join([*_FLOATS, 'BF16'])}")
+    return array.reshape(tensor["shape"]).astype(np.float64)

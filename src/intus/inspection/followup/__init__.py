@@ -1,1 +1,1 @@
-"""What a finished table answers about one of its rows: examples, verification, pictures."""
+"""Examine a row of a finished table: examples, verification, pictures."""

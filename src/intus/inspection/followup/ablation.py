@@ -12,7 +12,7 @@ from ...backends.ablating import Ablates
 from ...backends.base import Backend, for_model
 from ...core.errors import CaptureError, InputError
 from ...core.probes_disabled import probes_disabled
-from ...scores.statistics.jackknife import leave_one_out
+from ...scores.statistics.jackknife import LEAST_GROUPS, leave_one_out
 from ..plan import Block
 from ..reading import TracedRows
 from .estimate import Estimate, estimates
@@ -37,6 +37,7 @@ class Ablation:
         others: The ``effect`` of other units of the layer, chosen at random.
         p: The share of these and the unit itself whose ``effect`` is at least as far from 0.
         p_anywhere: The share whose mean effect is at least as far from 0.
+        note: The reason why there are no intervals; ``""`` if there are.
     """
 
     effect: Estimate
@@ -47,6 +48,7 @@ class Ablation:
     others: np.ndarray
     p: float
     p_anywhere: float
+    note: str = ""
 
 
 def ablate(reader: UnitReader, metric: Metric | None, records: int, seed: int) -> Ablation:
@@ -247,4 +249,10 @@ class _Sums:
         effect, holds, lacks, anywhere = estimates(value[0], without, (sum(n), *n, sum(n)))
         as_far = (np.abs(value) >= np.abs(value[0])).mean(axis=0)  # the unit itself counts
         p, p_anywhere = float(as_far[0]), float(as_far[3])
-        return Ablation(effect, holds, lacks, anywhere, mean, value[1:, 0], p, p_anywhere)
+        note = ""
+        if not np.isfinite(effect.low):
+            note = (
+                f"no intervals: {LEAST_GROUPS} records, or groups of them, are needed where the hypothesis "
+                "holds and where it does not."
+            )
+        return Ablation(effect, holds, lacks, anywhere, mean, value[1:, 0], p, p_anywhere, note)

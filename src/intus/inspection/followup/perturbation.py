@@ -30,7 +30,7 @@ _MOST = 4096  # symbols that are kept per label
 
 @dataclass(frozen=True, slots=True)
 class Perturbation:
-    """How a unit changes if its input is changed.
+    """The changes of a unit under changes of its input.
 
     Attributes:
         flips: The mean change of the unit where the label changes: positive if both rise. If labels are
@@ -40,18 +40,20 @@ class Perturbation:
             the hypothesis, and below 0 if it follows something else more.
         silhouette: The mean silhouette of the two kinds of changes, from -1 to 1: how well they are
             separated.
-        rank: The rank of that silhouette among the units of the layer, from 1.
+        rank: The rank of that silhouette among the units of the layer, from 1; None if it is not known.
         units: The number of units of the layer.
         records: The number of records that were tried.
+        note: The reason why values are NaN; ``""`` if none is.
     """
 
     flips: Estimate
     baseline: Estimate
     excess: Estimate
     silhouette: float
-    rank: int
+    rank: int | None
     units: int
     records: int
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +107,35 @@ def perturb(
             "random) that returns a changed record, which changes the label more often."
         )
     flips, of_flips, calms, of_calms = _changes(reader, pairs)
+    found = len(of_flips), len(of_calms)
     if groups is not None:
         of_flips, of_calms = groups[of_flips], groups[of_calms]
-    return _compared(flips, of_flips, calms, of_calms, reader.row.unit, tried)
+    compared = _compared(flips, of_flips, calms, of_calms, reader.row.unit, tried)
+    return replace(compared, note=_reason(compared, found, reader.row.target))
+
+
+def _reason(found: Perturbation, counts: tuple[int, int], target: str) -> str:
+    """Return why values are NaN; ``""`` if none is.
+
+    Args:
+        found: The values.
+        counts: The number of records whose label changed, and of those that were also changed without it.
+        target: The name of the hypothesis.
+    """
+    if np.isfinite(found.excess.low):
+        return ""
+    flips, calms = counts
+    if calms < LEAST_GROUPS <= flips:
+        return (
+            f"the excess is not known: a change that leaves the labels of {target!r} was found in {calms} of "
+            f"{found.records} records, with up to {_TRIES} replacements each. A label that is a measurement "
+            "changes with every replacement, and equal symbols have none. Pass change=, a function (record, "
+            "random) that returns a changed record."
+        )
+    return (
+        f"no intervals: {LEAST_GROUPS} groups are needed with each kind of change, which were found in "
+        f"{flips} and {calms} records."
+    )
 
 
 class _Finder:
@@ -244,8 +272,9 @@ def _changes(reader: UnitReader, pairs: list[_Pair]) -> tuple[np.ndarray, ...]:
                 numbers += [pair.number] * 3
             block = reader.block_of(numbers, records)
             array = read(block)
+            positions = _positions(reader, array, block, pairs[first : first + size])
             for at, pair in enumerate(pairs[first : first + size]):
-                (before, flip, calm), signs = _at_places(reader, array, block, 3 * at, pair)
+                (before, flip, calm), signs = _at_places(reader, array, block, 3 * at, pair, positions)
                 if not len(signs):
                     continue
                 flips.append(((flip - before) * signs).mean(axis=1))
@@ -257,23 +286,46 @@ def _changes(reader: UnitReader, pairs: list[_Pair]) -> tuple[np.ndarray, ...]:
     return changes[0], np.array(of_flips, int), changes[1], np.array(of_calms, int)
 
 
+def _positions(reader: UnitReader, array: np.ndarray, block: Block, pairs: list[_Pair]) -> np.ndarray | None:
+    """Return the position of each symbol of sequences, (records, symbols).
+
+    Symbols are placed as labels of the data are, by the mask or at the start. None if a layer has no sequence
+    of positions, or others than symbols.
+    """
+    if block.symbols is not None or array.ndim != 3 or len(pairs[0].grid) != 1:
+        return None
+    counts = np.repeat([pair.grid[0] for pair in pairs], 3)
+    symbols = np.arange(counts.max())
+    labels = np.where(symbols < counts[:, None], symbols, np.nan)
+    name, ragged = reader.row.target, reader.row.target in reader.plan.labels.ragged
+    placed = block.padding.on_positions(name, labels, counts, array.shape[2], reader.row.address, ragged)
+    if placed.shape[1] != array.shape[2]:
+        return None
+    out = np.zeros(labels.shape, dtype=np.int64)
+    record, position = np.nonzero(np.isfinite(placed))
+    out[record, placed[record, position].astype(int)] = position
+    return out
+
+
 def _at_places(
-    reader: UnitReader, array: np.ndarray, block: Block, start: int, pair: _Pair
+    reader: UnitReader,
+    array: np.ndarray,
+    block: Block,
+    start: int,
+    pair: _Pair,
+    positions: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the behaviors of three records where labels changed, (3, units, places), and the signs.
 
     Places that no position of a map is near are left out.
     """
-    grid = pair.grid
-    if len(grid) == 1 and reader.row.target in reader.plan.labels.ragged and block.symbols is None:
-        grid = array.shape[2:]  # the sequence is padded
-        if block.padding.at_start:
-            raise InputError(
-                "Records are padded at the start, where perturbed records are not compared yet. Let inputs= "
-                "pad at the end, or pass tests='ablation'."
-            )
-    three = [one for _, one in reader.on_grid(array[start : start + 3], grid, block, start)]
-    behaviors = np.concatenate(three).reshape(3, reader.units, -1)[:, :, pair.places].astype(float)
+    three = slice(start, start + 3)
+    grid, places = pair.grid, np.tile(pair.places, (3, 1))
+    if positions is not None:
+        grid, places = array.shape[2:], positions[three][:, pair.places]
+    parts = [one for _, one in reader.on_grid(array[three], grid, block, start)]
+    behaviors = np.concatenate(parts).reshape(3, reader.units, -1).astype(float)
+    behaviors = np.take_along_axis(behaviors, places[:, None], axis=2)
     near = np.isfinite(behaviors[:, reader.row.unit]).all(axis=0)
     return behaviors[:, :, near], pair.signs[near]
 
@@ -313,7 +365,7 @@ def _compared(
     rise, size, excess = estimates(means(sums.sum(axis=0)), means(leave_one_out(sums, axis=0)), counts)
     silhouettes = np.array([_silhouette(flips[:, one], calms[:, one]) for one in range(flips.shape[1])])
     own = float(silhouettes[unit])
-    rank = 1 + int((silhouettes > own).sum())
+    rank = 1 + int((silhouettes > own).sum()) if np.isfinite(own) else None
     return Perturbation(rise, size, excess, own, rank, flips.shape[1], tried)
 
 

@@ -143,8 +143,10 @@ class UnitReader:
         """
         made, at = Records(list(records), self.plan.records.inputs), np.arange(len(records))
         inputs, given = made.model_input(at), self.plan.labels.symbols
-        symbols = None if given is None else given.of_changed(np.asarray(numbers), made.block(at))
         padding = Padding.of(np.asarray(numbers), inputs, made.lengths(at))
+        symbols = None
+        if given is not None:
+            symbols = padding.of_symbols(given.of_changed(np.asarray(numbers), made.block(at)))
         return Block(
             np.asarray(numbers), inputs, {}, frozenset(), made.images(0), None, None, symbols, padding
         )

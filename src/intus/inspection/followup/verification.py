@@ -17,7 +17,7 @@ TESTS = ("perturbation", "ablation")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Verification:
-    """Whether a unit follows a hypothesis, and whether the model's output uses it.
+    """The tests of whether a unit follows a hypothesis, and whether the model's output uses it.
 
     Attributes:
         model: The name of the model.
@@ -26,7 +26,7 @@ class Verification:
         target: The hypothesis.
         perturbation: How the unit changes if its input is changed; None if this was not tested.
         ablation: How the output changes if the unit is replaced by its mean; None if this was not tested.
-        notes: Why something was not tested.
+        notes: Why something was not tested, or is NaN.
     """
 
     model: str
@@ -45,7 +45,9 @@ class Verification:
                 f"  change of the unit where the label flips   {one.flips}  n={one.flips.n}",
                 f"  size of its change where it does not       {one.baseline}  n={one.baseline.n}",
                 f"  excess of the first over the second        {one.excess}: {_follows(one)}",
-                f"  silhouette {one.silhouette:.2f}, rank {one.rank} of {one.units} units",
+                "  silhouette not known"
+                if one.rank is None
+                else f"  silhouette {one.silhouette:.2f}, rank {one.rank} of {one.units} units",
             ]
         if (two := self.ablation) is not None:
             lines += [
@@ -114,6 +116,7 @@ def verify(
             if chosen == ("ablation",):
                 raise
             notes.append(f"no ablation: {error}")
+    notes += [one.note for one in (perturbation, ablation) if one is not None and one.note]
     return Verification(reader.name, row.address, row.unit, row.target, perturbation, ablation, tuple(notes))
 
 

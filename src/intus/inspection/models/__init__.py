@@ -58,7 +58,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Loader:
-    """How files and state dicts become models.
+    """A reader of models from files and state dicts.
 
     Attributes:
         load: The caller's function of a path that returns a model; None if there is none.

@@ -139,7 +139,7 @@ def _for_records(source: Source, keys: tuple[str, ...], records: np.ndarray) -> 
 
 
 class Catalogue:
-    """What can be queried.
+    """The relations that can be queried.
 
     Args:
         models: As for ``inspect``.

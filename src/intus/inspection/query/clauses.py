@@ -65,7 +65,7 @@ class Clause(NamedTuple):
 
 
 class Inspect(NamedTuple):
-    """What an INSPECT clause says.
+    """A parsed INSPECT clause.
 
     Attributes:
         units: The alias of the units.

@@ -13,7 +13,9 @@ from ...core.errors import InputError, require
 from ...scores.multiple import false_discovery_rates
 from ...scores.registry import get
 from ...scores.registry import scores as registered
+from ..arguments import check_index
 from ..execute import inspect
+from ..reading import tcav
 from .catalogue import Catalogue
 from .clauses import split
 from .plan import SCORE_COLUMNS, SCORES, Block, Plan
@@ -110,6 +112,7 @@ def query(
             f"scores={options['scores']!r} is not taken: USING names the scores. A score of your own gets a "
             "name by intus.scores.register."
         )
+    check_index(data, hypotheses, **{name: options.get(name) for name in _PER_RECORD})
     clause, rest = split(text)
     measures = dict(_measure(name) for name in clause.scores)
     session = Session()
@@ -152,6 +155,8 @@ def _measure(written: str) -> tuple[str, str]:
         InputError: If there is none; the message has the nearest names.
     """
     plain = _PAPER.get(written.lower(), written)
+    if plain.lower() == tcav.NAME:
+        return tcav.NAME, tcav.NAME
     for name in (plain, plain.lower()):
         for score in registered():
             if name in {info.name for info in score.infos}:
@@ -236,6 +241,8 @@ def _part(name: str, given: Any, catalogue: Catalogue, records: np.ndarray) -> A
         return given
     if len(given) != len(catalogue.records):
         raise InputError(f"{name} has {len(given)} entries for {len(catalogue.records)} records.")
+    if hasattr(given, "iloc"):
+        return given.iloc[records]
     return given[records] if hasattr(given, "shape") else [given[record] for record in records.tolist()]
 
 

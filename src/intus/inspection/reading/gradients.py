@@ -21,7 +21,7 @@ BEHAVIORS = ("activation", *GRADIENTS, *ATTRIBUTIONS)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Behavior:
-    """What is read of units.
+    """The quantity that is read of units.
 
     Attributes:
         name: One of ``BEHAVIORS``.
@@ -73,12 +73,12 @@ class Behavior:
 
     @property
     def channels_second(self) -> bool:
-        """Whether it averages over positions, so that units must be the second axis."""
+        """True if it averages over positions, so that units must be the second axis."""
         return self.name in ("gradcam", "guided_gradcam")
 
     @property
     def at_image(self) -> bool:
-        """Whether its maps have the size of the image, whatever the layer's size is."""
+        """True if its maps have the size of the image, whatever the layer's size is."""
         return self.name == "guided_gradcam"
 
 

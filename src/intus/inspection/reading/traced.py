@@ -169,7 +169,7 @@ class TracedRows:
 
 
 class _Prefix:
-    """What identifies each row of a graph: its type, the module call that it ran in, and its arguments."""
+    """The identity of each row of a graph: its type, the module call that it ran in, and its arguments."""
 
     def __init__(self, graph: Graph) -> None:
         ops, edges = graph.ops, graph.edges

@@ -1,1 +1,1 @@
-"""What an inspection found: its table, its store, and what can be asked of a row."""
+"""The results of an inspection: its table, its store, and comparisons of them."""

@@ -24,7 +24,7 @@ Predictions = Mapping[tuple[str, str, str], Sequence[ConfusionCounts]]
 
 
 class Against(NamedTuple):
-    """What every layer or checkpoint is compared with.
+    """The layer or checkpoint that every other is compared with.
 
     Attributes:
         name: What the caller wrote.

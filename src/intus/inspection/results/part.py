@@ -46,12 +46,12 @@ class Part:
         """Return the part with a note added to every row."""
         return replace(self, columns=replace(self.columns, note=joined(self.columns.note, note)))
 
-    def extended(self, addresses: np.ndarray, columns: ScoreColumns) -> Part:
-        """Return the part with further rows."""
+    def extended(self, addresses: np.ndarray, columns: ScoreColumns, groups: Any = -1) -> Part:
+        """Return the part with further rows, of these groups of units; -1 for none."""
         return replace(
             self,
             addresses=np.concatenate([self.addresses, addresses]),
-            groups=np.concatenate([self.groups, np.full(len(addresses), -1)]),
+            groups=np.concatenate([self.groups, np.broadcast_to(groups, len(addresses))]),
             columns=ScoreColumns.concat([self.columns, columns]),
         )
 

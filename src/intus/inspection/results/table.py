@@ -86,6 +86,9 @@ class Inspection(pd.DataFrame):  # type: ignore[misc]  # pandas has no types
     def confusion(self, row: Any) -> pd.DataFrame:
         """Return which classes a classifier takes for which, on held-out rows.
 
+        If ``inspect`` was given ``splits=``, it is that of the first split alone, and so is the F1 of each
+        class: their mean is not the value of the row, which is the mean over the splits.
+
         Args:
             row: A row of the table: its label in the index, a Series or a mapping with ``model``, ``epoch``,
                 ``address``, ``score`` and ``target``.
@@ -93,6 +96,7 @@ class Inspection(pd.DataFrame):  # type: ignore[misc]  # pandas has no types
         Returns:
             A DataFrame with one row per true class and one column per predicted class, which count rows, and
             the columns ``f1``, ``low`` and ``high``: the F1 of the class with its 95 % interval.
+            ``attrs["split"]`` is ``"1 of 5"`` if there were five splits.
 
         Raises:
             InputError: If the row is not that of a classifier, or the table no longer knows its models.
@@ -108,7 +112,9 @@ class Inspection(pd.DataFrame):  # type: ignore[misc]  # pandas has no types
                 names = [str(one) for one in found.classes]
                 frame = pd.DataFrame(found.matrix, index=pd.Index(names, name="true"), columns=names)
                 frame.columns.name = "predicted"
-                return frame.assign(f1=found.f1, low=found.low, high=found.high)
+                frame = frame.assign(f1=found.f1, low=found.low, high=found.high)
+                frame.attrs["split"] = f"1 of {self.asked().plan.splits}"
+                return frame
         raise InputError(
             f"The score {wanted['score']!r} of {wanted['address']!r} is not one of a classifier that was "
             "trained, so there is no confusion table. Choose a row such as that of 'linear_f1'."

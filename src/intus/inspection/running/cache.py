@@ -25,7 +25,7 @@ _AXES = "axes of the records"
 
 
 class Cache:
-    """A folder with the rows of models and, on request, the outputs of layers.
+    """A folder with the rows of models, the labels of hypotheses and, on request, the outputs of layers.
 
     A file is named by the hash of what it was computed from, so that nothing old is ever found for a new
     question. A folder that cannot be read or written is reported by one warning and then left alone.
@@ -41,11 +41,11 @@ class Cache:
 
     def part(self, fingerprint: str, model: str, epoch: float) -> Part | None:
         """Return the rows of a model that were computed for the same question, or None."""
-        return self._read(f"{fingerprint}.rows", lambda content: decode_part(content, model, epoch))
+        return self.read(f"{fingerprint}.rows", lambda content: decode_part(content, model, epoch))
 
     def keep_part(self, fingerprint: str, part: Part) -> None:
         """Keep the rows of a model."""
-        self._write(f"{fingerprint}.rows", lambda: encode_part(part))
+        self.write(f"{fingerprint}.rows", lambda: encode_part(part))
 
     def outputs(self, key: str) -> dict[str, tuple[np.ndarray, int | None]] | None:
         """Return the outputs of layers that were kept under a key, each with its axis of records, or None."""
@@ -55,7 +55,7 @@ class Cache:
             axes = json.loads(bytes(arrays.pop(_AXES)))
             return {address: (arrays[address], axis) for address, axis in axes.items()}
 
-        return self._read(f"{key}.safetensors", decode)
+        return self.read(f"{key}.safetensors", decode)
 
     def keep_outputs(self, key: str, outputs: Mapping[str, Output]) -> None:
         """Keep the outputs of layers under a key."""
@@ -65,9 +65,10 @@ class Cache:
             arrays = {address: np.ascontiguousarray(output.array) for address, output in outputs.items()}
             return bytes(numpy.save(arrays | {_AXES: np.frombuffer(axes, np.uint8)}))
 
-        self._write(f"{key}.safetensors", encode)
+        self.write(f"{key}.safetensors", encode)
 
-    def _read(self, name: str, decode: Callable[[bytes], _T]) -> _T | None:
+    def read(self, name: str, decode: Callable[[bytes], _T]) -> _T | None:
+        """Return the decoded content of a file; None if there is none or it is damaged."""
         if self.folder is None:
             return None
         path = self.folder / name
@@ -77,7 +78,8 @@ class Cache:
             self._warn(f"{name} cannot be read ({error}), so it is computed again.")
             return None
 
-    def _write(self, name: str, encode: Callable[[], bytes]) -> None:
+    def write(self, name: str, encode: Callable[[], bytes]) -> None:
+        """Write a file whole; a folder that cannot be written is left alone from then on."""
         if self.folder is None:
             return
         try:

@@ -10,12 +10,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ...backends.base import for_model
 from ...core.errors import IntusError
 from ...engines import Engine
+from ...scores import ScoreColumns
 from ...tracing.progress_bar import bar
 from ..models import Checkpoint
 from ..plan import Block, Plan
+from ..reading import Behavior
 from ..results.against import (
     Against,
     Predictions,
@@ -33,7 +37,7 @@ from ..results.store import Store
 from .cache import Cache, KeptOutputs
 from .concepts import concept_rows
 from .content_hash import ContentHash, NotHashableError
-from .engine import open_engine, spread
+from .engine import open_engine, run_in_workers
 from .model_pass import ModelPass
 
 _LEAST = 4  # blocks before results are first checked for precision
@@ -42,7 +46,7 @@ _GROWTH = 1.3  # factor of records between two checks, which cost time
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How models are run, and where results go.
+    """The options of running models, and of where results go.
 
     Attributes:
         cache: The folder with what was computed earlier.
@@ -132,14 +136,16 @@ class _Runner:
         earlier = None if is_reference else self._earlier(name, checkpoint.epoch, state)
         if earlier is not None:
             return replace(earlier, new=checkpoint.new, weights=_weights(model))
-        model_pass = self._run(model, name)
+        model_pass = ModelPass(model, name, self.plan)
+        if self.plan.scores:
+            self._run(model_pass, name)
         part = Part(name, checkpoint.epoch, *model_pass.columns(), confusions(model_pass), checkpoint.new)
         part = part.extended(*pairs_of_layers(model_pass, self.plan))
-        if model_pass.done < len(self.plan.records):
+        if self.plan.scores and model_pass.done < len(self.plan.records):
             part = part.noted(self._stopped(model_pass.done))
         part = replace(part, weights=_weights(model))
         if self.plan.tcav is not None:
-            part = part.extended(*concept_rows(model_pass, self.blocks, self.plan, self.plan.tcav))
+            part = part.extended(*self._concepts(model_pass, name, self.plan.tcav))
         if against is not None:
             part = self._compared(part, model_pass, against, is_reference)
             self.blocks.reference = state if is_reference else self.blocks.reference
@@ -184,15 +190,22 @@ class _Runner:
         why = [f"{name}={value:g}" for name, value in reasons.items() if value is not None]
         return f"stopped at {', '.join(why)} after {done:,} of {len(plan.records):,} records"
 
-    def _run(self, model: Any, name: str) -> ModelPass:
+    def _concepts(
+        self, model_pass: ModelPass, name: str, behavior: Behavior
+    ) -> tuple[np.ndarray, ScoreColumns, np.ndarray]:
+        """Return the rows of TCAV, for which all records are read."""
+        with bar(f"{name}, tcav", len(self.plan.records), "record", self.options.progress) as show:
+            return concept_rows(model_pass, self.blocks, self.plan, behavior, self.engine, show)
+
+    def _run(self, model_pass: ModelPass, name: str) -> None:
+        """Read the records, all of them or until the results are precise enough."""
         plan = self.plan
-        model_pass = ModelPass(model, name, plan)
         addresses = [feed.group.address for feed in model_pass.feeds]
-        model_pass.kept = KeptOutputs.of(self.options.cache, model, addresses, plan.behavior)
+        model_pass.kept = KeptOutputs.of(self.options.cache, model_pass.model, addresses, plan.behavior)
         if self.engine is None:
             steps = model_pass.run(self.blocks)
         else:
-            steps = spread(model_pass, self.blocks, self.engine, len(plan.order()))
+            steps = run_in_workers(model_pass, self.blocks, self.engine, len(plan.order()))
         checked: float = _LEAST * plan.batch
         with bar(name, len(plan.records), "record", self.options.progress) as show:
             for done in steps:
@@ -201,7 +214,6 @@ class _Runner:
                     if model_pass.precise(plan.eps, plan.top):
                         break
                     checked = done * _GROWTH
-        return model_pass
 
 
 class _Blocks:

@@ -13,6 +13,9 @@ import numpy as np
 
 from ...backends.content import is_module_of_caller, is_of_caller
 
+_ARRAYS = (np.ndarray, np.memmap)  # masked arrays are pickled with their masks
+_PLAIN = (str, bytes, int, float, complex, bool, type(None))
+
 
 class NotHashableError(Exception):
     """Raised for a value whose content cannot be hashed."""
@@ -53,18 +56,18 @@ class ContentHash:
         if hasattr(value, "detach"):
             value = self._array(value.detach().cpu())
         if isinstance(value, Mapping):
-            self._tag("map", len(value))
+            self._tag("map", type(value).__qualname__, len(value))
             self.add(*(part for item in value.items() for part in item))
         elif isinstance(value, list | tuple):
-            self._tag("list", len(value))
+            self._tag(type(value).__qualname__, len(value))
             self.add(*value)
-        elif isinstance(value, np.ndarray) and value.dtype != object:
-            self._tag("array", value.dtype.str, value.shape)
+        elif type(value) in _ARRAYS and not value.dtype.hasobject:
+            self._tag("array", repr(value.dtype), value.shape)
             self._hash.update(np.ascontiguousarray(value).data.cast("B") if value.size else b"")
-        elif isinstance(value, np.ndarray):
+        elif type(value) in _ARRAYS and value.dtype == object:
             self._tag("objects", value.shape)
             self.add(*value.reshape(-1).tolist())
-        elif isinstance(value, str | bytes | int | float | complex | bool | type(None) | slice):
+        elif type(value) in _PLAIN or isinstance(value, slice):
             self._tag(type(value).__name__, repr(value))
         else:
             self._pickled(value)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from ...core.errors import InputError
 from ...engines import Answer, Engine, Task, make_engine
@@ -15,6 +15,7 @@ from ..plan import Block
 from .feed import BlockFeed
 from .model_pass import ModelPass
 
+_T = TypeVar("_T")
 _TASKS = 4  # for each worker, so that slow ones do not hold up the others
 _BLOCKS = 16  # most blocks of a task, whose inputs are sent with it
 
@@ -55,7 +56,9 @@ def _made(given: Any) -> Engine:
     )
 
 
-def spread(model_pass: ModelPass, blocks: Iterable[Block], engine: Engine, count: int) -> Iterator[int]:
+def run_in_workers(
+    model_pass: ModelPass, blocks: Iterable[Block], engine: Engine, count: int
+) -> Iterator[int]:
     """Run a model over blocks in an engine's workers, and yield the number of records read so far.
 
     The first block is run here, because it determines the layout of every output. The scorers of the workers
@@ -69,18 +72,40 @@ def spread(model_pass: ModelPass, blocks: Iterable[Block], engine: Engine, count
     """
     waiting = iter(blocks)
     yield from model_pass.run(itertools.islice(waiting, 1))
-    shared = model_pass.empty()
+    for records, feeds in spread(waiting, _run, (model_pass.empty(),), engine, count):
+        model_pass.merge(feeds, records)
+        yield model_pass.done
+
+
+def spread(
+    blocks: Iterator[Block],
+    function: Callable[..., _T],
+    shared: tuple[Any, ...],
+    engine: Engine,
+    count: int,
+) -> Iterator[tuple[int, _T]]:
+    """Call a function of lists of blocks in an engine's workers.
+
+    Args:
+        blocks: The blocks, which are made here and sent to the workers.
+        function: Takes a list of blocks and ``shared``. It is pickled by its name.
+        shared: Further arguments.
+        engine: The engine.
+        count: The number of blocks, roughly.
+
+    Yields:
+        The number of records of each list, in order, and what the function returned.
+    """
     size = max(1, min(_BLOCKS, math.ceil(count / (_TASKS * max(1, engine.ahead // 2)))))
-    answers: deque[tuple[int, Answer[list[BlockFeed]]]] = deque()
+    answers: deque[tuple[int, Answer[_T]]] = deque()
     while True:
-        part = list(itertools.islice(waiting, size))
+        part = list(itertools.islice(blocks, size))
         if part:
             records = sum(map(len, part))
-            answers.append((records, engine.submit(Task(_run, (part,), (shared,), _nbytes(part)))))
+            answers.append((records, engine.submit(Task(function, (part,), shared, _nbytes(part)))))
         if answers and (not part or len(answers) >= engine.ahead):
             records, answer = answers.popleft()
-            model_pass.merge(answer(), records)
-            yield model_pass.done
+            yield records, answer()
         elif not part:
             return
 

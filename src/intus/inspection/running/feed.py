@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.errors import InputError, IntusError, did_you_mean
+from ...core.errors import InputError, IntusError
 from ...scores import Score, ScoreColumns, Scorer, ScoreResult
 from ...scores.repeated import RepeatedScorer
 from ..alignment import align
@@ -27,7 +27,7 @@ _LEAST = 1 << 20  # smallest sample, in bytes
 
 
 class Scoring(NamedTuple):
-    """Which scores are computed of every layer, and how.
+    """The scores that are computed of every layer, with their options.
 
     Attributes:
         scores: The scores.
@@ -116,13 +116,7 @@ class BlockFeed:
                 (column.shape[1] for column in block.labels.values() if column.ndim == 2), default=0
             )
         shapes: dict[Any, dict[str, np.ndarray]] = {}
-        labels, only = block.labels, self.group.hypotheses
-        if only is not None:
-            for name in only:
-                if name not in labels:
-                    raise InputError(f"units names the hypothesis {name!r}. {did_you_mean(name, labels)}")
-            wanted = {*only, *self.scoring.confounders}
-            labels = {name: column for name, column in labels.items() if name in wanted}
+        labels = self.group.labels(block.labels, self.scoring.confounders)
         for name, column in labels.items() if self.scores else ():
             if array.ndim == 3 and column.ndim == 2:
                 column = self._on_positions(name, column, longest, block)

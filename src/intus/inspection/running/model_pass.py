@@ -77,7 +77,7 @@ class ModelPass:
         with self.reading() as read:
             for block in blocks:
                 for feed, array in zip(self.feeds, read(block), strict=True):
-                    with self._optional(feed):
+                    with self.optional(feed):
                         if array is not None:
                             feed.update(array, block)
                 self.done += len(block)
@@ -118,7 +118,7 @@ class ModelPass:
     ) -> np.ndarray | None:
         """Return the output of a group of units, (records, units, …positions); None if it is left out."""
         address = feed.group.address
-        with self._optional(feed):
+        with self.optional(feed):
             if feed.left_out is not None:
                 return None
             if address not in outputs:
@@ -132,7 +132,7 @@ class ModelPass:
         return None
 
     @contextmanager
-    def _optional(self, feed: BlockFeed) -> Iterator[None]:
+    def optional(self, feed: BlockFeed) -> Iterator[None]:
         """Leave a feed out if it cannot be read and the caller did not name it, unless all cannot be read."""
         try:
             yield
@@ -194,7 +194,7 @@ class ModelPass:
     def merge(self, feeds: Iterable[BlockFeed], records: int) -> None:
         """Add the scorers that a worker fed from ``records`` other records."""
         for feed, other in zip(self.feeds, feeds, strict=True):
-            with self._optional(feed):
+            with self.optional(feed):
                 feed.merge(other)
         self.done += records
 

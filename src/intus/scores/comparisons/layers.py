@@ -100,7 +100,7 @@ def _result(
     source="Kornblith et al. 2019, section 3; Song et al. 2012, equation 5",
 )
 def cka_of_layers(one: Statistics, other: Statistics) -> Iterable[ScoreResult]:
-    """How similar two layers are: 1 if equal up to rotation and scale, about 0 if unrelated."""
+    """Similarity of two layers: 1 if equal up to rotation and scale, about 0 if unrelated."""
 
     def measure(one: Statistics, other: Statistics) -> tuple[float, float, float, float, int, str]:
         return (*alignment(_sketch(one), _sketch(other), one.seed), "")
@@ -199,7 +199,7 @@ def _inverse_root(matrix: np.ndarray) -> np.ndarray:
     source="Raghu et al. 2017",
 )
 def svcca(one: Statistics, other: Statistics) -> Iterable[ScoreResult]:
-    """How similar the subspaces are in which two layers vary: 1 if one is a linear map of the other.
+    """Similarity of the subspaces in which two layers vary: 1 if one is a linear map of the other.
 
     Correlations are high by chance if there are few rows for a direction: compare it with its baseline.
     """

@@ -27,7 +27,7 @@ RELATIONS = (
     ScoreInfo(
         name="cka_layer",
         label="Alignment (CKA) with the layer before",
-        about="How similar a layer is to the one scored before it in the same epoch: 1 if they are equal up "
+        about="Similarity of a layer to the one scored before it in the same epoch: 1 if they are equal up "
         "to rotation and scale, about 0 if they are unrelated.",
         requires="outputs of two layers with the same rows",
         **_CKA,
@@ -35,7 +35,7 @@ RELATIONS = (
     ScoreInfo(
         name="cka_epoch",
         label="Alignment (CKA) with itself an epoch before",
-        about="How similar a layer is to itself in the epoch scored before: 1 if it is equal up to rotation "
+        about="Similarity of a layer to itself in the epoch scored before: 1 if it is equal up to rotation "
         "and scale, about 0 if it is unrelated.",
         requires="outputs in two epochs, and rows with item ids",
         **_CKA,

@@ -42,48 +42,41 @@ def _counts(
     return judged(statistics, target) if judged else None
 
 
-@score(
+def _of_classifier(name: str, make: Callable[[Statistics], Score], **fields: Any) -> Callable[[Any], Any]:
+    """Return the decorator that registers the macro F1 of a classifier that depends on the seed."""
+    judged = partial(_counts, make)
+    return score(
+        name, "sample", "classes", per="target", default=False, judged=judged, **fields, **CLASSIFIER
+    )
+
+
+@_of_classifier(
     "svm_f1",
-    "sample",
-    "classes",
-    per="target",
-    default=False,
-    judged=partial(_counts, _machine),
+    _machine,
     label="Linear support vector machine, macro F1",
     source="scikit-learn's LinearSVC, on standardised rows of the sample",
-    **CLASSIFIER,
 )
 def svm_f1(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     """Macro F1 of a linear support vector machine on the layer, on held-out rows."""
     return _machine(statistics).compute(statistics, target)
 
 
-@score(
+@_of_classifier(
     "majority_f1",
-    "sample",
-    "classes",
-    per="target",
-    default=False,
-    judged=partial(_counts, _majority),
+    _majority,
     label="Baseline: the commonest class, macro F1",
     source="scikit-learn's DummyClassifier('most_frequent')",
-    **CLASSIFIER,
 )
 def majority_f1(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     """Macro F1 of guessing the commonest class of the training rows; it does not read the layer."""
     return _majority(statistics).compute(statistics, target)
 
 
-@score(
+@_of_classifier(
     "random_f1",
-    "sample",
-    "classes",
-    per="target",
-    default=False,
-    judged=partial(_counts, _random),
+    _random,
     label="Baseline: random classes, macro F1",
     source="scikit-learn's DummyClassifier('stratified')",
-    **CLASSIFIER,
 )
 def random_f1(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     """Macro F1 of random guesses with the classes' frequencies among the training rows."""

@@ -65,7 +65,7 @@ class Gap(NamedTuple):
 
 
 class Confusion(NamedTuple):
-    """Which classes a classifier takes for which, on held-out rows.
+    """The classes that a classifier takes for each other, on held-out rows.
 
     Attributes:
         classes: The labels, sorted.

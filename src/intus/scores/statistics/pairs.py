@@ -172,7 +172,7 @@ class _Part:
 
     @property
     def safe(self) -> bool:
-        """Whether the squares of all columns can be summed in float32."""
+        """True if the squares of all columns can be summed in float32."""
         most = np.abs(self.array).max(axis=0, initial=0)
         return bool((((_RANGE[0] < most) & (most < _RANGE[1])) | (most == 0)).all())
 

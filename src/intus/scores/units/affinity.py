@@ -24,6 +24,7 @@ from ..statistics.statistics import Statistics
 
 BLOCK = 1 << 14
 _SAMPLED = "from a sample of the rows"
+_LEAST = "the least p of {} permutations"
 _NO_SPREAD = "no interval: fewer than 4 groups of items, or no spread between them"
 #: Descriptions of the baseline and of the interval of these scores.
 MOVED = "the largest absolute value of any unit when hypotheses are moved to other items"
@@ -230,6 +231,8 @@ def spread(
     left_out = counted.max(axis=0, initial=0) - counted  # annotated rows where only some units are finite
     without_interval = np.isfinite(value) & ~np.isfinite(bounds.low)
     note = _notes(value, n, notes, wrong, sampled, left_out, without_interval)
+    if statistics.null and strength is not None:
+        _add(note, np.isclose(bounds.p, 1 / (1 + statistics.null)), _LEAST.format(statistics.null))
     unfit = np.array([bool(reason) for reason in wrong], dtype=bool)
     exists = np.isfinite(value) & ~unfit
 
@@ -276,15 +279,22 @@ def _notes(
     for u, h in zip(*np.nonzero(left_out), strict=True):
         missed = f"{left_out[u, h]:.0f} rows left out: NaN or infinite"
         out[u, h] = "; ".join(filter(None, [out[u, h], missed]))
-    out[without_interval] = [f"{one}; {_NO_SPREAD}" if one else _NO_SPREAD for one in out[without_interval]]
+    _add(out, without_interval, _NO_SPREAD)
     if sampled:
-        some = out != ""
-        out = np.where(some, out, _SAMPLED)
-        out[some] += f", {_SAMPLED}"
+        _add(out, np.ones(out.shape, dtype=bool), _SAMPLED)
     for h, reason in enumerate(wrong):
         if reason:
             out[:, h] = reason
     return out
+
+
+def _add(notes: np.ndarray, where: np.ndarray, more: str) -> None:
+    """Add a note to some pairs; those without a note share one string."""
+    chosen = notes[where]
+    has = chosen != ""
+    chosen[~has] = more
+    chosen[has] = [f"{note}; {more}" for note in chosen[has]]
+    notes[where] = chosen
 
 
 def _unfit(statistics: Statistics, target: str, column: int, binary: bool) -> str:

@@ -74,7 +74,7 @@ def page_routes(frontend: Frontend) -> list[Endpoint]:
         get("/api/points", "Scores, as columns", PointsReply, points, PointsQuery),
         get(
             "/api/confusion",
-            "Which classes a classifier takes for which, on held-out rows",
+            "The classes that a classifier takes for each other, on held-out rows",
             ConfusionReply,
             lambda request: frontend.confusion(request.query),
             PointQuery,

@@ -80,6 +80,7 @@ def assemble(
     settings, rows["setting"] = settings_of(recording.signatures, rows["signature"])
     rows["layer"], rows["passno"] = layers, occurrences(layers) + 1
     modules, forwards = _modules(recording)
+    second_names = recording.addresses.second_names()
     graph = Graph(
         model=model,
         types=tuple(recording.types),
@@ -99,6 +100,7 @@ def assemble(
         error=_error_text(recording.failure),
         facts={
             **facts,
+            **({"second_names": second_names} if second_names else {}),
             **{end: list(names) for end, names in recording.end_names.items() if any(names)},
             "arguments": _argument_names(recording, rows["type"][edges["dst"]], edges["arg"]),
         },

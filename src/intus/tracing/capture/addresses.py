@@ -64,6 +64,19 @@ class Addresses:
             self._add_tensors("param", own, module._parameters, self.params)
             self._add_tensors("buffer", own, module._buffers, self.buffers)
 
+    def second_names(self) -> dict[str, str]:
+        """Return the address of each module that has several names, by its other names."""
+        others: dict[str, str] = {}
+        for address, module in zip(self.names, self.modules, strict=True):
+            for key, child in module._modules.items():
+                name = f"{address}.{key}" if address else key
+                own = self.names[self.numbers[id(child)]] if id(child) in self.numbers else name
+                if own != name:
+                    above = Address.parse(address).name if address else ""
+                    name = str(Address(f"{above}.{key}" if above else key))
+                    others |= {name: own} if own != name else {}
+        return others
+
     def _add_tensors(self, kind: str, prefix: str, tensors: Any, named: list[tuple[str, Any]]) -> None:
         for key, t in tensors.items():
             if t is not None and id(t) not in self.sources and not is_wrapped(t):

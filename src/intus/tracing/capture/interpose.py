@@ -141,7 +141,7 @@ class Capture:
 
     @property
     def full(self) -> bool:
-        """Whether ``max_rows`` was reached, so that operations may be missing."""
+        """True if ``max_rows`` was reached, so that operations may be missing."""
         return len(self.recording.rows) >= self._max_ops * len(ROW)
 
     def reach(self, *values: Any) -> None:

@@ -77,7 +77,7 @@ class Recorder(TorchFunctionMode):
 
     @property
     def decomposes(self) -> bool:
-        """Whether composite functions are recorded by what they call."""
+        """True if composite functions are recorded by what they call."""
         return self._decomposer is not None
 
     def __enter__(self) -> Recorder:

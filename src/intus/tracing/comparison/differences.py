@@ -42,7 +42,7 @@ class Difference(NamedTuple):
 
     @property
     def lopsided(self) -> bool:
-        """Whether one tensor has more NaN than the other, or an infinity that the other has not."""
+        """True if one tensor has more NaN than the other, or an infinity that the other has not."""
         return self.nan != self.other_nan or self.relative == float("inf")
 
 

@@ -66,7 +66,7 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the first NaN or infinity of a pass came from; ``print`` shows it as text.
+    """The origin of the first NaN or infinity of a pass; ``print`` shows it as text.
 
     Attributes:
         op: The operation that made it. If the data had it before, the input, buffer or constant.

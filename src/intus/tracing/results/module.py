@@ -73,7 +73,7 @@ class Module(_Handle):
 
     @property
     def training(self) -> bool:
-        """Whether it was in training mode."""
+        """True if it was in training mode."""
         return self._info.training
 
     @property

@@ -118,17 +118,17 @@ class Op(HasMeta):
 
     @property
     def is_input(self) -> bool:
-        """Whether it is an input of the model."""
+        """True if it is an input of the model."""
         return bool(self._graph.ops.kind[self.row] == INPUT)
 
     @property
     def is_output(self) -> bool:
-        """Whether it is an output of the model."""
+        """True if it is an output of the model."""
         return bool(self._graph.ops.kind[self.row] == OUTPUT)
 
     @property
     def is_buffer(self) -> bool:
-        """Whether it is a buffer of the model, with the value it had when the pass first read it."""
+        """True if it is a buffer of the model, with the value it had when the pass first read it."""
         return bool(self._graph.ops.kind[self.row] == BUFFER)
 
     @property
@@ -199,17 +199,17 @@ class Op(HasMeta):
 
     @property
     def in_place(self) -> bool:
-        """Whether the function wrote into one of its arguments."""
+        """True if the function wrote into one of its arguments."""
         return bool(self._graph.ops.flags[self.row] & INPLACE)
 
     @property
     def is_factory(self) -> bool:
-        """Whether the function created a tensor without tensor arguments, as ``torch.rand`` does."""
+        """True if the function created a tensor without tensor arguments, as ``torch.rand`` does."""
         return bool(self._graph.ops.flags[self.row] & CREATED)
 
     @property
     def failed(self) -> bool:
-        """Whether it is the operation whose exception ended the pass."""
+        """True if it is the operation whose exception ended the pass."""
         return bool(self._graph.ops.flags[self.row] & FAILED)
 
     @property
@@ -247,7 +247,7 @@ class Op(HasMeta):
 
     @property
     def has_params(self) -> bool:
-        """Whether there are parameters among the arguments."""
+        """True if there are parameters among the arguments."""
         return self.row in self._graph.row_params
 
     @property
@@ -275,7 +275,7 @@ class Op(HasMeta):
 
     @property
     def in_submodule(self) -> bool:
-        """Whether it ran inside a submodule of the model."""
+        """True if it ran inside a submodule of the model."""
         return len(self._graph.enclosing_calls(self.row)) > 1
 
     @property
@@ -290,12 +290,12 @@ class Op(HasMeta):
 
     @property
     def is_module_output(self) -> bool:
-        """Whether a submodule of the model returned it."""
+        """True if a submodule of the model returned it."""
         return any(self._graph.calls.parent[call] >= 0 for call in self._graph.row_exits.get(self.row, ()))
 
     @property
     def is_whole_module(self) -> bool:
-        """Whether it is the output of a module and the only operation in it, as in ``nn.ReLU``."""
+        """True if it is the output of a module and the only operation in it, as in ``nn.ReLU``."""
         return bool(self._facts.alone_in(self.row))
 
     def _addresses(self, calls: Iterable[int]) -> list[str]:
@@ -340,7 +340,7 @@ class Op(HasMeta):
 
     @property
     def has_input_ancestor(self) -> bool:
-        """Whether it is an input or was computed from one."""
+        """True if it is an input or was computed from one."""
         return bool(self._facts.from_input[0][self.row] >= 0)
 
     @property
@@ -355,7 +355,7 @@ class Op(HasMeta):
 
     @property
     def is_output_ancestor(self) -> bool:
-        """Whether it is an output or an output was computed from it."""
+        """True if it is an output or an output was computed from it."""
         return bool(self._facts.to_output[0][self.row] >= 0)
 
     @property
@@ -386,17 +386,17 @@ class Op(HasMeta):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether no op takes its tensor and it is not an output."""
+        """True if no op takes its tensor and it is not an output."""
         return bool(self._facts.childless[self.row])
 
     @property
     def is_terminal_bool(self) -> bool:
-        """Whether it is a boolean scalar that Python read (``if t:``) and that no op takes."""
+        """True if it is a boolean scalar that Python read (``if t:``) and that no op takes."""
         return self.row in self._facts.terminal_bools
 
     @property
     def in_condition(self) -> bool:
-        """Whether it was computed only to evaluate a condition of the model (an ``if``, ``while``, …)."""
+        """True if it was computed only to evaluate a condition of the model (an ``if``, ``while``, …)."""
         return self.row in self._facts.deciding
 
     @property
@@ -468,7 +468,7 @@ class Op(HasMeta):
 
     @property
     def saved(self) -> bool:
-        """Whether its value was saved."""
+        """True if its value was saved."""
         return self.row in self._trace.values
 
     @property
@@ -543,7 +543,7 @@ class Op(HasMeta):
 
     @property
     def maybe_modified(self) -> bool:
-        """Whether the saved value may be wrong, because something unrecorded wrote to its memory."""
+        """True if the saved value may be wrong, because something unrecorded wrote to its memory."""
         return self.row in self._trace.maybe_modified
 
     def __eq__(self, other: object) -> bool:

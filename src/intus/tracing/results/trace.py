@@ -149,7 +149,7 @@ class Trace:
 
     @property
     def not_restored(self) -> list[str]:
-        """What the pass changed and could not be restored, each as a sentence; usually empty."""
+        """The changes of the pass that could not be undone, each as a sentence; usually empty."""
         return list(self.graph.facts.get("not_restored", ()))
 
     # -- contents --------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ class Trace:
 
     @property
     def has_repeated_layers(self) -> bool:
-        """Whether any layer has several passes, by the rules of the TorchLens paper."""
+        """True if any layer has several passes, by the rules of the TorchLens paper."""
         return self.max_passes > 1
 
     @property
@@ -246,12 +246,12 @@ class Trace:
 
     @property
     def is_branching(self) -> bool:
-        """Whether any tensor is an argument of more than one operation; parameters do not count."""
+        """True if any tensor is an argument of more than one operation; parameters do not count."""
         return self._facts.is_branching
 
     @property
     def has_conditionals(self) -> bool:
-        """Whether the model's control flow depends on the value of a tensor.
+        """True if the model's control flow depends on the value of a tensor.
 
         This covers ``if``, ``elif``, ``while``, ternary, guard and comprehension, but not ``assert`` or a
         plain read.

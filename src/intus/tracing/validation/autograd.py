@@ -76,7 +76,7 @@ def _can_require(t: Tensor) -> bool:
 
 
 class Trail:
-    """What the comparison needs to know of a pass, collected while it runs.
+    """The facts of a pass that the comparison needs, collected while it runs.
 
     Attributes:
         nodes: The autograd nodes of the tensors, by offset.

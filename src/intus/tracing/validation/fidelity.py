@@ -45,7 +45,7 @@ _VALUES = (Tensor, np.ndarray, *_PLAIN)
 
 
 class Observation(NamedTuple):
-    """What one pass computed and changed, as copies by name.
+    """The results and side effects of one pass, as copies by name.
 
     Attributes:
         outputs: The tensors, arrays, numbers and texts in what it returned.
