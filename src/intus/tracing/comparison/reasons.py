@@ -11,7 +11,8 @@ from torch import Tensor
 from ...core.graph import BUFFER, CONSTANT, INPUT, PARAMETER
 from ..capture.context.execution_context import DEFAULT
 from ..capture.invocation import Invocation, arguments
-from .differences import difference, plain
+from .differences import difference
+from .elements import plain
 
 if TYPE_CHECKING:
     from ..results.trace import Trace
