@@ -22,6 +22,7 @@ from ...core.graph import OP, OUTPUT, Graph
 from ..results.trace import Trace
 from .differences import Difference, difference, element_sums, rounding
 from .elements import Elements, plain
+from .modules import pair_modules
 
 if TYPE_CHECKING:
     from .crossing import Calls
@@ -36,7 +37,8 @@ def compare(a: Trace, b: Trace) -> Comparison:
     """Find where two forward passes diverge, and by how much.
 
     The traces may be of two checkpoints, dtypes, devices or modes of a model, or of two implementations of
-    one architecture; they may come from files.
+    one architecture, also in two frameworks or a model file (``read``). Images with the channels first are
+    compared with images of another framework with the channels last.
 
     Args:
         a: A trace with saved values.
@@ -59,11 +61,16 @@ def compare(a: Trace, b: Trace) -> Comparison:
         - ``cosine``: the cosine similarity.
         - ``fraction_different``: the fraction of elements that are not equal; 0.0 does not equal -0.0.
         - ``nan_a``, ``nan_b``: the number of NaN.
+        - ``region``: of a tensor without a partner, the address in ``a`` of the module around it whose
+          outputs were paired: the module took other steps there. ``""`` if there is none.
         - ``shape_a``, ``shape_b``, ``dtype_a``, ``dtype_b``, ``module_a``, ``module_b``.
 
         ``.attrs["first"]`` is the first operation that makes a difference which reaches the outputs, as a
         dict of ``a``, ``b``, ``module`` and ``why``; None if there is none. If the passes ran other
         operations there, it is the last of them. ``.attrs["summary"]`` is the summary in words.
+
+        ``.agree`` is True if every output was compared and nothing differs; ``.modules`` has one row for each
+        pair of module calls.
 
     Raises:
         InputError: If an argument is not a trace, or a trace has no saved values.
@@ -93,7 +100,7 @@ def compare(a: Trace, b: Trace) -> Comparison:
         sums = side_a.element_sums(), side_b.element_sums()
         pairs = align(a.graph, b.graph, sums, near=1e-2 if coarse else 1e-3)
         judge = _Judge(side_a, side_b, pairs)
-        return Comparison.of(a, b, judge.pairs, judge.origins())
+        return Comparison.of(a, b, judge.pairs, judge.origins(), judge.modules)
 
 
 @dataclass(slots=True)
@@ -218,7 +225,9 @@ class _Judge:
     def __init__(self, a: _Side, b: _Side, pairs: list[tuple[int, int]]) -> None:
         self.a, self.b = a, b
         self.one_pass = _is_one_pass(a.graph, b.graph)
+        self.one_framework = a.graph.facts.get("framework") == b.graph.facts.get("framework")
         self.pairs = [Pair(i, j) for i, j in pairs]
+        self.modules = pair_modules(a.graph, b.graph, pairs)
         self._pair_of_a = {i: number for number, (i, _) in enumerate(pairs) if i >= 0}
         self._pair_of_b = {j: number for number, (_, j) in enumerate(pairs) if j >= 0}
         for pair in self.pairs:
@@ -241,10 +250,19 @@ class _Judge:
         if pair.a < 0 or pair.b < 0:
             pair.verdict = ONLY_A if pair.b < 0 else ONLY_B
         elif x is not None and y is not None:
+            y = self._laid_out(x, y)
             if x.array.shape != y.array.shape:
                 pair.verdict, pair.is_source, pair.is_explained = SHAPE, pair.is_explained, False
             else:
                 self._judge_values(pair, x, y, parents)
+
+    def _laid_out(self, x: Elements, y: Elements) -> Elements:
+        """Return ``y``, with its channels moved as in another framework if that is nearer to ``x``."""
+        if self.one_framework or x.array.ndim < 3:
+            return y
+        moved = [y, *(y._replace(array=np.moveaxis(y.array, *axes)) for axes in ((1, -1), (-1, 1)))]
+        fitting = [one for one in moved if one.array.shape == x.array.shape]
+        return min(fitting, key=lambda one: difference(x, one).relative, default=y)
 
     def _judge_values(self, pair: Pair, x: Elements, y: Elements, parents: list[int]) -> None:
         pair.difference = found = difference(x, y)
@@ -315,7 +333,8 @@ class _Judge:
     def origins(self) -> list[Origin]:
         """Return where the differences originate that reach the outputs, in order.
 
-        If none reaches the outputs, return those that were proven by running an operation.
+        If none reaches the outputs, return those that were proven by running an operation, or are those of a
+        whole module: what follows may hide a difference, as a normalization does.
         """
         kinds = [self.a.graph.ops.kind[p.a] if p.a >= 0 else OP for p in self.pairs]
         outputs = [n for n, p in enumerate(self.pairs) if kinds[n] == OUTPUT and p.b >= 0]
@@ -326,12 +345,22 @@ class _Judge:
             if number not in seen:
                 seen.add(number)
                 waiting += [n for n in self._parents(self.pairs[number]) if not self.pairs[n].is_explained]
-        sources = {n for n in seen if self.pairs[n].is_source or self.pairs[n].unpaired_parents} or seen
+        sources = {n for n in seen if self._may_be_source(n)} or seen
         sources = sources or {n for n, pair in enumerate(self.pairs) if pair.proven}
-        return [Origin(n, [] if self.pairs[n].is_source else self._region(n)) for n in sorted(sources)]
+        parts = [module for module in self.modules if self.a.graph.calls.parent[module.a] >= 0]
+        sources = sources or {n for module in parts for n in module.outputs if self._may_be_source(n)}
+        inside = {n: module.unpaired for module in self.modules for n in module.outputs}  # the innermost
+        return [Origin(n, self._region(n, inside.get(n, []))) for n in sorted(sources)]
 
-    def _region(self, number: int) -> list[int]:
-        """Return the pairs without a partner that led to a pair."""
+    def _may_be_source(self, number: int) -> bool:
+        """Return whether a pair differs although its paired parents, as far as known, do not."""
+        pair = self.pairs[number]
+        return pair.is_source or (bool(pair.unpaired_parents) and not pair.is_explained)
+
+    def _region(self, number: int, inside: list[int]) -> list[int]:
+        """Return the pairs without a partner that led to a pair; ``inside`` are those of its module."""
+        if self.pairs[number].is_source:
+            return [] if self.pairs[number].proven or not inside else [*inside, number]
         waiting, region = list(self.pairs[number].unpaired_parents), set[int]()
         if waiting and self.pairs[number].other_type:
             region.add(number)
