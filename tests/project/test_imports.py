@@ -20,7 +20,8 @@ FOLDERS = {
     "storage": CORE,
     "backends": CORE | {"tracing"},  # inside a function: the graph of a torch model
     "viewing": CORE,
-    "tracing": CORE | {"storage", "viewing"},
+    "reading": CORE,
+    "tracing": CORE | {"storage", "viewing", "reading"},
     "monitoring": CORE | {"backends", "storage"},
     "serving": CORE | {"storage", "scores", "engines", "viewing"},
     "inspection": CORE | {"backends", "hypotheses", "storage", "scores", "engines", "tracing"},
