@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .elements import Elements, blocks, plain
+from ..results.arrays import blocks
+from .elements import Elements, plain
 
 #: The relative difference that one operation may have, in eps of the coarser dtype. One rounding makes about
 #: a third of eps, and a composite operation rounds several times.

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...core.shared_array import shared_array
-
-BLOCK = 32_768  # elements: 256 KiB as float64
 
 #: Of every floating-point dtype: the distance from 1 to the next number, and the largest finite number.
 _FLOATS = {
@@ -109,24 +106,6 @@ def _of_tensor(value: Any) -> Elements | None:
     if t.is_floating_point() and t.dtype not in (torch.float64, torch.float32, torch.float16):
         t = t.float()  # numpy has no bfloat16 and no float8
     return Elements(shared_array(t), dtype)
-
-
-def blocks(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yield the elements of arrays in blocks, as flat float64 arrays of at most ``BLOCK`` elements.
-
-    Args:
-        *arrays: Arrays with the same number of elements.
-
-    Yields:
-        One array for each array, of the same elements in row-major order.
-
-    Example:
-        >>> [(x.tolist(), y.tolist()) for x, y in blocks(np.ones((1, 2)), np.zeros((2, 1)))]
-        [([1.0, 1.0], [0.0, 0.0])]
-    """
-    flat = [array.reshape(-1) for array in arrays]
-    for start in range(0, flat[0].size, BLOCK):
-        yield tuple(part[start : start + BLOCK].astype(np.float64) for part in flat)
 
 
 def _bits(array: np.ndarray) -> np.ndarray:
