@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .monitoring import clear, flush, probe, register_targets, remove
     from .serving.run import serve
     from .tracing.collect import collect
+    from .tracing.comparison.check_export import check_export
     from .tracing.comparison.compare import compare
     from .tracing.load import load
     from .tracing.results.op import Op
@@ -51,6 +52,7 @@ _MODULES = {
     "Trace": ".tracing.results.trace",
     "View": ".viewing.html",
     "backends": "",
+    "check_export": ".tracing.comparison.check_export",
     "clear": ".monitoring",
     "collect": ".tracing.collect",
     "compare": ".tracing.comparison.compare",
@@ -87,6 +89,7 @@ __all__ = [
     "Trace",
     "View",
     "backends",
+    "check_export",
     "clear",
     "collect",
     "compare",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from .graph import build
 from .inlining import constants, inline
 from .inputs import feeds
 from .loading import array_of, structure, whole
+from .naming import address_of
 from .running import run
 
 
@@ -44,4 +45,23 @@ def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Trace
         array = array_of(weights[names[row]], path) if names[row] in weights else None
         if array is not None:
             known[row] = array
-    return Traced(graph, known)
+    return Traced(graph, known, _Weights(weights, path))
+
+
+class _Weights(Mapping[str, np.ndarray]):
+    """The values of a file's weights by address, which are decoded on access."""
+
+    def __init__(self, tensors: Mapping[str, onnx.TensorProto], path: Path) -> None:
+        self._tensors, self._path = {address_of(name): tensor for name, tensor in tensors.items()}, path
+
+    def __getitem__(self, address: str) -> np.ndarray:
+        array = array_of(self._tensors[address], self._path)
+        if array is None:
+            raise KeyError(address)
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)

@@ -15,7 +15,7 @@ from ...core.building import GraphBuilder, Scope
 from ...core.graph import CREATED, Graph
 from .inlining import Inlined, nested
 from .loading import array_of
-from .naming import argument, argument_names, array_text, attribute_text, dtype_of, type_of
+from .naming import address_of, argument, argument_names, array_text, attribute_text, dtype_of, type_of
 from .scopes import model_class
 
 #: Constants of at most so many numbers are written into the settings of the operations that take them.
@@ -132,7 +132,7 @@ class _Rows:
 
     def _declare(self, name: str, scope: tuple[Scope, ...]) -> str:
         """Declare a weight; return its address."""
-        address = name.replace("/", ".") if "." in name.partition("/")[0] else name
+        address = address_of(name)
         if name not in self._declared:
             self._declared.add(name)
             tensor = self._weights[name]

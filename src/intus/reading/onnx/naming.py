@@ -20,6 +20,11 @@ def type_of(op_type: str) -> str:
     return _CUT.sub("_", _WORD.sub(lambda word: word[0].capitalize(), op_type)).lower()
 
 
+def address_of(name: str) -> str:
+    """Return the address of a weight: ``block.fc.weight`` is one, and so is ``block.fc/kernel``."""
+    return name.replace("/", ".") if "." in name.partition("/")[0] else name
+
+
 @cache
 def dtype_of(number: int) -> str:
     """Return the dtype of a number of ONNX's ``TensorProto.DataType``; ``""`` if there is none."""

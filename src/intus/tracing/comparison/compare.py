@@ -347,8 +347,7 @@ class _Judge:
                 waiting += [n for n in self._parents(self.pairs[number]) if not self.pairs[n].is_explained]
         sources = {n for n in seen if self._may_be_source(n)} or seen
         sources = sources or {n for n, pair in enumerate(self.pairs) if pair.proven}
-        parts = [module for module in self.modules if self.a.graph.calls.parent[module.a] >= 0]
-        sources = sources or {n for module in parts for n in module.outputs if self._may_be_source(n)}
+        sources = sources or {n for module in self.modules for n in module.outputs if self._is_hidden(n)}
         inside = {n: module.unpaired for module in self.modules for n in module.outputs}  # the innermost
         return [Origin(n, self._region(n, inside.get(n, []))) for n in sorted(sources)]
 
@@ -356,6 +355,34 @@ class _Judge:
         """Return whether a pair differs although its paired parents, as far as known, do not."""
         pair = self.pairs[number]
         return pair.is_source or (bool(pair.unpaired_parents) and not pair.is_explained)
+
+    def _is_hidden(self, number: int) -> bool:
+        """Return whether a module makes a difference that the modules after it, which both have, take away.
+
+        A difference that an operation of one side alone takes away is none: it may compute the rest of the
+        module, as the batch norm does that an export has folded into a convolution.
+        """
+        if not self._may_be_source(number):
+            return False
+        module_of = {n: module.a for module in self.modules for n in module.unpaired}
+        around = set(self.a.graph.enclosing_calls(self.pairs[number].a))
+        waiting, seen = [number], {number}
+        while waiting:
+            pair = self.pairs[waiting.pop()]
+            for n in self._children(pair) - seen:
+                is_unpaired = self.pairs[n].verdict in (ONLY_A, ONLY_B)
+                if is_unpaired and (n not in module_of or module_of[n] in around):
+                    return False
+                if is_unpaired or not self.pairs[n].is_explained:
+                    seen.add(n)
+                    waiting.append(n)
+        return True
+
+    def _children(self, pair: Pair) -> set[int]:
+        """Return the numbers of the pairs that either of two rows is an argument of."""
+        children_a = [self._pair_of_a[row] for row in self.a.graph.children(pair.a)] if pair.a >= 0 else []
+        children_b = [self._pair_of_b[row] for row in self.b.graph.children(pair.b)] if pair.b >= 0 else []
+        return {*children_a, *children_b}
 
     def _region(self, number: int, inside: list[int]) -> list[int]:
         """Return the pairs without a partner that led to a pair; ``inside`` are those of its module."""

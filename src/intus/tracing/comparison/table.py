@@ -15,6 +15,7 @@ from ...core.graph import OP, OUTPUT, end_names
 from ...viewing.repr_text import listed
 from ..results.op import Op
 from .modules import ModulePair
+from .parameters import different_parameters
 from .reasons import reasons
 from .settings import different_constants
 
@@ -190,25 +191,32 @@ class _Report:
             "a": labels_a[-1] if labels_a else "",
             "b": labels_b[-1] if labels_b else "",
             "module": op.module or "",
-            "why": [*_different_ops(labels_a, labels_b), *self._constants(region)]
-            if region
-            else self._why(pair),
+            "why": self._why_region(region) if region else self._why(pair),
         }
 
-    def _constants(self, region: list[int]) -> list[str]:
-        """Return the sentence for constants that only one side's operations of a region have."""
+    def _why_region(self, region: list[int]) -> list[str]:
+        """Return how operations that correspond as a whole differ."""
         found = [self.pairs[number] for number in region]
-        rows_a, rows_b = (
-            [row for row in rows if row >= 0] for rows in zip(*((p.a, p.b) for p in found), strict=True)
-        )
-        return different_constants(self.a.graph, rows_a, self.b.graph, rows_b) if rows_a and rows_b else []
+        kinds_a, kinds_b = self.a.graph.ops.kind, self.b.graph.ops.kind
+        rows_a = [pair.a for pair in found if pair.a >= 0 and kinds_a[pair.a] == OP]
+        rows_b = [pair.b for pair in found if pair.b >= 0 and kinds_b[pair.b] == OP]
+        return [
+            *_different_ops(
+                [self.a.graph.labels[row] for row in rows_a], [self.b.graph.labels[row] for row in rows_b]
+            ),
+            *different_parameters(self.a, rows_a, self.b, rows_b),
+            *different_constants(self.a.graph, rows_a, self.b.graph, rows_b),
+        ]
 
     def _why(self, pair: Pair) -> list[str]:
         one, other = Op(self.a, pair.a), Op(self.b, pair.b)
-        why = [] if one.type == other.type else [f"it is {one.type} in a, {other.type} in b"]
+        why = reasons(self.a, pair.a, self.b, pair.b)
         if one.shape != other.shape:
-            why.append(f"its shape is {one.shape} in a, {other.shape} in b")
-        return why + reasons(self.a, pair.a, self.b, pair.b)
+            why.insert(0, f"its shape is {one.shape} in a, {other.shape} in b")
+        if one.type != other.type:
+            why.insert(0, f"it is {one.type} in a, {other.type} in b")
+            why += different_constants(self.a.graph, [pair.a], self.b.graph, [pair.b])
+        return why
 
     def sentences(self, first: dict[str, Any] | None) -> list[str]:
         """Return the summary, line by line."""

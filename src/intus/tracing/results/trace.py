@@ -100,8 +100,10 @@ class Trace:
         values: MutableMapping[int, Value],
         maybe_modified: frozenset[int] = frozenset(),
         replays: Replays | None = None,
+        params: Mapping[str, Value] | None = None,
     ) -> None:
         self.graph = graph
+        self._param_values = params or {}
         self.values: MutableMapping[int, Value] = values
         self.maybe_modified = maybe_modified
         self._replays = replays
@@ -456,6 +458,8 @@ class Trace:
 
     def _parameter(self, address: str) -> Value:
         """Return the value that a parameter had before the pass."""
+        if address in self._param_values:
+            return self._param_values[address]
         if self._replays is None:
             raise InputError(
                 f"This trace does not hold the value of {address!r}: it was taken with save='none', "
