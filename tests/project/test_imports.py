@@ -18,9 +18,11 @@ FOLDERS = {
     "scores": CORE,
     "engines": CORE | {"scores"},
     "storage": CORE,
-    "backends": CORE | {"tracing"},  # inside a function: the graph of a torch model
+    "backends": CORE,
+    "reading": CORE,
     "viewing": CORE,
-    "tracing": CORE | {"storage", "viewing"},
+    "tracing": CORE | {"backends", "reading", "storage", "viewing"},
+    "backends.framework": CORE | {"backends", "tracing"},  # tracing inside functions: a graph of torch
     "monitoring": CORE | {"backends", "storage"},
     "serving": CORE | {"storage", "scores", "engines", "viewing"},
     "inspection": CORE | {"backends", "hypotheses", "storage", "scores", "engines", "tracing"},
@@ -83,7 +85,10 @@ def imports(path):
 
 
 def folder_of(name):
+    """Return the folder of a module of intus; "backends.framework" for the folder of one framework."""
     parts = name.split(".")
+    if parts[:2] == ["intus", "backends"] and parts[2:] and (ROOT / "backends" / parts[2]).is_dir():
+        return "backends.framework"
     return parts[1] if parts[0] == "intus" and len(parts) > 1 else ""
 
 

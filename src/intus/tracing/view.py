@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import InputError
+from ..core.errors import InputError, check_installed
 from ..core.graph import Graph
 from ..viewing.html import View
 from ..viewing.overlay import Overlay, to_save
-from .comparison.side_by_side import side_by_side
 from .front_door import Arguments, arguments, front_door
 from .load import load
+from .models import backend_of
 from .results.trace import Trace
-from .run import must_run, trace
+from .run import trace
 
 
 @front_door
@@ -84,6 +84,8 @@ def view(
     has_inputs = bool(args or kwargs)
     shown = _read(model_or_trace)
     if beside is not None:
+        from .comparison.side_by_side import side_by_side
+
         both = _two_traces((shown, _read(beside)), given, has_inputs, seed)
         return side_by_side(*both, depth=depth, rolled=rolled, details=details, overlay=overlay)
     if isinstance(shown, Trace | Graph) and (has_inputs or seed is not None):
@@ -94,7 +96,8 @@ def view(
     if isinstance(shown, Graph):
         return View(shown, depth=depth, overlay=overlay, rolled=rolled, details=details)
     if not isinstance(shown, Trace):
-        must_run("view", shown, given)
+        if backend_of("view", shown, given) is None:
+            check_installed("intus.view", ["torch"], "torch")
         shown = trace(shown, given, save=to_save(overlay), seed=seed, kwargs={})
     return shown.show(depth=depth, overlay=overlay, rolled=rolled, details=details)
 
