@@ -22,6 +22,7 @@ MODULES = {
     "draw": {"quickjs", "matplotlib"},
     "widget": {"anywidget"},
     "graph": {"networkx"},
+    "onnx": {"onnx", "onnxruntime"},
     "hypotheses": {"nltk"},
     "progress": {"tqdm"},
 }
