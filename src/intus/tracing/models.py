@@ -30,6 +30,13 @@ def is_module_class(value: Any) -> bool:
     return torch is not None and isinstance(value, type) and issubclass(value, torch.nn.Module)
 
 
+def is_model_class(value: Any) -> bool:
+    """Return whether a value is a class of modules of PyTorch, or any class of another framework."""
+    if is_module_class(value):
+        return True
+    return isinstance(value, type) and bool(set(base.frameworks_of(value)) - {"torch"})
+
+
 def backend_of(verb: str, model: Any, given: Arguments) -> Traces | None:
     """Return the backend that traces a model of another framework; None for what PyTorch runs.
 
@@ -83,7 +90,7 @@ def _other(model: Any) -> base.Backend | None:
 
 def _must_run(verb: str, model: Any, given: Arguments) -> None:
     """Raise InputError if ``model`` is neither a module nor a function."""
-    if is_module_class(model) or (isinstance(model, type) and set(base.frameworks_of(model)) - {"torch"}):
+    if is_model_class(model):
         raise InputError(
             f"{verb} needs a module, and {model.__name__} is a class: write {model.__name__}(…) to make one."
         )
