@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .tracing.comparison.check_export import check_export
     from .tracing.comparison.compare import compare
     from .tracing.load import load
+    from .tracing.read import read
     from .tracing.results.op import Op
     from .tracing.results.trace import Trace
     from .tracing.run import trace
@@ -63,6 +64,7 @@ _MODULES = {
     "load": ".tracing.load",
     "probe": ".monitoring",
     "query": ".inspection.query",
+    "read": ".tracing.read",
     "register_targets": ".monitoring",
     "remove": ".monitoring",
     "scores": "",
@@ -100,6 +102,7 @@ __all__ = [
     "load",
     "probe",
     "query",
+    "read",
     "register_targets",
     "remove",
     "scores",

@@ -17,8 +17,6 @@ from ..recording import ROW
 from .kept import Kept
 from .stored import ALIGNMENT, Place, Stored, bytes_of
 
-SHARD_BYTES = 256 * 2**20
-
 _KINDS = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
     torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8",
