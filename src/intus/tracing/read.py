@@ -42,10 +42,10 @@ def read(path: str | Path, /, *inputs: Any, **named_inputs: Any) -> Trace:
         raise InputError(f"read takes the path of a model file, got a {type(path).__name__}.")
     path = Path(path)
     given = arguments(inputs, named_inputs)
-    graph, values = reading.read(path, given.args, given.kwargs)
-    format_ = graph.facts.get("format", path.suffix.removeprefix(".") or "a file")
-    graph = replace(graph, facts={**graph.facts, "framework": format_})
-    return Trace(graph, {row: np.asarray(value) for row, value in values.items()})
+    found = reading.read(path, given.args, given.kwargs)
+    format_ = found.graph.facts.get("format", path.suffix.removeprefix(".") or "a file")
+    graph = replace(found.graph, facts={**found.graph.facts, "framework": format_})
+    return Trace(graph, {row: np.asarray(v) for row, v in found.values.items()}, params=found.params)
 
 
 def is_model_file(path: Any) -> bool:

@@ -189,10 +189,11 @@ def _traced(backend: Traces, model: Any, given: Arguments, save: Selection | Cho
     """Return the trace of a model of another framework, with the values that are to be saved."""
     started, began = time.time(), time.perf_counter_ns()
     with probes_disabled():
-        graph, values = backend.trace(model, given.args, given.kwargs)
+        graph, values, params = backend.trace(model, given.args, given.kwargs)
     seconds = (time.perf_counter_ns() - began) / 1e9
     facts = {"started": started, "seconds": seconds, **graph.facts, "framework": backend.name}
-    result = Trace(replace(graph, facts=facts), {row: np.asarray(value) for row, value in values.items()})
+    arrays = {row: np.asarray(value) for row, value in values.items()}
+    result = Trace(replace(graph, facts=facts), arrays, params=params)
     if save != "all":
         saved = set() if save == "none" else set(result._select(cast(Selection, save)))
         result.values = {row: value for row, value in result.values.items() if row in saved}

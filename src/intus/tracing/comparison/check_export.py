@@ -10,8 +10,8 @@ import numpy as np
 
 from ...core.errors import CodecError, InputError, require
 from ...core.graph import INPUT, Graph
-from ...reading import read
 from ...viewing.repr_text import listed
+from ..read import read
 from ..results.trace import Trace
 from .compare import compare
 from .elements import plain
@@ -109,13 +109,10 @@ def check_export(
         from ..run import trace
 
         traced = trace(model, *args, kwargs=kwargs)
-    of_file = read(file)
-    given = _inputs(traced, of_file.graph, file)
-    exported = read(file, (), given)
+    exported = read(file, _inputs(traced, read(file).graph, file))
     if not exported.values:
         raise CodecError(f"{str(file)!r} has no operations that can be run, so nothing can be compared.")
-    ran = Trace(exported.graph, dict(exported.values), params=exported.params)
-    return ExportCheck(compare(traced, ran), traced, file)
+    return ExportCheck(compare(traced, exported), traced, file)
 
 
 def _inputs(trace: Trace, file: Graph, path: Path) -> dict[str, np.ndarray]:
