@@ -93,7 +93,7 @@ def weight(net):
 
 def statistics(net):
     net.bn.running_mean += 0.5
-    return "bn", "conv.bias of a and of b differ"
+    return "bn", "other parameters are combined there (bn.weight, bn.bias in a)"
 
 
 def head(net):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...core.errors import IntusError
 from ...core.graph import Param
+from ...viewing.repr_text import listed
 from .differences import Difference, difference, rounding
 from .elements import Elements, plain
 
@@ -20,7 +21,8 @@ def different_parameters(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iter
     """Return how the parameters of operations that compute the same differ, as sentences.
 
     Parameters correspond if they have the same address, or else if no others have the same name in their
-    modules or the same lengths. Frameworks store weights in other orders of their axes: the nearest counts.
+    modules or the same lengths. Where one side has combined several (a batch norm folded into a convolution),
+    that is all that is said. Frameworks store weights in other orders of their axes: the nearest counts.
 
     Args:
         a: The first trace.
@@ -28,8 +30,14 @@ def different_parameters(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iter
         b: The second trace.
         rows_b: The rows of its operations.
     """
+    partners, left_a, left_b = _partners(_used(a, rows_a), _used(b, rows_b))
+    if left_a or left_b:
+        sides = [f"{listed(names)} in {name}" for name, names in (("a", left_a), ("b", left_b)) if names]
+        return [
+            f"other parameters are combined there ({', '.join(sides)}), so they are not compared one by one"
+        ]
     found = []
-    for address, other in _partners(a, rows_a, b, rows_b):
+    for address, other in partners:
         x, y = _value(a, address), _value(b, other)
         if x is None or y is None:
             continue
@@ -48,16 +56,19 @@ def _words(apart: Difference) -> str:
     return f"differ by {apart.relative:.2g} of their norm"
 
 
-def _partners(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iterable[int]) -> Iterator[tuple[str, str]]:
-    """Yield the addresses of parameters that correspond to each other."""
-    left_a, left_b = _used(a, rows_a), _used(b, rows_b)
+def _partners(
+    params_a: list[Param], params_b: list[Param]
+) -> tuple[list[tuple[str, str]], list[str], list[str]]:
+    """Return the addresses of parameters that correspond to each other, and those left on each side."""
+    left_a, left_b, found = list(params_a), list(params_b), []
     for key in (_address, _name, _lengths):
         for name in dict.fromkeys(map(key, left_a)):
             one, other = ([param for param in left if key(param) == name] for left in (left_a, left_b))
             if len(one) == len(other) == 1:
                 left_a.remove(one[0])
                 left_b.remove(other[0])
-                yield one[0].address, other[0].address
+                found.append((one[0].address, other[0].address))
+    return found, [param.address for param in left_a], [param.address for param in left_b]
 
 
 def _used(trace: Trace, rows: Iterable[int]) -> list[Param]:
