@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from .monitoring import clear, flush, probe, register_targets, remove
     from .serving.run import serve
     from .tracing.collect import collect
+    from .tracing.comparison.check_export import check_export
     from .tracing.comparison.compare import compare
     from .tracing.load import load
+    from .tracing.read import read
     from .tracing.results.op import Op
     from .tracing.results.trace import Trace
     from .tracing.run import trace
@@ -51,6 +53,7 @@ _MODULES = {
     "Trace": ".tracing.results.trace",
     "View": ".viewing.html",
     "backends": "",
+    "check_export": ".tracing.comparison.check_export",
     "clear": ".monitoring",
     "collect": ".tracing.collect",
     "compare": ".tracing.comparison.compare",
@@ -61,6 +64,7 @@ _MODULES = {
     "load": ".tracing.load",
     "probe": ".monitoring",
     "query": ".inspection.query",
+    "read": ".tracing.read",
     "register_targets": ".monitoring",
     "remove": ".monitoring",
     "scores": "",
@@ -87,6 +91,7 @@ __all__ = [
     "Trace",
     "View",
     "backends",
+    "check_export",
     "clear",
     "collect",
     "compare",
@@ -97,6 +102,7 @@ __all__ = [
     "load",
     "probe",
     "query",
+    "read",
     "register_targets",
     "remove",
     "scores",

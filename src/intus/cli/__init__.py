@@ -1,4 +1,4 @@
-"""The command ``intus`` with its subcommands: demo, examples, serve, verify, view."""
+"""The command ``intus`` with its subcommands: compare, demo, examples, serve, verify, view."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from .. import __version__
 from ..core.errors import InputError, IntusError, check_installed
 from ..serving.options import add_options, one_thread, port
-from . import verify, view
+from . import compare, verify, view
 
 #: What a server imports, and what the demo and the examples import besides.
 _SERVER = ("msgspec", "re2", "scipy", "sklearn", "sqlalchemy", "starlette", "uvicorn")
@@ -26,7 +26,9 @@ examples:
   intus view net.py:Net --inputs "randn(1, 3, 224, 224)"
   intus view torchvision.models:resnet18 --inputs "randn(1, 3, 224, 224)"
   intus view saved.trace --out net.svg --rolled
+  intus view net.onnx                          a model file, of which no code runs
   intus view before.trace --beside after.trace
+  intus compare net.py:Net net.onnx --inputs "randn(1, 3, 224, 224)"    does the file compute the same?
   intus verify saved.trace                     compare each tensor with its checksum
 
 exit codes: 0 success, 1 failure (the reason is printed), 2 invalid command line, 130 interrupted by Ctrl+C
@@ -74,6 +76,7 @@ def parser() -> argparse.ArgumentParser:
     _examples(verbs)
     _serve(verbs)
     view.add(verbs)
+    compare.add(verbs)
     verify.add(verbs)
     return top
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,9 @@ class Traced(NamedTuple):
     Attributes:
         graph: The graph.
         values: Values by row of the graph; empty if nothing was computed.
+        params: The values of parameters by address, as far as they are known; they may be read on access.
     """
 
     graph: Graph
     values: Mapping[int, np.ndarray]
+    params: Mapping[str, np.ndarray] = MappingProxyType({})

@@ -8,26 +8,24 @@ possible, an operation is taken to make a difference if its inputs do not differ
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Collection
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ...core.analysis.alignment import align
 from ...core.errors import InputError, require
 from ...core.graph import OP, OUTPUT, Graph
-from ..capture.invocation import Invocation
-from ..capture.saving.store import for_replay
-from ..replaying.call_inputs import CallInputs
-from ..replaying.replay import run_call, same, unrecorded
 from ..results.trace import Trace
-from ..validation.exemptions import UNINITIALIZED
-from .differences import Difference, difference, element_sums, plain, rounding
+from .differences import Difference, difference, element_sums, rounding
+from .elements import Elements, plain
+from .modules import pair_modules
 
 if TYPE_CHECKING:
+    from .crossing import Calls
     from .table import Comparison
 
 EQUAL, CLOSE, DIFFERS, SHAPE = "equal", "close", "differs", "shape"
@@ -39,7 +37,8 @@ def compare(a: Trace, b: Trace) -> Comparison:
     """Find where two forward passes diverge, and by how much.
 
     The traces may be of two checkpoints, dtypes, devices or modes of a model, or of two implementations of
-    one architecture; they may come from files.
+    one architecture, also in two frameworks or a model file (``read``). Images with the channels first are
+    compared with images of another framework with the channels last.
 
     Args:
         a: A trace with saved values.
@@ -62,11 +61,16 @@ def compare(a: Trace, b: Trace) -> Comparison:
         - ``cosine``: the cosine similarity.
         - ``fraction_different``: the fraction of elements that are not equal; 0.0 does not equal -0.0.
         - ``nan_a``, ``nan_b``: the number of NaN.
+        - ``region``: of a tensor without a partner, the address in ``a`` of the module around it whose
+          outputs were paired: the module took other steps there. ``""`` if there is none.
         - ``shape_a``, ``shape_b``, ``dtype_a``, ``dtype_b``, ``module_a``, ``module_b``.
 
         ``.attrs["first"]`` is the first operation that makes a difference which reaches the outputs, as a
         dict of ``a``, ``b``, ``module`` and ``why``; None if there is none. If the passes ran other
         operations there, it is the last of them. ``.attrs["summary"]`` is the summary in words.
+
+        ``.agree`` is True if every output was compared and nothing differs; ``.modules`` has one row for each
+        pair of module calls.
 
     Raises:
         InputError: If an argument is not a trace, or a trace has no saved values.
@@ -90,13 +94,13 @@ def compare(a: Trace, b: Trace) -> Comparison:
             )
         if not one.values:
             raise InputError(f"Trace {name} has no values to compare. Trace the model with save='all'.")
-    with unrecorded(), torch.no_grad():
+    with _undisturbed():
         side_a, side_b = _Side(a), _Side(b)
         coarse = any("16" in meta.dtype or "8" in meta.dtype for g in (a.graph, b.graph) for meta in g.metas)
         sums = side_a.element_sums(), side_b.element_sums()
         pairs = align(a.graph, b.graph, sums, near=1e-2 if coarse else 1e-3)
         judge = _Judge(side_a, side_b, pairs)
-        return Comparison.of(a, b, judge.pairs, judge.origins())
+        return Comparison.of(a, b, judge.pairs, judge.origins(), judge.modules)
 
 
 @dataclass(slots=True)
@@ -150,12 +154,8 @@ class _Side:
 
     def __init__(self, trace: Trace) -> None:
         self.trace, self.graph = trace, trace.graph
-        self.replays = None if "form" in trace.graph.facts else trace._replays
-        self.inputs = (
-            None
-            if self.replays is None
-            else CallInputs(self.graph, self.replays, for_replay(trace.values), trace.why_not_stored)
-        )
+        self.calls = _calls_of(trace)
+        self._uninitialized = _uninitialized(trace.graph)
 
     def element_sums(self) -> np.ndarray:
         """Return Σ|x|, Σx² and Σx of every row, NaN for those not saved."""
@@ -164,10 +164,10 @@ class _Side:
             sums[row] = element_sums(value)
         return sums
 
-    def value(self, row: int) -> Tensor | None:
+    def value(self, row: int) -> Elements | None:
         """Return the value of a row to compare; None if it was not saved or is uninitialized memory."""
         value = self.trace.values.get(row)
-        uninitialized = self.graph.types[int(self.graph.ops.type[row])] in UNINITIALIZED
+        uninitialized = self.graph.types[int(self.graph.ops.type[row])] in self._uninitialized
         return None if value is None or uninitialized else plain(value)
 
     def changed(self, row: int) -> bool:
@@ -181,21 +181,32 @@ class _Side:
         names = (graph.args[arg] for arg in graph.edges.arg[start:stop].tolist())
         return dict(zip(names, graph.edges.src[start:stop].tolist(), strict=True))
 
-    def call(self, row: int) -> Invocation | None:
-        """Return the call that returned the row; None if calls are not available."""
-        return None if self.replays is None else self.replays.call(int(self.graph.ops.event[row]))
 
-    def arguments(self, row: int, call: Invocation) -> dict[str, Tensor]:
-        """Return the tensors that a call received, by the name of the argument."""
-        assert self.inputs is not None
-        return {
-            self.graph.args[tensor_arg.arg]: self.inputs.argument(tensor_arg, row)
-            for tensor_arg in call.tensor_args
-        }
+def _undisturbed() -> AbstractContextManager[Any]:
+    """Return a context in which no active trace of torch and no autograd graph records the comparison."""
+    if "torch" not in sys.modules:
+        return nullcontext()
+    from .crossing import undisturbed
 
-    def output(self, row: int) -> int:
-        """Return the index of the row among the tensors that its call returned."""
-        return max(int(self.graph.ops.output[row]), 0)
+    return undisturbed()
+
+
+def _calls_of(trace: Trace) -> Calls | None:
+    """Return the calls of a trace if they can be run again, which only those of PyTorch can."""
+    if trace._replays is None:
+        return None
+    from .crossing import calls_of
+
+    return calls_of(trace)
+
+
+def _uninitialized(graph: Graph) -> Collection[str]:
+    """Return the types of operations whose result is uninitialized memory."""
+    if graph.facts.get("framework") != "torch":
+        return ()
+    from ..validation.exemptions import UNINITIALIZED
+
+    return UNINITIALIZED
 
 
 def _is_one_pass(a: Graph, b: Graph) -> bool:
@@ -214,7 +225,9 @@ class _Judge:
     def __init__(self, a: _Side, b: _Side, pairs: list[tuple[int, int]]) -> None:
         self.a, self.b = a, b
         self.one_pass = _is_one_pass(a.graph, b.graph)
+        self.one_framework = a.graph.facts.get("framework") == b.graph.facts.get("framework")
         self.pairs = [Pair(i, j) for i, j in pairs]
+        self.modules = pair_modules(a.graph, b.graph, pairs)
         self._pair_of_a = {i: number for number, (i, _) in enumerate(pairs) if i >= 0}
         self._pair_of_b = {j: number for number, (_, j) in enumerate(pairs) if j >= 0}
         for pair in self.pairs:
@@ -237,12 +250,21 @@ class _Judge:
         if pair.a < 0 or pair.b < 0:
             pair.verdict = ONLY_A if pair.b < 0 else ONLY_B
         elif x is not None and y is not None:
-            if x.shape != y.shape:
+            y = self._laid_out(x, y)
+            if x.array.shape != y.array.shape:
                 pair.verdict, pair.is_source, pair.is_explained = SHAPE, pair.is_explained, False
             else:
                 self._judge_values(pair, x, y, parents)
 
-    def _judge_values(self, pair: Pair, x: Tensor, y: Tensor, parents: list[int]) -> None:
+    def _laid_out(self, x: Elements, y: Elements) -> Elements:
+        """Return ``y``, with its channels moved as in another framework if that is nearer to ``x``."""
+        if self.one_framework or x.array.ndim < 3:
+            return y
+        moved = [y, *(y._replace(array=np.moveaxis(y.array, *axes)) for axes in ((1, -1), (-1, 1)))]
+        fitting = [one for one in moved if one.array.shape == x.array.shape]
+        return min(fitting, key=lambda one: difference(x, one).relative, default=y)
+
+    def _judge_values(self, pair: Pair, x: Elements, y: Elements, parents: list[int]) -> None:
         pair.difference = found = difference(x, y)
         if x.dtype == y.dtype and found.fraction_different == 0:
             pair.verdict, pair.rounding_error, pair.is_explained = EQUAL, 0.0, True
@@ -285,59 +307,22 @@ class _Judge:
         for name in rows_a.keys() & rows_b.keys():
             numbers = {self._pair_of_a[rows_a[name]], self._pair_of_b[rows_b[name]]} & single
             x, y = self.a.value(rows_a[name]), self.b.value(rows_b[name])
-            if numbers and x is not None and y is not None and x.shape == y.shape:
+            if numbers and x is not None and y is not None and x.array.shape == y.array.shape:
                 allowed = max(self.pairs[n].rounding_error for n in numbers)
                 found += numbers if difference(x, y).relative > allowed else ()
         return sorted(set(found))
 
-    def _isolated_error(self, pair: Pair, y: Tensor) -> tuple[float, float] | None:
-        """Run a's operation on b's inputs, and compare with b's result.
+    def _isolated_error(self, pair: Pair, y: Elements) -> tuple[float, float] | None:
+        """Return the difference of a's operation, run on b's inputs, from b's result, and its allowance.
 
-        Returns:
-            The relative difference, and how large it may be; None if the operation cannot be run so.
+        None if it cannot be run so, or a rerun replaced the value in ``a``.
         """
-        calls = self.a.call(pair.a), self.b.call(pair.b)
-        if calls[0] is None or calls[1] is None or pair.other_type:
+        a, b = self.a.calls, self.b.calls
+        if a is None or b is None or pair.other_type or self.a.changed(pair.a):
             return None
-        if self.a.changed(pair.a):
-            return None  # a rerun replaced the value, so that a's operation did not make it
-        try:
-            inputs = self.b.arguments(pair.b, calls[1])
-            given = list(self._crossed(pair, calls[0], inputs))
-            out = plain(run_call(calls[0], given)[self.a.output(pair.a)])
-        except Exception:  # other arguments, a missing value, a shape that does not fit
-            return None
-        if out is None or out.shape != y.shape:
-            return None
-        distance = difference(out, y).relative
-        if self.b.changed(pair.b):
-            return distance, 0.0
-        kinds = [[(t.dtype, t.device) for t in some] for some in (given, inputs.values())]
-        if (
-            distance
-            and out.dtype == y.dtype
-            and kinds[0] == kinds[1]
-            and self._repeats(pair, calls[1], list(inputs.values()), y)
-        ):
-            return distance, 0.0  # same kernel, same inputs: the operation makes every difference
-        return distance, rounding(out, y, *inputs.values())
+        from .crossing import isolated_error
 
-    def _crossed(self, pair: Pair, call: Invocation, inputs: dict[str, Tensor]) -> Iterator[Tensor]:
-        """Yield the tensors for a's call: a's parameters, and b's tensors with a's dtype and device."""
-        own = self.a.arguments(pair.a, call)
-        for tensor_arg in call.tensor_args:
-            name = self.a.graph.args[tensor_arg.arg]
-            x, y = own[name], inputs[name]
-            if tensor_arg.source < 0:
-                yield x
-            else:
-                dtype = x.dtype if y.is_floating_point() and x.is_floating_point() else None
-                yield y.to(x.device, dtype or y.dtype)
-
-    def _repeats(self, pair: Pair, call: Invocation, given: list[Tensor], y: Tensor) -> bool:
-        """Return whether b's operation returns the same again; some kernels add in no fixed order."""
-        again = plain(run_call(call, given)[self.b.output(pair.b)])
-        return again is not None and same(again, y)
+        return isolated_error(a, pair.a, b, pair.b, y, edited=self.b.changed(pair.b))
 
     def _types(self, pair: Pair) -> list[str]:
         rows = (self.a.graph, pair.a), (self.b.graph, pair.b)
@@ -348,7 +333,8 @@ class _Judge:
     def origins(self) -> list[Origin]:
         """Return where the differences originate that reach the outputs, in order.
 
-        If none reaches the outputs, return those that were proven by running an operation.
+        If none reaches the outputs, return those that were proven by running an operation, or are those of a
+        whole module: what follows may hide a difference, as a normalization does.
         """
         kinds = [self.a.graph.ops.kind[p.a] if p.a >= 0 else OP for p in self.pairs]
         outputs = [n for n, p in enumerate(self.pairs) if kinds[n] == OUTPUT and p.b >= 0]
@@ -359,12 +345,49 @@ class _Judge:
             if number not in seen:
                 seen.add(number)
                 waiting += [n for n in self._parents(self.pairs[number]) if not self.pairs[n].is_explained]
-        sources = {n for n in seen if self.pairs[n].is_source or self.pairs[n].unpaired_parents} or seen
+        sources = {n for n in seen if self._may_be_source(n)} or seen
         sources = sources or {n for n, pair in enumerate(self.pairs) if pair.proven}
-        return [Origin(n, [] if self.pairs[n].is_source else self._region(n)) for n in sorted(sources)]
+        sources = sources or {n for module in self.modules for n in module.outputs if self._is_hidden(n)}
+        inside = {n: module.unpaired for module in self.modules for n in module.outputs}  # the innermost
+        return [Origin(n, self._region(n, inside.get(n, []))) for n in sorted(sources)]
 
-    def _region(self, number: int) -> list[int]:
-        """Return the pairs without a partner that led to a pair."""
+    def _may_be_source(self, number: int) -> bool:
+        """Return whether a pair differs although its paired parents, as far as known, do not."""
+        pair = self.pairs[number]
+        return pair.is_source or (bool(pair.unpaired_parents) and not pair.is_explained)
+
+    def _is_hidden(self, number: int) -> bool:
+        """Return whether a module makes a difference that the modules after it, which both have, take away.
+
+        A difference that an operation of one side alone takes away is none: it may compute the rest of the
+        module, as the batch norm does that an export has folded into a convolution.
+        """
+        if not self._may_be_source(number):
+            return False
+        module_of = {n: module.a for module in self.modules for n in module.unpaired}
+        around = set(self.a.graph.enclosing_calls(self.pairs[number].a))
+        waiting, seen = [number], {number}
+        while waiting:
+            pair = self.pairs[waiting.pop()]
+            for n in self._children(pair) - seen:
+                is_unpaired = self.pairs[n].verdict in (ONLY_A, ONLY_B)
+                if is_unpaired and (n not in module_of or module_of[n] in around):
+                    return False
+                if is_unpaired or not self.pairs[n].is_explained:
+                    seen.add(n)
+                    waiting.append(n)
+        return True
+
+    def _children(self, pair: Pair) -> set[int]:
+        """Return the numbers of the pairs that either of two rows is an argument of."""
+        children_a = [self._pair_of_a[row] for row in self.a.graph.children(pair.a)] if pair.a >= 0 else []
+        children_b = [self._pair_of_b[row] for row in self.b.graph.children(pair.b)] if pair.b >= 0 else []
+        return {*children_a, *children_b}
+
+    def _region(self, number: int, inside: list[int]) -> list[int]:
+        """Return the pairs without a partner that led to a pair; ``inside`` are those of its module."""
+        if self.pairs[number].is_source:
+            return [] if self.pairs[number].proven or not inside else [*inside, number]
         waiting, region = list(self.pairs[number].unpaired_parents), set[int]()
         if waiting and self.pairs[number].other_type:
             region.add(number)

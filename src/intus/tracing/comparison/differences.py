@@ -1,17 +1,14 @@
-"""Measure how far apart two tensors are, and how far rounding alone could have taken them."""
+"""Measure how far apart two values are, and how far rounding alone could have taken them."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from ..capture.memory import local_of
-from ..replaying.replay import same
-from ..results.value_summary import blocks
+from ..results.arrays import blocks
+from .elements import Elements, plain
 
 #: The relative difference that one operation may have, in eps of the coarser dtype. One rounding makes about
 #: a third of eps, and a composite operation rounds several times.
@@ -49,40 +46,22 @@ class Difference(NamedTuple):
 _NONE = Difference(0.0, 0.0, 1.0, 0.0, 0, 0)
 
 
-def plain(t: Tensor) -> Tensor | None:
-    """Return the elements of a tensor as real numbers on the CPU; None if they cannot be compared.
-
-    Complex numbers become pairs; quantized and sparse tensors become dense. Of a ``DTensor`` this is the part
-    of this process.
-    """
-    t = local_of(t)
-    if t.is_meta or t.is_nested:
-        return None
-    t = t.detach()
-    if t.is_quantized:
-        t = t.dequantize()
-    if t.layout != torch.strided:
-        t = t.to_dense()
-    return (torch.view_as_real(t.resolve_conj()) if t.is_complex() else t).resolve_neg().cpu()
-
-
-def difference(a: Tensor, b: Tensor) -> Difference:
-    """Return the difference of two tensors of one shape, as ``plain`` returns them.
+def difference(a: Elements, b: Elements) -> Difference:
+    """Return the difference of two values of one shape, as ``plain`` returns them.
 
     Example:
-        >>> difference(torch.tensor([3.0, 4.0]), torch.tensor([3.0, 4.5])).largest
+        >>> difference(plain(np.array([3.0, 4.0])), plain(np.array([3.0, 4.5]))).largest
         0.5
     """
-    # NaN are counted below. torch.equal has no float8, and takes 0.0 for -0.0.
-    if not a.numel() or (a.dtype == b.dtype and a.itemsize > 1 and torch.equal(a, b) and same(a, b)):
+    if not a.array.size or (a.equals(b) and not (a.is_float and np.isnan(a.array).any())):
         return _NONE
     # float64 does not represent every int64, so integers are also compared exactly.
-    exact = a.dtype == b.dtype and not a.is_floating_point()
-    unequal = int((a != b).sum()) if exact else 0
+    exact = a.dtype == b.dtype and not a.is_float
+    unequal = int((a.array != b.array).sum()) if exact else 0
     nan = other_nan = 0
     largest, squares, squares_a, squares_b, product = 0.0, 0.0, 0.0, 0.0, 0.0
     with np.errstate(invalid="ignore", over="ignore"):  # an infinity or a NaN on one side
-        for x, y in blocks(_within(a, b.dtype), _within(b, a.dtype)):
+        for x, y in blocks(a.within(b), b.within(a)):
             equal = x == y
             unequal += 0 if exact else int(np.count_nonzero(equal & (np.signbit(x) != np.signbit(y))))
             if not np.isfinite(x).all() or not np.isfinite(y).all():
@@ -107,41 +86,32 @@ def difference(a: Tensor, b: Tensor) -> Difference:
         largest=largest,
         relative=(distance / scale if scale else 0.0) if distance < math.inf else math.inf,
         cosine=(product / size if 0 < size < math.inf else math.nan) if scale else 1.0,
-        fraction_different=unequal / a.numel(),
+        fraction_different=unequal / a.array.size,
         nan=nan,
         other_nan=other_nan,
     )
 
 
-def _within(t: Tensor, dtype: torch.dtype) -> Tensor:
-    """Clamp finite values to the limits of a dtype: masks are often filled with the least value of theirs."""
-    if t.dtype == dtype or not (t.is_floating_point() and dtype.is_floating_point):
-        return t
-    limit = torch.finfo(dtype).max
-    return t if torch.finfo(t.dtype).max <= limit else torch.where(t.isinf(), t, t.clamp(-limit, limit))
-
-
-def rounding(*tensors: Tensor) -> float:
+def rounding(*values: Elements) -> float:
     """Return the relative difference that the rounding of one operation explains among these dtypes.
 
     Integers explain none.
 
     Example:
-        >>> rounding(torch.ones(1), torch.ones(1, dtype=torch.bfloat16))
+        >>> rounding(plain(torch.ones(1)), plain(torch.ones(1, dtype=torch.bfloat16)))
         0.03125
     """
-    kinds = [t.dtype for t in tensors if t.is_floating_point() or t.is_complex()]
-    return ROUNDINGS * max((torch.finfo(kind).eps for kind in kinds), default=0.0)
+    return ROUNDINGS * max((value.eps for value in values), default=0.0)
 
 
-def element_sums(t: Tensor) -> tuple[float, float, float]:
-    """Return Σ|x|, Σx² and Σx over the elements of a tensor, which its layout does not affect.
+def element_sums(value: Any) -> tuple[float, float, float]:
+    """Return Σ|x|, Σx² and Σx over the elements of a value, which its layout does not affect.
 
-    NaN for a tensor without comparable elements.
+    NaN for a value without comparable elements.
     """
-    x = plain(t)
-    if x is None or not x.numel():
+    x = plain(value)
+    if x is None or not x.array.size:
         return float("nan"), float("nan"), float("nan")
-    sums = [(np.abs(n).sum(), n @ n, n.sum()) for (n,) in blocks(x)]
+    sums = [(np.abs(n).sum(), n @ n, n.sum()) for (n,) in blocks(x.array)]
     size, squares, total = (float(sum(column)) for column in zip(*sums, strict=True))
     return size, squares, total

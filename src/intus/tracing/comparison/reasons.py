@@ -11,7 +11,10 @@ from torch import Tensor
 from ...core.graph import BUFFER, CONSTANT, INPUT, PARAMETER
 from ..capture.context.execution_context import DEFAULT
 from ..capture.invocation import Invocation, arguments
-from .differences import difference, plain
+from .differences import difference
+from .elements import plain
+from .parameters import different_parameters
+from .settings import different_settings
 
 if TYPE_CHECKING:
     from ..results.trace import Trace
@@ -53,7 +56,10 @@ def reasons(a: Trace, row: int, b: Trace, other: int) -> list[str]:
         return [_OUTSIDE[kind]]
     call_a, call_b = _call(a, row), _call(b, other)
     if call_a is None or call_b is None:
-        return []
+        return [
+            *different_parameters(a, [row], b, [other]),
+            *different_settings(a.graph, row, b.graph, other),
+        ]
     return [*_parameters(a, call_a, b, call_b), *_arguments(call_a, call_b), *_context(call_a, call_b)]
 
 

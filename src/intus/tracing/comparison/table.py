@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from html import escape
@@ -10,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ...core.graph import OUTPUT, end_names
+from ...core.graph import OP, OUTPUT, end_names
 from ...viewing.repr_text import listed
 from ..results.op import Op
+from .modules import ModulePair
+from .parameters import different_parameters
 from .reasons import reasons
+from .settings import different_constants
 
 if TYPE_CHECKING:
     from ..results.trace import Trace
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
 _SHOWN = ["a", "b", "verdict", "is_source", "relative", "rounding_error", "isolated_error"]
 _AROUND = 3  # rows shown before and after the first difference
 _NAMED = 5  # operations and outputs named in the summary
+#: The verdicts, the best first.
+_FROM_BEST = ["equal", "close", "not saved", "only in a", "only in b", "shape", "differs"]
+_MODULE_COLUMNS = ["a", "b", "class_a", "class_b", "ops_a", "ops_b", "verdict", "is_source", "relative"]
 _FORMAT: dict[str, Any] = {"float_format": lambda x: f"{x:.2g}", "na_rep": ""}
 
 
@@ -32,11 +39,31 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
     """
 
     @property
+    def agree(self) -> bool:
+        """True if every output was compared, and nothing differs by more than rounding explains.
+
+        A tensor inside a module may differ if what the module returned does not: two implementations of a
+        module need not share their steps.
+        """
+        return bool(self.attrs["agree"])
+
+    @property
+    def modules(self) -> pd.DataFrame:
+        """The module calls that were paired, with columns as in the table.
+
+        ``ops_a`` and ``ops_b`` count the operations inside; ``verdict`` and ``relative`` are the worst of
+        what the calls returned, ``is_source`` whether the difference originates there.
+        """
+        return pd.DataFrame(self.attrs["modules"], columns=_MODULE_COLUMNS)
+
+    @property
     def _constructor(self) -> Any:
         return pd.DataFrame
 
     @classmethod
-    def of(cls, a: Trace, b: Trace, pairs: list[Pair], origins: list[Origin]) -> Comparison:
+    def of(
+        cls, a: Trace, b: Trace, pairs: list[Pair], origins: list[Origin], modules: list[ModulePair]
+    ) -> Comparison:
         """Return the table of all pairs.
 
         Args:
@@ -44,6 +71,7 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
             b: The second trace.
             pairs: The pairs of rows, with what was found.
             origins: Where differences originate.
+            modules: The module calls that correspond to each other.
         """
         unpaired_sources = {
             number
@@ -51,10 +79,25 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
             if region
             for number in ([origin] if origin in region else pairs[origin].unpaired_parents)
         }
-        table = cls([_row(a, b, pair, number in unpaired_sources) for number, pair in enumerate(pairs)])
+        region = {number: a.graph.call_address(module.a) for module in modules for number in module.unpaired}
+        table = cls(
+            [
+                _row(a, b, pair, number in unpaired_sources) | {"region": region.get(number, "")}
+                for number, pair in enumerate(pairs)
+            ]
+        )
         report = _Report(a, b, pairs, origins)
-        first, at = report.first(), origins[0].pair if origins else None
-        table.attrs = {"first": first, "at": at, "summary": "\n".join(report.sentences(first))}
+        first = report.first()
+        outputs = [pair for pair in pairs if pair.a >= 0 and a.graph.ops.kind[pair.a] == OUTPUT]
+        table.attrs = {
+            "first": first,
+            "at": origins[0].pair if origins else None,
+            "summary": "\n".join(report.sentences(first)),
+            "agree": not origins and bool(outputs) and all(pair.difference for pair in outputs),
+            "modules": [
+                _module(a, b, module, pairs, {origin.pair for origin in origins}) for module in modules
+            ],
+        }
         return table
 
     def __str__(self) -> str:
@@ -72,8 +115,12 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
     def _shown(self) -> tuple[str, pd.DataFrame | None]:
         """Return the summary, and the rows around the first difference, None if there is none."""
         at, summary = self.attrs.get("at"), str(self.attrs.get("summary", ""))
-        near = None if at is None else self.iloc[max(0, at - _AROUND) : at + _AROUND + 1][_SHOWN]
-        return summary, near
+        if at is None:
+            return summary, None
+        # Steps of a module that the other does otherwise are left out; the summary counts them.
+        numbers = [n for n, region in enumerate(self["region"]) if not region or n == at]
+        near = numbers.index(at)
+        return summary, self.iloc[numbers[max(0, near - _AROUND) : near + _AROUND + 1]][_SHOWN]
 
 
 def _row(a: Trace, b: Trace, pair: Pair, unpaired_source: bool) -> dict[str, Any]:
@@ -98,6 +145,21 @@ def _row(a: Trace, b: Trace, pair: Pair, unpaired_source: bool) -> dict[str, Any
         facts[f"dtype_{name}"] = op.dtype if op else ""
         facts[f"module_{name}"] = (op.module or "") if op else ""
     return facts
+
+
+def _module(a: Trace, b: Trace, module: ModulePair, pairs: list[Pair], origins: set[int]) -> dict[str, Any]:
+    found = [pairs[number] for number in module.outputs]
+    facts: dict[str, Any] = {}
+    for name, graph, call in (("a", a.graph, module.a), ("b", b.graph, module.b)):
+        start, stop = int(graph.calls.start[call]), int(graph.calls.stop[call])
+        facts[name] = graph.call_address(call)
+        facts[f"class_{name}"] = graph.modules[int(graph.calls.module[call])].type
+        facts[f"ops_{name}"] = int((graph.ops.kind[start:stop] == OP).sum())
+    return facts | {
+        "verdict": max((pair.verdict for pair in found), key=_FROM_BEST.index, default="not saved"),
+        "is_source": not origins.isdisjoint(module.outputs),
+        "relative": max((pair.difference.relative for pair in found if pair.difference), default=math.nan),
+    }
 
 
 class _Report:
@@ -128,16 +190,33 @@ class _Report:
         return {
             "a": labels_a[-1] if labels_a else "",
             "b": labels_b[-1] if labels_b else "",
-            "module": (op.output_of or [op.module or ""])[0],
-            "why": _different_ops(labels_a, labels_b) if region else self._why(pair),
+            "module": op.module or "",
+            "why": self._why_region(region) if region else self._why(pair),
         }
+
+    def _why_region(self, region: list[int]) -> list[str]:
+        """Return how operations that correspond as a whole differ."""
+        found = [self.pairs[number] for number in region]
+        kinds_a, kinds_b = self.a.graph.ops.kind, self.b.graph.ops.kind
+        rows_a = [pair.a for pair in found if pair.a >= 0 and kinds_a[pair.a] == OP]
+        rows_b = [pair.b for pair in found if pair.b >= 0 and kinds_b[pair.b] == OP]
+        return [
+            *_different_ops(
+                [self.a.graph.labels[row] for row in rows_a], [self.b.graph.labels[row] for row in rows_b]
+            ),
+            *different_parameters(self.a, rows_a, self.b, rows_b),
+            *different_constants(self.a.graph, rows_a, self.b.graph, rows_b),
+        ]
 
     def _why(self, pair: Pair) -> list[str]:
         one, other = Op(self.a, pair.a), Op(self.b, pair.b)
-        why = [] if one.type == other.type else [f"it is {one.type} in a, {other.type} in b"]
+        why = reasons(self.a, pair.a, self.b, pair.b)
         if one.shape != other.shape:
-            why.append(f"its shape is {one.shape} in a, {other.shape} in b")
-        return why + reasons(self.a, pair.a, self.b, pair.b)
+            why.insert(0, f"its shape is {one.shape} in a, {other.shape} in b")
+        if one.type != other.type:
+            why.insert(0, f"it is {one.type} in a, {other.type} in b")
+            why += different_constants(self.a.graph, [pair.a], self.b.graph, [pair.b])
+        return why
 
     def sentences(self, first: dict[str, Any] | None) -> list[str]:
         """Return the summary, line by line."""
@@ -156,6 +235,8 @@ class _Report:
                 lines.append(f"Changed since the pass of {name}, so its value is missing: {listed(changed)}.")
         if first is not None:
             lines += self._divergence(first)
+            if self._outputs_agree():
+                lines.append("The outputs agree nevertheless, because what follows hides the difference.")
         else:
             lines.append(self._agreement())
         outputs = [pair for pair in pairs if pair.a >= 0 and self.a.graph.ops.kind[pair.a] == OUTPUT]
@@ -170,6 +251,10 @@ class _Report:
                     f"largest {found.largest:.2g}{cosine}{', within rounding error' * pair.is_explained}."
                 )
         return lines
+
+    def _outputs_agree(self) -> bool:
+        outputs = [p for p in self.pairs if p.a >= 0 and self.a.graph.ops.kind[p.a] == OUTPUT]
+        return bool(outputs) and all(pair.difference and pair.is_explained for pair in outputs)
 
     def _agreement(self) -> str:
         differing = [number for number, pair in enumerate(self.pairs) if not pair.is_explained]
@@ -233,6 +318,18 @@ def _counted(count: int, verdict: str) -> str:
 
 def _different_ops(labels_a: list[str], labels_b: list[str]) -> list[str]:
     """Return the sentence for operations that only one of the passes ran."""
-    if labels_a and labels_b:
-        return [f"a runs {', '.join(labels_a)} where b runs {', '.join(labels_b)}"]
-    return [f"{', '.join(labels_a or labels_b)} ran only in {'a' if labels_a else 'b'}"]
+    names_a, names_b = _named(labels_a), _named(labels_b)
+    if names_a and names_b:
+        return [f"a runs {names_a} where b runs {names_b}"]
+    return [f"{names_a or names_b} ran only in {'a' if names_a else 'b'}"]
+
+
+def _named(labels: list[str], most: int = 12) -> str:
+    """Join labels with commas; of many only the first and the last.
+
+    >>> _named(["a", "b", "c", "d"], most=3)
+    'a, b … d (4 operations)'
+    """
+    if len(labels) <= most:
+        return ", ".join(labels)
+    return f"{', '.join(labels[: most - 1])} … {labels[-1]} ({len(labels)} operations)"

@@ -1,0 +1,56 @@
+"""``intus compare``: find where two models, model files or traces diverge."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import InputError
+from .subject import Subject, inputs, subject
+
+
+def add(verbs: Any) -> None:
+    """Add the command to the command line."""
+    verb = verbs.add_parser(
+        "compare",
+        help="find where two models, model files or traces diverge",
+        description="Runs both on the same inputs and compares their tensors: a model with its export "
+        "(FILE.py:NAME net.onnx), two models, or two traces. Prints the first operation that makes a "
+        "difference, its module and the reason. The exit code is 0 if nothing differs that rounding does not "
+        "explain, and 1 if something does or not every output could be compared.",
+    )
+    for name in ("a", "b"):
+        verb.add_argument(
+            name, metavar=name.upper(), help="FILE.py:NAME, MODULE:NAME, a model file or FILE.trace"
+        )
+    verb.add_argument(
+        "--inputs",
+        metavar="EXPR",
+        help='inputs in Python, with the names of torch and of the files, such as "randn(1, 3, 224, 224)"',
+    )
+    verb.set_defaults(run=_run)
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    from ..tracing.comparison.check_export import check_export
+    from ..tracing.comparison.compare import compare
+
+    both = subject(chosen.a), subject(chosen.b)
+    values = inputs(chosen.inputs, *both)
+    files = [isinstance(one.what, Path) for one in both]
+    if files in ([False, True], [True, False]):
+        model, file = both if files[1] else both[::-1]
+        check = check_export(_traced(model, values, chosen.inputs), file.name)
+        print(check)
+        return 0 if check else 1
+    table = compare(*(_traced(one, values, chosen.inputs) for one in both))
+    print(table)
+    return 0 if table.agree else 1
+
+
+def _traced(one: Subject, values: Any, written: str | None) -> Any:
+    found = one.traced(values, written, save="all")
+    if found.graph.error:
+        raise InputError(f"{one.name} raised an exception: {found.graph.error}")
+    return found

@@ -1,0 +1,108 @@
+"""Run the operations of one trace on the inputs of another, which both must be of PyTorch and unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, no_grad
+
+from ..capture.invocation import Invocation
+from ..capture.saving.store import for_replay
+from ..replaying.call_inputs import CallInputs
+from ..replaying.replay import Replays, run_call, unrecorded
+from .differences import difference, rounding
+from .elements import Elements, plain
+
+if TYPE_CHECKING:
+    from ..results.trace import Trace
+
+
+def undisturbed() -> ExitStack:
+    """Return a context in which no active trace and no autograd graph records what runs."""
+    stack = ExitStack()
+    stack.enter_context(unrecorded())
+    stack.enter_context(no_grad())
+    return stack
+
+
+class Calls:
+    """The calls of a trace that can be run again."""
+
+    def __init__(self, trace: Trace, replays: Replays) -> None:
+        self.graph, self.replays = trace.graph, replays
+        self._inputs = CallInputs(self.graph, replays, for_replay(trace.values), trace.why_not_stored)
+
+    def call(self, row: int) -> Invocation | None:
+        """Return the call that returned the row; None if there is none."""
+        return self.replays.call(int(self.graph.ops.event[row]))
+
+    def arguments(self, row: int, call: Invocation) -> dict[str, Tensor]:
+        """Return the tensors that a call received, by the name of the argument."""
+        return {
+            self.graph.args[tensor_arg.arg]: self._inputs.argument(tensor_arg, row)
+            for tensor_arg in call.tensor_args
+        }
+
+    def result(self, row: int, call: Invocation, given: list[Tensor]) -> Elements | None:
+        """Run a call on these tensors and return what corresponds to the row."""
+        return plain(run_call(call, given)[max(int(self.graph.ops.output[row]), 0)])
+
+
+def calls_of(trace: Trace) -> Calls | None:
+    """Return the calls of a trace; None if they cannot be run again, or its values were transformed."""
+    replays: Any = None if "form" in trace.graph.facts else trace._replays
+    return None if replays is None else Calls(trace, replays)
+
+
+def isolated_error(
+    a: Calls, row: int, b: Calls, other: int, y: Elements, *, edited: bool
+) -> tuple[float, float] | None:
+    """Run an operation of ``a`` on the inputs of ``b``, and compare with the result of ``b``.
+
+    Args:
+        a: The calls of the first trace.
+        row: A row of it.
+        b: The calls of the second trace.
+        other: A row of it, of the same type.
+        y: The value of that row.
+        edited: Whether a rerun replaced the value of ``b``, so that its operation did not make it.
+
+    Returns:
+        The relative difference, and how large it may be; None if the operation cannot be run so.
+    """
+    call, other_call = a.call(row), b.call(other)
+    if call is None or other_call is None:
+        return None
+    try:
+        inputs = b.arguments(other, other_call)
+        given = list(_crossed(a, row, call, inputs))
+        out = a.result(row, call, given)
+    except Exception:  # other arguments, a missing value, a shape that does not fit
+        return None
+    if out is None or out.array.shape != y.array.shape:
+        return None
+    distance = difference(out, y).relative
+    if edited:
+        return distance, 0.0
+    kinds = [[(t.dtype, t.device) for t in some] for some in (given, inputs.values())]
+    if distance and out.dtype == y.dtype and kinds[0] == kinds[1]:
+        again = b.result(other, other_call, list(inputs.values()))
+        if again is not None and again.equals(y):  # some kernels add in no fixed order
+            return distance, 0.0  # same kernel, same inputs: the operation makes every difference
+    known = [elements for elements in map(plain, inputs.values()) if elements is not None]
+    return distance, rounding(out, y, *known)
+
+
+def _crossed(a: Calls, row: int, call: Invocation, inputs: dict[str, Tensor]) -> Iterator[Tensor]:
+    """Yield the tensors for a's call: a's parameters, and b's tensors with a's dtype and device."""
+    own = a.arguments(row, call)
+    for tensor_arg in call.tensor_args:
+        name = a.graph.args[tensor_arg.arg]
+        x, y = own[name], inputs[name]
+        if tensor_arg.source < 0:
+            yield x
+        else:
+            dtype = x.dtype if y.is_floating_point() and x.is_floating_point() else None
+            yield y.to(x.device, dtype or y.dtype)

@@ -1,0 +1,74 @@
+"""Pair the module calls of two passes whose tensors are paired, and find what ran only inside of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...core.graph import Graph
+
+
+class ModulePair(NamedTuple):
+    """A module call of each pass that correspond to each other.
+
+    Attributes:
+        a: The call of ``a``.
+        b: The call of ``b``.
+        outputs: The numbers of the pairs of rows that both returned.
+        unpaired: The numbers of the rows without a partner that ran inside, in no paired call further inside.
+    """
+
+    a: int
+    b: int
+    outputs: list[int]
+    unpaired: list[int]
+
+
+def pair_modules(a: Graph, b: Graph, pairs: Sequence[tuple[int, int]]) -> list[ModulePair]:
+    """Pair the module calls of two graphs that returned paired rows.
+
+    Several calls may return one row, such as a block and its last layer. Those with the same address
+    are paired; the others from the outermost on if both graphs have equally many, and else not.
+
+    Args:
+        a: The first graph.
+        b: The second graph.
+        pairs: Pairs of rows, as ``align`` returns them.
+
+    Returns:
+        The paired calls, in the order in which those of ``a`` began.
+    """
+    partner: dict[int, int] = {}
+    taken: set[int] = set()
+    for i, j in pairs:
+        if i < 0 or j < 0:
+            continue
+        free_a = [call for call in a.row_exits.get(i, ()) if call not in partner]
+        free_b = [call for call in b.row_exits.get(j, ()) if call not in taken]
+        for call, other in _matches(a, free_a, b, free_b):
+            partner[call] = other
+            taken.add(other)
+    outputs: dict[int, list[int]] = {call: [] for call in partner}
+    unpaired: dict[int, list[int]] = {call: [] for call in partner}
+    call_of = {other: call for call, other in partner.items()}
+    for number, (i, j) in enumerate(pairs):
+        if i >= 0 and j >= 0:
+            returned = set(b.row_exits.get(j, ()))
+            for call in a.row_exits.get(i, ()):
+                if partner.get(call) in returned:
+                    outputs[call].append(number)
+            continue
+        around = a.enclosing_calls(i) if i >= 0 else [call_of.get(c, -1) for c in b.enclosing_calls(j)]
+        inside = [call for call in around if call in partner]
+        if inside:
+            unpaired[inside[-1]].append(number)
+    return [ModulePair(call, partner[call], outputs[call], unpaired[call]) for call in sorted(partner)]
+
+
+def _matches(a: Graph, calls: Sequence[int], b: Graph, others: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the pairs of two lists of calls, innermost first, that returned the same row."""
+    by_address = {b.call_address(other): other for other in others}
+    same = [(call, by_address[a.call_address(call)]) for call in calls if a.call_address(call) in by_address]
+    left_a = [call for call in calls if call not in {call for call, _ in same}]
+    left_b = [other for other in others if other not in {other for _, other in same}]
+    return [*same, *(zip(left_a, left_b, strict=True) if len(left_a) == len(left_b) else ())]

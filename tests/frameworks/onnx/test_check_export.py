@@ -1,0 +1,219 @@
+"""``check_export``: real exports agree, and every planted change is named at its module with its reason."""
+
+import copy
+import warnings
+
+import numpy as np
+import onnx
+import pytest
+import torch
+import transformers
+from torch import nn
+
+import intus
+from intus.core.errors import CodecError, InputError
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.fc, self.act, self.out = (
+            nn.LayerNorm(16),
+            nn.Linear(16, 32),
+            nn.GELU(),
+            nn.Linear(32, 16),
+        )
+
+    def forward(self, x):
+        return x + self.out(self.act(self.fc(self.norm(x))))
+
+
+class Net(nn.Module):
+    """A convolution whose batch norm the exporter folds, and two blocks of a transformer."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.bn = nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16)
+        self.blocks, self.head = nn.Sequential(Block(), Block()), nn.Linear(16, 4)
+
+    def forward(self, image, scale=None):
+        x = torch.relu(self.bn(self.conv(image))).flatten(2).transpose(1, 2)
+        x = self.head(self.blocks(x).mean(1))
+        return x if scale is None else x * scale
+
+
+def network():
+    torch.manual_seed(0)
+    net = Net().eval()
+    with torch.no_grad():
+        net.bn.running_mean.normal_()
+        net.bn.running_var.uniform_(0.5, 2)
+    return net
+
+
+def exported(model, args, path, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporters
+        torch.onnx.export(model.eval(), args, path, **{"dynamo": True, "verbose": False, **options})
+    return path
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory):
+    """Return (the model, its input, its export)."""
+    net, x = network(), torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    return net, x, exported(net, (x,), tmp_path_factory.mktemp("onnx") / "net.onnx")
+
+
+def test_export_agrees_in_every_module(case):
+    net, x, file = case
+    check = intus.check_export(net, file, x)
+    assert check, str(check)
+    assert check.first is None
+    assert "net.onnx computes what Net does" in str(check)
+    modules = check.table.modules.set_index("a")
+    assert {"bn", "blocks.0.norm", "blocks.1.act", "head"} <= set(modules.index)
+    assert modules.verdict.isin(["equal", "close"]).all()
+
+
+def tanh(net):
+    net.blocks[1].act = nn.GELU(approximate="tanh")
+    return "blocks.1.act", "approximate is 'tanh' in a, 'none' in b"
+
+
+def eps(net):
+    net.blocks[0].norm.eps = 1e-2
+    return "blocks.0.norm", "eps=0.01 (layer_norm_1_6) in a, epsilon=1e-05"
+
+
+def weight(net):
+    net.blocks[0].fc.weight.data[0] *= 1.1
+    return "blocks.0.fc", "blocks.0.fc.weight of a and val_"
+
+
+def statistics(net):
+    net.bn.running_mean += 0.5
+    return "bn", "other parameters are combined there (bn.weight, bn.bias in a)"
+
+
+def head(net):
+    net.head.bias.data[1] += 0.01
+    return "head", "head.bias of a and of b differ by"
+
+
+@pytest.mark.parametrize("change", [tanh, eps, weight, statistics, head])
+def test_change_since_the_export_is_named(case, change):
+    net, x, file = case
+    other = copy.deepcopy(net)
+    module, why = change(other)
+    check = intus.check_export(other, file, x)
+    assert not check
+    assert check.first["module"] == module
+    assert any(why in reason for reason in check.first["why"]), check.first
+    assert f"net.onnx does not compute what Net does. The first difference is in {module}." in str(check)
+
+
+def test_training_mode_is_said(case):
+    net, x, file = case
+    check = intus.check_export(copy.deepcopy(net).train(), file, x)
+    assert not check
+    assert "The model is in training mode (BatchNorm2d)." in str(check)
+
+
+def test_half_precision_export_agrees(case, tmp_path):
+    net, x, _ = case
+    half = exported(copy.deepcopy(net).half(), (x.half(),), tmp_path / "half.onnx")
+    check = intus.check_export(copy.deepcopy(net).half(), half, x.half())
+    assert check, str(check)
+
+
+def test_older_exporter_agrees(case, tmp_path):
+    net, x, _ = case
+    check = intus.check_export(net, exported(net, (x,), tmp_path / "old.onnx", dynamo=False), x)
+    assert check, str(check)
+    other = copy.deepcopy(net)
+    tanh(other)
+    assert not intus.check_export(other, tmp_path / "old.onnx", x)
+
+
+def bert():
+    config = transformers.BertConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, vocab_size=50
+    )
+    return transformers.BertModel(config)
+
+
+def gpt2():
+    return transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(n_embd=32, n_layer=2, n_head=2, vocab_size=50)
+    )
+
+
+@pytest.mark.parametrize(
+    ("build", "norm"), [(bert, "encoder.layer.1.output.LayerNorm"), (gpt2, "transformer.h.1.ln_2")]
+)
+def test_transformers_export(build, norm, tmp_path):
+    torch.manual_seed(0)
+    model = build().eval()
+    model.config.use_cache = False
+    ids = torch.arange(12).reshape(2, 6) + 1
+    file = exported(model, (ids,), tmp_path / "net.onnx")
+    check = intus.check_export(model, file, ids)
+    assert check, str(check)
+    other = copy.deepcopy(model)
+    other.get_submodule(norm).eps = 1e-1
+    check = intus.check_export(other, file, ids)
+    assert not check
+    assert check.first["module"] == norm, str(check)
+
+
+def test_inputs_are_matched_by_name(tmp_path):
+    class Sub(nn.Module):
+        def forward(self, left, right):
+            return left - right
+
+    x, y = torch.randn(3), torch.randn(3)
+    file = exported(Sub(), (x, y), tmp_path / "sub.onnx")
+    assert intus.check_export(Sub(), file, kwargs={"right": y, "left": x})
+    assert intus.check_export(intus.trace(Sub(), x, y), file)
+
+
+def test_quantized_file_is_named(case, tmp_path):
+    """The judge knows which layer was damaged: its weights are rounded to 4 bits in the file."""
+    net, x, file = case
+    model = onnx.load(file)
+    for tensor in model.graph.initializer:
+        if tensor.name == "head.weight":
+            array = onnx.numpy_helper.to_array(tensor)
+            scale = np.abs(array).max() / 7
+            tensor.CopyFrom(onnx.numpy_helper.from_array((array / scale).round() * scale, tensor.name))
+    onnx.save(model, tmp_path / "quantized.onnx")
+    check = intus.check_export(net, tmp_path / "quantized.onnx", x)
+    assert check.first["module"] == "head"
+    assert any("head.weight of a and of b differ by" in why for why in check.first["why"])
+
+
+def test_refusals(case, tmp_path):
+    net, x, file = case
+    with pytest.raises(
+        InputError, match=r"net\.onnx takes 1 inputs \(image\), and the model was called with 2"
+    ):
+        intus.check_export(Renamed(net), file, x, torch.ones(4))
+    with pytest.raises(InputError, match="Leave the inputs out"):
+        intus.check_export(intus.trace(net, x), file, x)
+    with pytest.raises(InputError, match="no saved values"):
+        intus.check_export(intus.trace(net, x, save="none"), file)
+    (tmp_path / "bad.onnx").write_bytes(file.read_bytes()[:500])
+    with pytest.raises(CodecError, match=r"bad\.onnx"):
+        intus.check_export(net, tmp_path / "bad.onnx", x)
+    with pytest.raises(InputError, match="no file"):
+        intus.check_export(net, tmp_path / "none.onnx", x)
+
+
+class Renamed(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, picture, factor):
+        return self.net(picture, factor)

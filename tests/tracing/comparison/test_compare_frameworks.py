@@ -1,0 +1,159 @@
+"""``compare`` of passes of two frameworks: values are numpy arrays, and the operations are others."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import intus
+from intus import compare
+from intus.core.building import GraphBuilder, Scope
+
+
+class Net(nn.Module):
+    """Two linear layers with a layer norm between them, and one more at the end on request."""
+
+    def __init__(self, eps=1e-5, last=False):
+        super().__init__()
+        self.first, self.norm, self.second = nn.Linear(6, 8), nn.LayerNorm(8, eps=eps), nn.Linear(8, 4)
+        self.last = nn.LayerNorm(4, eps=1e-12) if last else nn.Identity()
+
+    def forward(self, x):
+        return self.last(self.second(self.norm(self.first(x))))
+
+
+class Twin:
+    """The same network in numpy, whose operations are primitives as in XLA."""
+
+    def __init__(self, net, x, eps, fault=""):
+        self.builder, self.values = GraphBuilder("Twin"), {}
+        self.row = self.put(self.builder.input("x", x.shape, "float32"), x)
+        state = {name: p.detach().numpy() for name, p in net.named_parameters()}
+        if fault == "second":
+            state = state | {"second.weight": state["second.weight"] * 1.01}
+        for name, value in state.items():
+            self.builder.param(name, value.shape, "float32")
+        self.linear("first", state)
+        self.norm("norm", state, eps)
+        self.linear("second", state)
+        if isinstance(net.last, nn.LayerNorm):
+            self.norm("last", state, 1e-12)
+        self.put(self.builder.output("y", self.row), self.values[self.row])
+
+    def put(self, row, value):
+        self.values[row] = value.astype(np.float32)
+        return row
+
+    def op(self, type_, scope, value, *parents, params=(), setting=""):
+        parents = [(parent, str(number)) for number, parent in enumerate(parents)]
+        row = self.builder.op(
+            type_, value.shape, "float32", scope=[scope], parents=parents, params=params, setting=setting
+        )
+        return self.put(row, value)
+
+    def linear(self, name, state):
+        scope, x = Scope(name, "Dense"), self.values[self.row]
+        y = self.op("dot_general", scope, x @ state[f"{name}.weight"].T, self.row, params=[f"{name}.weight"])
+        self.row = self.op("add", scope, self.values[y] + state[f"{name}.bias"], y, params=[f"{name}.bias"])
+
+    def norm(self, name, state, eps):
+        scope, x = Scope(name, "LayerNorm"), self.values[self.row]
+        mean = self.op("reduce_mean", scope, x.mean(-1, keepdims=True), self.row)
+        centered = self.op("sub", scope, x - self.values[mean], self.row, mean)
+        square = self.op("square", scope, self.values[centered] ** 2, centered)
+        variance = self.op("reduce_mean", scope, self.values[square].mean(-1, keepdims=True), square)
+        safe = self.op("add", scope, self.values[variance] + eps, variance, setting=repr(eps))
+        scale = self.op("rsqrt", scope, 1 / np.sqrt(self.values[safe]), safe)
+        scaled = self.op("mul", scope, self.values[centered] * self.values[scale], centered, scale)
+        weighed = self.values[scaled] * state[f"{name}.weight"]
+        product = self.op("mul", scope, weighed, scaled, params=[f"{name}.weight"])
+        shifted = self.values[product] + state[f"{name}.bias"]
+        self.row = self.op("add", scope, shifted, product, params=[f"{name}.bias"])
+
+    def trace(self):
+        graph, rows = self.builder.graph({"framework": "numpy"})
+        return intus.Trace(graph, {int(rows[row]): value for row, value in self.values.items()})
+
+
+def traces(eps=1e-5, last=False, fault=""):
+    torch.manual_seed(0)
+    net, x = Net(last=last).eval(), torch.randn(5, 6)
+    return intus.trace(net, x), Twin(net, x.numpy(), eps, fault).trace()
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_equal_networks_agree(last):
+    table = compare(*traces(last=last))
+    assert table.agree, str(table)
+    assert table.attrs["first"] is None
+    assert table.modules.set_index("a").verdict[["first", "norm", "second"]].isin(["equal", "close"]).all()
+    assert table.modules.set_index("a").ops_b["norm"] == 9
+
+
+def test_steps_of_a_module_are_in_its_region():
+    table = compare(*traces())
+    only = table[table.verdict.isin(["only in a", "only in b"])]
+    assert set(only.region) == {"first", "norm", "second"}
+
+
+def test_other_eps_is_named_with_both_constants():
+    table = compare(*traces(eps=1e-3))
+    first = table.attrs["first"]
+    assert not table.agree
+    assert first["module"] == "norm"
+    assert first["a"] == "layer_norm_1_2"
+    assert any("eps=1e-05 (layer_norm_1_2) in a, 0.001 (add_2_7) in b" in why for why in first["why"]), first
+    assert table.modules.set_index("a").is_source.to_dict() == {
+        "": False,
+        "first": False,
+        "norm": True,
+        "second": False,
+    }
+
+
+def test_difference_that_a_normalization_hides_is_named():
+    torch.manual_seed(0)
+    net = Net(last=True).eval()
+    x = torch.randn(5, 6)
+    twin = Twin(scaled(net, 4.0), x.numpy(), 1e-5)
+    table = compare(intus.trace(net, x), twin.trace())
+    assert table.attrs["first"]["module"] == "second", str(table)
+    assert not table.agree
+    assert "The outputs agree nevertheless" in str(table)
+
+
+def scaled(net, factor):
+    """Return a copy whose second layer is larger by a factor, which the normalization after it removes."""
+    other = Net(last=True)
+    other.load_state_dict(net.state_dict())
+    with torch.no_grad():
+        other.second.weight.mul_(factor)
+        other.second.bias.mul_(factor)
+    return other.eval()
+
+
+def test_wrong_weight_is_named_at_its_layer():
+    table = compare(*traces(fault="second"))
+    assert table.attrs["first"]["module"] == "second"
+
+
+@pytest.mark.parametrize("size", [5, 3])  # with 3 channels the shapes of both layouts are equal
+def test_channels_last_is_compared_with_channels_first(size):
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Conv2d(3, 3, 1), nn.ReLU()), torch.randn(2, 3, size, size)
+    trace = intus.trace(net, x)
+    builder, values = GraphBuilder("Keras"), {}
+    row = builder.input("x", (2, size, size, 3), "float32")
+    values[row] = x.permute(0, 2, 3, 1).numpy()
+    for name, type_ in (("0", "conv"), ("1", "relu")):
+        value = trace[name].value.detach().permute(0, 2, 3, 1).numpy().copy()
+        row = builder.op(type_, value.shape, "float32", scope=[Scope(name, type_)], parents=[(row, "0")])
+        values[row] = value
+    end = builder.output("y", row)
+    values[end] = values[row]
+    other = intus.Trace(builder.graph({"framework": "keras"})[0], values)
+    table = compare(trace, other)
+    assert table.agree, str(table)
+    assert set(table.verdict) == {"equal"}
+    values[row][0, 0, 0, 0] += 1
+    assert compare(trace, intus.Trace(other.graph, values)).attrs["first"]["a"] == "relu_1_2"
