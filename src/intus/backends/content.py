@@ -121,6 +121,9 @@ class Content:
     def reads(self, *names: str) -> None:
         """Handle the names that a function of the caller reads: of globals, attributes and modules."""
 
+    def library(self, module: str) -> None:
+        """Handle a module of an installed package, of which only the version is added."""
+
     def _is_first(self, value: Any) -> bool:
         """Return whether an object was not added before; otherwise add the number that it has."""
         number = self._numbers.setdefault(id(value), len(self._numbers))
@@ -157,6 +160,7 @@ class Content:
             self.add_named("attributes", dict(vars(function)))
         else:
             where = str(function.__globals__.get("__name__"))
+            self.library(where)
             self.tag("library", where, function.__code__.co_qualname, version(where))
             if "<" in function.__code__.co_qualname:  # a lambda has the name of others
                 self._code(function.__code__)
@@ -202,6 +206,8 @@ class Content:
             return
         ours = is_module_of_caller(value.__name__)
         self.reads(value.__name__)
+        if not ours:
+            self.library(value.__name__)
         self.tag("module", value.__name__, None if ours else version(value.__name__))
         if id(value) in seen:
             return
@@ -217,6 +223,7 @@ class Content:
 
     def _built_in(self, function: Any) -> None:
         owner = function.__self__
+        self.library(str(getattr(function, "__module__", None) or "builtins"))
         self.tag("built-in", function.__qualname__, getattr(function, "__module__", None))
         if isinstance(owner, type):
             self.tag(owner.__module__, owner.__qualname__)
@@ -231,6 +238,7 @@ class Content:
             self.tag(base.__module__, base.__qualname__, version(base.__module__))
             attributes = {name: one for name, one in vars(base).items() if name not in _OF_CLASSES}
             if not is_module_of_caller(base.__module__):
+                self.library(base.__module__)
                 replaced = {name: one for name, one in attributes.items() if _is_replaced(one)}
                 self.add_named("replaced", replaced)
             elif issubclass(base, enum.Enum):
@@ -507,6 +515,7 @@ def _enum(content: Content, value: enum.Enum) -> None:
 def _module(content: Content, value: types.ModuleType) -> None:
     if is_module_of_caller(value.__name__):
         raise UnknownContentError(f"the module {value.__name__} may change")
+    content.library(value.__name__)
     content.tag("module", value.__name__, version(value.__name__))
 
 

@@ -70,7 +70,8 @@ def inspect(
 
     The options are about, in this order: the models (``load`` to ``twin``); the data (``inputs`` to
     ``symbols``); what is read of units (``behavior``, ``output``); statistics (``given`` to ``seed``); how
-    many records are read (``eps`` to ``batch``); where models run and results go (``engine`` to ``progress``).
+    many records are read (``eps`` to ``batch``); where models run and where results go (``engine`` to
+    ``progress``).
 
     Args:
         models: A model; a list of checkpoints, whose epochs are 0, 1, 2 …; or a dict by epoch or by name.

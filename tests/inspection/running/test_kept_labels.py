@@ -19,6 +19,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scipy import ndimage
 from torch import nn
 
 import intus
@@ -353,6 +354,19 @@ def test_random_numbers_and_the_clock_are_called(tmp_path):
         return generator.random((4, 4)) > 0.5
 
     for function in (by_numpy, by_torch, by_python, by_clock, by_generator):
+        assert all(calls(function, lambda f=function: ask(f, cache=tmp_path)) == 60 for _ in range(2))
+
+
+def test_function_of_another_package_is_called(tmp_path):
+    def with_scipy(image):
+        return ndimage.gaussian_filter(image[0], 1) > 0.5
+
+    def with_import(image):
+        from scipy.ndimage import gaussian_filter
+
+        return gaussian_filter(image[0], 1) > 0.5
+
+    for function in (with_scipy, with_import):
         assert all(calls(function, lambda f=function: ask(f, cache=tmp_path)) == 60 for _ in range(2))
 
 

@@ -29,6 +29,25 @@ _UNSEEN = re.compile(
     r"os|sys|io|time|datetime|random|secrets|uuid|pathlib|glob|subprocess|socket|urllib|http|requests|"
     r"importlib|sqlite3|ctypes"
 )
+#: Modules whose functions depend on their arguments alone, apart from those in ``_UNSEEN``. A function that
+#: uses another installed package is called again, because what that reads cannot be known.
+_PURE = (
+    *(
+        "abc",
+        "ast",
+        "bisect",
+        "builtins",
+        "cmath",
+        "collections",
+        "copy",
+        "dataclasses",
+        "decimal",
+        "difflib",
+    ),
+    *("enum", "fractions", "functools", "heapq", "intus", "itertools", "keyword", "math", "nltk.grammar"),
+    *("nltk.parse", "nltk.tree", "numbers", "numpy", "operator", "re", "statistics", "string", "textwrap"),
+    *("token", "tokenize", "torch", "types", "typing", "unicodedata"),
+)
 _TYPES = ("?", *np.typecodes["AllInteger"], "e", "f", "d")
 _FACTS = "facts"
 
@@ -163,6 +182,11 @@ class _Code(Content):
         for name in names:
             if any(_UNSEEN.fullmatch(part) for part in name.split(".")):
                 raise UnknownContentError(f"{name!r} may read what is not known")
+
+    def library(self, module: str) -> None:
+        """Raise UnknownContentError for a package that may read something else."""
+        if not any(module.lstrip("_") == one or module.lstrip("_").startswith(f"{one}.") for one in _PURE):
+            raise UnknownContentError(f"{module!r} may read what is not known")
 
 
 def _code_of(source: Source) -> str | None:
