@@ -3,7 +3,7 @@ import { el, svg } from "../../ui/dom.ts";
 import { epoch as epochText, grouped, interval, number, plural } from "../../ui/format.ts";
 import { isOfUnits, scoreInfo, scoreLabel } from "../model/scoreLabels.ts";
 import { nearest } from "../model/series.ts";
-import { type Center, reach, strength, strengthText } from "../model/strength.ts";
+import { bothSides, type Center, reach, strength, strengthText } from "../model/strength.ts";
 import { gain, type SortKey, sortUnits, type UnitRow, unitRows } from "../model/unitRows.ts";
 import { share } from "../plot/scales.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
@@ -141,7 +141,7 @@ function row(unit: UnitRow, shared: Shared, on: boolean, show: () => void): HTML
 /** Draw the curve of a unit, with the baseline of the shown checkpoint, which has a mirror image at the other side of a center. */
 function sparkline({ curve, baseline }: UnitRow, { epochs, at, center }: Shared): SVGElement {
   const [width, height, margin] = [120, 30, 4];
-  const bases = baseline === null ? [] : center === null ? [baseline] : [baseline, 2 * center - baseline];
+  const bases = baseline === null ? [] : bothSides(baseline, center);
   const values = [...curve, ...bases].filter((v) => v !== null);
   const [low, high] = [Math.min(0, ...values), Math.max(1e-12, ...values)];
   const step = curve.length > 1 ? (width - 2 * margin) / (curve.length - 1) : 0;
