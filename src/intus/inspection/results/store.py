@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import IntusError, require
+from ...core.followup import UnitExamples, UnitVerification
 from ...core.graph import Graph
 from ...core.results import COLUMNS, Predictions, Results
 from ...scores import Confusion, Score, ScoreColumns, ScoreResult
 from ...storage.codec import encode_graph
+from ..followup.unit_row import UnitRow
 from .part import Part
 
 
@@ -76,6 +78,9 @@ class Store:
             return
 
         def write() -> None:
+            targets = set(part.columns.target.tolist())
+            addresses = set(part.addresses.tolist())
+            self._database.drop_followups(self.run, part.model, part.epoch, addresses, targets)
             self._database.add(_results(part, self.run), self._infos, predicted)
             if graph is not None and self._database.graph(self.run, part.model) is None:
                 self._database.put_graph(self.run, part.model, encode_graph(graph))
@@ -85,6 +90,12 @@ class Store:
                 )
 
         self._try(write)
+
+    def keep(self, model: str, epoch: float, row: UnitRow, content: UnitExamples | UnitVerification) -> None:
+        """Store the examples or the verification of a unit."""
+        if self._database is not None:
+            what = model, epoch, row.address, row.unit, row.target, content
+            self._try(lambda: self._database.put_followup(self.run, *what))
 
     def _try(self, what: Any) -> Any:
         """Call a function of the database; an error ends the use of the database with a warning."""
