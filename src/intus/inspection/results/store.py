@@ -16,6 +16,7 @@ from ...core.followup import UnitExamples, UnitVerification
 from ...core.graph import Graph
 from ...core.results import COLUMNS, Predictions, Results
 from ...scores import Confusion, Score, ScoreColumns, ScoreResult
+from ...scores.multiple import info_over_splits
 from ...storage.codec import encode_graph
 from ..followup.unit_row import UnitRow
 from .part import Part
@@ -30,12 +31,15 @@ class Store:
     Args:
         where: A path or URL; None for no database.
         run: The name of the run.
-        scores: The scores, whose descriptions are stored too.
+        scores: The scores, whose descriptions are stored too. Default: none.
+        splits: The number of splits that classifiers were scored on. Default: 1.
     """
 
-    def __init__(self, where: str | Path | None, run: str, scores: Sequence[Score]) -> None:
+    def __init__(
+        self, where: str | Path | None, run: str, scores: Sequence[Score] = (), splits: int = 1
+    ) -> None:
         self.where, self.run = where, run
-        self._infos = [info for score in scores for info in score.infos]
+        self._infos = [info_over_splits(info, splits) for score in scores for info in score.infos]
         self._database: Any = None
         if where is not None:
             require("sqlalchemy", extra="inspect", why="to write results into a database")

@@ -66,7 +66,7 @@ class Asked:
     def keep(self, row: UnitRow, model: str, content: UnitExamples | UnitVerification) -> None:
         """Store the examples or the verification of a unit; an error of the database is a warning."""
         assert self.store is not None
-        with Store(self.store, self.run, ()) as store:
+        with Store(self.store, self.run) as store:
             store.keep(model, row.checkpoint.epoch, row, content)
 
     def __reduce__(self) -> Any:
