@@ -50,7 +50,7 @@ EXAMPLE = UnitExample(
 )
 MEASURE = Measure("difference", 0.5, None, 0.75, 40, "differs")
 FOLLOWUPS = (
-    UnitExamples([EXAMPLE], 2.0),
+    UnitExamples([EXAMPLE], 2.0, "orange: up to 2"),
     UnitVerification([VerifiedPart("title", [MEASURE], "sentence", [0.1, 0.2])], ["note"]),
 )
 LEGACY = {"metadata": {"model_name": "m", "operation_name": "fc1", "epoch": 0}, "array": [[1.0, None]]}

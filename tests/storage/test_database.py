@@ -402,15 +402,15 @@ def test_followups_are_kept_by_unit_hypothesis_and_epoch(database):
     database.add(rows(epoch=7))
     before = database.changes().number
     database.put_followup("r", "m", 7, "a[0:4@1]", 3, "ink", VERIFICATION)
-    database.put_followup("r", "m", 7, "a[0:4@1]", 3, "ink", UnitExamples([], 2.0))
-    database.put_followup("r", "m", float("nan"), "b", 0, "ink", UnitExamples([], 1.0))
-    database.put_followup("r", "m", float("nan"), "b", 0, "ink", UnitExamples([], 5.0))
+    database.put_followup("r", "m", 7, "a[0:4@1]", 3, "ink", UnitExamples([], 2.0, "x"))
+    database.put_followup("r", "m", float("nan"), "b", 0, "ink", UnitExamples([], 1.0, ""))
+    database.put_followup("r", "m", float("nan"), "b", 0, "ink", UnitExamples([], 5.0, ""))
     changed = database.changes(before)
     assert (changed.what, changed.runs) == (["points"], [("r", "m")])
     units, epoch, found = database.followups("r", "m", "ink", "a[0:4@1][3]")
     assert units == [("a[0:4@1][3]", 7), ("b[0]", None)]
     assert epoch == 7  # the newest of the run
-    assert json.loads(found["examples"]) == {"examples": [], "largest": 2.0}
+    assert json.loads(found["examples"]) == {"examples": [], "largest": 2.0, "legend": "x"}
     assert json.loads(found["verification"])["notes"] == ["no ablation: none"]
     assert json.loads(raw(database, "SELECT content FROM followup WHERE address = 'b'")[0][0])["largest"] == 5
     for unit in ("a[0:4@1][2]", "", "b", "b[x]", "b[-1]", "b[" + "9" * 40 + "]", "b[0]"):

@@ -47,10 +47,12 @@ class UnitExamples:
     Attributes:
         examples: The examples, those of a kind together.
         largest: The largest size of a behavior in the examples, which has the strongest shade.
+        legend: What the colors and marks mean, as far as the examples have any.
     """
 
     examples: list[UnitExample]
     largest: float
+    legend: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,8 @@ class VerifiedPart:
         title: What was done.
         measures: What was measured.
         sentence: How this compares with other units of the layer.
-        others: The last of the measures but one for other units of the layer, chosen at random; empty if they
-            were not measured.
+        others: The measure named ``"difference"`` of other units of the layer, chosen at random; empty if
+            there is none.
     """
 
     title: str

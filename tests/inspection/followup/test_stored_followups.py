@@ -63,6 +63,8 @@ def test_examples_of_text(reader, tmp_path):
     reply = stored(store, "0[1]")
     assert [(one.unit, one.epoch) for one in reply.units] == [("0[1]", None)]
     assert reply.examples.largest == 2
+    marks = "boxed: the symbol of the value, underlined: the hypothesis holds"
+    assert reply.examples.legend == f"orange: up to 2, blue: down to −2, {marks}"
     assert [(one.kind, one.record, one.behavior) for one in reply.examples.examples] == list(
         zip(found.kind, found.record, found.behavior, strict=True)
     )
@@ -102,6 +104,8 @@ def test_examples_of_images(tmp_path, size):
     table.examples(0, k=2, store=True)
     found = stored(tmp_path / "x.db", "0[0]").examples
     assert found.largest == pytest.approx(1, abs=0.05)
+    assert found.legend.startswith("orange: up to ")
+    assert found.legend.endswith("outlined: the hypothesis holds")
     for one in found.examples:
         record = images[one.record, 0]
         below, above = image(one.picture), image(one.over)
@@ -131,7 +135,9 @@ def test_layer_without_positions_is_stored_without_shades(tmp_path):
         net, tmp_path / "x.db", data=images, inputs=None, hypothesis=lambda r: r.mean() > 0.5, units="1"
     )
     found = table.examples(0, k=2, store=True)
-    shown = stored(tmp_path / "x.db", "1[0]").examples.examples
+    reply = stored(tmp_path / "x.db", "1[0]").examples
+    shown = reply.examples
+    assert reply.legend == ""  # nothing is colored
     assert [one.behavior for one in shown] == pytest.approx(found.behavior.tolist())
     assert all(one.picture and not one.over and not one.tokens for one in shown)
 
@@ -245,7 +251,7 @@ def test_largest_examples_fit_and_larger_ones_are_refused(tmp_path):
         Database(tmp_path / "x.db") as database,
         pytest.raises(InputError, match=r"at most \d+ MB are stored"),
     ):
-        database.put_followup("r", "m", 0, "0", 1, "idea", UnitExamples([one] * 40, 1.0))
+        database.put_followup("r", "m", 0, "0", 1, "idea", UnitExamples([one] * 40, 1.0, ""))
 
 
 def stored_example(picture):

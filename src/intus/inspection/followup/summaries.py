@@ -45,11 +45,25 @@ def stored_examples(plan: Plan, row: UnitRow, found: pd.DataFrame) -> tuple[str,
     """
     reader = UnitReader(plan, row)
     over = {record: unit_over(reader, record) for record in found.record.unique().tolist()}
-    shown = [one.values for one in over.values() if one.values is not None]
-    sizes = np.abs(np.concatenate([np.ravel(one) for one in (*shown, found.behavior.to_numpy(float))]))
+    shades = [np.ravel(one.values) for one in over.values() if one.values is not None]
+    sizes = np.abs(np.concatenate([*shades, found.behavior.to_numpy(float)]))
     largest = float(sizes[np.isfinite(sizes)].max(initial=0))
     examples = [_example(one, over[one.record], largest or 1) for one in found.itertuples()]
-    return reader.name, UnitExamples(examples, largest)
+    outlined = any(_is_mask(one.labels) for one in over.values() if one.size)
+    legend = _legend(np.concatenate([*shades, np.zeros(0)]), largest, examples, outlined)
+    return reader.name, UnitExamples(examples, largest, legend)
+
+
+def _legend(shades: np.ndarray, largest: float, examples: list[UnitExample], outlined: bool) -> str:
+    """Return what the colors and marks of examples mean."""
+    means = {
+        f"orange: up to {largest:.3g}": bool((shades > 0).any()),
+        f"blue: down to −{largest:.3g}": bool((shades < 0).any()),
+        "boxed: the symbol of the value": any(one.at is not None for one in examples),
+        "underlined: the hypothesis holds": any(one.holds for one in examples),
+        "outlined: the hypothesis holds": outlined,
+    }
+    return ", ".join(text for text, applies in means.items() if applies)
 
 
 def _example(row: Any, over: UnitOver, largest: float) -> UnitExample:
@@ -88,16 +102,19 @@ def _pictures(over: UnitOver, largest: float) -> tuple[str, str]:
     image = scaled(np.nan_to_num(picture(over.shown, over.size)))
     image = image if image.ndim == 3 else np.repeat(image[..., None], 3, axis=2)
     below = data_url((255 * image).round().astype(np.uint8))
-    binary = is_binary(over.labels) and over.labels.ndim == 2
-    if over.values is None and not binary:
+    if over.values is None and not _is_mask(over.labels):
         return below, ""
     values = np.zeros(over.size) if over.values is None else np.nan_to_num(over.values / largest)
     shade = scaled(values)[..., None]
     above = np.concatenate([np.where(shade > 0, _POSITIVE, _NEGATIVE), _OPACITY * np.abs(shade)], axis=2)
-    if binary:
+    if _is_mask(over.labels):
         mask = scaled(nearest(over.labels == 1, over.size))
         above[_edge(mask)], above[_edge(~mask) & ~mask] = _WHITE, _BLACK
     return below, data_url(above.clip(0, 255).round().astype(np.uint8))
+
+
+def _is_mask(labels: np.ndarray) -> bool:
+    return labels.ndim == 2 and is_binary(labels)
 
 
 def _edge(mask: np.ndarray) -> np.ndarray:

@@ -27,14 +27,11 @@ export function followups(dispatch: Dispatch): Part {
       const options = units.map((u) => ({ value: valueOf(u.unit, u.epoch), label: u.epoch === null ? u.unit : `${u.unit}, epoch ${epochText(u.epoch)}` }));
       picker.update([{ label: "", options: [{ value: "", label: "choose" }, ...options] }], empty ? "" : valueOf(unit, epoch));
       setText(title, `Examples and verification${empty ? "" : ` of ${unit} for ${hypothesis.target}`}`);
-      setText(about, examples ? legend(examples) : "");
+      setText(about, examples?.legend ?? "");
       body.replaceChildren(...(examples ? kinds(examples) : []), ...(verification ? [...verification.parts.flatMap(test), ...verification.notes.map((note) => el("p", { class: "soft" }, `Note: ${note}`))] : []));
     },
   };
 }
-
-const legend = ({ largest, examples }: UnitExamples): string =>
-  examples.some(({ over, shades }) => over || shades.length) ? `orange: up to ${number(largest)}, blue: down to ${number(-largest)}, ${examples.some(({ over }) => over) ? "outlined" : "boxed: the symbol of the value, underlined"}: the hypothesis holds` : "";
 
 /** Return a heading and a list for each kind of examples. */
 function kinds({ examples, largest }: UnitExamples): HTMLElement[] {
@@ -77,6 +74,6 @@ function strip(low: number | null, high: number | null, others: number[]): SVGEl
   const x = (value: number): number => 4 + 152 * share(value, Math.min(...known), Math.max(...known));
   const label = `The interval, beside the effects of ${others.length} random units`;
   const line = (value: number, kind: string): SVGElement => svg("line", { x1: x(value), x2: x(value), y1: 3, y2: 15, class: kind });
-  const band = svg("rect", { x: x(low ?? 0) - 1, y: 3, width: x(high ?? 0) - x(low ?? 0) + 2, height: 12 });
+  const band = svg("rect", { x: x(low ?? 0) - 1, y: 0, width: x(high ?? 0) - x(low ?? 0) + 2, height: 18 });
   return svg("svg", { width: 160, height: 18, role: "img", "aria-label": label }, svg("title", {}, label), band, ...others.map((value) => line(value, "other")), line(0, "zero"));
 }

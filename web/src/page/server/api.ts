@@ -113,6 +113,8 @@ export interface UnitExamples {
   examples: UnitExample[];
   /** The largest size of a behavior. */
   largest: number;
+  /** What the colors and marks mean. */
+  legend: string;
 }
 
 export interface VerifiedPart {
