@@ -235,3 +235,15 @@ def test_comparison_over_splits(linear, images, digit):
     assert gap.note == "mean of 3 splits"
     assert gap.low < gap.value < gap.high
     assert (table[table.score == "linear_accuracy"].high <= 1).all()
+
+
+def test_store_describes_intervals_over_splits(tmp_path):
+    net, x = torch.nn.Sequential(torch.nn.Linear(6, 8)), torch.randn(200, 6)
+    label, scores = (x[:, 0] > 0).numpy(), ["linear_f1", "correlation"]
+    for splits in (1, 3):
+        inspect(net, {"class": label}, scores, x, "0", store=tmp_path / f"{splits}.db", splits=splits)
+    with Database(tmp_path / "1.db") as one, Database(tmp_path / "3.db") as three:
+        plain, repeated = one.scores(), three.scores()
+    assert "over 3 splits" in repeated["linear_f1"].interval
+    assert "splits" not in plain["linear_f1"].interval
+    assert repeated["correlation"] == plain["correlation"]

@@ -16,6 +16,7 @@ from serving_help import record, target_of
 from starlette.testclient import TestClient
 
 from intus.core.errors import CodecError, InputError
+from intus.core.followup import Measure, UnitExample, UnitExamples, UnitVerification, VerifiedPart
 from intus.core.results import COLUMNS, Results
 from intus.serving.aggregation.service import AggregatorService
 from intus.serving.decoding import decode, encode
@@ -44,6 +45,14 @@ BODIES = {
     "/datapoint": encode_records([record()], {"kind": "output", "step": -1, "lacks": "", "last": True}),
     "/clear": {},
 }
+EXAMPLE = UnitExample(
+    "top", 7, None, "1", ["a", "b"], " ", [100, -3], [True, False], 0, (False, True), "", ""
+)
+MEASURE = Measure("difference", 0.5, None, 0.75, 40, "differs")
+FOLLOWUPS = (
+    UnitExamples([EXAMPLE], 2.0, "orange: up to 2"),
+    UnitVerification([VerifiedPart("title", [MEASURE], "sentence", [0.1, 0.2])], ["note"]),
+)
 LEGACY = {"metadata": {"model_name": "m", "operation_name": "fc1", "epoch": 0}, "array": [[1.0, None]]}
 
 
@@ -83,6 +92,9 @@ def test_replies_match_endpoint_schemas(roles):
                 for path_of_point in ("/api/confusion", "/api/above"):
                     point = "?run=r&model=m&address=fc1&target=digit&score=linear_f1"
                     check(client, "GET", path_of_point, query=point)
+                for content in FOLLOWUPS:
+                    roles.frontend.database.put_followup("r", "m", 0, "fc1", 3, "digit", content)
+                check(client, "GET", "/api/followup", query="?run=r&model=m&target=digit&unit=fc1[3]&epoch=0")
             check(client, "POST", path, body)
         for method, path in set(stated) - asked:
             check(client, method, path, LEGACY)

@@ -41,6 +41,7 @@ VALUES = {
     "grace": st.floats(0.001, 1e9),
     "journal": st.none() | st.just("/some where/journal"),
     "fsync": st.booleans(),
+    "splits": st.integers(1, 50),
 }
 
 
@@ -92,6 +93,7 @@ def test_token_is_not_printed():
         ({"database": 3}, InputError, "database must be text, got 3"),
         ({"trigger": ""}, InputError, "trigger must be some of epoch, step, mode"),
         ({"engine": "ray", "workers": 1.5}, InputError, "workers must be a positive whole number, got 1.5"),
+        ({"splits": 0}, InputError, "splits must be a positive whole number, got 0"),
         ({"host": "example.org"}, ServeError, "A token is required to listen on example.org"),
     ],
 )

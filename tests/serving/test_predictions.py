@@ -173,3 +173,30 @@ def test_stored_table_equals_sklearn(tmp_path):
     table = confusion_of(stored)
     np.testing.assert_array_equal(table.matrix, confusion_matrix(LABELS[only.items], only.guess))
     np.testing.assert_allclose(table.f1, f1_score(LABELS[only.items], only.guess, average=None))
+
+
+def test_server_scores_on_several_splits(tmp_path):
+    """Values are means, and the table of classes is that of the first split."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 24))
+    found = {}
+    for splits in (1, 3):
+        with Server(database=tmp_path / f"{splits}.db", port=0, splits=splits) as server:
+            at = server.host, server.port
+            inputs = torch.from_numpy(IMAGES)
+            with probe(model, *at, run="r", name="Net", probe_set=(inputs, {"digit": LABELS})) as watch:
+                watch.epoch = 0
+                watch.run_probe_set()
+            assert flush(*at)
+            what = {"run": "r", "model": "Net", "address": "0", "target": "digit", "score": "linear_f1"}
+            points = read(server, "points", **what)
+            infos = {info["name"]: info for info in read(server, "runs")["scores"]}
+            found[splits] = points, read(server, "confusion", **what), infos["linear_f1"]["interval"]
+    (one, table, interval), (several, same, of_splits) = found[1], found[3]
+    assert several["note"] == ["mean of 3 splits"]
+    assert one["note"] == [""]
+    assert several["value"] != one["value"]
+    assert abs(several["value"][0] - one["value"][0]) < 0.05
+    assert same == table
+    assert "over 3 splits" in of_splits
+    assert "splits" not in interval

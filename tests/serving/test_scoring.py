@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 from serving_help import point, record, target_of
 from sklearn.datasets import load_digits
 
 from intus.scores import base, register
-from intus.serving.evaluation.scoring import default_scores, evaluate
+from intus.serving.evaluation.scoring import default_scores, evaluate, infos_of
 
 DIGITS = load_digits()
 
@@ -50,6 +51,43 @@ def test_digits_are_scored_for_each_fitting_target():
     assert (row["kind"], row["step"], row["unit"]) == ("output", None, None)
     assert row["low"] < row["value"] < row["high"]
     assert row["baseline"] < 0.2
+
+
+def test_splits_average_classifiers_over_seeded_splits():
+    """Values are the means of three evaluations with other seeds; scores that hold nothing out stay."""
+    rows = point(record(array=DIGITS.data[:600].astype(np.float32), items=np.arange(600)))
+    labels = [target("digit", DIGITS.target[:600].tolist())]
+    scores = ["linear_accuracy", "lda_f1", "mean"]
+    seeds = [5 + 7919 * number for number in range(3)]
+    single = [evaluate(rows, labels, scores, seed=seed) for seed in seeds]
+    found = evaluate(rows, labels, scores, seed=5, splits=3)
+    checked = set()
+    for row in found.results:
+        same = [
+            next(
+                one for one in each.results if (one["score"], one["target"]) == (row["score"], row["target"])
+            )
+            for each in single
+        ]
+        of_splits = [one["value"] for one in same]
+        assert row["value"] == pytest.approx(np.mean(of_splits), rel=1e-6)
+        if row["score"] == "mean":
+            assert row["note"] in (None, "")
+            continue
+        spread = np.var(of_splits, ddof=1)
+        if row["score"].endswith("majority") and not spread:
+            continue
+        assert spread > 0
+        assert "mean of 3 splits" in row["note"]
+        half = stats.t.ppf(0.975, 2) * np.sqrt((1 / 3 + 0.25 / 0.75) * spread)  # a quarter is held out
+        assert row["low"] == pytest.approx(max(0, np.mean(of_splits) - half), rel=1e-6)
+        checked.add(row["score"])
+    assert {"linear_accuracy", "lda_f1"} <= checked
+    assert len(found.predictions) == len(single[0].predictions)
+    assert (found.predictions[0].guess == single[0].predictions[0].guess).all()  # of the first split
+    described = {info.name: info.interval for info in infos_of(found.results, 3)}
+    assert described["linear_accuracy"].startswith("95 %, corrected resampled t over 3 splits")
+    assert described["mean"] == {info.name: info.interval for info in infos_of(found.results)}["mean"]
 
 
 def test_row_order_with_item_ids_does_not_change_scores():

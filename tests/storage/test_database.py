@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 import sys
@@ -14,12 +15,15 @@ from small_graph import small_graph
 from sqlalchemy.dialects import postgresql
 
 from intus.core.errors import CodecError, InputError
+from intus.core.followup import UnitExamples, UnitVerification
 from intus.core.results import COLUMNS, Results
 from intus.core.score_info import ScoreInfo
 from intus.serving.evaluation.targets import Target
 from intus.storage import migrations, tables
 from intus.storage.codec import encode_graph
 from intus.storage.database import Database, network_order
+
+VERIFICATION = UnitVerification([], ["no ablation: none"])
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
@@ -390,6 +394,38 @@ def test_runs_list_pairs_of_score_and_target(database):
     ]  # fmt: skip
 
 
+# -- examples and verifications of units -----------------------------------------------------------------
+
+
+def test_followups_are_kept_by_unit_hypothesis_and_epoch(database):
+    database.add(rows(epoch=0))
+    database.add(rows(epoch=7))
+    before = database.changes().number
+    database.put_followup("r", "m", 7, "a[0:4@1]", 3, "ink", VERIFICATION)
+    database.put_followup("r", "m", 7, "a[0:4@1]", 3, "ink", UnitExamples([], 2.0, "x"))
+    database.put_followup("r", "m", float("nan"), "b", 0, "ink", UnitExamples([], 1.0, ""))
+    database.put_followup("r", "m", float("nan"), "b", 0, "ink", UnitExamples([], 5.0, ""))
+    changed = database.changes(before)
+    assert (changed.what, changed.runs) == (["points"], [("r", "m")])
+    units, epoch, found = database.followups("r", "m", "ink", "a[0:4@1][3]")
+    assert units == [("a[0:4@1][3]", 7), ("b[0]", None)]
+    assert epoch == 7  # the newest of the run
+    assert json.loads(found["examples"]) == {"examples": [], "largest": 2.0, "legend": "x"}
+    assert json.loads(found["verification"])["notes"] == ["no ablation: none"]
+    assert json.loads(raw(database, "SELECT content FROM followup WHERE address = 'b'")[0][0])["largest"] == 5
+    for unit in ("a[0:4@1][2]", "", "b", "b[x]", "b[-1]", "b[" + "9" * 40 + "]", "b[0]"):
+        assert database.followups("r", "m", "ink", unit, 7)[2] == {}
+    assert database.followups("r", "m", "other", "b[0]") == ([], 7, {})
+    assert database.followups("r", "none", "ink", "b[0]") == ([], None, {})
+    database.drop_followups("r", "m", 7, {"b"}, {"ink"})
+    database.drop_followups("r", "m", 7, {"a[0:4@1]"}, {"other"})
+    assert len(database.followups("r", "m", "ink", "")[0]) == 2
+    database.drop_followups("r", "m", 7, {"a[0:4@1]"}, {"ink"})
+    assert database.followups("r", "m", "ink", "")[0] == [("b[0]", None)]
+    database.remove("m")
+    assert raw(database, "SELECT count(*) FROM followup") == [(0,)]
+
+
 # -- opening and migrations --------------------------------------------------------------------------
 
 
@@ -417,6 +453,23 @@ def test_database_of_version_1_is_migrated(place):
         assert digit["groups"] is digit["types"] is None
         assert Target.stored(digit).groups is None
         assert raw(database, "SELECT max(version) FROM schema_version") == [(len(migrations.STEPS),)]
+
+
+def test_database_without_followups_is_migrated(place):
+    engine = tables.make_engine(tables.read_url(place))
+    before = migrations.STEPS.index(migrations._FOLLOWUPS)
+    with engine.connect().execution_options(writes=True) as connection, connection.begin():
+        assert migrations.migrate(connection, migrations.STEPS[:before]) == before
+        connection.execute(
+            sa.text("INSERT INTO run (run, model, started, updated) VALUES ('old', 'm', 1, 1)")
+        )
+        connection.execute(sa.text("INSERT INTO inspection VALUES (1, 3, 'hash', :rows)"), {"rows": b"rows"})
+    engine.dispose()
+    with Database(place) as database:
+        assert database.inspection("old", "m", 3) == ("hash", b"rows")
+        assert database.followups("old", "m", "ink", "conv1[3]", 3) == ([], 3, {})
+        database.put_followup("old", "m", 3, "conv1", 3, "ink", VERIFICATION)
+        assert database.followups("old", "m", "ink", "conv1[3]", 3)[0] == [("conv1[3]", 3)]
 
 
 def test_queries_of_plot_and_changes_use_indexes(tmp_path):

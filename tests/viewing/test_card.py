@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from intus.core.graph import Source
+from intus.core.png import png
 from intus.viewing.repr_text import Card, html, listed, text
-from intus.viewing.thumbnail import ValueSummary, heat_map, histogram, png, sentence
+from intus.viewing.thumbnail import ValueSummary, heat_colors, heat_map, histogram, sentence
 
 HOSTILE = "</td><script>alert(1)</script>\"'&"
 VALUES = ValueSummary(6, 1, 1, 2, -1.0, 0.25, 2.0, 1.0, (1, 0, 3), np.array([[-1.0, 0.0], [np.nan, 2.0]]))
@@ -34,7 +35,9 @@ def pixels(data: bytes) -> np.ndarray:
 
 
 def test_png_colors_show_sign_and_nan() -> None:
-    minus, zero, missing, plus = pixels(png(np.array([[-1.0, 0.0], [np.nan, 2.0]]))).reshape(4, 3).astype(int)
+    minus, zero, missing, plus = (
+        pixels(png(heat_colors(np.array([[-1.0, 0.0], [np.nan, 2.0]])))).reshape(4, 3).astype(int)
+    )
     assert plus[0] > plus[2]
     assert minus[2] > minus[0]
     assert zero.tolist() == [247] * 3
@@ -44,7 +47,7 @@ def test_png_colors_show_sign_and_nan() -> None:
 @given(arrays(np.float64, st.tuples(st.integers(1, 8), st.integers(1, 8))))
 def test_png_and_heat_map_accept_any_values(image: np.ndarray) -> None:
     with np.errstate(all="ignore"):
-        assert pixels(png(image)).shape == (*image.shape, 3)
+        assert pixels(png(heat_colors(image))).shape == (*image.shape, 3)
     assert heat_map(image).startswith("<img ")
 
 

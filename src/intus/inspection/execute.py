@@ -229,7 +229,7 @@ def inspect(
     run = run if run is not None else time.strftime("inspect %Y-%m-%d %H:%M:%S") if store else ""
     compared = Against.of(against, checkpoints, requested)
     options = Options(folder, store, run, engine, compared, progress)
-    return as_table(Asked(checkpoints, plan, rows_of(checkpoints, plan, options)), run)
+    return as_table(Asked(checkpoints, plan, rows_of(checkpoints, plan, options), store, run), run)
 
 
 def _check(scores: Sequence[Score], labels: Labels, given: str | Sequence[str]) -> None:

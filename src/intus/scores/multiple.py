@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from ..core.errors import InputError, require
+from ..core.score_info import ScoreInfo
 from .base import NAN, ScoreResult
 from .statistics.split import HELD_OUT
 
@@ -73,6 +75,19 @@ def over_splits(values: Sequence[float], held_out: float = HELD_OUT) -> Repeated
     error = np.sqrt((1 / len(known) + held_out / (1 - held_out)) * spread)
     half, freedom = float(special.stdtrit(len(known) - 1, 0.975) * error), len(known) - 1
     return Repeated(mean, mean - half, mean + half, float(2 * special.stdtr(freedom, -abs(mean) / error)))
+
+
+def info_over_splits(info: ScoreInfo, splits: int) -> ScoreInfo:
+    """Return the description of a score whose values are means over several splits.
+
+    Args:
+        info: The description for one split.
+        splits: The number of splits. A score that holds nothing out keeps its description.
+    """
+    if splits < 2 or not info.needs_target or info.level != "layer":
+        return info
+    interval = f"95 %, corrected resampled t over {splits} splits (Nadeau and Bengio 2003)"
+    return replace(info, interval=f"{interval}; that of the first split where all give one value")
 
 
 def merged_splits(splits: Sequence[Sequence[ScoreResult]]) -> list[ScoreResult]:

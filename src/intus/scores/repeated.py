@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import InputError
-from .base import Score, ScoreColumns
+from .base import Score, ScoreColumns, ScoreResult
 from .multiple import merged_splits
-from .scorer import Scorer
+from .scorer import SAMPLE_BYTES, Scorer
 
 _STRIDE = 7919  # between the seeds, whose neighbors other hashes use
 
@@ -47,7 +47,7 @@ class RepeatedScorer(Scorer):
         *,
         splits: int,
         seed: int = 0,
-        sample_bytes: int = 64 << 20,
+        sample_bytes: int = SAMPLE_BYTES,
         null: int = 0,
     ) -> None:
         if splits < 2:
@@ -73,6 +73,10 @@ class RepeatedScorer(Scorer):
         for own, its in zip(self.others, other.others, strict=True):
             own.merge(its)
         return self
+
+    def results_of(self, score: Score) -> list[ScoreResult]:
+        """Return the results of one of the scores; see ``multiple.merged_splits``."""
+        return list(self._columns(score))
 
     def columns(self) -> ScoreColumns:
         """Return the results of all scores as columns; see ``multiple.merged_splits``."""

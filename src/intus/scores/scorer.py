@@ -14,6 +14,9 @@ from .probes.judging import Confusion, ConfusionCounts, Gap
 from .registry import as_score
 from .statistics.statistics import Statistics
 
+#: Most bytes of the samples that a Scorer keeps, by default.
+SAMPLE_BYTES = 64 << 20
+
 
 class Scorer:
     """Computes scores of one layer from a stream.
@@ -49,7 +52,7 @@ class Scorer:
         scores: str | Score | Any | Iterable[str | Score | Any],
         *,
         seed: int = 0,
-        sample_bytes: int = 64 << 20,
+        sample_bytes: int = SAMPLE_BYTES,
         null: int = 0,
     ) -> None:
         if isinstance(scores, str | Score) or not isinstance(scores, Iterable):
@@ -302,6 +305,10 @@ class Scorer:
     def result(self) -> list[ScoreResult]:
         """Return the results of all scores; an empty list before the first update."""
         return list(self.columns())
+
+    def results_of(self, score: Score) -> list[ScoreResult]:
+        """Return the results of one of the scores."""
+        return score.results(self.statistics)
 
     def columns(self) -> ScoreColumns:
         """Return the results of all scores as columns, without an object for each result.

@@ -14,16 +14,29 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from .. import scores
 from ..core.results import Predictions, Results
 from ..core.score_info import ScoreInfo
+from ..storage import followups
 from ..storage.database import Database
 from .data_point import kind_label
+from .decoding import decode
 from .errors import AwayError
 from .evaluation.arrival_order import BY_ORDER, UNVERIFIED, WITHDRAWN
 from .evaluation.targets import Target
-from .messages import AboveQuery, ConfusionReply, GapReply, Notice, PointQuery, StatusReport
+from .messages import (
+    AboveQuery,
+    ConfusionReply,
+    FollowupQuery,
+    FollowupReply,
+    GapReply,
+    Notice,
+    PointQuery,
+    StatusReport,
+    StoredUnit,
+)
 from .predictions import MOST_CLASSES, confusion_of, gap_of, scores_of
 
 _log = logging.getLogger("intus.serving")
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_FOLLOWUPS: dict[str, Any] = {name: kind for kind, name in followups.KINDS.items()}
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -101,6 +114,13 @@ class Frontend:
             },
         )
         return GapReply(*gap_of(self._predictions(query), self._predictions(other), query.score))
+
+    def followup(self, query: FollowupQuery) -> FollowupReply:
+        """Return what is stored of a unit besides its scores; see ``messages.FollowupReply``."""
+        asked = query.run, query.model, query.target, query.unit, query.epoch
+        units, epoch, found = self.database.followups(*asked)
+        read = {kind: decode(content.encode(), _FOLLOWUPS[kind]) for kind, content in found.items()}
+        return FollowupReply([StoredUnit(*each) for each in units], query.unit, epoch, **read)
 
     def _predictions(self, query: PointQuery) -> Predictions | None:
         return self.database.predictions(

@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ..core.errors import InputError
+from ..core.followup import UnitExamples, UnitVerification
 from ..core.record import Record
 from ..core.results import COLUMNS, Predictions, Results
 from ..core.score_info import ScoreInfo
@@ -628,6 +629,33 @@ class GapReply(Message):
     p: Annotated[float | None, Meta(description="two-sided p-value of no difference")]
     n: Annotated[int, Meta(description="held-out rows that both predict")]
     note: str
+
+
+class FollowupQuery(Message):
+    """A query for the examples and the verification of a unit; without epoch those at the newest."""
+
+    run: Run
+    model: Model
+    target: Annotated[Text, Meta(description="the hypothesis")]
+    unit: Annotated[Text, Meta(description="layer and number, such as conv1[3]; empty for none")] = ""
+    epoch: Epoch | None = None
+
+
+class StoredUnit(Message):
+    """A unit of which examples or a verification are stored at an epoch."""
+
+    unit: str
+    epoch: float | None
+
+
+class FollowupReply(Message):
+    """The units of which something is stored, and what is stored of the requested one."""
+
+    units: list[StoredUnit]
+    unit: str
+    epoch: float | None
+    examples: UnitExamples | None = None
+    verification: UnitVerification | None = None
 
 
 class NoticesQuery(Message):

@@ -134,6 +134,14 @@ class ServerOptions:
     ray_address: str | None = _option(
         None, "Ray cluster to use (default: one on this machine, started here)", metavar="HOST:PORT"
     )
+    splits: int = _option(
+        1,
+        "number of seeded splits into training and held-out rows that classifiers are scored on",
+        parse=int,
+        metavar="N",
+        valid=_is_positive_int,
+        must_be="a positive whole number",
+    )
     max_bytes: int = _bytes(1 << 30, "most bytes of arrays that wait for their epoch to end", "1 GiB")
     trigger: str = _option(
         "epoch",

@@ -181,7 +181,9 @@ def _make_roles(options: ServerOptions) -> Roles:
         return Roles(AggregatorService(evaluator, _aggregator(options), journal))
     if options.role == "evaluator":
         url = options.frontend_url or f"http://{host}:{options.frontend_port}"
-        return Roles(evaluator=Evaluator(RemoteFrontend(url, token), engine=_engine(options)))
+        return Roles(
+            evaluator=Evaluator(RemoteFrontend(url, token), engine=_engine(options), splits=options.splits)
+        )
     frontend = Frontend(Database(options.database, fsync=options.fsync))
     if options.role == "frontend":
         return Roles(frontend=frontend)
@@ -189,7 +191,7 @@ def _make_roles(options: ServerOptions) -> Roles:
         undoing.callback(frontend.close)
         journal = _journal(options)
         undoing.callback(journal.close)
-        all_scores = Evaluator(frontend, engine=_engine(options))
+        all_scores = Evaluator(frontend, engine=_engine(options), splits=options.splits)
         undoing.pop_all()
     return Roles(AggregatorService(all_scores, _aggregator(options), journal), all_scores, frontend)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from ..core.errors import InputError, did_you_mean
+from ..core.followup import UnitExamples, UnitVerification
 from ..core.graph import OP, Graph
 from ..core.results import COLUMNS, Predictions, Results
 from ..core.score_info import ScoreInfo
-from . import labels, points, predictions, summaries
+from . import followups, labels, points, predictions, summaries
 from . import tables as t
 from .codec import decode_graph
 from .migrations import migrate
@@ -324,6 +325,62 @@ class Database:
         with self._read() as connection:
             row = connection.execute(query).one_or_none()
         return None if row is None else (str(row.fingerprint), bytes(row.content))
+
+    def put_followup(
+        self,
+        run: str,
+        model: str,
+        epoch: float,
+        address: str,
+        unit: int,
+        target: str,
+        content: UnitExamples | UnitVerification,
+    ) -> None:
+        """Store the examples or the verification of a unit and a hypothesis, in place of earlier ones.
+
+        Args:
+            run: The run.
+            model: The model.
+            epoch: Its epoch; NaN for none.
+            address: The layer.
+            unit: The number of the unit.
+            target: The hypothesis.
+            content: What to store.
+
+        Raises:
+            InputError: If it is too large.
+        """
+        with self._write() as connection:
+            number = _run_id(connection, run, model)
+            followups.put(connection, number, epoch, address, unit, target, content)
+            _increment_counter(connection, [("points", run, model)])
+
+    def drop_followups(
+        self, run: str, model: str, epoch: float, addresses: Collection[str], targets: Collection[str]
+    ) -> None:
+        """Delete examples and verifications of these layers and hypotheses, which were computed again."""
+        with self._write() as connection:
+            followups.drop(connection, _run_id(connection, run, model), epoch, addresses, targets)
+
+    def followups(
+        self, run: str, model: str, target: str, unit: str, epoch: float | None = None
+    ) -> tuple[list[tuple[str, float | None]], float | None, dict[str, str]]:
+        """Return which units have examples or a verification, and those of one unit.
+
+        Args:
+            run: The run.
+            model: The model.
+            target: The hypothesis.
+            unit: The layer and the number of the unit, such as ``"conv1[3]"``; ``""`` for none.
+            epoch: The epoch of the unit; None for the newest of the run.
+
+        Returns:
+            The names of units with their epochs; the epoch of the one unit; and what is stored of it as JSON,
+            by kind: ``examples``, ``verification``. An epoch is None if the run has none.
+        """
+        with self._read() as connection:
+            known = followups.units(connection, run, model, target)
+            return known, *followups.read(connection, run, model, target, unit, epoch)
 
     # -- notices and targets -------------------------------------------------------------------------
 

@@ -119,6 +119,15 @@ CREATE TABLE prediction (
 ){clustered}
 """
 
+# Examples and verifications of single units as JSON, which a user asked to store.
+_FOLLOWUPS = """
+CREATE TABLE followup (
+    run BIGINT NOT NULL REFERENCES run (id) ON DELETE CASCADE, epoch {float} NOT NULL, address TEXT NOT NULL,
+    unit BIGINT NOT NULL, target TEXT NOT NULL, kind TEXT NOT NULL, content TEXT NOT NULL,
+    PRIMARY KEY (run, target, address, unit, epoch, kind)
+)
+"""
+
 #: SQL of every step, in order; the first takes an empty database to version 1.
 STEPS: Sequence[str] = (
     _TABLES,
@@ -129,6 +138,7 @@ STEPS: Sequence[str] = (
     _GROUPS,
     _INSPECTIONS,
     _PREDICTIONS,
+    _FOLLOWUPS,
 )
 
 

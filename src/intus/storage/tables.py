@@ -37,12 +37,13 @@ held_out = _table("held_out", "id", "run", "digest", "classes", "content")
 prediction = _table("prediction", "series", "epoch", "step", "held_out", "wrong", floats="epoch")
 counter = _table("counter", "name", "value")
 inspection = _table("inspection", "run", "epoch", "fingerprint", "content")
+followup = _table("followup", "run", "epoch", "address", "unit", "target", "kind", "content", floats="epoch")
 change = _table("change", "what", "run", "model", "number")
 #: Seconds that SQLite waits for another process to end its transaction.
 BUSY_S = 20.0
 _LOCK_KEY = 0x696E747573
 TABLES: tuple[sa.Table, ...] = (run, series, point, epoch, graph, place, notice, target, score, counter)
-TABLES += (inspection, change, held_out, prediction)
+TABLES += (inspection, change, held_out, prediction, followup)
 
 
 def upsert(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import struct
-import zlib
 from typing import NamedTuple
 
 import numpy as np
+
+from ..core.png import data_url
 
 _WIDTH, _HEIGHT = 240, 56
 
@@ -90,32 +89,18 @@ def heat_map(image: np.ndarray, *, width: int = 240) -> str:
     """Return an array (rows, columns) as an ``<img>``: negative blue, zero white, positive red, NaN gray."""
     rows, columns = image.shape
     scale = max(1, min(width // columns, 160 // rows))
-    data = base64.b64encode(png(image)).decode("ascii")
     alt = f"Values as a heat map, {rows} by {columns}"
     return (
         f'<img alt="{alt}" width="{columns * scale}" height="{rows * scale}" '
-        f'style="image-rendering:pixelated" src="data:image/png;base64,{data}">'
+        f'style="image-rendering:pixelated" src="{data_url(heat_colors(image))}">'
     )
 
 
-def png(image: np.ndarray) -> bytes:
-    """Return an array (rows, columns) as a PNG, one pixel per number, the color scale symmetric around 0.
-
-    >>> png(np.array([[-1.0, 0.0, 1.0]]))[1:4]
-    b'PNG'
-    """
+def heat_colors(image: np.ndarray) -> np.ndarray:
+    """Return the colors of an array, (rows, columns, 3), on a scale symmetric around 0."""
     finite = np.isfinite(image)
     largest = float(np.abs(image[finite]).max(initial=0)) or 1.0
     tone = np.clip(np.where(finite, image, 0) / largest, -1, 1)[..., None]
     white, red, blue = (np.array(c, dtype=float) for c in ((247, 247, 247), (178, 24, 43), (33, 102, 172)))
     pixels = white + np.abs(tone) * (np.where(tone > 0, red, blue) - white)
-    pixels = np.where(finite[..., None], pixels, 128).astype(np.uint8)
-    rows, columns = image.shape
-    lines = b"".join(b"\0" + line.tobytes() for line in pixels)
-    head = struct.pack(">IIBBBBB", columns, rows, 8, 2, 0, 0, 0)
-    body = _chunk(b"IHDR", head) + _chunk(b"IDAT", zlib.compress(lines, 9)) + _chunk(b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + body
-
-
-def _chunk(name: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+    return np.where(finite[..., None], pixels, 128).astype(np.uint8)

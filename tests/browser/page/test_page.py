@@ -567,6 +567,18 @@ def test_units_are_ranked_by_strength_at_the_epoch_of_the_slider(visit: Open, tm
     slide(page, 0)
     until(page, f"{GRAPH}.boxes().find(b => b.address === 'enc').colour !== {warmest!r}")
     slide(page, 2)
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Download the plot as SVG").click()
+    picture = saved.value.path().read_text()
+    dashed = re.findall(
+        r'd="M[\d.]+ ([\d.]+)[^"]*" fill="none" stroke="[^"]*" stroke-dasharray="5 4"', picture
+    )
+    zero = re.findall(r'y="([\d.]+)" [^>]*>0</text>', picture)[
+        0
+    ]  # of the values, which come before the epochs
+    above, below = map(float, dashed)  # the baseline is drawn on both sides of 0
+    assert (above + below) / 2 == pytest.approx(float(zero) - 4, abs=0.2)
+    assert abs(below - above) > 10
     page.get_by_label("Score", exact=True).last.select_option("auroc")
     expect(page.locator(".units .head > .soft")).to_have_text("3 units · epoch 20 · strength: |value − 0.5|")
     assert body.locator("th").first.inner_text() == "enc[1]"  # an area of almost 0

@@ -6,7 +6,7 @@ import { otherLines, othersAt } from "./model/comparedRuns.ts";
 import { depthColours, oklch } from "./model/depthColours.ts";
 import { headerCounts } from "./model/headerCounts.ts";
 import { groupScores, isIntrinsic, kindLabel, scoreLabel } from "./model/scoreLabels.ts";
-import { chart, extent, filtered, highestBaseline, layerOf, nearest, notesOf, strongest } from "./model/series.ts";
+import { baselines, chart, extent, filtered, layerOf, nearest, notesOf, strongest } from "./model/series.ts";
 import { reach, strengthText } from "./model/strength.ts";
 import { gain, sortUnits, unitChart, unitRows } from "./model/unitRows.ts";
 import { gapText, mostFrequent } from "./panels/classTable.ts";
@@ -58,7 +58,7 @@ const about = { run: "r", model: "m", kind: "output", target: "digit", score: "l
 
 const INKS = { text: "#000", "text-soft": "#555", line: "#ddd", surface: "#fff", warning: "#850", accent: "#00f" };
 
-const OPTIONS = { title: "t", subtitle: "s", focus: null, inks: INKS, compared: [] };
+const OPTIONS = { title: "t", subtitle: "s", focus: null, inks: INKS, compared: [], center: null };
 
 const tests: Record<string, () => void> = {
   "layers are in network order and share one axis of epochs": () => {
@@ -120,7 +120,17 @@ const tests: Record<string, () => void> = {
   "the axis includes intervals and baselines": () => {
     const made = chart(columns([["a", 0, 0.5, { low: 0.3, high: 0.95 }]]), []);
     equal(extent([made]), { low: 0.1, high: 0.95 });
-    equal(highestBaseline(chart(columns([["a", 0, 1], ["b", 0, 1, { baseline: 0.4 }]]), []).series, 1), [0.4]);
+    equal(baselines(chart(columns([["a", 0, 1], ["b", 0, 1, { baseline: 0.4 }]]), []), undefined, null), [[0.4]]);
+  },
+  "the baseline of a score with a center is on both of its sides": () => {
+    const made = chart(columns([["a", 0, 0.5, { baseline: -0.3 }], ["b", 0, 0.5, { baseline: 0.2 }], ["b", 1, 0.5, { baseline: null }]]), []);
+    equal(baselines(made, undefined, 0), [[-0.3, null], [0.3, null]]);
+    equal(baselines(made, made.series[1], 0.5), [[0.2, null], [0.8, null]]);
+    equal([extent([made]), extent([made], 0)], [{ low: -0.3, high: 0.5 }, { low: -0.3, high: 0.5 }]);
+    equal(extent([chart(columns([["a", 0, 0.5]]), [])], 0), { low: -0.1, high: 0.5 });
+    const dashed = (center: number | null): number =>
+      [...plotSvg(made, { ...OPTIONS, center, colours: new Map() }).matchAll(/M[^"]+" fill="none" stroke="[^"]+" stroke-dasharray="5 4"/g)].length;
+    equal([dashed(null), dashed(0)], [1, 2]);
   },
   "nearest epoch, newest epoch, and none": () => {
     equal([nearest([0, 2, 5], 4), nearest([0, 2, 5], null), nearest([], null), nearest([], 3)], [2, 2, -1, -1]);

@@ -6,6 +6,7 @@ import { classTable } from "./panels/classTable.ts";
 import { controls } from "./panels/controls.ts";
 import { setText } from "./panels/elements.ts";
 import { firstSteps } from "./panels/firstSteps.ts";
+import { followups } from "./panels/followups.ts";
 import { graphPanel } from "./panels/graphPanel.ts";
 import { header } from "./panels/header.ts";
 import { heatMap } from "./panels/heatMap.ts";
@@ -74,9 +75,9 @@ function assemble(host: HTMLElement, dispatch: (action: Action) => void): Part[]
   const [legend, plot] = [layerList(dispatch), plotPanel(dispatch)];
   const graph = graphPanel(dispatch, legend.root);
   const [map, messages, table, strip] = [heatMap(dispatch), notices(), unitTable(dispatch), noticeStrip()];
-  const classes = classTable(dispatch);
+  const [classes, unit] = [classTable(dispatch), followups(dispatch)];
   const error = el("p", { class: "trouble", role: "alert", hidden: true });
-  const work = el("div", { class: "work" }, graph.root, plot.root, map.root, messages.root, classes.root, table.root);
+  const work = el("div", { class: "work" }, graph.root, plot.root, map.root, messages.root, classes.root, table.root, unit.root);
   host.replaceChildren(el("div", { class: "page" }, top.root, bar.root, error, strip.root, el("main", {}, first.root, work)));
   const frame: Part = {
     root: work,
@@ -89,5 +90,5 @@ function assemble(host: HTMLElement, dispatch: (action: Action) => void): Part[]
       plot.root.classList.toggle("bare", bare);
     },
   };
-  return [top, bar, first, graph, frame, plot, legend, map, messages, classes, table, strip];
+  return [top, bar, first, graph, frame, plot, legend, map, messages, classes, table, unit, strip];
 }

@@ -9,41 +9,27 @@ import numpy as np
 from ...core.errors import InputError, require
 from ..plan import Plan
 from .pictures import colors_of, ink_on, new_figure, short
-from .symbols import Symbols, symbols_of
+from .unit_over import is_binary, nearest, picture, unit_over
 from .unit_reader import UnitReader
 from .unit_row import UnitRow
 
 _WIDTH = 80  # characters of a line
 _SYMBOLS = 2000  # symbols that are drawn at most
-_CHANNELS = 3  # of a color image
 
 
 def draw_unit(plan: Plan, row: UnitRow, record: int) -> Any:
     """Return a figure of a unit over a record; see ``Inspection.draw_unit``."""
     if not 0 <= record < len(plan.records):
         raise InputError(f"record={record!r} is not a number from 0 to {len(plan.records) - 1}.")
-    numbers = np.array([record])
-    reader = UnitReader(plan, row)
-    block = reader.plan.block(numbers)
-    with reader.reading() as read:
-        array = read(block)
-    shown, labels = plan.records.block(numbers)[0], block.labels[row.target][0]
-    chosen = array[:, [row.unit]]
-    if isinstance(shown, np.ndarray) and shown.ndim >= 2:
-        size = Symbols(shown, labels.shape if labels.ndim == 2 else (), row.target).size(shown)
-        if len(size) == 2 and array.ndim == 4:
-            ((_, values),) = reader.on_grid(chosen, size, block)
-            return _over_image(row, record, shown, size, values[0, 0], labels)
-    grid = reader.filled(block.labels[row.target], array, block).shape[1:]
-    count = labels.shape[0] if labels.ndim else len(shown) if hasattr(shown, "__len__") else 0
-    symbols = symbols_of(shown, count) if array.ndim == 3 and labels.ndim < 2 else None
-    if symbols is None or (not grid and (block.symbols is not None or array.shape[2] < count)):
+    over = unit_over(UnitReader(plan, row), record)
+    if over.values is None:
         raise InputError(
-            f"{row.address!r} gives records of shape {array.shape[2:]} per unit, which cannot be drawn over "
-            f"a {type(shown).__name__}. A layer with a position for each pixel or symbol can."
+            f"{row.address!r} gives records of shape {over.shape} per unit, which cannot be drawn over "
+            f"a {type(over.shown).__name__}. A layer with a position for each pixel or symbol can."
         )
-    values = np.concatenate([one for _, one in reader.on_grid(chosen, grid or array.shape[2:], block)])
-    return _over_text(row, record, shown, symbols, values[0, 0, :count], labels)
+    if over.symbols is None:
+        return _over_image(row, record, over.shown, over.size, over.values, over.labels)
+    return _over_text(row, record, over.shown, over.symbols, over.values, over.labels)
 
 
 def _over_image(
@@ -58,13 +44,13 @@ def _over_image(
     height, width = size
     figure = new_figure(7.6, 0.7 + 3.1 * min(2.0, height / width))
     left, right = figure.subplots(1, 2, sharex=True, sharey=True)
-    left.imshow(_picture(image, size), cmap="gray", interpolation="nearest")
+    left.imshow(picture(image, size), cmap="gray", interpolation="nearest")
     left.set_title(f"record {record}")
     drawn = right.imshow(values, interpolation="nearest", **colors_of(values))
     right.set_title(f"{short(row)}")
     figure.colorbar(drawn, ax=right, label="behavior", shrink=0.8)
-    if _is_binary(labels) and labels.ndim == 2:
-        lines = outline(_nearest(labels == 1, size))
+    if is_binary(labels) and labels.ndim == 2:
+        lines = outline(nearest(labels == 1, size))
         for axis in (left, right):
             axis.add_collection(_lines(lines, "white", 3.4))
             axis.add_collection(_lines(lines, "black", 1.4))
@@ -75,21 +61,6 @@ def _over_image(
         axis.set_xticks([])
         axis.set_yticks([])
     return figure
-
-
-def _picture(image: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-    """Return an image with its colors last and from 0 to 1, or in gray."""
-    if image.shape[:2] != size or image.ndim == 2:
-        image = np.moveaxis(image.reshape(-1, *size), 0, -1)
-    image = image.astype(float)
-    image = image if image.shape[-1] == _CHANNELS else image.mean(axis=-1)
-    low, high = float(np.nanmin(image)), float(np.nanmax(image))
-    return np.asarray((image - low) / ((high - low) or 1))
-
-
-def _nearest(mask: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-    rows, columns = (np.arange(new) * old // new for old, new in zip(mask.shape, size, strict=True))
-    return np.asarray(mask[rows][:, columns])
 
 
 def outline(mask: np.ndarray) -> np.ndarray:
@@ -112,10 +83,6 @@ def _lines(segments: np.ndarray, color: str, width: float) -> Any:
     from matplotlib.collections import LineCollection
 
     return LineCollection(list(segments), colors=color, linewidths=width, capstyle="round")
-
-
-def _is_binary(labels: np.ndarray) -> bool:
-    return labels.dtype.kind in "fiub" and bool(np.isin(labels[labels == labels], (0, 1)).all())
 
 
 def _over_text(
@@ -147,7 +114,7 @@ def _over_text(
 
     colors = colors_of(values)
     scale = ScalarMappable(Normalize(colors["vmin"], colors["vmax"]), colormaps[colors["cmap"]])
-    holds = _is_binary(labels) and labels.ndim == 1
+    holds = is_binary(labels) and labels.ndim == 1
     for at, (one, (x, y), value) in enumerate(zip(symbols, places, values, strict=True)):
         color = scale.to_rgba(value) if np.isfinite(value) else (1, 1, 1, 1)
         axis.add_patch(Rectangle((x, y + 0.08), len(one), 0.84, facecolor=color, edgecolor="none"))

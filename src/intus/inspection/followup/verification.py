@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ...core.errors import CaptureError, InputError
+from ...core.followup import Measure, UnitVerification, VerifiedPart
 from ..plan import Plan
 from .ablation import Ablation, Metric, ablate
+from .estimate import Estimate
 from .perturbation import Change, Perturbation, perturb
 from .unit_reader import UnitReader
 from .unit_row import UnitRow
@@ -37,29 +41,60 @@ class Verification:
     ablation: Ablation | None
     notes: tuple[str, ...] = ()
 
+    @property
+    def parts(self) -> list[VerifiedPart]:
+        """What was measured, in words."""
+        found = []
+        if (one := self.perturbation) is not None:
+            measures = [
+                _measure("change of the unit where the label flips", one.flips),
+                _measure("size of its change where it does not", one.baseline),
+                _measure("excess of the first over the second", one.excess, _follows(one)),
+            ]
+            silhouette = (
+                "silhouette not known"
+                if one.rank is None
+                else f"silhouette {one.silhouette:.2f}, rank {one.rank} of {one.units} units of the layer"
+            )
+            title = f"Changed input ({one.records} records tried)"
+            found.append(VerifiedPart(title, measures, silhouette, []))
+        if (two := self.ablation) is not None:
+            measures = [
+                _measure("effect on the output where it holds", two.holds),
+                _measure("effect where it does not", two.lacks),
+                _measure("difference", two.effect, _used(two)),
+                _measure("effect anywhere", two.anywhere),
+            ]
+            p = (
+                f"p of the difference {two.p:.2g}, of the effect anywhere {two.p_anywhere:.2g}, against "
+                f"{len(two.others)} random units of the layer"
+            )
+            others = [float(value) for value in two.others if np.isfinite(value)]
+            found.append(VerifiedPart(f"Unit replaced by its mean, {two.mean:.3g}", measures, p, others))
+        return found
+
+    def summary(self) -> UnitVerification:
+        """Return it in the form in which it is stored and shown on the page."""
+        return UnitVerification(self.parts, list(self.notes))
+
     def __repr__(self) -> str:
         lines = [f"Verification of {self.address}[{self.unit}] of {self.model} and {self.target!r}"]
-        if (one := self.perturbation) is not None:
-            lines += [
-                f"Changed input ({one.records} records tried)",
-                f"  change of the unit where the label flips   {one.flips}  n={one.flips.n}",
-                f"  size of its change where it does not       {one.baseline}  n={one.baseline.n}",
-                f"  excess of the first over the second        {one.excess}: {_follows(one)}",
-                "  silhouette not known"
-                if one.rank is None
-                else f"  silhouette {one.silhouette:.2f}, rank {one.rank} of {one.units} units",
-            ]
-        if (two := self.ablation) is not None:
-            lines += [
-                f"Unit replaced by its mean, {two.mean:.3g}",
-                f"  effect on the output where it holds        {two.holds}  n={two.holds.n}",
-                f"  effect where it does not                   {two.lacks}  n={two.lacks.n}",
-                f"  difference                                 {two.effect}: {_used(two)}",
-                f"  effect anywhere                            {two.anywhere}",
-                f"  p of the difference {two.p:.2g}, of the effect anywhere {two.p_anywhere:.2g}, against "
-                f"{len(two.others)} random units of the layer",
-            ]
+        for part in self.parts:
+            lines += [part.title, *(_line(measure) for measure in part.measures), f"  {part.sentence}"]
         return "\n".join([*lines, *(f"Note: {note}" for note in self.notes)])
+
+
+def _measure(name: str, estimate: Estimate, verdict: str = "") -> Measure:
+    value, low, high = (x if np.isfinite(x) else None for x in estimate[:3])
+    return Measure(name, value, low, high, estimate.n, verdict)
+
+
+def _line(one: Measure) -> str:
+    """Return a measure as a line of text."""
+    value, low, high = (np.nan if x is None else x for x in (one.value, one.low, one.high))
+    return f"  {one.name:<42} {Estimate(value, low, high, one.n)}  n={one.n}" + (
+        f": {one.verdict}" if one.verdict else ""
+    )
 
 
 #: Share of the change with the label above which a change without it is stated.

@@ -12,10 +12,13 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import IntusError, require
+from ...core.followup import UnitExamples, UnitVerification
 from ...core.graph import Graph
 from ...core.results import COLUMNS, Predictions, Results
 from ...scores import Confusion, Score, ScoreColumns, ScoreResult
+from ...scores.multiple import info_over_splits
 from ...storage.codec import encode_graph
+from ..followup.unit_row import UnitRow
 from .part import Part
 
 
@@ -28,12 +31,15 @@ class Store:
     Args:
         where: A path or URL; None for no database.
         run: The name of the run.
-        scores: The scores, whose descriptions are stored too.
+        scores: The scores, whose descriptions are stored too. Default: none.
+        splits: The number of splits that classifiers were scored on. Default: 1.
     """
 
-    def __init__(self, where: str | Path | None, run: str, scores: Sequence[Score]) -> None:
+    def __init__(
+        self, where: str | Path | None, run: str, scores: Sequence[Score] = (), splits: int = 1
+    ) -> None:
         self.where, self.run = where, run
-        self._infos = [info for score in scores for info in score.infos]
+        self._infos = [info_over_splits(info, splits) for score in scores for info in score.infos]
         self._database: Any = None
         if where is not None:
             require("sqlalchemy", extra="inspect", why="to write results into a database")
@@ -76,6 +82,9 @@ class Store:
             return
 
         def write() -> None:
+            targets = set(part.columns.target.tolist())
+            addresses = set(part.addresses.tolist())
+            self._database.drop_followups(self.run, part.model, part.epoch, addresses, targets)
             self._database.add(_results(part, self.run), self._infos, predicted)
             if graph is not None and self._database.graph(self.run, part.model) is None:
                 self._database.put_graph(self.run, part.model, encode_graph(graph))
@@ -85,6 +94,12 @@ class Store:
                 )
 
         self._try(write)
+
+    def keep(self, model: str, epoch: float, row: UnitRow, content: UnitExamples | UnitVerification) -> None:
+        """Store the examples or the verification of a unit."""
+        if self._database is not None:
+            what = model, epoch, row.address, row.unit, row.target, content
+            self._try(lambda: self._database.put_followup(self.run, *what))
 
     def _try(self, what: Any) -> Any:
         """Call a function of the database; an error ends the use of the database with a warning."""

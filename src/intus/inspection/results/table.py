@@ -11,16 +11,19 @@ import numpy as np
 import pandas as pd
 
 from ...core.errors import InputError
+from ...core.followup import UnitExamples, UnitVerification
 from ...scores import ScoreColumns
 from ...scores.multiple import false_discovery_rates
 from ..followup.best import best_rows
 from ..followup.examples import examples_of
 from ..followup.pictures import draw, saved
+from ..followup.summaries import check_count, stored_examples
 from ..followup.unit_picture import draw_unit
-from ..followup.unit_row import read_row
+from ..followup.unit_row import UnitRow, read_row
 from ..followup.verification import Verification, verify
 from ..models import Checkpoint
 from .part import Part
+from .store import Store
 
 if TYPE_CHECKING:
     from ..plan import Plan
@@ -42,11 +45,29 @@ class Asked:
         checkpoints: The models.
         plan: What was asked of them.
         parts: The rows of each model.
+        store: The database of the rows, a path or URL; None for none.
+        run: The name of the run in the database.
     """
 
     checkpoints: Sequence[Checkpoint]
     plan: Plan
     parts: Sequence[Part]
+    store: str | Path | None = None
+    run: str = ""
+
+    def check_store(self) -> None:
+        """Raise InputError if the rows are in no database."""
+        if self.store is None:
+            raise InputError(
+                "store=True writes into the database of the inspection, and this one has none. Pass store=, "
+                "a path or URL, to inspect(…)."
+            )
+
+    def keep(self, row: UnitRow, model: str, content: UnitExamples | UnitVerification) -> None:
+        """Store the examples or the verification of a unit; an error of the database is a warning."""
+        assert self.store is not None
+        with Store(self.store, self.run) as store:
+            store.keep(model, row.checkpoint.epoch, row, content)
 
     def __reduce__(self) -> Any:
         return _nothing, ()
@@ -120,7 +141,7 @@ class Inspection(pd.DataFrame):  # type: ignore[misc]  # pandas has no types
             "trained, so there is no confusion table. Choose a row such as that of 'linear_f1'."
         )
 
-    def examples(self, row: Any, k: int = 5, *, seed: int | None = None) -> pd.DataFrame:
+    def examples(self, row: Any, k: int = 5, *, seed: int | None = None, store: bool = False) -> pd.DataFrame:
         """Return records on which a unit is largest, and records that speak against its hypothesis.
 
         The model runs over the data once. Symbols that the hypothesis does not annotate are left out, and
@@ -131,6 +152,10 @@ class Inspection(pd.DataFrame):  # type: ignore[misc]  # pandas has no types
                 index.
             k: The number of examples of each kind. Default: 5.
             seed: The seed of the random examples. Default: that of the inspection.
+            store: Whether to write them into the database of the inspection (``store=`` of ``inspect``), so
+                that the page shows them: the texts around the symbols, or images of at most 96 × 96 pixels.
+                It is the only way in which parts of the data get there. At most 10 of each kind.
+                Default: False.
 
         Returns:
             A DataFrame with the columns ``kind``, ``record`` (its number in the data), ``position`` (the
@@ -143,7 +168,8 @@ class Inspection(pd.DataFrame):  # type: ignore[misc]  # pandas has no types
             first and the last kind.
 
         Raises:
-            InputError: If the row is about a whole layer, or the table no longer knows its models.
+            InputError: If the row is about a whole layer, the table no longer knows its models, or the
+                examples cannot be stored.
 
         Example:
             >>> from intus import inspect
@@ -152,7 +178,14 @@ class Inspection(pd.DataFrame):  # type: ignore[misc]  # pandas has no types
             >>> table.examples(0, k=1)[["kind", "record", "behavior"]].values.tolist()[0]
             ['top', 0, 1.0]
         """
-        return examples_of(self.asked().plan, read_row(self, row), k, seed)
+        asked, unit = self.asked(), read_row(self, row)
+        if store:
+            asked.check_store()
+            check_count(k)
+        found = examples_of(asked.plan, unit, k, seed)
+        if store:
+            asked.keep(unit, *stored_examples(asked.plan, unit, found))
+        return found
 
     def verify(
         self,
@@ -164,6 +197,7 @@ class Inspection(pd.DataFrame):  # type: ignore[misc]  # pandas has no types
         records: int = 200,
         patch: int | None = None,
         seed: int | None = None,
+        store: bool = False,
     ) -> Verification:
         """Verify that a unit follows its hypothesis, and that the model's output uses it.
 
@@ -198,6 +232,8 @@ class Inspection(pd.DataFrame):  # type: ignore[misc]  # pandas has no types
             records: The number of records for each test. Default: 200.
             patch: The height and width of the patch of an image, in pixels. Default: an eighth of the image.
             seed: The seed of all choices. Default: that of the inspection.
+            store: Whether to write the result into the database of the inspection (``store=`` of
+                ``inspect``), so that the page shows it. Default: False.
 
         Returns:
             The verification, which prints as a table. ``perturbation`` has ``flips``, ``baseline`` and
@@ -207,15 +243,19 @@ class Inspection(pd.DataFrame):  # type: ignore[misc]  # pandas has no types
 
         Raises:
             InputError: If the row is about a whole layer, the hypothesis is an array of labels, symbols of
-                such records are not known, or too few changes flip a label.
+                such records are not known, too few changes flip a label, or there is no database to store
+                the result in.
 
         References:
             Sellam et al. (2019), "DeepBase: Deep Inspection of Neural Networks", SIGMOD: verification.
             Rousseeuw (1987), "Silhouettes", Journal of Computational and Applied Mathematics 20.
         """
-        return verify(
-            self.asked().plan,
-            read_row(self, row),
+        asked, unit = self.asked(), read_row(self, row)
+        if store:
+            asked.check_store()
+        found = verify(
+            asked.plan,
+            unit,
             tests=tests,
             change=change,
             metric=metric,
@@ -223,6 +263,9 @@ class Inspection(pd.DataFrame):  # type: ignore[misc]  # pandas has no types
             patch=patch,
             seed=seed,
         )
+        if store:
+            asked.keep(unit, found.model, found.summary())
+        return found
 
     def best(self, by: str | Sequence[str] = ("model", "target"), score: str | None = None) -> Inspection:
         """Return the row of the strongest unit of each group, such as of each model and hypothesis.

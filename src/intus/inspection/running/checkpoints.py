@@ -83,7 +83,8 @@ def rows_of(checkpoints: Sequence[Checkpoint], plan: Plan, options: Options) -> 
     """
     parts: dict[int, Part] = {}
     errors: list[Exception] = []
-    with Store(options.store, options.run, plan.scores) as store, open_engine(options.engine) as engine:
+    stored = Store(options.store, options.run, plan.scores, plan.splits)
+    with stored as store, open_engine(options.engine) as engine:
         runner = _Runner(plan, options, store, engine)
         for number in _order(len(checkpoints), options.against):
             checkpoint = checkpoints[number]

@@ -69,6 +69,7 @@ class Evaluator:
         scores: Names of scores, by default ``scoring.default_scores()``.
         seed: Seed of the split, the sample and the shuffled labels.
         engine: The engine that computes scores, by default in this process.
+        splits: Number of splits that classifiers are scored on.
     """
 
     def __init__(
@@ -77,8 +78,9 @@ class Evaluator:
         scores: Sequence[str] | None = None,
         seed: int = 0,
         engine: Engine | None = None,
+        splits: int = 1,
     ) -> None:
-        self.frontend, self.scores, self.seed = frontend, scores, seed
+        self.frontend, self.scores, self.seed, self.splits = frontend, scores, seed, splits
         self.engine = engine or LocalEngine()
         self._targets = KnownTargets(frontend)
         self._relations = Relations(seed) if scores is None else None
@@ -219,7 +221,7 @@ class Evaluator:
             if holds is not None:
                 self.frontend.arrival_order(key.run, key.model, job.point.mode_shown, holds)
             results = self._order.update(job.point, evaluation.results)
-            self.frontend.results(results, infos_of(results), evaluation.predictions)
+            self.frontend.results(results, infos_of(results, self.splits), evaluation.predictions)
             self._count(key, "scored")
             self._notify(self._notices_of(job, evaluation))
         except AwayError:
@@ -247,7 +249,7 @@ class Evaluator:
 
     def _submit(self, job: _Job) -> Answer[Measured]:
         compared = self._relations is not None
-        arguments = job.point, chosen(self.scores), self.seed, compared
+        arguments = job.point, chosen(self.scores), self.seed, self.splits, compared
         return self.engine.submit(Task(measure, arguments, tuple(job.targets or ()), job.point.nbytes))
 
     def _evaluate(self, job: _Job) -> Evaluation:

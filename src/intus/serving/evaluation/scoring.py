@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from ...core.results import COLUMNS, Predictions, Results
 from ...core.score_info import ScoreInfo
 from ...scores import Score, Scorer, ScoreResult, get, infos, names
 from ...scores.comparisons.similarity import Sketch, sketch
+from ...scores.multiple import info_over_splits
+from ...scores.repeated import RepeatedScorer
+from ...scores.scorer import SAMPLE_BYTES
 from ..data_point import DataPoint
 from ..errors import MisfitError
 from .relations import Relations
@@ -85,6 +89,7 @@ def evaluate(
     scores: Sequence[str] | None = None,
     *,
     seed: int = 0,
+    splits: int = 1,
     relations: Relations | None = None,
 ) -> Evaluation:
     """Compute the scores of a data point, those that need a target for each target that fits.
@@ -94,10 +99,13 @@ def evaluate(
         targets: The targets; those that do not apply are ignored.
         scores: Names of scores, by default ``default_scores()``.
         seed: Seed of the split, the sample and the shuffled labels.
+        splits: Number of splits that classifiers are scored on.
         relations: State of earlier data points, to add the scores that relate this one to them; None for
             none.
     """
-    return related(point, measure(point, chosen(scores), seed, relations is not None, *targets), relations)
+    return related(
+        point, measure(point, chosen(scores), seed, splits, relations is not None, *targets), relations
+    )
 
 
 def chosen(scores: Sequence[str] | None) -> list[Score]:
@@ -132,7 +140,7 @@ def related(point: DataPoint, measured: Measured, relations: Relations | None) -
 
 
 def measure(
-    point: DataPoint, scores: Sequence[Score], seed: int, compared: bool, *targets: Target
+    point: DataPoint, scores: Sequence[Score], seed: int, splits: int, compared: bool, *targets: Target
 ) -> Measured:
     """Compute the scores of a data point alone; ``compared`` if it will be compared with others."""
     scores = [score for score in scores if not score.kinds or point.key.kind in score.kinds]
@@ -155,7 +163,7 @@ def measure(
     if compared and point.key.kind == "output":
         scores.append(_SAMPLED)
     with np.errstate(all="ignore"):  # an overflow is shown as infinite
-        for scorer, note in _scorers(point, scores, labels, per_position, seed):
+        for scorer, note in _scorers(point, scores, labels, per_position, partial(_scorer, seed, splits)):
             results = (_noted(result, note) for result in _results(scorer, out.failures))
             out.results += (_noted(result, doubts.get(result.target, "")) for result in results)
             out.predictions += scorer.predicted(_origin(point), out.failures)
@@ -169,8 +177,19 @@ _Fits = dict[tuple[bytes | None, bytes | None], dict[str, Fitted]]
 _BY_ITEM = (None, None)  # the hold-out of targets without groups and types
 
 
+def _scorer(seed: int, splits: int, scores: list[Score]) -> Scorer:
+    """Return a scorer; each of several splits has as large a sample as a single one."""
+    if splits > 1 and any(score.per == "target" for score in scores):
+        return RepeatedScorer(scores, splits=splits, seed=seed, sample_bytes=splits * SAMPLE_BYTES)
+    return Scorer(scores, seed=seed)
+
+
 def _scorers(
-    point: DataPoint, scores: Sequence[Score], labels: _Fits, per_position: _Fits, seed: int
+    point: DataPoint,
+    scores: Sequence[Score],
+    labels: _Fits,
+    per_position: _Fits,
+    scorer_of: Callable[[list[Score]], Scorer],
 ) -> Iterator[tuple[Scorer, str]]:
     """Yield scorers updated with the data point, each with a note for all of its results."""
     describing = [score for score in scores if score.per == "layer"]
@@ -181,27 +200,27 @@ def _scorers(
     records = point.records
     if any(record.batch_axis is None for record in records):
         # A parameter is one row, so scores of a spread over rows do not apply.
-        scorer = Scorer([score for score in describing if score.needs <= {"tally", "steps"}], seed=seed)
+        scorer = scorer_of([score for score in describing if score.needs <= {"tally", "steps"}])
         yield _fed(scorer, records, ((record.features(), record.items) for record in records), {}), ""
     elif axes := _uneven(records):
         projected = any(record.projected_from is not None for record in records)
         of_rows = [score for score in describing if not (projected and score.needs == {"tally"})]
         yield (
-            _fed(Scorer(of_rows, seed=seed), records, _positions(records, axes), {}),
+            _fed(scorer_of(of_rows), records, _positions(records, axes), {}),
             "each position is a row",
         )
         padded = zip(_padded(records), (record.items for record in records), strict=True)
         note = "shorter items were padded with zeros"
-        yield _fed(Scorer(using_labels, seed=seed), records, padded, plain), note
+        yield _fed(scorer_of(using_labels), records, padded, plain), note
         for fits in grouped:
             padded = zip(_padded(records), (record.items for record in records), strict=True)
-            yield _fed(Scorer(with_labels, seed=seed), records, padded, fits), note
+            yield _fed(scorer_of(with_labels), records, padded, fits), note
     else:
-        yield _fed(Scorer([*describing, *using_labels], seed=seed), records, _rows(records), plain), ""
+        yield _fed(scorer_of([*describing, *using_labels]), records, _rows(records), plain), ""
         for fits in grouped:
-            yield _fed(Scorer(with_labels, seed=seed), records, _rows(records), fits), ""
+            yield _fed(scorer_of(with_labels), records, _rows(records), fits), ""
     for fits in per_position.values():
-        scorer = Scorer([score for score in scores if score.per == "target"], seed=seed)
+        scorer = scorer_of([score for score in scores if score.per == "target"])
         flat = {name: _flat(fitted) for name, fitted in fits.items()}
         yield _fed(scorer, records, _positions(records, [1]), flat), ""
 
@@ -296,7 +315,7 @@ def _results(scorer: Scorer, failures: dict[str, str]) -> list[ScoreResult]:
     results: list[ScoreResult] = []
     for score in scorer.scores if scorer.statistics.features >= 0 else ():
         try:
-            results += score.results(scorer.statistics)
+            results += scorer.results_of(score)
         except Exception as error:  # a score may be code of another package
             _log.debug("Score %s failed", score.name, exc_info=True)  # a notice is shown as well
             failures[score.name] = f"{type(error).__name__}: {error}"
@@ -309,10 +328,16 @@ def _noted(result: ScoreResult, note: str) -> ScoreResult:
     return result._replace(note="; ".join(filter(None, (own, note))))
 
 
-def infos_of(results: Results) -> list[ScoreInfo]:
-    """Return the descriptions of the scores of these results, as far as the scores are registered."""
+def infos_of(results: Results, splits: int = 1) -> list[ScoreInfo]:
+    """Return the descriptions of the scores of these results, as far as the scores are registered.
+
+    Args:
+        results: The results.
+        splits: The number of splits that classifiers were scored on.
+    """
     known = infos()
-    return [known[name] for name in dict.fromkeys(results["score"].tolist()) if name in known]
+    names = [name for name in dict.fromkeys(results["score"].tolist()) if name in known]
+    return [info_over_splits(known[name], splits) for name in names]
 
 
 def renamed(evaluation: Evaluation, point: DataPoint) -> Evaluation:

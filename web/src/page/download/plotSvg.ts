@@ -3,7 +3,8 @@ import { epoch as epochText } from "../../ui/format.ts";
 import { type Compared, dash, isMany, keyLabel, otherLines } from "../model/comparedRuns.ts";
 import type { Inks } from "../model/inks.ts";
 import { addressLabel } from "../model/scoreLabels.ts";
-import { type Chart, highestBaseline, type Series } from "../model/series.ts";
+import { baselines, type Chart, type Series } from "../model/series.ts";
+import type { Center } from "../model/strength.ts";
 import { type Frame, frameOf, stretches } from "../plot/frame.ts";
 import { LONE } from "../plot/marks.ts";
 import { tickText } from "../plot/scales.ts";
@@ -16,6 +17,8 @@ export interface PlotOptions {
   /** The layer that is shown with its interval. */
   focus: string | null;
   inks: Inks;
+  /** The center of the score, whose baseline is drawn on both of its sides. */
+  center: Center;
   compared: Compared[];
 }
 
@@ -31,18 +34,19 @@ export function escape(text: string): string {
 
 /** Return the chart with axes, baseline, the focused layer and a legend. */
 export function plotSvg(chart: Chart, options: PlotOptions): string {
-  const frame = frameOf([chart, ...options.compared.map((other) => other.chart)], BOX);
+  const frame = frameOf([chart, ...options.compared.map((other) => other.chart)], BOX, options.center);
   const line = (column: (number | null)[], epochs = chart.epochs): string => path(column, epochs, frame);
   const key = legend(chart, options);
   const focused = chart.series.find((s) => s.address === options.focus);
-  const baseline = focused ? focused.baseline : highestBaseline(chart.series, chart.epochs.length);
   const parts = [
     text(BOX.left, 28, options.title, `font-size="17" font-weight="600" fill="${options.inks.text}"`),
     text(BOX.left, 47, options.subtitle, `fill="${options.inks["text-soft"]}"`),
     ...frame.yTicks.map((v) => gridline(frame.y(v), tickText(v), options)),
     ...frame.xTicks.map((v) => text(frame.x(v), BOX.top + BOX.height + 20, epochText(v), `text-anchor="middle" fill="${options.inks["text-soft"]}"`)),
     text(BOX.left + BOX.width / 2, HEIGHT - 14, "epoch", `text-anchor="middle" fill="${options.inks["text-soft"]}"`),
-    `<path d="${path(baseline, chart.epochs, frame, LONE)}" fill="none" stroke="${options.inks["text-soft"]}" stroke-dasharray="5 4"/>`,
+    ...baselines(chart, focused, options.center).map((column) =>
+      `<path d="${path(column, chart.epochs, frame, LONE)}" fill="none" stroke="${options.inks["text-soft"]}" stroke-dasharray="5 4"/>`,
+    ),
     ...chart.series.map((s) => {
       const dim = focused && s !== focused ? ' opacity="0.25"' : "";
       return `<path d="${line(s.value)}" fill="none" stroke="${options.colours.get(s.address)}" stroke-width="${s === focused ? 2.75 : isMany(chart) ? 1 : 1.75}" stroke-linecap="round"${dim}/>`;

@@ -1,7 +1,7 @@
 // Converts the columns of the server to one series per layer on a common axis of epochs.
 import type { Columns, Measured } from "../server/api.ts";
 import { addressLabel } from "./scoreLabels.ts";
-import { type Center, strength } from "./strength.ts";
+import { bothSides, type Center, strength } from "./strength.ts";
 
 /** Columns aligned with `Chart.epochs`. A value is null where nothing was measured, and where it is not a number; in the
  * latter case the note gives the reason. */
@@ -161,26 +161,27 @@ export function hasBaseline(chart: Chart): boolean {
   return chart.series.some(({ baseline }) => baseline.some((value) => value !== null));
 }
 
-/** Return the baseline to show when no layer is selected: at each epoch the highest of all layers. */
-export function highestBaseline(series: Series[], size: number): (number | null)[] {
-  return Array.from({ length: size }, (_, i) => {
-    const known = series.flatMap(({ baseline }) => baseline[i] ?? []);
-    return known.length ? Math.max(...known) : null;
+/** Return the lines of the baseline: that of the focused layer, or at each epoch the strongest of all layers; of a score with a
+ * center one on each side. */
+export function baselines({ series, epochs }: Chart, focused: Series | undefined, center: Center): (number | null)[][] {
+  const strongest = epochs.map((_, i) => {
+    const known = (focused ? [focused] : series).flatMap(({ baseline }) => baseline[i] ?? []);
+    return known.length ? known.reduce((a, b) => (strength(b, center) > strength(a, center) ? b : a)) : null;
   });
+  return bothSides(0, center).map((_, side) => strongest.map((x) => (x === null ? null : (bothSides(x, center)[side] as number))));
 }
 
 /** Return the range of values, intervals and baselines, so that the axis does not change when a layer is selected. */
-export function extent(charts: Chart[]): { low: number; high: number } {
+export function extent(charts: Chart[], center: Center = null): { low: number; high: number } {
   const known = charts.filter((chart) => chart.series.length > 0);
   if (known.length === 0) return { low: 0, high: 1 };
   let low = Math.min(...known.map((chart) => chart.low));
   let high = Math.max(...known.map((chart) => chart.high));
   for (const series of known.flatMap((chart) => chart.series))
-    for (const column of [series.low, series.high, series.baseline])
-      for (const x of column)
-        if (x !== null) {
-          low = Math.min(low, x);
-          high = Math.max(high, x);
-        }
+    for (const x of [...series.low, ...series.high, ...series.baseline.flatMap((x) => (x === null ? [] : bothSides(x, center)))])
+      if (x !== null) {
+        low = Math.min(low, x);
+        high = Math.max(high, x);
+      }
   return { low, high };
 }

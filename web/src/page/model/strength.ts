@@ -12,6 +12,9 @@ export function reach({ low, high }: Pick<Chart, "low" | "high">, center: Center
   return center === null ? { low, high } : { low: 0, high: Math.max(high - center, center - low) };
 }
 
+/** Return the levels at which a baseline is drawn: of a score with a center also its mirror image at the other side. */
+export const bothSides = (baseline: number, center: Center): number[] => (center === null ? [baseline] : [baseline, 2 * center - baseline]);
+
 /** Return what the strength is, such as "|value − 0.5|"; "" without a center. */
 export function strengthText(center: Center): string {
   return center === null ? "" : `|value${center ? ` − ${tickText(center)}` : ""}|`;

@@ -3,7 +3,7 @@ import { el, svg } from "../../ui/dom.ts";
 import { epoch as epochText, grouped, interval, number, plural } from "../../ui/format.ts";
 import { isOfUnits, scoreInfo, scoreLabel } from "../model/scoreLabels.ts";
 import { nearest } from "../model/series.ts";
-import { type Center, reach, strength, strengthText } from "../model/strength.ts";
+import { bothSides, type Center, reach, strength, strengthText } from "../model/strength.ts";
 import { gain, type SortKey, sortUnits, type UnitRow, unitRows } from "../model/unitRows.ts";
 import { share } from "../plot/scales.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
@@ -20,7 +20,7 @@ const COLUMNS: { key: SortKey | null; label: string; title?: string }[] = [
   { key: "n", label: "n", title: "Number of rows" },
 ];
 
-const DRAWN = ["units", "chart", "labels"] as const;
+const DRAWN = ["units", "chart", "labels", "followup"] as const;
 
 /** What the rows have in common. */
 interface Shared {
@@ -30,6 +30,8 @@ interface Shared {
   center: Center;
   /** The strength of a full bar. */
   scale: number;
+  /** The units that have examples or a verification. */
+  stored: string[];
 }
 
 interface Sorting {
@@ -69,7 +71,7 @@ export function unitTable(dispatch: Dispatch): Part {
 
   function draw(): void {
     if (!view) return;
-    const { run, state: { choice, chart, hypothesis, labels, units } } = view;
+    const { run, state: { choice, chart, followup, hypothesis, labels, units } } = view;
     const { epochs } = units;
     const asked = chart.epochs[view.at] ?? choice.epoch;
     const at = nearest(epochs, asked);
@@ -78,13 +80,14 @@ export function unitTable(dispatch: Dispatch): Part {
     const rows = sorting.all ? sorted : sorted.slice(0, TOP);
     const scale = Math.max(1e-12, reach(units, center ?? 0).high);
     const curves = Boolean(run && isOfUnits(run, hypothesis.score));
+    const stored = (followup?.units ?? []).filter((one) => one.epoch === null || one.epoch === epochs[at]).map(({ unit }) => unit);
     body.replaceChildren(...rows.map((unit) => {
       const { address, layer } = unit;
-      const show = (): void => {
-        dispatch({ type: "choose", choice: curves ? { ...hypothesis, address } : { address: layer } });
-        root.parentElement?.querySelector(".plot")?.scrollIntoView({ block: "center" });
+      const show = (part: string): void => {
+        dispatch({ type: "choose", choice: curves || part !== "plot" ? { ...hypothesis, address } : { address: layer } });
+        root.parentElement?.querySelector(`.${part}`)?.scrollIntoView({ block: part === "plot" ? "center" : "start" });
       };
-      return row(unit, { at, epochs, center, scale }, choice.address === address || choice.address === layer, show);
+      return row(unit, { at, epochs, center, scale, stored }, choice.address === address || choice.address === layer, show);
     }));
     COLUMNS.forEach(({ key }, i) => {
       const order = key === sorting.key ? (sorting.down ? "descending" : "ascending") : "none";
@@ -116,10 +119,11 @@ export function unitTable(dispatch: Dispatch): Part {
   };
 }
 
-function row(unit: UnitRow, shared: Shared, on: boolean, show: () => void): HTMLElement {
-  const { center, scale } = shared;
+function row(unit: UnitRow, shared: Shared, on: boolean, show: (part: string) => void): HTMLElement {
+  const { center, scale, stored } = shared;
   const text = (x: number | null): string => (x === null ? "–" : number(x));
-  const name = el("button", { type: "button", class: "address", title: "Show its curve in the plot", click: show }, unit.address);
+  const name = el("button", { type: "button", class: "address", title: "Show its curve in the plot", click: () => show("plot") }, unit.address);
+  const more = stored.includes(unit.address) && el("button", { type: "button", class: "more", click: () => show("followups") }, "details");
   const bar = el("span", { class: "bar", "aria-hidden": "true" }, el("span"));
   (bar.firstChild as HTMLElement).style.inlineSize = `${unit.value === null ? 0 : (100 * strength(unit.value, center ?? 0)) / scale}%`;
   const nan = unit.value === null && unit.note !== null;
@@ -128,7 +132,7 @@ function row(unit: UnitRow, shared: Shared, on: boolean, show: () => void): HTML
   return el(
     "tr",
     { class: on ? "on" : "" },
-    el("th", { scope: "row" }, name),
+    el("th", { scope: "row" }, name, more),
     el("td", {}, sparkline(unit, shared)),
     value,
     el("td", { class: "figure soft" }, interval(unit.low, unit.high) || "–"),
@@ -141,7 +145,7 @@ function row(unit: UnitRow, shared: Shared, on: boolean, show: () => void): HTML
 /** Draw the curve of a unit, with the baseline of the shown checkpoint, which has a mirror image at the other side of a center. */
 function sparkline({ curve, baseline }: UnitRow, { epochs, at, center }: Shared): SVGElement {
   const [width, height, margin] = [120, 30, 4];
-  const bases = baseline === null ? [] : center === null ? [baseline] : [baseline, 2 * center - baseline];
+  const bases = baseline === null ? [] : bothSides(baseline, center);
   const values = [...curve, ...bases].filter((v) => v !== null);
   const [low, high] = [Math.min(0, ...values), Math.max(1e-12, ...values)];
   const step = curve.length > 1 ? (width - 2 * margin) / (curve.length - 1) : 0;

@@ -1,5 +1,6 @@
 // The coordinates of epochs and values in a plot, and its ticks, for the canvas and the saved picture.
 import { type Chart, extent } from "../model/series.ts";
+import type { Center } from "../model/strength.ts";
 import { padded, share, ticks } from "./scales.ts";
 
 export interface Box {
@@ -19,8 +20,8 @@ export interface Frame extends Box {
 }
 
 /** Return a frame for all of the charts. */
-export function frameOf(charts: Chart[], box: Box): Frame {
-  const { low, high } = extent(charts);
+export function frameOf(charts: Chart[], box: Box, center: Center = null): Frame {
+  const { low, high } = extent(charts, center);
   const [bottom, top] = padded(low, high);
   const epochs = charts.flatMap((chart) => chart.epochs);
   const [first, last] = epochs.length ? [Math.min(...epochs), Math.max(...epochs)] : [0, 0];

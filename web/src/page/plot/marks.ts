@@ -2,7 +2,7 @@
 import { epoch as epochText } from "../../ui/format.ts";
 import { isMany, otherLines } from "../model/comparedRuns.ts";
 import type { Inks } from "../model/inks.ts";
-import { highestBaseline, type Series } from "../model/series.ts";
+import { baselines, type Series } from "../model/series.ts";
 import type { View } from "../state/view.ts";
 import { type Frame, stretches } from "./frame.ts";
 import { tickText } from "./scales.ts";
@@ -35,17 +35,17 @@ export function drawAxes(ctx: Context, frame: Frame, inks: Inks, font: string): 
   ctx.fillText("epoch", frame.left + frame.width / 2, bottom + 34);
 }
 
-/** Draw below the lines: the 95 % interval of the focused layer, or of all if they are few, and the baseline with gray dashes. */
+/** Draw below the lines: the 95 % interval of the focused layer, or of all if they are few, and the baseline with gray
+ * dashes, on both sides of the center of a score. */
 export function drawUnder(ctx: Context, frame: Frame, view: View, inks: Inks): void {
-  const { focused, chart } = view;
+  const { focused, chart, center } = view;
   if (focused) drawBand(ctx, frame, view, focused, 0.18);
   else if (chart.series.length <= FEW) for (const series of chart.series) drawBand(ctx, frame, view, series, 0.08);
-  const baseline = focused ? focused.baseline : highestBaseline(chart.series, chart.epochs.length);
   ctx.save();
   ctx.strokeStyle = inks["text-soft"];
   ctx.lineWidth = 1.25;
   ctx.setLineDash([5, 4]);
-  ctx.stroke(linePath(frame, chart.epochs, baseline, LONE));
+  for (const baseline of baselines(chart, focused, center)) ctx.stroke(linePath(frame, chart.epochs, baseline, LONE));
   ctx.restore();
 }
 

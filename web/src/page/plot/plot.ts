@@ -51,7 +51,7 @@ export class Plot implements Part {
     if (view.chart.series.length > 0 && width >= 120 && height >= 100) {
       this.inks ??= readInks(root);
       const [across, up] = [width - MARGIN.left - MARGIN.right, height - MARGIN.top - MARGIN.bottom];
-      this.frame = frameOf([view.chart, ...view.compared.map((other) => other.chart)], { left: MARGIN.left, top: MARGIN.top, width: across, height: up });
+      this.frame = frameOf([view.chart, ...view.compared.map((other) => other.chart)], { left: MARGIN.left, top: MARGIN.top, width: across, height: up }, view.center);
       drawAxes(ctx, this.frame, this.inks, getComputedStyle(root).fontFamily);
       drawUnder(ctx, this.frame, view, this.inks);
       drawSeries(ctx, this.frame, view);

@@ -89,6 +89,51 @@ export interface Gap {
   note: string;
 }
 
+/** A record, with the behavior of a unit over it. */
+export interface UnitExample {
+  kind: string;
+  record: number;
+  behavior: number | null;
+  label: string;
+  /** The symbols of a text around the chosen one, which is at `at`; `gap` separates them. */
+  tokens: string[];
+  gap: string;
+  /** The behavior at each symbol relative to the largest, from -100 to 100; empty if the layer has no positions. */
+  shades: number[];
+  holds: boolean[];
+  at: number | null;
+  /** Whether symbols before the first and after the last are left out. */
+  cut: [boolean, boolean];
+  /** An image, and the behavior over it, as URLs; "" for none. */
+  picture: string;
+  over: string;
+}
+
+export interface UnitExamples {
+  examples: UnitExample[];
+  /** The largest size of a behavior. */
+  largest: number;
+  /** What the colors and marks mean. */
+  legend: string;
+}
+
+export interface VerifiedPart {
+  title: string;
+  measures: { name: string; value: number | null; low: number | null; high: number | null; n: number; verdict: string }[];
+  sentence: string;
+  /** The difference of other units of the layer. */
+  others: number[];
+}
+
+/** What is stored of a unit besides its scores, and the units of which something is stored. */
+export interface UnitFollowup {
+  unit: string;
+  epoch: number | null;
+  units: { unit: string; epoch: number | null }[];
+  examples: UnitExamples | null;
+  verification: { parts: VerifiedPart[]; notes: string[] } | null;
+}
+
 export interface Notice {
   id: number;
   time: number;
@@ -149,6 +194,11 @@ export async function getConfusion(point: Record<string, string>): Promise<Confu
 /** Return the difference of a point to another one, which `other_address` or `other_epoch` of the query names. */
 export async function getGap(query: Record<string, string>): Promise<Gap> {
   return json<Gap>(await get("/api/above", query));
+}
+
+/** Return what is stored of the `unit` of the query at its `epoch`. */
+export async function getFollowup(query: Record<string, string>): Promise<UnitFollowup> {
+  return json<UnitFollowup>(await get("/api/followup", query));
 }
 
 /** Return the scene of the model's graph; null if the run has none. */

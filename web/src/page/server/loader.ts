@@ -32,7 +32,7 @@ export function coalesce(task: () => Promise<void>, gap: number): () => void {
   return () => void run();
 }
 
-const NONE = { chart: "", compared: "", scene: "", units: "", confusion: "", gap: "" };
+const NONE = { chart: "", compared: "", scene: "", units: "", confusion: "", gap: "", followup: "" };
 
 const keyOf = (...parts: unknown[]): string => JSON.stringify(parts);
 
@@ -48,6 +48,7 @@ export class Loader {
   readonly units = this.task(() => this.loadUnits());
   readonly confusion = this.task(() => this.loadConfusion());
   readonly gap = this.task(() => this.loadGap());
+  readonly followup = this.task(() => this.loadFollowup());
 
   constructor(
     private readonly state: () => State,
@@ -79,13 +80,14 @@ export class Loader {
 
   /** Load what was newly chosen, after a change of the state. */
   follow(): void {
-    const { chart, compared, scene, units, confusion, gap } = this.wanted();
+    const { chart, compared, scene, units, confusion, gap, followup } = this.wanted();
     if (chart !== this.keys.chart) this.chart();
     if (compared !== this.keys.compared) this.compared();
     if (scene !== this.keys.scene) this.scene();
     if (units !== this.keys.units) this.units();
     if (confusion !== this.keys.confusion) this.confusion();
     if (gap !== this.keys.gap) this.gap();
+    if (followup !== this.keys.followup) this.followup();
   }
 
   /** Load what changed, after the server reported it. */
@@ -101,6 +103,7 @@ export class Loader {
       this.units();
       this.confusion();
       this.gap();
+      this.followup();
     }
     const { against } = this.state().choice;
     const isCompared = runs.length === 0 || runs.some(([r, m]) => against.includes(runKey({ run: r, model: m })));
@@ -121,6 +124,7 @@ export class Loader {
       units: run?.units.length ? keyOf(...which, hypothesis) : keyOf(...which, null),
       confusion: keyOf(this.point()),
       gap: keyOf(this.gapQuery()),
+      followup: keyOf(this.followupQuery()),
     };
   }
 
@@ -164,9 +168,19 @@ export class Loader {
     const run = currentRun(this.state());
     const target = requestedTarget(choice, run);
     if (!run || choice.address === null || !target || chart.units) return null;
-    const epoch = chart.epochs[nearest(chart.epochs, choice.epoch)];
-    const when: Record<string, string> = epoch !== undefined && run.epochs.includes(epoch) ? { epoch: String(epoch) } : {};
-    return { run: run.run, model: run.model, address: choice.address, target, score: choice.score, kind: choice.kind, ...when };
+    return { run: run.run, model: run.model, address: choice.address, target, score: choice.score, kind: choice.kind, ...this.when(chart) };
+  }
+
+  /** Return the epoch of a chart that is shown, as a part of a query; empty without epochs. */
+  private when({ epochs }: Chart): Record<string, string> {
+    const { choice, chart } = this.state();
+    const epoch = epochs[nearest(epochs, chart.epochs[nearest(chart.epochs, choice.epoch)] ?? choice.epoch)];
+    return epoch !== undefined && currentRun(this.state())?.epochs.includes(epoch) ? { epoch: String(epoch) } : {};
+  }
+
+  private followupQuery(): Record<string, string> | null {
+    const { choice: { run, model, address }, hypothesis: { target }, units } = this.state();
+    return currentRun(this.state())?.units.length ? { run, model, target, unit: address ?? "", ...this.when(units) } : null;
   }
 
   private gapQuery(): Record<string, string> | null {
@@ -189,6 +203,13 @@ export class Loader {
     const query = this.gapQuery();
     const gap = query && (await api.getGap(query));
     if (key === this.wanted().gap) this.set({ gap });
+  }
+
+  private async loadFollowup(): Promise<void> {
+    const key = (this.keys.followup = this.wanted().followup);
+    const query = this.followupQuery();
+    const followup = query && (await api.getFollowup(query));
+    if (key === this.wanted().followup) this.set({ followup });
   }
 
   private async loadScene(): Promise<void> {

@@ -3,7 +3,7 @@ import type { Theme } from "../../ui/theme.ts";
 import { type Compared, runKey } from "../model/comparedRuns.ts";
 import { groupScores, isIntrinsic, isOfUnits, type Labels, NO_LABELS, targetsOf, unitScores } from "../model/scoreLabels.ts";
 import { type Chart, EMPTY } from "../model/series.ts";
-import type { Confusion, Gap, Notice, Run, Runs, Status } from "../server/api.ts";
+import type { Confusion, Gap, Notice, Run, Runs, Status, UnitFollowup } from "../server/api.ts";
 
 /** The choices of the user. An epoch of null follows the newest. */
 export interface Choice {
@@ -44,6 +44,8 @@ export interface State {
   /** What the selected point is compared with, as `["layer", address]` or `["epoch", number]` in JSON; "" for nothing. */
   versus: string;
   gap: Gap | null;
+  /** What is stored of the selected unit; null if it is not loaded. */
+  followup: UnitFollowup | null;
   hypothesis: { score: string; target: string };
   /** The scene of this run; null if it is not loaded or there is none. */
   scene: unknown;
@@ -77,6 +79,7 @@ export function initial(choice: Partial<Choice> = {}): State {
     confusion: null,
     versus: "",
     gap: null,
+    followup: null,
     hypothesis: { score: "", target: "" },
     scene: null,
     notices: [],
