@@ -196,6 +196,8 @@ class Content:
             elif name in built_in:
                 self.add(built_in[name])
         for name in imported:
+            if not is_module_of_caller(name.partition(".")[0]):
+                self.library(name)
             for module in _imported(name, str(function.__globals__.get("__package__") or "")):
                 self._read(module, attributes, set())
 
