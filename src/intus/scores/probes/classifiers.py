@@ -140,7 +140,7 @@ def logistic(factor: Factor, sums: Sums, x: np.ndarray, codes: np.ndarray) -> Li
     return LinearClassifier(coef, np.where(usable, bias - factor.mean @ coef, -np.inf))
 
 
-def logistics(factor: Factor, sums: Sequence[Sums], x: np.ndarray, codes: np.ndarray) -> LinearClassifier:
+def logistics(factor: Factor, sums: Sequence[Sums], z: np.ndarray, codes: np.ndarray) -> LinearClassifier:
     """Return ``logistic`` of many targets of two classes that label the same rows, in one optimization.
 
     Where a column of the classifier is positive, the second class of that target is predicted.
@@ -148,7 +148,7 @@ def logistics(factor: Factor, sums: Sequence[Sums], x: np.ndarray, codes: np.nda
     Args:
         factor: The decomposition of all training rows.
         sums: The class sums of each target; both classes have rows.
-        x: Kept training rows minus the moments' shift, shape (rows, features).
+        z: Kept training rows, standardized, shape (rows, features), float32.
         codes: The classes of each target, shape (rows, targets); each has rows of both.
     """
     starts = [discriminate(factor, one) for one in sums]
@@ -156,7 +156,6 @@ def logistics(factor: Factor, sums: Sequence[Sums], x: np.ndarray, codes: np.nda
     bias = np.array([one.intercept[1] - one.intercept[0] for one in starts]) + factor.mean @ coef
     counts = np.array([one.counts for one in sums]).T
     kept = np.stack([len(codes) - codes.sum(axis=0), codes.sum(axis=0)])
-    z = ((x - factor.mean) / factor.scale).astype(np.float32)
     problem = MergedLogistic(factor, z, codes == 1, counts / kept, PENALTY / 2)
     found = problem.minimize(np.concatenate([coef * factor.scale[:, None], bias[None]]), STEPS)
     coef = found[:-1] / factor.scale[:, None]
