@@ -25,8 +25,9 @@ def test_weighted_sums_of_runs(share, dtype, order):
     np.testing.assert_allclose(single, want, atol=1e-4)
 
 
-def test_targets_with_labels_for_the_same_rows_share_them(rng, monkeypatch):
+def test_targets_with_labels_for_the_same_rows_share_them(monkeypatch):
     """A copy for each of 190 targets took 15 GB."""
+    rng = np.random.default_rng(0)
     monkeypatch.setattr(labelled, "MOST_ROWS", 100)
     x = rng.normal(size=(400, 3)).astype(np.float32)
     y = rng.integers(0, 2, 400)

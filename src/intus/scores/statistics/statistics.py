@@ -223,7 +223,8 @@ class Statistics:
 
     def _numbers(self, targets: dict[str, np.ndarray], rows: int) -> np.ndarray:
         """Return the labels as numbers, (rows, targets), NaN where there is none."""
-        small = all(column.dtype.kind == "b" or column.dtype.itemsize <= 2 for column in targets.values())
+        types = [column.dtype for column in targets.values()]
+        small = all(one.kind == "b" or one.itemsize <= 2 or one == np.float32 for one in types)
         small &= "values" not in self.needs  # which are computed with in float64
         out = np.empty((rows, len(targets)), dtype=np.float32 if small else np.float64)
         for place, (name, column) in enumerate(targets.items()):
