@@ -225,7 +225,8 @@ def _result(name: str, what: str, statistics: Statistics, target: str) -> ScoreR
 _NEEDS: tuple[Need, ...] = ("moments", "classes", "sample")
 _LOGISTIC = (
     f"logistic regression on standardised features of at most {KEPT:,} rows, with as many of each class as "
-    "there are; shrunk towards the discriminant of all rows"
+    f"there are (of all sampled rows if there are {_FEW} targets of two classes or more); shrunk towards the "
+    "discriminant of all rows"
 )
 _LDA = "linear discriminant analysis with a shrunk covariance; generalised cross-validation chooses how much"
 _F1 = "the mean over classes of 2 TP / (2 TP + FP + FN), on held-out rows"

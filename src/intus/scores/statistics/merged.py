@@ -16,7 +16,7 @@ class MergedLogistic:
     """Penalized logistic regressions on the same standardized rows, one for each column of labels.
 
     Each minimizes the weighted log loss plus ``penalty / 2`` times the squared distance of its coefficients
-    to those it begins with, by L-BFGS (Nocedal 1980), preconditioned by the scatter of the rows. Products
+    to given ones, by L-BFGS (Nocedal 1980), preconditioned by the scatter of the rows. Products
     with the rows are in float32, their sums over blocks of rows in float64. A target is left out of further
     steps once it has converged.
 
@@ -39,17 +39,19 @@ class MergedLogistic:
         # The weight of a row is the mean of those of both classes plus its sign times half their difference.
         self.mean, self.half = ((weights[1] + other * weights[0]) / 2 for other in (1, -1))
 
-    def minimize(self, start: np.ndarray, steps: int) -> np.ndarray:
+    def minimize(self, start: np.ndarray, steps: int, centre: np.ndarray | None = None) -> np.ndarray:
         """Return coefficients and, in the last row, intercepts, (features + 1, targets), after some steps.
 
         Args:
             start: The coefficients and intercepts to begin with.
             steps: The number of steps.
+            centre: The coefficients that the penalty is the distance to, shape (features, targets). Default:
+                None, those to begin with.
         """
         out = start.copy()
         active = np.arange(start.shape[1])
         curvature = np.maximum(self.share * (1 - self.share), 2.5e-4)
-        at, centre = start.copy(), start[:-1].copy()
+        at, centre = start.copy(), (start[:-1] if centre is None else centre).copy()
         loss, gradient = self._loss(at, centre, active)
         pairs: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         for _ in range(steps):
