@@ -306,12 +306,11 @@ class Shapes:
             name = names[key]
             if isinstance(values, np.ndarray):
                 array = checked(name, values, kind, span(numbers))
-                if array.ndim == 2 and lengths is None:
-                    lengths = np.full(len(array), array.shape[1])
-                for length in [] if lengths is None else np.unique(lengths).tolist():
+                for length in () if lengths is None else np.unique(lengths).tolist():
                     self._note(name, int(numbers[0]), (length,))
                 if lengths is None:
                     self._note(name, int(numbers[0]), array.shape[1:])
+                    lengths = np.full(len(array), array.shape[1]) if array.ndim == 2 else None
                 out[name] = Column(array, lengths)
             else:
                 lists[name] = [

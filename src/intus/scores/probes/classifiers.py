@@ -140,7 +140,7 @@ def logistic(factor: Factor, sums: Sums, x: np.ndarray, codes: np.ndarray) -> Li
     return LinearClassifier(coef, np.where(usable, bias - factor.mean @ coef, -np.inf))
 
 
-def logistics(factor: Factor, sums: Sequence[Sums], x: np.ndarray, codes: np.ndarray) -> LinearClassifier:
+def logistics(factor: Factor, sums: Sequence[Sums], z: np.ndarray, codes: np.ndarray) -> LinearClassifier:
     """Return ``logistic`` of many targets of two classes that label the same rows, in one optimization.
 
     Where a column of the classifier is positive, the second class of that target is predicted.
@@ -148,17 +148,29 @@ def logistics(factor: Factor, sums: Sequence[Sums], x: np.ndarray, codes: np.nda
     Args:
         factor: The decomposition of all training rows.
         sums: The class sums of each target; both classes have rows.
-        x: Kept training rows minus the moments' shift, shape (rows, features).
+        z: Kept training rows, standardized, shape (rows, features), float32.
         codes: The classes of each target, shape (rows, targets); each has rows of both.
     """
     starts = [discriminate(factor, one) for one in sums]
     coef = np.stack([one.coef[:, 1] - one.coef[:, 0] for one in starts], axis=1)
     bias = np.array([one.intercept[1] - one.intercept[0] for one in starts]) + factor.mean @ coef
+    start = np.concatenate([coef * factor.scale[:, None], bias[None]])
     counts = np.array([one.counts for one in sums]).T
-    kept = np.stack([len(codes) - codes.sum(axis=0), codes.sum(axis=0)])
-    z = ((x - factor.mean) / factor.scale).astype(np.float32)
-    problem = MergedLogistic(factor, z, codes == 1, counts / kept, PENALTY / 2)
-    found = problem.minimize(np.concatenate([coef * factor.scale[:, None], bias[None]]), STEPS)
+
+    def fitted(rows: int, begin: np.ndarray, steps: int) -> np.ndarray:
+        """Fit to the first rows the targets that have both classes among them."""
+        truth, out = codes[:rows] == 1, begin.copy()
+        kept = np.stack([(~truth).sum(axis=0), truth.sum(axis=0)])
+        both = kept.min(axis=0) > 0
+        weights = counts[:, both] / kept[:, both]
+        problem = MergedLogistic(factor, z[:rows], truth[:, both], weights, PENALTY / 2)
+        out[:, both] = problem.minimize(begin[:, both], steps, start[:-1, both])
+        return out
+
+    if len(z) > KEPT:  # a quarter of the rows leads most of the way
+        found = fitted(len(z), fitted(len(z) // 4, start, STEPS), STEPS // 2)
+    else:
+        found = fitted(len(z), start, STEPS)
     coef = found[:-1] / factor.scale[:, None]
     return LinearClassifier(coef, found[-1] - factor.mean @ coef)
 

@@ -389,8 +389,11 @@ def judge(truth: np.ndarray, guess: np.ndarray, items: np.ndarray | None = None)
     """Compare classes (rows,), numbered from 0; without ``items`` each row is an item of its own."""
     ids, items = np.unique(np.arange(len(truth)) if items is None else items, return_inverse=True)
     shape = (len(ids), int(max(truth.max(), guess.max())) + 1)
-    right, predicted, true = (np.zeros(shape, np.float32) for _ in range(3))
-    np.add.at(right, (items, truth), truth == guess)
-    np.add.at(predicted, (items, guess), 1)
-    np.add.at(true, (items, truth), 1)
+    same = truth == guess
+
+    def counts(rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
+        table = np.bincount(rows * shape[1] + classes, minlength=shape[0] * shape[1])
+        return table.reshape(shape).astype(np.float32)
+
+    right, predicted, true = counts(items[same], truth[same]), counts(items, guess), counts(items, truth)
     return ConfusionCounts(right, predicted, true, ids, np.stack([truth, guess, items]))

@@ -34,9 +34,16 @@ def _labelled_rows(statistics: Statistics, target: str) -> tuple[Places, np.ndar
     order = statistics.classes[target].order()
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
-    x = x if len(rows) == len(x) else x[rows]
-    x = statistics.projection.apply(x) if statistics.raw else x
-    return places.take(rows), x, rank[column[rows]]
+    places, x = statistics.once(("rows", rows.tobytes()), lambda: _taken(statistics, rows))
+    return places, x, rank[column[rows]]
+
+
+def _taken(statistics: Statistics, rows: np.ndarray) -> tuple[Places, np.ndarray]:
+    """Return some rows of the sample, once for all targets that label the same rows."""
+    places, x, _, _ = statistics.drawn()
+    if len(rows) < len(x):
+        places, x = places.take(rows), x[rows]
+    return places, statistics.projection.apply(x) if statistics.raw else x
 
 
 def complete(x: np.ndarray) -> np.ndarray:

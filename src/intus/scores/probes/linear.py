@@ -102,15 +102,16 @@ def merged(statistics: Statistics) -> dict[str, np.ndarray]:
         if len(names) < _FEW:
             return {}
         labelled = [labelled_rows(statistics, name) for name in names]
-        held = labelled[0][0].held
+        (places, x, _), *_ = labelled
+        held = places.held
         kept = np.flatnonzero(~held)
         codes = np.stack([codes[kept] for _, _, codes in labelled], axis=1)
         sums = [_ranked(moments.classes[name], statistics.classes[name].order()) for name in names]
         usable = [n for n in range(len(names)) if 0 < codes[:, n].sum() < len(kept)]
         factor = _factor(statistics, moments.train)
-        x = labelled[0][1] - moments.shift
-        fitted = logistics(factor, [sums[n] for n in usable], x[kept], codes[:, usable])
-        guess = x[held] @ fitted.coef + fitted.intercept > 0
+        z = factor.standardized(x, moments.shift, kept)
+        fitted = logistics(factor, [sums[n] for n in usable], z, codes[:, usable])
+        guess = (x[held] - moments.shift) @ fitted.coef + fitted.intercept > 0
         return {names[n]: guess[:, place].astype(np.int64) for place, n in enumerate(usable)}
 
     return statistics.once("merged", compute)
@@ -224,7 +225,8 @@ def _result(name: str, what: str, statistics: Statistics, target: str) -> ScoreR
 _NEEDS: tuple[Need, ...] = ("moments", "classes", "sample")
 _LOGISTIC = (
     f"logistic regression on standardised features of at most {KEPT:,} rows, with as many of each class as "
-    "there are; shrunk towards the discriminant of all rows"
+    f"there are (of all sampled rows if there are {_FEW} targets of two classes or more); shrunk towards the "
+    "discriminant of all rows"
 )
 _LDA = "linear discriminant analysis with a shrunk covariance; generalised cross-validation chooses how much"
 _F1 = "the mean over classes of 2 TP / (2 TP + FP + FN), on held-out rows"

@@ -11,6 +11,7 @@ from ...core.errors import InputError
 
 MISSING = -1  #: the code of a row without a label
 MOST = 1000  #: a target with more distinct labels is not treated as classes
+CODE = np.int16  #: the type of codes
 
 
 class Classes:
@@ -37,13 +38,17 @@ class Classes:
         return len(self._codes) > 50 or any(value != int(value) for value in self._codes)  # type: ignore[call-overload]
 
     def encode(self, labels: np.ndarray) -> np.ndarray:
-        """Return the codes (rows,) of labels (rows,), MISSING for rows without a label."""
+        """Return the codes (rows,) of labels (rows,), int16, MISSING for rows without a label."""
+        if labels.dtype == bool:
+            first = MISSING if labels.all() else self._code(False)
+            second = self._code(True) if labels.any() else MISSING
+            return np.asarray(labels * CODE(second - first) + CODE(first))
         if labels.dtype == object:
             values = [None if _is_null(value) else _plain(value) for value in labels.tolist()]
-            return np.array([self._code(value) for value in values], dtype=np.int64)
+            return np.array([self._code(value) for value in values], dtype=CODE)
         distinct, inverse = np.unique(labels, return_inverse=True)
         codes = [MISSING if _is_null(value) else self._code(value) for value in distinct.tolist()]
-        return np.array(codes, dtype=np.int64)[inverse.reshape(-1)]
+        return np.array(codes, dtype=CODE)[inverse.reshape(-1)]
 
     def _code(self, value: Hashable) -> int:
         if value is None:

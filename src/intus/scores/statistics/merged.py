@@ -7,15 +7,18 @@ import numpy as np
 from .ridge import Factor
 
 _MEMORY = 10  # steps that L-BFGS remembers
-_HALVINGS = 10  # of a step that does not decrease the loss
+_SHORTER = 10  # times that a step which does not decrease the loss is shortened
+_ROWS = 512  # rows whose losses are computed at once, so that they stay in the processor's cache
+_TOLERANCE = 1e-4  # largest derivative of the mean loss at which a target has converged, as scikit-learn's
 
 
 class MergedLogistic:
     """Penalized logistic regressions on the same standardized rows, one for each column of labels.
 
     Each minimizes the weighted log loss plus ``penalty / 2`` times the squared distance of its coefficients
-    to those it begins with, by L-BFGS (Nocedal 1980), preconditioned by the scatter of the rows. Products
-    with the rows are in float32.
+    to given ones, by L-BFGS (Nocedal 1980), preconditioned by the scatter of the rows. Products
+    with the rows are in float32, their sums over blocks of rows in float64. A target is left out of further
+    steps once it has converged.
 
     Args:
         factor: The decomposition of the standardized scatter.
@@ -30,20 +33,25 @@ class MergedLogistic:
     ) -> None:
         self.factor, self.z, self.penalty = factor, z, penalty
         self.sign = np.where(truth, 1, -1).astype(np.float32)
-        self.weight = np.where(truth, weights[1], weights[0]).astype(np.float32)
+        second = truth.sum(axis=0)
+        self.total = np.asarray(weights[1] * second + weights[0] * (len(truth) - second))
+        self.share = weights[1] * second / self.total
+        # The weight of a row is the mean of those of both classes plus its sign times half their difference.
+        self.mean, self.half = ((weights[1] + other * weights[0]) / 2 for other in (1, -1))
 
-    def minimize(self, start: np.ndarray, steps: int) -> np.ndarray:
+    def minimize(self, start: np.ndarray, steps: int, centre: np.ndarray | None = None) -> np.ndarray:
         """Return coefficients and, in the last row, intercepts, (features + 1, targets), after some steps.
 
         Args:
             start: The coefficients and intercepts to begin with.
             steps: The number of steps.
+            centre: The coefficients that the penalty is the distance to, shape (features, targets). Default:
+                None, those to begin with.
         """
         out = start.copy()
         active = np.arange(start.shape[1])
-        share = (self.weight * (self.sign > 0)).sum(axis=0) / self.weight.sum(axis=0)
-        curvature = np.maximum(share * (1 - share), 2.5e-4).astype(np.float64)
-        at, centre = start.copy(), start[:-1].copy()
+        curvature = np.maximum(self.share * (1 - self.share), 2.5e-4)
+        at, centre = start.copy(), (start[:-1] if centre is None else centre).copy()
         loss, gradient = self._loss(at, centre, active)
         pairs: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         for _ in range(steps):
@@ -51,19 +59,22 @@ class MergedLogistic:
             slope = (gradient * direction).sum(axis=0)
             new, new_loss, new_gradient = at + direction, *self._loss(at + direction, centre, active)
             failed = np.flatnonzero(~(new_loss <= loss + 1e-4 * slope))
-            size = 1.0
-            for _ in range(_HALVINGS):
+            size = np.ones(len(active))
+            for _ in range(_SHORTER):
                 if not len(failed):
                     break
-                size /= 2
-                trial = at[:, failed] + size * direction[:, failed]
+                fall = size[failed] * slope[failed]  # the minimum of the parabola through what is known
+                bow = np.maximum(new_loss[failed] - loss[failed] - fall, 1e-300)
+                size[failed] *= np.clip(np.nan_to_num(-fall / (2 * bow)), 0.1, 0.5)
+                trial = at[:, failed] + size[failed] * direction[:, failed]
                 new[:, failed] = trial
                 new_loss[failed], new_gradient[:, failed] = self._loss(
                     trial, centre[:, failed], active[failed]
                 )
-                failed = failed[~(new_loss[failed] <= loss[failed] + 1e-4 * size * slope[failed])]
+                failed = failed[~(new_loss[failed] <= loss[failed] + 1e-4 * size[failed] * slope[failed])]
             better = new_loss < loss
-            moving = better & (loss - new_loss > 1e-6 * np.abs(loss))
+            steep = np.abs(new_gradient).max(axis=0) > _TOLERANCE * self.total[active]
+            moving = better & steep & (loss - new_loss > 1e-6 * np.abs(loss))
             out[:, active[better]] = new[:, better]
             step, bend = new - at, new_gradient - gradient
             product = (step * bend).sum(axis=0)
@@ -78,26 +89,24 @@ class MergedLogistic:
 
     def _loss(self, at: np.ndarray, centre: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the losses (targets,) and their gradients (features + 1, targets) of some targets."""
-        every = len(targets) == self.sign.shape[1]
-        sign = self.sign if every else self.sign[:, targets]
-        weight = self.weight if every else self.weight[:, targets]
-        margin = self.z @ at[:-1].astype(np.float32)
-        margin += at[-1].astype(np.float32)
-        margin *= sign
-        small = np.exp(-np.abs(margin))
-        losses = np.log1p(small)
-        losses -= np.minimum(margin, 0)
-        losses *= weight
-        wrong = np.where(margin > 0, small, 1)  # the probability of the other class, times 1 + small
-        wrong /= 1 + small
-        wrong *= weight
-        wrong *= -sign
-        away = at[:-1] - centre
-        gradient = np.empty_like(at)
-        gradient[:-1] = self.z.T @ wrong
-        gradient[:-1] += self.penalty * away
-        gradient[-1] = wrong.sum(axis=0, dtype=np.float64)
-        return losses.sum(axis=0, dtype=np.float64) + self.penalty / 2 * (away**2).sum(axis=0), gradient
+        coef, away = at.astype(np.float32), at[:-1] - centre
+        sign = self.sign if len(targets) == self.sign.shape[1] else self.sign[:, targets]
+        mean, half = (part[targets].astype(np.float32) for part in (self.mean, self.half))
+        losses, gradient = self.penalty / 2 * (away**2).sum(axis=0), np.zeros_like(at)
+        gradient[:-1] = self.penalty * away
+        for start in range(0, len(self.z), _ROWS):
+            z, y = self.z[start : start + _ROWS], sign[start : start + _ROWS]
+            margin = z @ coef[:-1]
+            margin += coef[-1]
+            margin *= y
+            small = np.exp(-np.abs(margin))
+            weight = mean + half * y
+            losses += np.einsum("ij,ij->j", weight, np.log1p(small) - np.minimum(margin, 0))
+            weight *= (small + (margin < 0) * (1 - small)) / (1 + small)  # the probability of the other class
+            weight *= y
+            gradient[:-1] -= z.T @ weight
+            gradient[-1] -= weight.sum(axis=0)
+        return losses, gradient
 
     def _direction(
         self,
@@ -112,8 +121,8 @@ class MergedLogistic:
             scales.append(inverse * (step * out).sum(axis=0))
             out = out - scales[-1] * bend
         turned = self.factor.solve(self.factor.turn(out[:-1]), self.penalty / float(np.median(curvature)))
-        rows = self.weight.sum(axis=0, dtype=np.float64)[targets]
-        out = np.concatenate([self.factor.back(turned) / curvature, (out[-1] / (curvature * rows))[None]])
+        bias = out[-1] / (curvature * self.total[targets])
+        out = np.concatenate([self.factor.back(turned) / curvature, bias[None]])
         for (step, bend, inverse), scale in zip(pairs, reversed(scales), strict=True):
             out = out + step * (scale - inverse * (bend * out).sum(axis=0))
         return np.asarray(out)

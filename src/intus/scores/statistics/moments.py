@@ -11,6 +11,7 @@ import numpy as np
 
 from ...core.errors import require
 from .labels import MISSING
+from .products import weighted_sums
 from .split import BUCKETS
 
 HUGE = "the behaviours are too large to be squared"
@@ -177,25 +178,32 @@ class Moments:
             return
         pending, self._pending, self._pending_rows = self._pending, [], 0
         x, out, bucket = (np.concatenate([part[i] for part in pending]) for i in range(3))
-        codes = {target: np.concatenate([part[3][target] for part in pending]) for target in pending[-1][3]}
         self.held.add(out - self.shift)
         if not len(x):
             return
-        x = x - self.shift
-        self._add_labelled(x, codes)
-        self.train.add(x)
-        if codes:
+        x, names = x - self.shift, list(pending[-1][3])
+        if names:
+            columns = [np.stack([part[3][name] for name in names]) for part in pending]
+            self._add_classes(x, names, np.concatenate(columns, axis=1))
             self.buckets.add(x, bucket)  # a row without a type has no bucket, which MISSING means
-        binary = [name for name, column in codes.items() if column.min() >= 0 and column.max() <= 1]
-        if len(binary) >= _MANY:
-            ones = np.stack([codes[name] for name in binary]).astype(np.float64)
-            above, total = ones @ x, x.sum(axis=0)
-            for name, sums, count in zip(binary, above, ones.sum(axis=1), strict=True):
-                self.classes[name].add_sums(
-                    np.array([len(x) - int(count), int(count)]), np.stack([total - sums, sums])
-                )
-        for target in codes.keys() - (set(binary) if len(binary) >= _MANY else set()):
-            self.classes[target].add(x, codes[target])
+        self.train.add(x)
+
+    def _add_classes(self, x: np.ndarray, names: list[str], codes: np.ndarray) -> None:
+        """Update ``labelled`` and the class sums; ``codes`` has the shape (targets, rows)."""
+        self._add_labelled(
+            x, dict(zip(names, codes, strict=True))
+        )  # it may copy ``train``, without these rows
+        binary = (codes.min(axis=1) >= 0) & (codes.max(axis=1) <= 1)
+        if binary.sum() < _MANY:
+            binary[:] = False
+        else:
+            above, total = weighted_sums(codes[binary].T, x, np.zeros(1, np.int64))[0], x.sum(axis=0)
+            counts = codes[binary].sum(axis=1, dtype=np.int64)
+            for number, sums, count in zip(np.flatnonzero(binary), above, counts.tolist(), strict=True):
+                own = self.classes[names[number]]
+                own.add_sums(np.array([len(x) - count, count]), np.stack([total - sums, sums]))
+        for number in np.flatnonzero(~binary):
+            self.classes[names[number]].add(x, codes[number])
 
     def _add_labelled(self, x: np.ndarray, codes: dict[str, np.ndarray]) -> None:
         """Update ``labelled``, once for all targets that have labels for the same rows.

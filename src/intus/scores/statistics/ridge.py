@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...core.errors import require
-from .moments import Gram
+from .moments import BLOCK, Gram
 
 #: The penalties per training row, on standardised features, among which ``penalty`` chooses.
 ALPHAS: tuple[float, ...] = tuple(10.0 ** (half / 2) for half in range(-10, 3))
@@ -40,6 +40,21 @@ class Factor(NamedTuple):
     diagonal: np.ndarray
     beside: np.ndarray
     values: np.ndarray
+
+    def standardized(self, x: np.ndarray, shift: np.ndarray | None, rows: np.ndarray) -> np.ndarray:
+        """Return some rows of (rows, features), standardized, in float32.
+
+        Args:
+            x: The rows.
+            shift: What was subtracted from the rows that were decomposed.
+            rows: The numbers of the rows to return.
+        """
+        out = np.empty((len(rows), x.shape[1]), dtype=np.float32)
+        middle = self.mean + shift
+        for start in range(0, len(rows), BLOCK):  # each in float64, which takes less memory than all
+            part = slice(start, start + BLOCK)
+            out[part] = (x[rows[part]] - middle) / self.scale
+        return out
 
     def turn(self, b: np.ndarray) -> np.ndarray:
         """Return Qᵀb for b (features, outputs)."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core.errors import InputError
 from ..base import Need
-from .labels import Classes, columns, numbers
+from .labels import CODE, Classes, columns, numbers
 from .moments import Moments
 from .moved import sources, sources_in, taken
 from .pairs import Pairs
@@ -20,6 +20,7 @@ from .sample import Sample
 from .split import Places, places
 
 _BLOCK = 32 << 20  # bytes of one block in float64
+_PLACE = 57  # bytes of the place of a row
 _T = TypeVar("_T")
 
 
@@ -68,6 +69,11 @@ class Statistics:
         return self.projection.width
 
     @property
+    def _with_values(self) -> bool:
+        """Whether labels are read as numbers too."""
+        return self.raw or "values" in self.needs
+
+    @property
     def note(self) -> str:
         """A note for the reader of scores of whole rows: projected features and rows left out; "" if none."""
         left_out = f"{self._left_out} of {self._arrived} rows left out: NaN or infinite"
@@ -94,7 +100,9 @@ class Statistics:
         sizes = (features, len(targets), len(self.given)) if "pairs" in self.needs else (0, 0)
         self.pairs = Pairs(*sizes)
         kept = features if self.raw else self.width
-        self.sample = Sample(max(1024, self.sample_bytes // (4 * (kept + 4 * len(targets) + 14))), kept)
+        of_label = CODE().itemsize * ("classes" in self.needs) + 8 * self._with_values
+        row = 4 * kept + of_label * len(targets) + _PLACE
+        self.sample = Sample(max(1024, self.sample_bytes // row), kept)
 
     # -- feeding -------------------------------------------------------------------------------------
 
@@ -120,7 +128,7 @@ class Statistics:
         ids = self._items(items, len(x))
         classed = "classes" in self.needs
         codes = {name: self.classes[name].encode(column) for name, column in targets.items() if classed}
-        values = self._numbers(targets if self.raw or "values" in self.needs else {}, len(x))
+        values = self._numbers(targets if self._with_values else {}, len(x))
         held_fixed = _confounders(confounders, len(x)) if self.given else None
         where = places(
             ids, self.seed, groups=_ids("groups", groups, len(x)), types=_ids("types", types, len(x))
@@ -160,7 +168,7 @@ class Statistics:
             self._describe(x, finite, where)
             if not self.needs & {"moments", "sample"}:
                 return
-            labels = _stacked(codes, len(x), np.int64)
+            labels = _stacked(codes, len(x))
             if self.raw:  # scores of units leave out rows per unit
                 self._keep(where, x if finite.all() else np.where(np.isfinite(x), x, np.nan), labels, matrix)
             if not finite.all():
@@ -215,7 +223,8 @@ class Statistics:
 
     def _numbers(self, targets: dict[str, np.ndarray], rows: int) -> np.ndarray:
         """Return the labels as numbers, (rows, targets), NaN where there is none."""
-        small = all(column.dtype.kind == "b" or column.dtype.itemsize <= 2 for column in targets.values())
+        types = [column.dtype for column in targets.values()]
+        small = all(one.kind == "b" or one.itemsize <= 2 or one == np.float32 for one in types)
         small &= "values" not in self.needs  # which are computed with in float64
         out = np.empty((rows, len(targets)), dtype=np.float32 if small else np.float64)
         for place, (name, column) in enumerate(targets.items()):
@@ -291,9 +300,9 @@ def _finite_rows(x: np.ndarray) -> np.ndarray:
     return np.asarray(np.isfinite(x).all(axis=1))
 
 
-def _stacked(parts: dict[str, np.ndarray], rows: int, dtype: Any) -> np.ndarray:
-    """Stack columns to a matrix (rows, columns); (rows, 0) if there are none."""
-    return np.stack(list(parts.values()), axis=1).astype(dtype) if parts else np.empty((rows, 0), dtype)
+def _stacked(codes: dict[str, np.ndarray], rows: int) -> np.ndarray:
+    """Stack codes to a matrix (rows, targets); (rows, 0) if there are none."""
+    return np.stack(list(codes.values())).T if codes else np.empty((rows, 0), CODE)
 
 
 def _ids(name: str, given: Any, rows: int) -> np.ndarray | None:
