@@ -6,15 +6,17 @@ format has a module or folder of its own.
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import CodecError, InputError, check_installed
 from ..core.traced import Traced
+from . import export
 
 #: The endings of files that ``read`` reads.
-ENDINGS = (".onnx", ".safetensors", ".safetensors.index.json", ".gguf")
+ENDINGS = (".onnx", ".pt2", ".safetensors", ".safetensors.index.json", ".gguf")
 
 _Reader = Callable[[Path, tuple[Any, ...], Mapping[str, Any]], Traced]
 
@@ -57,10 +59,12 @@ def _reader(path: Path) -> _Reader:
     for magic, advice in _OTHERS.items():
         if start.startswith(magic) or start[4:].startswith(magic):
             raise CodecError(f"{str(path)!r} cannot be read. {advice}")
-    if start.startswith(b"GGUF") or start[8:9] == b"{" or path.name.endswith(ENDINGS[1:]):
+    if start.startswith(b"GGUF") or start[8:9] == b"{" or path.name.endswith(ENDINGS[2:]):
         from .weights import read as read_weights
 
         return read_weights
+    if start.startswith(b"PK\3\4"):
+        return _of_archive(path)
     if path.suffix == ".onnx":
         check_installed("Reading an ONNX file", ["onnx"], "onnx")
         from .onnx import read as read_onnx
@@ -69,3 +73,25 @@ def _reader(path: Path) -> _Reader:
     raise CodecError(
         f"{str(path)!r} is in no format that intus reads. It reads files that end in {', '.join(ENDINGS)}."
     )
+
+
+def _of_archive(path: Path) -> _Reader:
+    """Return the reader of a zip file: an exported program or TorchScript."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            offsets = [member.header_offset for member in archive.infolist()]
+            if min(offsets, default=0) > 0:  # the end of another archive, which was inside
+                raise zipfile.BadZipFile("its beginning is not that of the archive at its end")
+            if export.model_of(archive):
+                return export.read
+    except (zipfile.BadZipFile, OSError) as error:
+        raise CodecError(f"{str(path)!r} is damaged or truncated: {error}.") from None
+    if "config.json" in names:
+        raise CodecError(f"{str(path)!r} cannot be read. It is a Keras file. {_IN_KERAS}")
+    if any(name.endswith("data.pkl") for name in names):
+        raise CodecError(
+            f"{str(path)!r} cannot be read. It has pickled weights, which can run code when they are loaded. "
+            f"{_IN_PYTHON}"
+        )
+    raise CodecError(f"{str(path)!r} is a zip file without a model that intus reads.")
