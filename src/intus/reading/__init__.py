@@ -6,12 +6,13 @@ format has a module or folder of its own.
 
 from __future__ import annotations
 
+import errno
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import CodecError, InputError, check_installed
+from ..core.errors import CodecError, InputError, IntusError, check_installed
 from ..core.traced import Traced
 from . import export
 
@@ -48,7 +49,18 @@ def read(path: Path, inputs: tuple[Any, ...] = (), named: Mapping[str, Any] | No
         raise InputError(f"There is no file {str(path)!r}.")
     if path.is_dir():
         raise InputError(f"{str(path)!r} is a folder. Name a file that ends in {', '.join(ENDINGS)}.")
-    return _reader(path)(path, inputs, named or {})
+    try:
+        return _reader(path)(path, inputs, named or {})
+    except (IntusError, ImportError, MemoryError):
+        raise
+    except Exception as error:  # a damaged file can contradict itself in any way
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # EINVAL: a position that is none
+            raise
+        text = " ".join(str(error).split())[:200].rstrip(".")
+        raise CodecError(
+            f"{str(path)!r} is damaged, or of a version that intus does not know: "
+            f"{type(error).__name__}: {text}."
+        ) from error
 
 
 def _reader(path: Path) -> _Reader:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from ..core.building import GraphBuilder, Scope
-from ..core.errors import CodecError, IntusError
 from ..core.traced import Traced
 from .inputs import Expected, bind
 
@@ -59,31 +58,16 @@ def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Trace
     with zipfile.ZipFile(path) as archive:
         member = model_of(archive)
         assert member is not None
-        try:
-            program = json.loads(archive.read(member))
-            rows = _Rows(path, program)
-            values: dict[str, Any] = {}
-            notes: list[str] = []
-            if inputs or named:
-                from .exported_values import values_of
+        program = json.loads(archive.read(member))
+        rows = _Rows(path, program)
+        values: dict[str, Any] = {}
+        notes: list[str] = []
+        if inputs or named:
+            from .exported_values import values_of
 
-                given = bind(path.name, rows.expected, inputs, named)
-                values, notes = values_of(path, archive, program["graph_module"], rows.expected, given)
-            return rows.traced(values, notes)
-        except IntusError:
-            raise
-        except (
-            LookupError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            RecursionError,
-            zipfile.BadZipFile,
-        ) as error:
-            raise CodecError(
-                f"{str(path)!r} is damaged, or of a version of torch.export that is not known: "
-                f"{type(error).__name__}: {error}."
-            ) from None
+            given = bind(path.name, rows.expected, inputs, named)
+            values, notes = values_of(path, archive, program["graph_module"], rows.expected, given)
+        return rows.traced(values, notes)
 
 
 def tensors_in(argument: Any) -> Iterator[tuple[str, str]]:

@@ -158,7 +158,9 @@ class _Runner:
         data = onnx.ModelProto(
             ir_version=model.ir_version, opset_import=model.opset_import, graph=part
         ).SerializeToString()
-        return self._runtime.InferenceSession(data, self._options, providers=["CPUExecutionProvider"])
+        return self._runtime.InferenceSession(
+            data, self._options, providers=["CPUExecutionProvider"], enable_fallback=0
+        )
 
 
 def as_numpy(value: Any) -> Any:
