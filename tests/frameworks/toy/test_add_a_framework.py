@@ -94,3 +94,30 @@ def test_package_is_watched_traced_and_inspected(package, tmp_path):
     ):
         assert words in refusal
     assert "tinynet" in refusals[-1]
+
+
+@pytest.mark.parametrize(
+    ("written", "code", "said"),
+    [
+        ("net.py:net", 0, "Net: "),
+        ("net.py:make", 0, "Net: "),
+        ("net.py", 1, 'net.py:net --inputs "x"  a Net'),
+        ("net.py:net --inputs 3", 1, "net.py:net cannot run on --inputs '3'"),
+    ],
+)
+def test_command_line(package, tmp_path, written, code, said):
+    """``intus view`` of a model of the framework, where torch is not installed."""
+    (tmp_path / "net.py").write_text(
+        "import numpy as np\nfrom tinynet import Net\nnet = Net(hidden=np.ones((64, 32)))\n"
+        "def make() -> Net:\n    return net\n"
+    )
+    words = ["view", *written.split(), "--no-open", "-o", "net.json"]
+    if "--inputs" not in words:
+        words += ["--inputs", "randn(4, 64)"]
+    script = f"import sys; sys.modules['torch'] = None\nfrom intus.cli import main; sys.exit(main({words!r}))"
+    found = {**os.environ, "PYTHONPATH": os.pathsep.join([str(package), *filter(None, sys.path)])}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=found, cwd=tmp_path
+    )
+    assert said in done.stdout + done.stderr
+    assert done.returncode == code
