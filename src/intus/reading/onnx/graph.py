@@ -52,7 +52,9 @@ class _Rows:
         self._known = _types(self._onnx)
         self._versions = {one.domain: one.version for one in self._onnx.opset_import}
         props = {entry.key: entry.value for entry in self._onnx.graph.metadata_props}
-        self._targets = {name: kind for kind, name in _TARGET.findall(props.get(_SIGNATURE, ""))}
+        self._targets: dict[str, str] = {
+            name: kind for kind, name in _TARGET.findall(props.get(_SIGNATURE, ""))
+        }
         self._rows: dict[str, int] = {}
         self._outputs: list[tuple[int, str]] = []
         self._weights: dict[str, onnx.TensorProto] = {}
@@ -261,8 +263,7 @@ class _Rows:
     def _is_buffer(self, name: str, node: onnx.NodeProto, position: int) -> bool:
         if name in self._targets:
             return self._targets[name] == "BUFFER"
-        is_batch_norm: bool = node.op_type == "BatchNormalization"
-        return is_batch_norm and position in (3, 4)
+        return position in (3, 4) and bool(node.op_type == "BatchNormalization")
 
     def _names(self, node: onnx.NodeProto) -> tuple[tuple[str, ...], bool]:
         version = self._versions.get(node.domain, self._versions.get("", 1))
