@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -124,6 +124,21 @@ class Handle(Protocol):
 
     def remove(self) -> None:
         """Detach from the model. Calling it again has no effect."""
+
+
+@runtime_checkable
+class StepHandle(Handle, Protocol):
+    """The handle of a framework in which a model is a value, so that training steps are observed instead."""
+
+    def through(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that calls ``step`` and passes the tensors of the model in it to the tap.
+
+        Args:
+            step: A compiled training step.
+
+        Raises:
+            InputError: If the step cannot be observed.
+        """
 
 
 class GraphRecorder(Protocol):

@@ -289,12 +289,12 @@ def _first_tensors(graph: Graph) -> np.ndarray:
 
 
 def dimensions(shape: tuple[int, ...]) -> str:
-    """Format a shape.
+    """Format a shape; ``?`` is a length that is open, or a shape that is not known.
 
-    >>> dimensions((2, 3, 8)), dimensions(())
-    ('2×3×8', 'scalar')
+    >>> dimensions((2, 3, 8)), dimensions(()), dimensions((-1, 3))
+    ('2×3×8', 'scalar', '?×3')
     """
-    return "×".join(map(str, shape)) or "scalar"
+    return "×".join("?" if length < 0 else str(length) for length in shape) or "scalar"
 
 
 def size(nbytes: float) -> str:
