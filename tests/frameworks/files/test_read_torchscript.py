@@ -85,7 +85,7 @@ def saved(tmp_path, script):
 @pytest.mark.parametrize("make", [torch.jit.script, lambda net: torch.jit.trace(net, torch.ones(2, 3, 8, 8))])
 def test_modules_parameters_and_operations(tmp_path, make):
     net = Net().eval()
-    graph, values = read(saved(tmp_path, make(net)))
+    graph, values, _ = read(saved(tmp_path, make(net)))
     assert values == {}
     assert {m.address: m.type for m in graph.modules} == {
         name: type(module).__name__ if name else graph.modules[0].type for name, module in net.named_modules()
@@ -106,7 +106,7 @@ def test_modules_parameters_and_operations(tmp_path, make):
 
 
 def test_control_flow(tmp_path):
-    graph, _ = read(saved(tmp_path, torch.jit.script(Control().eval())))
+    graph, *_ = read(saved(tmp_path, torch.jit.script(Control().eval())))
     modules = {module.address: module.type for module in graph.modules}
     assert {"if", "loop", "then", "else", "body"} <= set(modules.values())
     branch = next(address for address, type_ in modules.items() if type_ == "if")

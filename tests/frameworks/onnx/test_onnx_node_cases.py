@@ -57,14 +57,14 @@ def test_all_cases_are_read_and_have_the_expected_values(cases, tmp_path):
     path = tmp_path / "case.onnx"
     for case in cases:
         path.write_bytes(case.model.SerializeToString())
-        graph, _ = read(path)
+        graph, *_ = read(path)
         ends = graph.rows_of(OUTPUT)
         assert len(ends) == len(case.model.graph.output), case.name
         inputs, expected = map(arrays, case.data_sets[0])
         if not inputs:
             continue
         try:
-            graph, values = read(path, tuple(inputs))
+            graph, values, _ = read(path, tuple(inputs))
         except InputError:
             refused.add(case.name)
             continue
