@@ -101,11 +101,6 @@ def structure(script: Any, name: str) -> Graph:
     Args:
         script: The module: ``torch._C.ScriptModule``, as ``_c`` of a ``torch.jit.ScriptModule`` is one.
         name: The model's name.
-
-    Example:
-        >>> net = torch.jit.trace(torch.nn.Sequential(torch.nn.ReLU()), torch.ones(2))
-        >>> structure(net._c, "net").labels
-        ['input_1', 'relu_1_1', 'output_1']
     """
     rows = _Rows(script, name)
     rows.model()
