@@ -4,6 +4,8 @@ import random
 
 from intus.core.errors import CodecError, InputError
 from intus.reading import read
+from intus.viewing.outline import outline
+from intus.viewing.scene import scene
 
 
 def damaged(data, times, seed=0):
@@ -23,7 +25,9 @@ def is_read(path, inputs=()):
     """Return whether a file is read; otherwise it must be refused in one line."""
     message = ""
     try:
-        read(path, inputs)
+        graph = read(path, inputs).graph
+        assert outline(graph)
+        assert scene(graph)
     except (CodecError, InputError) as error:
         message = str(error)
     assert "\n" not in message

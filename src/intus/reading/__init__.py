@@ -17,7 +17,7 @@ from ..core.traced import Traced
 from . import export
 
 #: The endings of files that ``read`` reads.
-ENDINGS = (".onnx", ".pt2", ".safetensors", ".safetensors.index.json", ".gguf")
+ENDINGS = (".onnx", ".pt2", ".pt", ".safetensors", ".safetensors.index.json", ".gguf")
 
 _Reader = Callable[[Path, tuple[Any, ...], Mapping[str, Any]], Traced]
 
@@ -72,7 +72,7 @@ def _reader(path: Path) -> _Reader:
         # The length of a safetensors header, which any number of bytes may be, comes before its brace.
         if start[8:9] != b"{" and (start.startswith(magic) or start[4:].startswith(magic)):
             raise CodecError(f"{str(path)!r} cannot be read. {advice}")
-    if start.startswith(b"GGUF") or start[8:9] == b"{" or path.name.endswith(ENDINGS[2:]):
+    if start.startswith(b"GGUF") or start[8:9] == b"{" or path.name.endswith(ENDINGS[3:]):
         from .weights import read as read_weights
 
         return read_weights
@@ -100,6 +100,11 @@ def _of_archive(path: Path) -> _Reader:
                 return export.read
     except (zipfile.BadZipFile, OSError) as error:
         raise CodecError(f"{str(path)!r} is damaged or truncated: {error}.") from None
+    if any("/code/" in name and name.endswith(".py") for name in names):
+        check_installed("Reading TorchScript", ["torch"], "torch")
+        from .torchscript import read as read_torchscript
+
+        return read_torchscript
     if "config.json" in names:
         raise CodecError(f"{str(path)!r} cannot be read. It is a Keras file. {_IN_KERAS}")
     if any(name.endswith("data.pkl") for name in names):

@@ -139,7 +139,7 @@ class _Rows:
     def _meta(self, name: str) -> tuple[tuple[int, ...], str]:
         meta = self._metas.get(name)
         if not isinstance(meta, dict):
-            return (), ""
+            return (-1,), ""
         return tuple(int(size.get("as_int", -1)) for size in meta["sizes"]), DTYPES.get(meta["dtype"], "")
 
     @staticmethod

@@ -18,7 +18,7 @@ from .results.trace import Trace
 def read(path: str | Path, /, *inputs: Any, **named_inputs: Any) -> Trace:
     """Read the graph of a model file, and the values of its operations if inputs are given.
 
-    No code of the file runs. ``docs/values.md`` lists the formats and the packages that they need.
+    No code of the file runs. ``docs/files.md`` lists the formats and the packages that they need.
 
     Args:
         path: The file: an ONNX model (``.onnx``), for example.

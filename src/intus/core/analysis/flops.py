@@ -81,11 +81,14 @@ def products(graph: Graph) -> np.ndarray:
 
 def _count(type_: str, call: CallShapes, flags: int) -> int:
     if flags & FAILED or any(-1 in shape for shape in (call.out, *call.all())):
-        return UNKNOWN  # a failed call returned nothing; -1 is a length that differs between items
+        return UNKNOWN  # a failed call returned nothing; -1 is a length that is not known
     if flags & CREATED or type_ in _MOVES:
         return 0
     rule = PRODUCTS.get(type_) or _OTHERS.get(type_)
-    count = None if rule is None else rule(call)
+    try:
+        count = None if rule is None else rule(call)
+    except IndexError:  # shapes that contradict each other, as in a damaged file
+        count = None
     return UNKNOWN if count is None else count
 
 

@@ -274,7 +274,7 @@ class _Rows:
 
     def _meta(self, name: str) -> _Known:
         """Return the shape and dtype of a tensor."""
-        shape, dtype = self._known.get(name, ((), ""))
+        shape, dtype = self._known.get(name, ((-1,), ""))
         value = self._values.get(name)
         return (shape, dtype) if value is None else (value.shape, dtype or _dtype(value))
 
@@ -306,9 +306,9 @@ def _type(type_: onnx.TypeProto) -> _Known:
         tensor = getattr(type_, kind)
         dtype = dtype_of(tensor.elem_type)
         if not tensor.HasField("shape"):
-            return (), ""
+            return (-1,), dtype
         lengths = (dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim)
         return tuple(max(-1, length) for length in lengths), dtype
     if kind in ("sequence_type", "optional_type"):
-        return (), f"{kind.removesuffix('_type')}({_type(getattr(type_, kind).elem_type)[1]})"
-    return (), "map" if kind else ""
+        return (-1,), f"{kind.removesuffix('_type')}({_type(getattr(type_, kind).elem_type)[1]})"
+    return (-1,), "map" if kind else ""
