@@ -69,7 +69,8 @@ def _reader(path: Path) -> _Reader:
     if not start:
         raise CodecError(f"{str(path)!r} is empty.")
     for magic, advice in _OTHERS.items():
-        if start.startswith(magic) or start[4:].startswith(magic):
+        # The length of a safetensors header, which any number of bytes may be, comes before its brace.
+        if start[8:9] != b"{" and (start.startswith(magic) or start[4:].startswith(magic)):
             raise CodecError(f"{str(path)!r} cannot be read. {advice}")
     if start.startswith(b"GGUF") or start[8:9] == b"{" or path.name.endswith(ENDINGS[3:]):
         from .weights import read as read_weights

@@ -55,9 +55,10 @@ class _Many(NamedTuple):
 
 
 class _Open(NamedTuple):
-    """A number or other value that depends on tensors."""
+    """A number or other value that is not known; ``row`` is that of a tensor that it was computed from."""
 
     text: str
+    row: int = -1
 
 
 def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Traced:
@@ -101,11 +102,6 @@ def structure(script: Any, name: str) -> Graph:
     Args:
         script: The module: ``torch._C.ScriptModule``, as ``_c`` of a ``torch.jit.ScriptModule`` is one.
         name: The model's name.
-
-    Example:
-        >>> net = torch.jit.trace(torch.nn.Sequential(torch.nn.ReLU()), torch.ones(2))
-        >>> structure(net._c, "net").labels
-        ['input_1', 'relu_1_1', 'output_1']
     """
     rows = _Rows(script, name)
     rows.model()
@@ -118,6 +114,7 @@ class _Rows:
         self._builder = GraphBuilder(name, _class(script))
         self._rows: dict[str, int] = {}
         self._params: set[str] = set()
+        self._by_data: dict[tuple[int, tuple[int, ...]], str] = {}  # parameters, by memory and shape
         self._modules: set[str] = set()
         self._calls: dict[str, int] = {}
         self._arguments: dict[str, list[str]] = {}
@@ -133,6 +130,7 @@ class _Rows:
             meta = _meta(value)
             self._builder.param(f"{prefix}{name}", *meta, trainable=value.requires_grad)
             self._params.add(f"{prefix}{name}")
+            self._by_data[value.data_ptr(), tuple(value.shape)] = f"{prefix}{name}"
         for name, value in buffers.items():
             self._builder.buffer_of(f"{prefix}{name}", *_meta(value))
         for name, value in modules.items():
@@ -226,6 +224,9 @@ class _Rows:
             if address not in self._rows:
                 self._rows[address] = self._builder.buffer(address, *_meta(value), scope)
             return _Row(self._rows[address])
+        if isinstance(value, list) and value and all(isinstance(one, torch.Tensor) for one in value):
+            known = [self._by_data.get((one.data_ptr(), tuple(one.shape)), "") for one in value]
+            return _Many([_Row(param=one) if one else _Open(name) for one in known])  # weights of an LSTM
         return value
 
     def _method(
@@ -303,7 +304,7 @@ class _Rows:
         if len(names) > 1:
             self._arguments.setdefault(type_, names)
         if not any(_has_tensor(value.type()) for value in outputs):
-            return [_Open(value.debugName()) if not parents else _Open(type_) for value in outputs]
+            return [_Open(type_, parents[0][0] if parents else -1) for _ in outputs]
         event, several = len(self._builder), len(outputs) > 1
         flags = (INPLACE if is_inplace else 0) | (0 if parents or params else CREATED)
         results: list[Any] = []
@@ -323,12 +324,20 @@ class _Rows:
         return results
 
     def _flat(self, value: Any, scope: tuple[Scope, ...], *, plain: bool = False) -> list[int]:
-        """Return the rows in a value; a parameter gets a row, unless only ``plain`` rows are wanted."""
+        """Return the rows in a value.
+
+        Args:
+            value: The value.
+            scope: The module calls around, for a parameter, which gets a row.
+            plain: Whether to return the rows that numbers were computed from too, but none of parameters.
+        """
         rows = []
         for one in _leaves(value):
             if isinstance(one, _Row) and one.param and not plain:
                 rows.append(self._builder.parameter(one.param, scope))
-            elif isinstance(one, _Row) and not one.param:
+            elif (isinstance(one, _Row) and not one.param) or (
+                isinstance(one, _Open) and plain and one.row >= 0
+            ):
                 rows.append(one.row)
         return rows
 

@@ -113,6 +113,12 @@ def test_control_flow(tmp_path):
     assert [graph.type_of(row) for row in graph.rows(f"{branch}.then")] == ["mul"]
     assert [graph.type_of(row) for row in graph.rows(f"{branch}.else")] == ["sub"]
     assert {"sum", "gt", "lstm"} <= {graph.type_of(row) for row in graph.rows_of(0)}
+    lstm = next(row for row in graph.rows_of(0) if graph.type_of(row) == "lstm")
+    assert [graph.params[number].address for number in graph.row_params[lstm]] == [
+        f"lstm.{name}_l0" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    ]
+    decided = next(row for row in graph.rows_of(0) if graph.type_of(row) == "gt")
+    assert [graph.type_of(row) for row in graph.children(decided)] == ["if"]
     assert "num_batches_tracked" not in graph.types  # the branch for training is left out
     View(graph, depth="all").save(tmp_path / "net.svg")
     assert "scalar" not in (tmp_path / "net.svg").read_text()  # shapes are not known

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from intus.core.errors import CodecError, InputError
 from intus.reading import read
 from intus.viewing.html import View
-from intus.viewing.outline import outline
+from intus.viewing.outline import outline, summary
 
 
 def state():
@@ -61,6 +61,8 @@ def test_page_and_text_say_that_there_is_no_graph(tmp_path):
     save_file(state(), path)
     graph = read(path).graph
     assert outline(graph).startswith("net.safetensors (weights only, no graph): 0 operations, 12 modules")
+    assert "layers.10.bias parameter 2 2" in " ".join(outline(graph).split())
+    assert summary(graph).endswith("Which operations use them is not in it.")
     View(graph).save(tmp_path / "net.html")
     assert "net.safetensors (weights only, no graph)" in (tmp_path / "net.html").read_text()
     View(graph, depth="all").save(tmp_path / "net.svg")
