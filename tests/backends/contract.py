@@ -11,9 +11,10 @@ a class from ``BackendContract``, and gives it the subjects by a fixture::
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,8 +30,6 @@ from intus.core.record import KINDS
 ROWS, FEATURES, CLASSES = 16, 6, 3
 #: How far a captured value may be from the framework's own.
 TOLERANCE = 1e-6
-#: A port that nothing listens on.
-NO_SERVER = ("127.0.0.1", 1)
 
 
 def batch(step: int) -> tuple[np.ndarray, np.ndarray]:
@@ -235,11 +234,6 @@ def without_call(address: str) -> str:
 
 class BackendContract:
     """The tests. A subclass has the fixture ``subject``."""
-
-    @pytest.fixture(autouse=True)
-    def _probes_left(self) -> Iterator[None]:
-        yield
-        intus.flush(*NO_SERVER, timeout=0.1)
 
     # -- what is there ---------------------------------------------------------------------------------
 
@@ -449,7 +443,9 @@ class BackendContract:
     def test_probe_without_server(self, subject: Subject) -> None:
         plain = subject.train(subject.new(), 3).bits()
         model = subject.new()
-        with intus.probe(model, *NO_SERVER, kinds=subject.kinds, budget=float("inf")) as watch:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            nobody = free.getsockname()
+        with intus.probe(model, *nobody, kinds=subject.kinds, budget=float("inf")) as watch:
             training = subject.train(model, 3, through=subject.through(watch))
         assert training.bits() == plain
         status = watch.status()
