@@ -266,7 +266,10 @@ def modules_graph(backend: Backend, model: str, operations: Sequence[Operation])
 
 
 #: Name of a framework's top package -> what makes its backend, or "module:attribute" to import it from.
-_BACKENDS: dict[str, Callable[[], Backend] | str] = {"torch": f"{__package__}.torch:TorchBackend"}
+_BACKENDS: dict[str, Callable[[], Backend] | str] = {
+    "mxnet": f"{__package__}.mxnet:MXNetBackend",
+    "torch": f"{__package__}.torch:TorchBackend",
+}
 
 
 def register(framework: str, load: Callable[[], Backend] | str) -> None:
@@ -277,16 +280,16 @@ def register(framework: str, load: Callable[[], Backend] | str) -> None:
     A package may instead declare an entry point with that name in the group ``intus.backends``.
 
     Args:
-        framework: The name of the framework's top-level package (``"mxnet"``). A model belongs to it if its
+        framework: The name of the framework's top-level package (``"paddle"``). A model belongs to it if its
             class or a base class is defined in that package.
         load: A function without arguments that returns the backend (see ``Backend``), or its location as
             ``"package.module:Class"``, which is imported when the first such model is used.
 
     Example:
-        >>> register("mxnet", "intus_mxnet.backend:MxnetBackend")
-        >>> "mxnet" in known()
+        >>> register("paddle", "intus_paddle.backend:PaddleBackend")
+        >>> "paddle" in known()
         True
-        >>> del _BACKENDS["mxnet"]
+        >>> del _BACKENDS["paddle"]
     """
     _BACKENDS[framework] = load
 
