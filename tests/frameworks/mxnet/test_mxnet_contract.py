@@ -75,13 +75,11 @@ class GluonSubject(Subject):
         losses = []
         for number in range(steps):
             x, y = map(mx.nd.array, batch(number))
-            x.attach_grad()
             with autograd.record():
                 value = loss(model(x), y)
             value.backward()
             trainer.step(ROWS)
             losses.append(value.asnumpy())
-            losses.append(x.grad.asnumpy())
             after(number)
         rest = mx.nd.random.uniform(shape=3).asnumpy()  # the state of the random numbers
         return Training(model, losses, [p.data().asnumpy() for p in model.collect_params().values()] + [rest])
@@ -111,7 +109,8 @@ class GluonSubject(Subject):
         pieces[""].gradient = pieces["head"].gradient
         for name, piece in pieces.items():
             found["input", name], found["output", name] = piece.input.asnumpy(), piece.output.asnumpy()
-            found["grad_input", name] = piece.input.grad.asnumpy()
+            if name not in ("", "first"):  # whose input is data
+                found["grad_input", name] = piece.input.grad.asnumpy()
             found["grad_output", name] = piece.gradient.asnumpy()
         return found
 

@@ -4,7 +4,8 @@ Rules, each covered by a test:
 
 - Nothing is registered on what the user made that cannot be removed: hooks of operations and monitors, which
   MXNet keeps forever, are registered on twins of the user's graphs that share all of their arrays.
-- Gradients are those that pass through an identity, which has the same bits.
+- Gradients are those that pass through an identity, which has the same bits. Where it would not have them,
+  they are refused.
 - A gradient that may belong to another call is refused, and not guessed.
 """
 

@@ -76,7 +76,8 @@ def replaced(value: Any, old: Any, new: Any) -> Any:
 
 def first_rows(inputs: Any, axis: int) -> int | None:
     """Return the length along ``axis`` of the first array of the arguments that has that axis, or None."""
-    return next((int(a.shape[axis]) for a in leaves(inputs, NDArray) if a.ndim > axis), None)
+    arrays = [array for kind in (NDArray, np.ndarray) for array in leaves(inputs, kind)]
+    return next((int(array.shape[axis]) for array in arrays if array.ndim > axis), None)
 
 
 def first_batch(inputs: Any) -> bytes:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import types
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from mxnet import autograd, nd
+from mxnet import autograd
 from mxnet.gluon import Block
 from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
@@ -19,6 +18,7 @@ from ..base import Operation, Tap
 from .arrays import main_array, replaced
 from .hybrid import Twin, inside
 from .session import Session, Visit
+from .taps import with_gradient
 
 FORWARD = "forward"
 
@@ -46,8 +46,6 @@ class Attachment:
 
     def remove(self) -> None:
         """Remove the listeners. Calling it again has no effect."""
-        if not self._session.removed:
-            nd.waitall()  # gradients arrive on a thread of MXNet
         self._session.stop()
         while self._undo:
             self._undo.pop()()
@@ -79,18 +77,21 @@ class Listener:
         if self.is_model:
             self.session.end(output)
 
-    def visit(self, block: Block) -> Visit | None:
-        """Count a call, and capture the parameters in the first one of a pass."""
+    def visit(self) -> Visit | None:
+        """Count a call, and return it if the tap wants it."""
         if self.operation is None or not self.session.running:
             return None
-        visit = self.session.visit(self.operation)
-        if visit is not None and visit.first and "parameter" in self.session.kinds:
-            for name in self._parameters:
+        return self.session.visit(self.operation)
+
+    def offer_parameters(self, visit: Visit | None, block: Block) -> None:
+        """Capture the parameters in the first call of a pass, after which they have their shapes."""
+        if visit is None or not visit.first or self.operation is None:
+            return
+        for name in self._parameters if "parameter" in self.session.kinds else ():
+            array = self.session.safely(block._reg_params[name].data)
+            if array is not None:
                 address = parameter_address(self.operation.address, name)
-                array = self.session.safely(block._reg_params[name].data)
-                if array is not None:
-                    self.session.capture(visit, "parameter", array, 0, address)
-        return visit
+                self.session.capture(visit, "parameter", array, 0, address)
 
     def offer(self, visit: Visit | None, end: str, value: Any) -> Any:
         """Capture the main array of a call's inputs or outputs, and prepare for its gradient.
@@ -112,34 +113,32 @@ class Listener:
         if end in self.session.kinds:
             self.session.capture(visit, end, array, index)
         if f"grad_{end}" in self.session.kinds and autograd.is_recording():
-            report = partial(self.session.capture, visit, f"grad_{end}", index=index)
-            tapped = self.session.safely(_with_gradient, array, report)
+            tap = GradientTap(self.session, visit, f"grad_{end}", index)
+            self.session.keep(tap)
+            tapped = self.session.safely(with_gradient, array, tap, f"grad_{end} of {visit.address!r}")
             return value if tapped is None else replaced(value, array, tapped)
         return value
 
 
-class _ReportGradient(autograd.Function):  # type: ignore[misc]
-    """An identity, of the same memory, that reports the gradient that passes through it."""
+class GradientTap:
+    """Captures the gradient of an input or output of one call.
 
-    def __init__(self, report: Callable[[NDArray], None]) -> None:
-        super().__init__()
-        self._report = report
-
-    def forward(self, x: NDArray) -> NDArray:
-        return x.detach()
-
-    def backward(self, dy: NDArray) -> NDArray:
-        self._report(dy)
-        return dy
-
-
-def _with_gradient(array: NDArray, report: Callable[[NDArray], None]) -> NDArray:
-    """Return an equal array, whose gradient is reported.
-
-    A function of autograd cannot add to a gradient as ``grad_req="add"`` demands, so that an array with a
-    gradient of its own is copied first.
+    Args:
+        session: The session.
+        visit: The call.
+        kind: ``"grad_input"`` or ``"grad_output"``.
+        index: The index among several arrays.
     """
-    return _ReportGradient(report)(array if array.grad is None else array.copy())
+
+    def __init__(self, session: Session, visit: Visit, kind: str, index: int) -> None:
+        self._session, self._visit, self._kind, self._index = session, visit, kind, index
+
+    def on_value(self, array: NDArray) -> None:
+        """Ignore the value, which was captured before."""
+
+    def on_gradient(self, array: NDArray) -> None:
+        """Capture the gradient."""
+        self._session.capture(self._visit, self._kind, array, self._index)
 
 
 class Forward:
@@ -168,7 +167,7 @@ class Forward:
         for listener in listeners:
             listener.begin(args)
         try:
-            visits = [(listener, listener.visit(block)) for listener in listeners]
+            visits = [(listener, listener.visit()) for listener in listeners]
             for listener, visit in visits:
                 args = listener.offer(visit, "input", args)
             with ExitStack() as stack:
@@ -178,6 +177,7 @@ class Forward:
                 value = own(*args)
             for listener, visit in visits:
                 value = listener.offer(visit, "output", value)
+                listener.offer_parameters(visit, block)
             output = value
         finally:
             for listener in listeners:
@@ -186,7 +186,7 @@ class Forward:
 
     def _use_twin(self, block: Block, args: tuple[Any, ...], stack: ExitStack) -> None:
         """Run the hybridized block's twin instead of its own graph until the stack is closed."""
-        if self.twin is None or not self.twin.fits(block):
+        if self.twin is None or not self.twin.fits(block, args):
             self.twin = None
             self.twin = Twin(block, args)
         stack.enter_context(self.twin.in_use())
@@ -205,7 +205,7 @@ class Forward:
 
     def __reduce__(self) -> tuple[Any, ...]:
         block: Any = self._block()
-        return types.MethodType, (type(block).forward, block)
+        return partial, (type(block).forward, block)
 
 
 def listen(block: Block, listener: Listener) -> Callable[[], None]:

@@ -273,11 +273,11 @@ def _recorded_scope(node: dict[str, Any]) -> list[Scope]:
 
 def _of_module(model: Module, data: Mapping[str, Any]) -> _Program:
     (executor,) = model._exec_group.execs
-    arrays = {**executor.arg_dict, **executor.aux_dict}
+    given = {name: one if isinstance(one, NDArray) else mx.nd.array(one) for name, one in data.items()}
+    arrays = {**module.arguments(model, given), **executor.aux_dict}
     inputs = {
         name: one for name, one in arrays.items() if name not in {*model._param_names, *model._aux_names}
     }
-    inputs |= {name: one if isinstance(one, NDArray) else mx.nd.array(one) for name, one in data.items()}
     parameters: dict[str, Variable] = {}
     for operation in module.operations(model)[1:]:
         for short, name in operation.module.parameters.items():

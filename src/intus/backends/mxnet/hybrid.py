@@ -7,10 +7,7 @@ alone. All use of private names of MXNet that serves this is in this file.
 
 from __future__ import annotations
 
-import ctypes
-import itertools
 import random
-import re
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 import numpy as np
 from mxnet import autograd
-from mxnet.base import _LIB, NDArrayHandle, check_call
 from mxnet.gluon import Block, HybridBlock
 from mxnet.gluon.block import _flatten, _regroup
 from mxnet.gluon.utils import _check_same_symbol_type
@@ -30,16 +26,12 @@ from mxnet.symbol import Symbol
 from ...core.errors import CaptureError
 from ...core.nested import leaves
 from .arrays import replaced
-from .symbols import TAP, equal_operations, program
+from .symbols import equal_operations, program
+from .taps import HookedOp, tapped
 
 if TYPE_CHECKING:
     from .blocks import Forward, Listener
     from .session import Visit
-
-_NAME = re.compile(rf"{TAP}(\d+)_(backward_)?(?:0|output)$")
-_NUMBERS = itertools.count()
-#: The taps of all twins by number, as long as their twin exists.
-_TAPS: weakref.WeakValueDictionary[int, Tap] = weakref.WeakValueDictionary()
 
 
 class Twin:
@@ -64,8 +56,9 @@ class Twin:
                 "inside of it are not recorded. Remove the hook by register_op_hook(None) and hybridize()."
             )
         self._original = block._cached_graph[1]
+        self._has_leaves = _has_leaves(args)
         self._calls: list[TwinCall] = []
-        self._taps: list[Tap] = []
+        self._taps: list[CallTap] = []
         self._used: tuple[CachedOp, list[Any]] | None = None
         if block._children:
             self._build(block, args)
@@ -96,7 +89,7 @@ class Twin:
             "data_indices": [at for at, (is_data, _) in enumerate(inputs) if is_data],
             "param_indices": [at for at, (is_data, _) in enumerate(inputs) if not is_data],
         }
-        self._used = _HookedOp(symbol, list(flags.items())), inputs
+        self._used = HookedOp(symbol, flags), inputs
 
     def _around(
         self, block: Block, forward: Forward | Any, own: Callable[..., Any], args: tuple[Any, ...]
@@ -116,13 +109,16 @@ class Twin:
         symbols = leaves(value, Symbol)
         if not symbols or len(symbols[0].list_outputs()) > 1:
             return value
-        tap = Tap(call, end)
+        if self._has_leaves and symbols[0].get_children() is None:
+            return value  # see ``taps.with_gradient``
+        tap = CallTap(call, end)
         self._taps.append(tap)
-        return replaced(value, symbols[0], _identity(symbols[0], f"{TAP}{tap.number}"))
+        return replaced(value, symbols[0], tapped(symbols[0], tap))
 
-    def fits(self, block: HybridBlock) -> bool:
-        """Return whether this is a twin of the block's present graph."""
-        return bool(block._cached_graph) and block._cached_graph[1] is self._original
+    def fits(self, block: HybridBlock, args: tuple[Any, ...]) -> bool:
+        """Return whether this is a twin of the block's present graph, for such arguments."""
+        known = bool(block._cached_graph) and block._cached_graph[1] is self._original
+        return known and self._has_leaves == _has_leaves(args)
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -156,8 +152,11 @@ class TwinCall:
     def begin(self) -> None:
         """Count a call."""
         block = self._block()
-        visits = [(one, one.visit(block)) for one in list(self._forward.listeners)]
+        visits = [(one, one.visit()) for one in list(self._forward.listeners)]
         self._visits = [(listener, visit) for listener, visit in visits if visit is not None]
+        for listener, visit in self._visits:
+            if block is not None:
+                listener.offer_parameters(visit, block)
         self._open += autograd.is_recording()
         self._mixed |= self._open > 1
 
@@ -177,7 +176,7 @@ class TwinCall:
                     listener.session.safely(_raise_mixed, kind, visit.address)
 
 
-class Tap:
+class CallTap:
     """The input or output of a call inside a twin.
 
     Args:
@@ -186,9 +185,8 @@ class Tap:
     """
 
     def __init__(self, call: TwinCall, end: str) -> None:
-        self.number, self._call, self._end = next(_NUMBERS), call, end
+        self._call, self._end = call, end
         self._is_first, call.has_taps = not call.has_taps, True
-        _TAPS[self.number] = self
 
     def on_value(self, array: NDArray) -> None:
         """Handle the value of a forward pass."""
@@ -210,27 +208,9 @@ def _raise_mixed(kind: str, address: str) -> None:
     )
 
 
-def _on_operation(name: bytes, op: bytes, handle: int, _: Any) -> None:
-    """Handle the result of an operation of a twin. A backward pass may call it after the twin is gone."""
-    array = NDArray(ctypes.cast(handle, NDArrayHandle), writable=False)  # it must be freed in any case
-    match = _NAME.search(name.decode())
-    tap = _TAPS.get(int(match[1])) if match else None
-    if tap is not None and match is not None:
-        (tap.on_gradient if match[2] else tap.on_value)(array)
-
-
-#: MXNet may call it as long as the process lives, so that it is never freed.
-_HOOK = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, NDArrayHandle, ctypes.c_void_p)(
-    _on_operation
-)
-
-
-class _HookedOp(CachedOp):  # type: ignore[misc]
-    """A graph whose operations report to ``_on_operation``."""
-
-    def __init__(self, symbol: Symbol, flags: list[tuple[str, Any]]) -> None:
-        super().__init__(symbol, flags)
-        check_call(_LIB.MXCachedOpRegisterOpHook(self.handle, _HOOK, ctypes.c_int(0)))
+def _has_leaves(args: tuple[Any, ...]) -> bool:
+    """Return whether there are arrays with a gradient of their own."""
+    return any(array.grad is not None for array in leaves(args, NDArray))
 
 
 def run_with_symbols(
@@ -302,9 +282,3 @@ def inside(block: Block) -> Iterator[Block]:
                 yield from walk(child)
 
     return walk(block)
-
-
-def _identity(symbol: Symbol, name: str) -> Symbol:
-    # The attribute keeps MXNet from merging it with another identity of the same tensor.
-    tapped = mx.symbol.identity(symbol.as_nd_ndarray(), name=name, attr={"__intus_tap__": name})
-    return tapped.as_np_ndarray() if isinstance(symbol, mx.symbol.numpy._Symbol) else tapped

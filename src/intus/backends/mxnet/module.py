@@ -325,19 +325,9 @@ def run_evaluation(model: Module, inputs: Mapping[str, NDArray]) -> Any:
         The output; a list if there are several.
     """
     (bound,) = model._exec_group.execs
-    shapes = {name: tuple(array.shape) for name, array in inputs.items()}
-    found, _, _ = model.symbol.infer_shape_partial(**shapes)
-    arrays = {}
-    for name, shape in zip(model.symbol.list_arguments(), found, strict=True):
-        if name in inputs:
-            arrays[name] = inputs[name]
-        elif tuple(bound.arg_dict[name].shape) == tuple(shape):
-            arrays[name] = bound.arg_dict[name]
-        else:  # labels, of other rows than in training
-            arrays[name] = nd.zeros(shape, ctx=bound._ctx, dtype=bound.arg_dict[name].dtype)
     executor = model.symbol.bind(
         bound._ctx,
-        args=arrays,
+        args=arguments(model, inputs),
         # With gradients, although none are computed: otherwise MXNet would fuse operations.
         args_grad={name: one for name, one in bound.grad_dict.items() if one is not None},
         grad_req=bound._grad_req,
@@ -355,6 +345,27 @@ def run_evaluation(model: Module, inputs: Mapping[str, NDArray]) -> Any:
             watch.is_train = is_train
             watch.forget(executor)
     return executor.outputs[0] if len(executor.outputs) == 1 else executor.outputs
+
+
+def arguments(model: Module, inputs: Mapping[str, NDArray]) -> dict[str, NDArray]:
+    """Return the arguments of a module's symbol for inputs, which may have other rows than it was bound for.
+
+    Args:
+        model: The module.
+        inputs: Its data by name.
+    """
+    (bound,) = model._exec_group.execs
+    shapes = {name: tuple(array.shape) for name, array in inputs.items()}
+    found, _, _ = model.symbol.infer_shape_partial(**shapes)
+    arrays = {}
+    for name, shape in zip(model.symbol.list_arguments(), found, strict=True):
+        if name in inputs:
+            arrays[name] = inputs[name]
+        elif tuple(bound.arg_dict[name].shape) == tuple(shape):
+            arrays[name] = bound.arg_dict[name]
+        else:  # labels
+            arrays[name] = nd.zeros(shape, ctx=bound._ctx, dtype=bound.arg_dict[name].dtype)
+    return arrays
 
 
 def as_dict(model: Module, data: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,6 +13,8 @@ from ..base import Operation, Tap
 from .arrays import captured
 
 T = TypeVar("T")
+#: How many of the last passes may still get gradients.
+_PASSES = 8
 
 
 class Visit(NamedTuple):
@@ -42,6 +45,7 @@ class Session:
         self._tap = tap
         self._inside: set[int] = set()  # ids of threads that are inside a pass
         self._calls: dict[str, int] = {}
+        self._kept: deque[list[Any]] = deque(maxlen=_PASSES)
 
     def safely(self, function: Callable[..., T], *args: Any) -> T | None:
         """Call a function; return None if it raises, after passing the exception to the tap."""
@@ -61,6 +65,7 @@ class Session:
         self._inside.discard(threading.get_ident())
         if not self.removed and self.safely(self._tap.on_forward_start, inputs) is not False:
             self._calls.clear()
+            self._kept.append([])
             self._inside.add(threading.get_ident())
 
     def end(self, output: Any) -> None:
@@ -68,6 +73,10 @@ class Session:
         if threading.get_ident() in self._inside:
             self._inside.discard(threading.get_ident())
             self.safely(self._tap.on_forward_end, output)
+
+    def keep(self, tap: Any) -> None:
+        """Keep a tap that a backward pass will call."""
+        self._kept[-1].append(tap)
 
     def visit(self, operation: Operation) -> Visit | None:
         """Count a call of an operation, and return it if the tap wants it."""
@@ -92,11 +101,9 @@ class Session:
             self.safely(self._capture, visit, kind, array, index, address or visit.address)
 
     def _capture(self, visit: Visit, kind: str, array: NDArray, index: int, address: str) -> None:
-        # Gradients of blocks arrive on a thread of MXNet. If a tap waited for an array here while it holds a
-        # lock, and that thread for the lock, neither would go on.
-        array.wait_to_read()
         self._tap.on_tensor(visit.ticket, captured(address, kind, array, index))
 
     def stop(self) -> None:
         """Stop observing."""
         self.removed = True
+        self._kept.clear()
