@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,8 +30,8 @@ from intus.core.record import KINDS
 ROWS, FEATURES, CLASSES = 16, 6, 3
 #: How far a captured value may be from the framework's own.
 TOLERANCE = 1e-6
-#: A port that nothing listens on.
-NO_SERVER = ("127.0.0.1", 1)
+#: Ports that nothing listens on. Each test needs another, because probes to one server share its state.
+CLOSED_PORTS = count(1)
 
 
 def batch(step: int) -> tuple[np.ndarray, np.ndarray]:
@@ -236,10 +237,12 @@ def without_call(address: str) -> str:
 class BackendContract:
     """The tests. A subclass has the fixture ``subject``."""
 
-    @pytest.fixture(autouse=True)
-    def _probes_left(self) -> Iterator[None]:
-        yield
-        intus.flush(*NO_SERVER, timeout=0.1)
+    @pytest.fixture
+    def no_server(self) -> Iterator[tuple[str, int]]:
+        """Host and port of a server that is not there."""
+        where = "127.0.0.1", next(CLOSED_PORTS)
+        yield where
+        intus.flush(*where, timeout=0.1)
 
     # -- what is there ---------------------------------------------------------------------------------
 
@@ -446,10 +449,10 @@ class BackendContract:
         assert any(isinstance(error, ZeroDivisionError) for error in tap.errors)
         assert {str(error) for error in tap.errors if isinstance(error, ZeroDivisionError)} == {method}
 
-    def test_probe_without_server(self, subject: Subject) -> None:
+    def test_probe_without_server(self, subject: Subject, no_server: tuple[str, int]) -> None:
         plain = subject.train(subject.new(), 3).bits()
         model = subject.new()
-        with intus.probe(model, *NO_SERVER, kinds=subject.kinds, budget=float("inf")) as watch:
+        with intus.probe(model, *no_server, kinds=subject.kinds, budget=float("inf")) as watch:
             training = subject.train(model, 3, through=subject.through(watch))
         assert training.bits() == plain
         status = watch.status()

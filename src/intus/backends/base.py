@@ -281,7 +281,11 @@ def modules_graph(backend: Backend, model: str, operations: Sequence[Operation])
 
 
 #: Name of a framework's top package -> what makes its backend, or "module:attribute" to import it from.
-_BACKENDS: dict[str, Callable[[], Backend] | str] = {"torch": f"{__package__}.torch:TorchBackend"}
+_BACKENDS: dict[str, Callable[[], Backend] | str] = {
+    "torch": f"{__package__}.torch:TorchBackend",
+    "flax": f"{__package__}.jax:JaxBackend",
+    "equinox": f"{__package__}.jax:JaxBackend",
+}
 
 
 def register(framework: str, load: Callable[[], Backend] | str) -> None:
