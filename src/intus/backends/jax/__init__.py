@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from weakref import ref
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +40,9 @@ class JaxBackend:
         "Modules inside jax.lax.scan, while_loop and cond are not; the result of the loop is."
     )
 
+    def __init__(self) -> None:
+        self._mode: tuple[ref[Any], Callable[[], bool]] | None = None  # of the last model: asked at each step
+
     def owns(self, model: Any) -> bool:
         """Return whether the model is a module of one of the three libraries."""
         return any(library.owns(model) for library in _libraries(model))
@@ -59,7 +63,9 @@ class JaxBackend:
 
     def mode(self, model: Any) -> str:
         """Return ``"train"`` or ``"eval"``, from the flags of dropout and normalizations."""
-        return "train" if _library(model).is_training(model) else "eval"
+        if self._mode is None or self._mode[0]() is not model:
+            self._mode = ref(model), _library(model).training(model)
+        return "train" if self._mode[1]() else "eval"
 
     def inner(self, model: Any, *, compiled: bool) -> Any:
         """Return the model itself."""
@@ -109,8 +115,17 @@ class JaxBackend:
         NNX: dropout is off and normalizations use their running averages. Equinox: inference mode, under
         ``jax.vmap``, since models of Equinox take one record. Linen: the bound module as it is, since the
         mode is an argument of its call.
+
+        Raises:
+            InputError: If the model was observed in steps that return another one, so that it is outdated.
         """
         library = _library(model)
+        if any(attachment.updates is False for attachment in attached_to(model)):
+            raise InputError(
+                "A probe set needs a model that the steps update, which is an NNX module among their "
+                f"arguments. This {type(model).__name__} has the parameters from before the training. Leave "
+                "probe_set out and set Probe.items."
+            )
         copy = library.evaluation(model)
 
         def run(inputs: Any) -> Any:

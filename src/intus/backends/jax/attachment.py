@@ -66,6 +66,9 @@ class Attachment:
         self._known = {operation.address: operation for operation in operations}
         self._addresses = set(self._known) if library.operations(model) else None
         self._shadows: dict[tuple[Any, Hashable], Shadow | Exception] = {}
+        #: Steps that need the values of numbers among their arguments (``static_argnums``).
+        self._static: set[Callable[..., Any]] = set()
+        self.updates: bool | None = None  # whether the steps update the model itself; None before the first
         self.removed = False
         _ATTACHED.add(self)
 
@@ -112,7 +115,7 @@ class Attachment:
             InputError: If the model is not among the arguments.
             CaptureError: If the step cannot be observed.
         """
-        opened = self.library.open(self.model, args, kwargs, numbers=True)
+        opened = self.library.open(self.model, args, kwargs, numbers=function not in self._static)
         key = function, opened.key
         shadow = self._shadows.get(key)
         if shadow is None:
@@ -123,6 +126,11 @@ class Attachment:
                 )
             try:
                 shadow = self._traced(function, args, kwargs, opened)
+            except TypeError as error:
+                if function not in self._static:
+                    self._static.add(function)
+                    return self.shadow(function, args, kwargs)
+                shadow = error
             except Exception as error:
                 shadow = error
             self._shadows[key] = shadow
@@ -166,8 +174,11 @@ class ObservedStep:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the step."""
-        if not self._attachment.removed:
-            self._attachment.observe(self._function, args, kwargs)
+        attachment = self._attachment
+        if not attachment.removed:
+            if attachment.updates is None:
+                attachment.updates = attachment.library.updates(attachment.model, args, kwargs)
+            attachment.observe(self._function, args, kwargs)
         return self._step(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:

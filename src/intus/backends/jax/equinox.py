@@ -49,11 +49,12 @@ class Equinox:
             return 1
         return ndim - 1 if name in _UNITS_LAST else None
 
-    def is_training(self, model: eqx.Module) -> bool:
-        """Return whether any module has ``inference=False``."""
+    def training(self, model: eqx.Module) -> Callable[[], bool]:
+        """Return a function that returns whether any module has ``inference=False``."""
         flags = [getattr(module, "inference", None) for _, module in modules(model)]
         flags = [flag for flag in flags if isinstance(flag, bool)]
-        return not flags or not all(flags)
+        is_training = not flags or not all(flags)
+        return lambda: is_training
 
     def state(self, model: eqx.Module) -> list[StateArray]:
         """Return all arrays; those of floating-point numbers are parameters."""
@@ -88,6 +89,10 @@ class Equinox:
             return jax.tree.map(tapped, given, is_leaf=lambda value: type(value) is type(model))
 
         return Opened((tree, split.key), split.arrays, rebuild)
+
+    def updates(self, model: eqx.Module, args: Any, kwargs: Any) -> bool:
+        """Return False: a step returns new arrays."""
+        return False
 
     def is_leaf(self, value: Any) -> bool:
         """Return False: all values are copied."""

@@ -142,7 +142,7 @@ class _Rows:
 
     def declare(self, library: Library, model: Any, target: Any) -> None:
         """Declare the modules, parameters and buffers of a model."""
-        training = library.is_training(model)
+        training = library.training(model)()
         for operation in library.operations(model):
             self._builder.module(operation.address, operation.type, training=training)
         for array in library.state(target):

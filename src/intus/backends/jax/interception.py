@@ -30,7 +30,7 @@ class Place:
     """
 
     address: str
-    parameters: tuple[tuple[Any, ...], ...] = ()
+    parameters: tuple[tuple[Any, ...], ...] = field(default=(), compare=False)
     observed: bool = field(default=True, compare=False)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from jax._src.source_info_util import user_frames
 
 from ...core.graph import Source
 
-#: Folders of the libraries whose frames are not lines of the user's code.
-_LIBRARIES = ("/jax/", "/jaxlib/", "/flax/", "/equinox/", "/optax/", "/jaxtyping/", "/intus/backends/jax/")
+_LIBRARIES = ("jax", "jaxlib", "flax", "equinox", "optax", "jaxtyping")
 
 
 def bind(equation: Any, values: Sequence[Any]) -> list[Any]:
@@ -46,4 +49,12 @@ def is_of_library(jaxpr: Any) -> bool:
 
 
 def _is_library(file: str) -> bool:
-    return any(part in file for part in _LIBRARIES)
+    return file.startswith(_folders())
+
+
+@cache
+def _folders() -> tuple[str, ...]:
+    """Return the folders of the libraries, and of this backend, whose lines are not the user's."""
+    specs = [find_spec(name) for name in _LIBRARIES]
+    files = [spec.origin for spec in specs if spec is not None and spec.origin is not None]
+    return tuple(f"{Path(file).parent}{os.sep}" for file in (*files, __file__))

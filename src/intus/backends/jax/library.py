@@ -59,8 +59,8 @@ class Library(Protocol):
     def unit_axis(self, module: Any, ndim: int) -> int | None:
         """Return the unit axis of a module's output of ``ndim`` axes if its type determines it."""
 
-    def is_training(self, model: Any) -> bool:
-        """Return whether any module is in training mode."""
+    def training(self, model: Any) -> Callable[[], bool]:
+        """Return a fast function that returns whether any module is in training mode."""
 
     def state(self, model: Any) -> list[StateArray]:
         """Return the arrays that a model consists of."""
@@ -77,6 +77,9 @@ class Library(Protocol):
         Raises:
             InputError: If the model is not among the arguments.
         """
+
+    def updates(self, model: Any, args: Any, kwargs: Any) -> bool:
+        """Return whether a step with these arguments updates the model itself, and not a copy of it."""
 
     def is_leaf(self, value: Any) -> bool:
         """Return whether a value is an object that must not be copied on its way through a call."""

@@ -91,9 +91,9 @@ class Linen:
         known = module.__module__.startswith("flax.linen") and module.__name__ in _CHANNELS_LAST
         return ndim - 1 if known and ndim else None
 
-    def is_training(self, model: linen.Module) -> bool:
-        """Return True: a module does not know, because the mode is an argument of its call."""
-        return True
+    def training(self, model: linen.Module) -> Callable[[], bool]:
+        """Return a function that returns True: the mode is an argument of the call, unknown to a module."""
+        return lambda: True
 
     def state(self, model: linen.Module | Bound) -> list[StateArray]:
         """Return the variables of a bound module."""
@@ -110,6 +110,10 @@ class Linen:
         return Opened(
             (tree, split.key), split.arrays, lambda arrays: jax.tree.unflatten(tree, split.joined(arrays))
         )
+
+    def updates(self, model: linen.Module, args: Any, kwargs: Any) -> bool:
+        """Return False: a step returns new arrays."""
+        return False
 
     def is_leaf(self, value: Any) -> bool:
         """Return whether a value is a module, which must not be copied."""

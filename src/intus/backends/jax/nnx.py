@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, partial
@@ -63,15 +64,15 @@ class Nnx:
         known = kind.__module__.startswith("flax.nnx") and kind.__name__ in _CHANNELS_LAST
         return ndim - 1 if known and ndim else None
 
-    def is_training(self, model: nnx.Module) -> bool:
-        """Return whether dropout is active or a normalization uses the batch."""
+    def training(self, model: nnx.Module) -> Callable[[], bool]:
+        """Return a function that returns whether dropout is active or a normalization uses the batch."""
         flags = [
-            vars(module)[name]
+            (weakref.ref(module), name)
             for _, module in modules(model)
             for name in ("deterministic", "use_running_average")
             if isinstance(vars(module).get(name), bool)
         ]
-        return not flags or not all(flags)
+        return lambda: not flags or any(getattr(module(), name, None) is False for module, name in flags)
 
     def state(self, model: nnx.Module) -> list[StateArray]:
         """Return the values of all variables."""
@@ -112,6 +113,10 @@ class Nnx:
         return Opened(
             (graphdef, path, tuple(definitions), tree, state_tree, split.key), split.arrays, rebuild
         )
+
+    def updates(self, model: nnx.Module, args: Any, kwargs: Any) -> bool:
+        """Return whether the module itself is among the arguments, and not only its state."""
+        return any(module is model for _, module in modules([args, kwargs]))
 
     def is_leaf(self, value: Any) -> bool:
         """Return whether a value is an NNX object or variable, which must not be copied."""
