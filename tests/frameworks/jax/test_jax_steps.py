@@ -12,6 +12,7 @@ import numpy as np
 import optax
 import pytest
 from flax import linen, nnx
+from flax.training.train_state import TrainState
 
 import intus
 from backends.contract import Collect
@@ -343,3 +344,58 @@ def test_logging_is_quiet(caplog):
     with caplog.at_level(logging.WARNING, "intus"):
         observed(model, forward, (model, X))
     assert caplog.text == ""
+
+
+def test_lifted_linen_modules_and_train_state():
+    class Lifted(linen.Module):
+        @linen.compact
+        def __call__(self, x):
+            def body(cell, carry, _):
+                return jnp.sin(cell(carry)), None
+
+            x = linen.remat(linen.Dense)(4, name="remat")(x)
+            scan = linen.scan(body, variable_broadcast="params", split_rngs={"params": False}, length=3)
+            x, _ = scan(linen.Dense(4, name="cell"), x, None)
+            return linen.Dense(2, name="out")(x)
+
+    net = Lifted()
+    parameters = net.init(jax.random.key(0), X)["params"]
+    state = TrainState.create(apply_fn=net.apply, params=parameters, tx=optax.sgd(0.1))
+
+    @jax.jit
+    def step(state, x):
+        gradients = jax.grad(lambda p: state.apply_fn({"params": p}, x).sum())(state.params)
+        return state.apply_gradients(grads=gradients), gradients
+
+    tap, (result,) = observed(net, step, (state, X), kinds=("output", "parameter_grad"))
+    assert tap.errors == []
+    assert sorted(tap.offered[0]) == ["", "out", "remat"]
+    for name in ("remat", "out"):
+        gradient = result[1][name]["kernel"]
+        np.testing.assert_allclose(tap.seen[0]["parameter_grad", f"{name}.kernel"], gradient, rtol=1e-5)
+
+
+def test_random_state_and_optimizer_that_hold_what_the_step_changes():
+    class Drawing(nnx.Module):
+        def __init__(self, rngs):
+            self.fc, self.drop = nnx.Linear(4, 4, rngs=rngs), nnx.Dropout(0.5)
+
+        def __call__(self, x, rngs):
+            return self.drop(self.fc(x), rngs=rngs)
+
+    @nnx.jit
+    def step(optimizer, x, rngs):
+        def loss(model, rngs):
+            y = model(x, rngs=rngs)
+            return y.sum(), y
+
+        (_, y), gradients = nnx.value_and_grad(loss, has_aux=True)(optimizer.model, rngs)
+        optimizer.update(gradients)
+        return y
+
+    model = Drawing(nnx.Rngs(0))
+    optimizer, rngs = nnx.ModelAndOptimizer(model, optax.sgd(0.1)), nnx.Rngs(1)
+    tap, results = observed(model, step, (optimizer, X, rngs), (optimizer, X, rngs))
+    assert tap.errors == []
+    for seen, result in zip(tap.seen, results, strict=True):
+        np.testing.assert_allclose(seen["output", "drop"], result, rtol=1e-6)

@@ -146,7 +146,7 @@ def own_parameters(module: eqx.Module, seen: set[int]) -> Iterator[tuple[Path, A
 
     def search(node: Any, path: Path) -> Iterator[tuple[Path, Any]]:
         for name, part in _parts(node):
-            if eqx.is_inexact_array(part) or isinstance(part, jax.core.Tracer):
+            if eqx.is_inexact_array(part):
                 if id(part) not in seen:
                     seen.add(id(part))
                     yield (*path, name), part

@@ -122,7 +122,7 @@ class Linen:
     def tracing(self, model: linen.Module | Bound) -> AbstractContextManager[Any]:
         """Return a context in which the calls of modules inside the model are intercepted."""
         module = model.module if isinstance(model, Bound) else model
-        context: AbstractContextManager[Any] = linen.intercept_methods(partial(_intercept, module))
+        context: AbstractContextManager[Any] = linen.intercept_methods(_Calls(module))
         return context
 
     def evaluation(self, model: linen.Module) -> linen.Module:
@@ -143,15 +143,31 @@ def _apply(module: linen.Module, mutable: Any, variables: Any, rngs: Any, args: 
     return result[0] if mutable is not False else result  # the changed variables come second
 
 
-def _intercept(model: linen.Module, next_call: Any, args: Any, kwargs: Any, context: Any) -> Any:
-    """Pass a call of a module to the interceptor of the context, if it belongs to the model."""
-    interceptor, module = active(), context.module
-    if interceptor is None or context.method_name != "__call__" or not _is_copy(_root(module), model):
-        return next_call(*args, **kwargs)
-    address = dotted(module.path)
-    bound = None if module.path else Bound.of(module)
-    with _parameters_passed(module, address, interceptor):
-        return interceptor.call(address, type(module), next_call, args, kwargs, bound=bound)
+class _Calls:
+    """Passes calls of modules to the interceptor of the context, if they belong to a model.
+
+    Args:
+        model: The model.
+    """
+
+    def __init__(self, model: linen.Module) -> None:
+        self._model, self._depth = model, 0
+
+    def __call__(self, next_call: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        """Run a method of a module; ``flax.linen.intercept_methods`` calls this."""
+        interceptor, module = active(), context.module
+        # A lifted module (nn.remat, nn.scan) has no parent, so that a call inside of the model's counts too.
+        belongs = self._depth or _is_copy(_root(module), self._model)
+        if interceptor is None or context.method_name != "__call__" or not belongs:
+            return next_call(*args, **kwargs)
+        address = dotted(module.path)
+        bound = None if module.path else Bound.of(module)
+        self._depth += 1
+        try:
+            with _parameters_passed(module, address, interceptor):
+                return interceptor.call(address, type(module), next_call, args, kwargs, bound=bound)
+        finally:
+            self._depth -= 1
 
 
 def _root(module: linen.Module) -> linen.Module:
