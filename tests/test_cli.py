@@ -153,7 +153,10 @@ def test_view_of_saved_trace(tmp_path: Path) -> None:
         (["view", "{net}:ready", "--inputs", "ones(4)", "--dark"], "for still pictures, not for a page"),
         (["view", "nowhere:Net"], "There is no module 'nowhere' for "),
         (["view", "torch.nowhere:Net"], "There is no module 'torch.nowhere' for "),
-        (["view", "torch.nn"], "no file 'torch.nn'. Write FILE.py:NAME, MODULE:NAME, or the path of a saved"),
+        (
+            ["view", "torch.nn"],
+            "no file 'torch.nn'. Write FILE.py:NAME, MODULE:NAME, or the path of a model file or a saved",
+        ),
         (["view", "torch.nn:Linea"], "torch.nn has no 'Linea'. Did you mean 'Linear'"),
         (["view", "torch.nn:Linear"], "write torch.nn:'Linear(…)' with its arguments"),
         (["view", "broken:Net"], "broken does not import: ValueError: no data"),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .tracing.collect import collect
     from .tracing.comparison.compare import compare
     from .tracing.load import load
+    from .tracing.read import read
     from .tracing.results.op import Op
     from .tracing.results.trace import Trace
     from .tracing.run import trace
@@ -61,6 +62,7 @@ _MODULES = {
     "load": ".tracing.load",
     "probe": ".monitoring",
     "query": ".inspection.query",
+    "read": ".tracing.read",
     "register_targets": ".monitoring",
     "remove": ".monitoring",
     "scores": "",
@@ -97,6 +99,7 @@ __all__ = [
     "load",
     "probe",
     "query",
+    "read",
     "register_targets",
     "remove",
     "scores",

@@ -181,6 +181,16 @@ def test_inspect_stores_scores_without_graph(tmp_path):
         assert database.graph("r", "Network") is None
 
 
+def test_through_observes_a_step(server, monkeypatch):
+    """A handle that has ``through`` gets the step; others refuse it."""
+    network = Network(layers)
+    with intus.probe(network, "127.0.0.1", server.port) as watch:
+        with pytest.raises(InputError, match=r"through is for JAX\. The calls of Network, a model of toynet"):
+            watch.through(network)
+        monkeypatch.setattr(type(watch._attachment), "through", lambda _, step: [step], raising=False)
+        assert watch.through(len) == [len]
+
+
 def test_other_framework_does_not_load_torch():
     code = (
         "import sys, numpy as np; sys.path.insert(0, sys.argv[1])\n"

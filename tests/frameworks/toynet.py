@@ -7,7 +7,7 @@ the first call has built it, and it has no graph to record, no projection, and n
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from intus.backends.base import CapturedTensor, Operation, Tap
+from intus.core.building import GraphBuilder, Scope
+from intus.core.traced import Traced
 
 
 @dataclass
@@ -143,6 +145,30 @@ class ToyBackend:
         entry = (chosen if model.layers else None, tap)
         model.taps.append(entry)
         return _Handle(model, entry)
+
+
+class TracingBackend(ToyBackend):
+    """A backend that records graphs."""
+
+    def trace(self, model: Network, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Traced:
+        (x,) = (*args, *kwargs.values())
+        builder = GraphBuilder("Network")
+        row = builder.input("x", x.shape, str(x.dtype))
+        values = {row: x}
+        for layer in model.layers or model._build():
+            addresses = [f"{layer.name}.{name}" for name in layer.weights]
+            for address, weight in zip(addresses, layer.weights.values(), strict=True):
+                builder.param(address, weight.shape, str(weight.dtype))
+            parts = layer.name.split(".")
+            scope = [Scope(".".join(parts[: depth + 1])) for depth in range(len(parts))]
+            x = layer.function(x)
+            row = builder.op(
+                layer.kind, x.shape, str(x.dtype), scope=scope, parents=[(row, "0")], params=addresses
+            )
+            values[row] = x
+        values[builder.output("", row)] = x
+        graph, rows = builder.graph()
+        return Traced(graph, {int(rows[row]): value for row, value in values.items()})
 
 
 class Unordered(ToyBackend):

@@ -14,11 +14,10 @@ import pytest
 import torch
 
 import intus
+from docs_help import ROOT, environments, python_blocks, run_blocks
 from intus.cli import parser
 
-ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +39,20 @@ def registered():
     base._SCORES.update(before)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: p.name)
+@pytest.mark.parametrize("page", [p for p in PAGES if python_blocks(p)], ids=lambda p: p.name)
 def test_python_blocks_run(
     page: Path, server, registered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code = "\n".join(BLOCK.findall(page.read_text()))
-    code = code.replace("8082", str(server.port))  # the server of this test instead of the reader's own
-    exec(compile(code, str(page), "exec"), {"__name__": "__docs__"})
+    run_blocks(page, server.port)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if environments(p)], ids=lambda p: p.name)
+def test_blocks_of_other_environments_run_in_their_tests(page: Path) -> None:
+    """``make test-jax`` runs the blocks that follow ``<!-- environment: jax -->``."""
+    for name in environments(page):
+        tests = [one.read_text() for one in (ROOT / "tests" / "frameworks" / name).glob("test_*.py")]
+        assert any("run_blocks(" in text and page.name in text for text in tests), name
 
 
 def test_readme_names_every_command() -> None:

@@ -22,6 +22,7 @@ MODULES = {
     "draw": {"quickjs", "matplotlib"},
     "widget": {"anywidget"},
     "graph": {"networkx"},
+    "onnx": {"onnx", "onnxruntime"},
     "hypotheses": {"nltk"},
     "progress": {"tqdm"},
 }
@@ -81,9 +82,9 @@ from intus import Trace, flush, probe, trace, view
 from intus.core.errors import MissingExtraError
 assert all(hasattr(intus, name) for name in intus.__all__)
 assert not isinstance(3, Trace) and not hasattr(trace, "nothing")
-for name, extra in [("trace", "torch"), ("view", "torch"), ("load", "torch"), ("serve", "server")]:
+for name, extra in [("trace", "torch"), ("view", "torch"), ("validate", "torch"), ("serve", "server")]:
     try:
-        getattr(intus, name)(1, 2)
+        getattr(intus, name)(len, [2])
     except MissingExtraError as error:
         assert str(error).startswith(f"intus.{name} needs "), error
         assert str(error).endswith(f", which is not installed. Install it with: pip install 'intus[{extra}]'")

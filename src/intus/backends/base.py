@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -124,6 +124,21 @@ class Handle(Protocol):
 
     def remove(self) -> None:
         """Detach from the model. Calling it again has no effect."""
+
+
+@runtime_checkable
+class StepHandle(Handle, Protocol):
+    """The handle of a framework in which a model is a value, so that training steps are observed instead."""
+
+    def through(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that calls ``step`` and passes the tensors of the model in it to the tap.
+
+        Args:
+            step: A compiled training step.
+
+        Raises:
+            InputError: If the step cannot be observed.
+        """
 
 
 class GraphRecorder(Protocol):
@@ -267,6 +282,8 @@ def modules_graph(backend: Backend, model: str, operations: Sequence[Operation])
 
 #: Name of a framework's top package -> what makes its backend, or "module:attribute" to import it from.
 _BACKENDS: dict[str, Callable[[], Backend] | str] = {
+    "equinox": f"{__package__}.jax:JaxBackend",
+    "flax": f"{__package__}.jax:JaxBackend",
     "mxnet": f"{__package__}.mxnet:MXNetBackend",
     "torch": f"{__package__}.torch:TorchBackend",
 }
@@ -308,6 +325,24 @@ def _declared(search: tuple[str, ...]) -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
 
 
+def find(model: Any) -> Backend | None:
+    """Return the backend of a model, without importing any framework to find it; None if it has none.
+
+    Args:
+        model: The model.
+    """
+    for framework in frameworks_of(type(model)):
+        if (backend := _load(framework)).owns(model):
+            return backend
+    return None
+
+
+def frameworks_of(cls: type) -> list[str]:
+    """Return the supported frameworks whose packages define a class or one of its bases."""
+    packages = {base.__module__.partition(".")[0] for base in cls.__mro__}
+    return [framework for framework in known() if framework in packages]
+
+
 def for_model(model: Any) -> Backend:
     """Return the backend of a model, without importing any framework to find it.
 
@@ -317,10 +352,9 @@ def for_model(model: Any) -> Backend:
     Raises:
         InputError: If no backend supports its type. The message names the supported frameworks.
     """
-    tops = {cls.__module__.partition(".")[0] for cls in type(model).__mro__}
-    for framework in known():
-        if framework in tops and (backend := _load(framework)).owns(model):
-            return backend
+    backend = find(model)
+    if backend is not None:
+        return backend
     raise InputError(
         f"A model of type {type(model).__module__}.{type(model).__qualname__} cannot be observed. "
         f"Pass a model of one of these frameworks: {', '.join(known())}."

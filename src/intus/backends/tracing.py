@@ -10,7 +10,13 @@ from ..core.traced import Traced
 
 @runtime_checkable
 class Traces(Protocol):
-    """A backend of a framework other than PyTorch that traces a call."""
+    """A backend of a framework other than PyTorch that traces a call.
+
+    Attributes:
+        name: The framework's name.
+    """
+
+    name: str
 
     def trace(self, model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Traced:
         """Run a model once, and return the graph of the call with the value of every operation.

@@ -26,6 +26,7 @@ examples:
   intus view net.py:Net --inputs "randn(1, 3, 224, 224)"
   intus view torchvision.models:resnet18 --inputs "randn(1, 3, 224, 224)"
   intus view saved.trace --out net.svg --rolled
+  intus view net.onnx                          a model file, of which no code runs
   intus view before.trace --beside after.trace
   intus verify saved.trace                     compare each tensor with its checksum
 

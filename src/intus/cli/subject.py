@@ -1,8 +1,9 @@
-"""Resolve what a command line names: a model in a Python file or module, or a saved trace."""
+"""Resolve what a command line names: a model in a Python file or module, a model file, or a saved trace."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import re
 import sys
@@ -13,13 +14,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import CodecError, InputError, did_you_mean
+import numpy as np
+
+from ..backends import base
+from ..core.errors import CodecError, InputError, check_installed, did_you_mean
+from ..reading import ENDINGS
 from .choice import choice
 
 if TYPE_CHECKING:
     from ..tracing.results.trace import Trace
 
-_HOW = "Write FILE.py:NAME, MODULE:NAME, or the path of a saved trace."
+_HOW = "Write FILE.py:NAME, MODULE:NAME, or the path of a model file or a saved trace."
 #: ``MODULE:NAME``, such as ``torchvision.models:resnet18``.
 _IN_MODULE = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*):(?!:)(.+)", re.DOTALL)
 _RUN = "__intus_view__"  # __name__ of the file while it runs
@@ -28,20 +33,20 @@ _EXAMPLE = '--inputs "randn(1, 3, 8, 8), ones(2)"'
 
 @dataclass(frozen=True)
 class Subject:
-    """A model of a Python file or module, or a trace.
+    """A model of a Python file or module, a model file, or a trace.
 
     Attributes:
         name: What the caller wrote.
-        what: The model or the trace.
-        names: What the file or module defines; empty for a trace.
+        what: The model, the path of the model file, or the trace.
+        names: What the Python file or module defines; empty for others.
     """
 
     name: str
-    what: Callable[..., Any] | Trace
+    what: Callable[..., Any] | Path | Trace
     names: Mapping[str, Any]
 
     def traced(self, values: Any, written: str | None, *, save: str) -> Trace:
-        """Return the trace: the one that was read, or one taken now, up to an exception of the model.
+        """Return the trace: the one that was read, or one taken now, up to an exception of a torch model.
 
         Args:
             values: The inputs of the model.
@@ -51,12 +56,20 @@ class Subject:
         Raises:
             InputError: If the model raised before it ran any operation.
         """
+        from ..tracing.front_door import arguments
+        from ..tracing.models import backend_of
+        from ..tracing.read import read
         from ..tracing.results.trace import Trace
         from ..tracing.run import trace
 
         if isinstance(self.what, Trace):
             return self.what
-        result = trace(self.what, values, save=save, seed=0, on_error="keep")
+        given = arguments((values,), None)
+        if isinstance(self.what, Path):
+            return read(self.what, *given.args, **given.kwargs)
+        if backend_of("intus view", self.what, given) is not None:
+            return trace(self.what, given, save=save, kwargs={})
+        result = trace(self.what, given, save=save, seed=0, on_error="keep", kwargs={})
         if not result.graph.error or len(result.ops):
             return result
         on = "without --inputs" if written is None else f"on --inputs {written!r}"
@@ -69,22 +82,30 @@ class Subject:
 
 
 def subject(written: str) -> Subject:
-    """Return what ``FILE.py:NAME``, ``MODULE:NAME`` or the path of a trace means.
+    """Return what ``FILE.py:NAME``, ``MODULE:NAME`` or the path of a model file or a trace means.
 
     Args:
         written: What the caller wrote.
 
     Raises:
         InputError: If it means nothing; the message says what to write instead.
+        MissingExtraError: If it is a model, and no framework is installed.
     """
+    from ..tracing.read import is_model_file
+
     path, colon, name = written.partition(".py:")
     source = Path(f"{path}.py" if colon else written)
+    is_code = bool(colon) or source.suffix == ".py" or not source.exists()
+    if is_code and not is_model_file(source) and not any(map(importlib.util.find_spec, base.known())):
+        check_installed("intus view", ["torch"], "torch")
     if not (colon or source.exists()) and (in_module := _IN_MODULE.fullmatch(written)):
         with _seeded():
             names = _names_of_module(in_module[1])
             return Subject(written, _model(in_module[1], in_module[2], names), names)
     if not source.exists():
         raise InputError(f"There is no file {str(source)!r}. {_near(source)}{_HOW}")
+    if is_model_file(source):
+        return Subject(written, source, {})
     if not colon and source.suffix != ".py":
         return Subject(written, _loaded(source), {})
     with _seeded():
@@ -97,9 +118,11 @@ def subject(written: str) -> Subject:
 def inputs(written: str | None, *subjects: Subject) -> Any:
     """Evaluate ``--inputs`` with the names of torch and of the files, of which the first takes precedence.
 
+    Where torch is not installed, the names are those of numpy and ``numpy.random``.
+
     Args:
         written: The expression; None if there is none.
-        *subjects: The models or traces.
+        *subjects: The models, model files or traces.
 
     Returns:
         The inputs, as ``trace`` takes them.
@@ -107,15 +130,17 @@ def inputs(written: str | None, *subjects: Subject) -> Any:
     Raises:
         InputError: If the expression does not work, or there is no model to run.
     """
-    import torch
-
     from ..tracing.results.trace import Trace
 
     if written is None:
         return ()
     if all(isinstance(one.what, Trace) for one in subjects):
         raise InputError(f"--inputs {written!r}: no model runs, a trace was recorded before. Leave it out.")
-    names = {**vars(torch), "torch": torch}
+    if importlib.util.find_spec("torch") is None:
+        names = {**vars(np.random), **vars(np), "np": np}
+    else:
+        torch = importlib.import_module("torch")
+        names = {**vars(torch), "torch": torch, "np": np}
     for one in reversed(subjects):
         names |= one.names
     with _seeded():
@@ -135,8 +160,6 @@ def _loaded(source: Path) -> Trace:
 
 
 def _model(source: str, name: str, names: Mapping[str, Any]) -> Callable[..., Any]:
-    import torch
-
     written = f"{source}:{name}"
     known = _callables(names)
     if name.isidentifier() and name not in names:
@@ -149,7 +172,7 @@ def _model(source: str, name: str, names: Mapping[str, Any]) -> Callable[..., An
     elif _makes_module(model):
         advice = f"It makes the model and takes {_signature(model)}: write {source}:'{name}(…)'."
         model = _evaluate(f"({name})()", names, written, advice)
-    if isinstance(model, ModuleType | torch.Tensor) or not callable(model):
+    if isinstance(model, ModuleType) or not callable(model):
         kind = type(model).__name__
         raise InputError(f"{written} is of type {kind}, not a model to run. {did_you_mean(name, known)}")
     return model  # type: ignore[no-any-return]
@@ -157,7 +180,7 @@ def _model(source: str, name: str, names: Mapping[str, Any]) -> Callable[..., An
 
 def _makes_module(function: Any) -> bool:
     """Return whether a function is declared to return a module, as those of torchvision are."""
-    from torch.nn import Module
+    from ..tracing.models import is_model_class
 
     if not inspect.isfunction(function):
         return False
@@ -165,7 +188,7 @@ def _makes_module(function: Any) -> bool:
         made = inspect.signature(function, eval_str=True).return_annotation
     except Exception:  # an annotation that cannot be evaluated
         return False
-    return isinstance(made, type) and issubclass(made, Module)
+    return is_model_class(made)
 
 
 def _callables(names: Mapping[str, Any]) -> list[str]:
@@ -225,7 +248,7 @@ def _near(source: Path) -> str:
     folder = source.parent
     if not folder.is_dir():
         return f"There is no folder {str(folder)!r} either. "
-    files = [one.name for one in folder.iterdir() if one.suffix in (".py", ".trace")]
+    files = [one.name for one in folder.iterdir() if one.suffix in (".py", ".trace", *ENDINGS)]
     suggestion = did_you_mean(source.name, files) if files else ""
     return f"{suggestion} " if suggestion.startswith("Did") else ""
 
@@ -264,9 +287,19 @@ def _evaluate(expression: str, names: Mapping[str, Any], what: str, advice: str)
 
 @contextmanager
 def _seeded() -> Iterator[None]:
-    """Seed torch with 0, so that a model that is built twice is the same twice; restore the state on exit."""
-    import torch
+    """Seed torch with 0, so that a model that is built twice is the same twice; restore the state on exit.
 
+    Where torch is not installed, numpy's global generator is seeded.
+    """
+    if importlib.util.find_spec("torch") is None:
+        state = np.random.get_state()
+        np.random.seed(0)
+        try:
+            yield
+        finally:
+            np.random.set_state(state)
+        return
+    torch = importlib.import_module("torch")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         yield

@@ -8,7 +8,8 @@ import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import InputError, check_folder, check_installed
+from ..core.errors import InputError, check_folder
+from ..reading import ENDINGS
 from ..viewing.overlay import BUILT_IN, OF_VALUES, to_save
 from .subject import inputs, subject
 
@@ -22,7 +23,8 @@ def add(verbs: Any) -> None:
         "view",
         help="show a model's graph as a page or a picture",
         description="Runs FILE.py, or imports MODULE, and runs the model in it once. Writes the graph as a "
-        "page that works offline, or as a picture. Also shows a trace that Trace.save wrote. With --beside, "
+        "page that works offline, or as a picture. Also shows a model file (ONNX, …), of which no code runs, "
+        "and a trace that Trace.save wrote. With --beside, "
         "shows two of them on one page and marks the differences. Random numbers start at seed 0. A page or "
         "SVG is opened in the browser if there is one.",
     )
@@ -30,7 +32,7 @@ def add(verbs: Any) -> None:
         "what",
         metavar="FILE.py:NAME",
         help="a module, a class ('Net(width=8)' with arguments), or a function; also MODULE:NAME, such as "
-        "torchvision.models:resnet18, or FILE.trace",
+        f"torchvision.models:resnet18, a model file ({', '.join(ENDINGS)}), or FILE.trace",
     )
     verb.add_argument(
         "more", nargs="*", default=[], help=argparse.SUPPRESS
@@ -38,12 +40,13 @@ def add(verbs: Any) -> None:
     verb.add_argument(
         "--inputs",
         metavar="EXPR",
-        help='inputs in Python, with the names of torch and of the file, such as "randn(1, 3, 224, 224)"',
+        help='inputs in Python, with the names of torch and of the file, such as "randn(1, 3, 224, 224)"; '
+        "a model file needs them only for values",
     )
     verb.add_argument(
         "--beside",
         metavar="OTHER",
-        help="a second model or trace to show beside it, FILE.py:NAME (on the same inputs) or FILE.trace",
+        help="a second model, model file or trace to show beside it; models run on the same inputs",
     )
     verb.add_argument(
         *("-o", "--out", "--output"),
@@ -82,7 +85,6 @@ def _run(chosen: argparse.Namespace) -> int:
             f"intus view shows one model or trace at a time, but {1 + len(chosen.more)} are named. For two "
             f"on one page write: intus view {chosen.what} --beside {chosen.more[0]}"
         )
-    check_installed("intus view", ["torch"], "torch")
     if chosen.output is not None:  # before the model runs, which may take long
         try:
             check_folder(chosen.output)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
 
-from ..backends.base import GraphRecorder, Handle, check_kinds, for_model, modules_graph
+from ..backends.base import GraphRecorder, Handle, StepHandle, check_kinds, for_model, modules_graph
 from ..core.errors import InputError, did_you_mean
 from ..core.record import OF_PROBE_SET, PROBE_SET_MODE
 from .budget import Budget, check_share
@@ -53,7 +53,8 @@ def probe(
     The training is not affected. Monitoring errors are never raised into it, its results stay bitwise
     identical, and without a server it continues while one warning says that nothing is recorded. An operation
     of a PyTorch model is a module. Modules that run outside a call of ``model`` itself, or inside
-    ``torch.compile``, are not recorded.
+    ``torch.compile``, are not recorded. A model of JAX is a value without calls of its own: its training step
+    is observed, see ``Probe.through``.
 
     Args:
         model: The model. Of a wrapper for data parallelism, the module inside is probed, and with a
@@ -273,6 +274,31 @@ class Probe:
             "waiting": counts.waiting,
             "server": tap.sender.state,
         }
+
+    def through(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a training step that is observed; for JAX, where a model is a value that a step takes.
+
+        Args:
+            step: The compiled step (``jax.jit``, ``nnx.jit``, ``eqx.filter_jit``), which has the model or its
+                parameters among its arguments.
+
+        Returns:
+            A function with the arguments and results of ``step``, which it calls unchanged. Each call is a
+            pass of the probe.
+
+        Raises:
+            InputError: If the model is of another framework, or the step cannot be observed.
+
+        Example:
+            >>> watch = probe(model, "127.0.0.1", 8082)  # doctest: +SKIP
+            >>> train_step = watch.through(train_step)  # doctest: +SKIP
+        """
+        if not isinstance(self._attachment, StepHandle):
+            raise InputError(
+                f"through is for JAX. The calls of {self.model}, a model of {self._tap.framework}, are "
+                "recorded without it: leave it out."
+            )
+        return self._attachment.through(step)
 
     def run_probe_set(self) -> None:
         """Run the probe set now, for the current epoch.

@@ -105,6 +105,11 @@ class ModelTap:
             self.change_epoch(self._epoch, value)
         self._epoch = value
 
+    @property
+    def framework(self) -> str:
+        """The name of the model's framework."""
+        return self._backend.name
+
     def change_epoch(self, old: float, new: float) -> None:
         """End an epoch of the records and begin another."""
         self.sender.end(EpochKey(self.run, self.name, old))

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -39,7 +40,9 @@ SIZES = {
     "U16": 2,
     "U8": 1,
 }
-_KINDS = {"b": "BOOL", "f": "F", "i": "I", "u": "U"}
+_KINDS = {"b": "BOOL", "f": "F", "i": "I", "u": "U", "c": "C"}
+#: The types of the package ml_dtypes that safetensors has, by its name for them.
+_EXTENDED = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
 _NO_CHECKSUM = "0" * 8
 _HEADER_CHECKSUM = b'"header_crc32":"'  # quotes in names are escaped, so this occurs once in a header
 _CHUNK = 2**20
@@ -76,11 +79,60 @@ def array_entry(name: str, array: np.ndarray) -> Entry:
     Raises:
         CodecError: If safetensors has no such dtype.
     """
-    kind = _KINDS.get(array.dtype.kind, "")
-    kind += "" if kind == "BOOL" else str(8 * array.dtype.itemsize)
-    if kind not in SIZES:
+    kind = kind_of(array.dtype)
+    if not kind:
         raise CodecError(f"{name!r} has dtype {array.dtype}, which safetensors cannot store.")
     return Entry(name, kind, array.shape, lambda: (np.ascontiguousarray(array).reshape(-1).view(np.uint8),))
+
+
+def kind_of(dtype: np.dtype[Any]) -> str:
+    """Return the safetensors name of a dtype; ``""`` if it has none.
+
+    Example:
+        >>> kind_of(np.dtype(np.float32)), kind_of(np.dtype(bool)), kind_of(np.dtype(object))
+        ('F32', 'BOOL', '')
+    """
+    for kind, name in _EXTENDED.items():
+        if dtype.name == name:
+            return kind
+    kind = _KINDS.get(dtype.kind, "")
+    kind += "" if kind == "BOOL" else str(8 * dtype.itemsize)
+    return kind if kind in SIZES else ""
+
+
+def array_of(kind: str, shape: Sequence[int], data: np.ndarray) -> np.ndarray:
+    """Return the array that bytes of a file are.
+
+    Args:
+        kind: The safetensors name of its dtype.
+        shape: Its shape.
+        data: Its bytes, as ``uint8``.
+
+    Returns:
+        A copy. The dtypes bfloat16 and float8 are those of the package ml_dtypes.
+
+    Raises:
+        CodecError: If numpy lacks the dtype and ml_dtypes is not installed, or the bytes have another length.
+
+    Example:
+        >>> array_of("F32", [2], np.array([0, 0, 128, 63, 0, 0, 0, 64], np.uint8)).tolist()
+        [1.0, 2.0]
+    """
+    try:
+        if kind in _EXTENDED:
+            dtype = np.dtype(getattr(import_module("ml_dtypes"), _EXTENDED[kind]))
+        else:
+            letter = next(letter for letter, name in _KINDS.items() if kind.startswith(name))
+            dtype = np.dtype(f"{letter}{SIZES[kind]}")
+        array: np.ndarray = np.array(data).view(dtype).reshape(shape)
+        return array
+    except ImportError:
+        raise CodecError(
+            f"It is of dtype {_EXTENDED[kind]}, which numpy has only with the package ml_dtypes. Install it: "
+            "pip install ml_dtypes"
+        ) from None
+    except (ValueError, KeyError, StopIteration):
+        raise CodecError(f"Its {data.size:,} bytes are no {kind} of shape {tuple(shape)}.") from None
 
 
 def write_tensors(
@@ -202,6 +254,7 @@ class CheckedFile:
     Attributes:
         path: The file.
         metadata: Its metadata, without checksums.
+        about: What the header has of each tensor: ``dtype``, ``shape``, ``data_offsets``.
         spans: For each tensor the positions of its first byte and of its end in the file.
         has_checksums: Whether it has checksums: files of intus before format 2, and files of other programs,
             have none.
@@ -236,6 +289,7 @@ class CheckedFile:
         try:
             header = json.loads(text)
             self.metadata: dict[str, str] = dict(header.pop("__metadata__", {}))
+            self.about: dict[str, dict[str, Any]] = header
             self.spans = {
                 name: (8 + room + about["data_offsets"][0], 8 + room + about["data_offsets"][1])
                 for name, about in header.items()

@@ -22,8 +22,9 @@ from .capture.saving.choose import Chooser, parts_of
 from .capture.saving.form import To
 from .capture.saving.store import tensor_entry, unstorable
 from .front_door import Arguments, arguments, front_door
+from .models import must_be_torch
 from .progress_bar import progress
-from .run import must_run, trace
+from .run import trace
 
 _CHUNK = 2**20
 #: An address without its pass, and the pass.
@@ -155,7 +156,7 @@ def collect(
         >>> acts["0"].shape, acts.parts["0"]
         (torch.Size([5, 3]), [(0, 2), (1, 2), (2, 1)])
     """
-    must_run("collect", model, Arguments((batches,), {}))
+    must_be_torch("collect", model, Arguments((batches,), {}))
     if isinstance(batches, Tensor | str | bytes | Mapping) or not isinstance(batches, Iterable):
         raise InputError(
             f"batches must be several: a DataLoader or a list, got {type(batches).__name__}. For one batch "

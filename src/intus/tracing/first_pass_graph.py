@@ -9,7 +9,7 @@ from .capture.argument_names import by_name
 from .capture.context.interrupts import interrupts_deferred
 from .capture.interpose import Capture
 from .compiled import reaches_compiled
-from .run import structure
+from .record import structure
 
 MOST = 1_000_000  # operations of one pass, about 100 MB of integers
 

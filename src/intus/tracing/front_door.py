@@ -15,10 +15,8 @@ from functools import lru_cache, wraps
 from types import MethodType
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
-from torch.nn import DataParallel, Module
-from torch.nn.parallel import DistributedDataParallel
-
 from ..core.errors import InputError, did_you_mean
+from .models import is_module, is_module_class
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -189,8 +187,7 @@ def _keywords(model: Any) -> tuple[list[str], bool]:
     >>> _keywords(lambda x, /, mask=None, **more: x)
     (['mask'], True)
     """
-    is_class = isinstance(model, type) and issubclass(model, Module)
-    if is_class or not callable(model):
+    if is_module_class(model) or not callable(model):
         return [], True  # the function raises an error that says what a model is
     function = _function(model)
     try:
@@ -215,14 +212,18 @@ def _keywords_of(function: Callable[..., Any], *, is_method: bool = False) -> tu
 def _function(model: Any) -> Any:
     """Return the function whose parameters a model's call has."""
     model = getattr(model, "_orig_mod", model)  # torch.compile's wrapper passes every argument on
+    if not is_module(model):
+        return model
+    from torch.nn.parallel import DataParallel, DistributedDataParallel
+
     while isinstance(model, DataParallel | DistributedDataParallel):
         model = model.module
-    return model.forward if isinstance(model, Module) else model
+    return model.forward
 
 
 def _name(model: Any) -> str:
     return (
         f"{type(model).__name__}.forward"
-        if isinstance(model, Module)
+        if is_module(model)
         else str(getattr(model, "__qualname__", type(model).__name__)).rpartition("<locals>.")[2]
     )

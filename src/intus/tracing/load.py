@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..core.errors import CodecError
+from .read import is_model_file
 from .results.files import read
 from .results.trace import Trace
 
-#: Endings of files that hold weights, or models in other formats.
-WEIGHTS = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".onnx", ".h5", ".keras")
+#: Endings of files that hold weights, or models in formats that are not read.
+WEIGHTS = (".pt", ".pth", ".bin", ".ckpt", ".h5", ".keras")
 
 
 def load(path: str | Path) -> Trace:
@@ -21,7 +22,8 @@ def load(path: str | Path) -> Trace:
     Returns:
         The trace. Each value is read when it is accessed, so the file may be larger than memory. A file
         that is saved again under its name leaves earlier loaded traces unchanged. The trace cannot be
-        validated or rerun, because files do not contain the functions that were called.
+        validated or rerun, because files do not contain the functions that were called. Values are torch
+        tensors if the trace is of PyTorch and it is installed, else numpy arrays.
 
     Raises:
         CodecError: If the path holds no trace, or one of a version that cannot be read. Later, if a value
@@ -38,6 +40,11 @@ def load(path: str | Path) -> Trace:
     try:
         saved = read(Path(path))
     except CodecError as error:
+        if is_model_file(path):
+            raise CodecError(
+                f"{str(path)!r} is a model file, and load reads what Trace.save wrote. Use intus.read for "
+                "its graph, with inputs for values, or intus.view to show it."
+            ) from None
         if Path(path).suffix not in WEIGHTS:
             raise
         raise CodecError(

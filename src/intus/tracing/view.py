@@ -6,15 +6,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import InputError
+from ..core.errors import InputError, check_installed
 from ..core.graph import Graph
 from ..viewing.html import View
 from ..viewing.overlay import Overlay, to_save
-from .comparison.side_by_side import side_by_side
 from .front_door import Arguments, arguments, front_door
 from .load import load
+from .models import backend_of
+from .read import is_model_file, read
 from .results.trace import Trace
-from .run import must_run, trace
+from .run import trace
 
 
 @front_door
@@ -31,7 +32,7 @@ def view(
     kwargs: Mapping[str, Any] | None = None,
     **keywords: Any,
 ) -> View:
-    """Show the graph of a model, a trace or a saved graph as an interactive page.
+    """Show the graph of a model, a trace or a file as an interactive page.
 
     Call it as you call the model: ``view(model, x, mask=mask, depth=1)`` runs ``model(x, mask=mask)``.
 
@@ -39,7 +40,8 @@ def view(
 
     Args:
         model_or_trace: A model or function, which is traced once, without saving values unless the overlay
-            needs them; a ``Trace``; the path of a saved one; or a ``Graph``.
+            needs them; a ``Trace``; the path of a saved one, or of a model file (see ``read``), with values
+            if inputs are given; or a ``Graph``.
         *args: The model's positional arguments, as in ``trace``. Only for a model, or with a model in
             ``beside``.
         depth: How many levels of modules are open at first; ``"all"`` for every level. Default: as many as
@@ -56,9 +58,9 @@ def view(
             its parameters and its address, which are what ``save=`` takes. ``"parameters"`` also draws
             every parameter that an operation reads as a box with an edge into the operation; a shared one
             is one box. The page has a menu for it. Default: only names.
-        beside: Another trace, the path of a saved one, or a model that is run on the same inputs. The page
-            then shows both, aligned, with what ``compare`` finds. ``overlay`` may then be ``"time"``,
-            ``"memory"``, ``"parameters"`` or ``"flops"``. Needs ``intus[inspect]``.
+        beside: Another trace, the path of a saved one, or a model or model file that is run on the same
+            inputs. The page then shows both, aligned, with what ``compare`` finds. ``overlay`` may then be
+            ``"time"``, ``"memory"``, ``"parameters"`` or ``"flops"``. Needs ``intus[inspect]``.
         kwargs: Keyword arguments of the model whose names are also options, as in ``trace``.
         **keywords: The model's keyword arguments.
 
@@ -82,11 +84,14 @@ def view(
     """
     given = arguments(args, kwargs)
     has_inputs = bool(args or kwargs)
-    shown = _read(model_or_trace)
+    shown = _read(model_or_trace, given)
     if beside is not None:
-        both = _two_traces((shown, _read(beside)), given, has_inputs, seed)
+        from .comparison.side_by_side import side_by_side
+
+        both = _two_traces((shown, _read(beside, given)), given, has_inputs, seed)
         return side_by_side(*both, depth=depth, rolled=rolled, details=details, overlay=overlay)
-    if isinstance(shown, Trace | Graph) and (has_inputs or seed is not None):
+    uses_inputs = not isinstance(shown, Trace | Graph) or is_model_file(model_or_trace)
+    if (has_inputs and not uses_inputs) or (seed is not None and isinstance(shown, Trace | Graph)):
         raise InputError(
             f"A {type(shown).__name__.lower()} is of a pass that ran already, so inputs and seed have no "
             "effect. Leave them out, or pass the model: view(model, inputs)."
@@ -94,14 +99,17 @@ def view(
     if isinstance(shown, Graph):
         return View(shown, depth=depth, overlay=overlay, rolled=rolled, details=details)
     if not isinstance(shown, Trace):
-        must_run("view", shown, given)
+        if backend_of("view", shown, given) is None:
+            check_installed("intus.view", ["torch"], "torch")
         shown = trace(shown, given, save=to_save(overlay), seed=seed, kwargs={})
     return shown.show(depth=depth, overlay=overlay, rolled=rolled, details=details)
 
 
-def _read(given: Any) -> Any:
-    """Return the trace of a path; anything else unchanged."""
-    return load(given) if isinstance(given, str | Path) else given
+def _read(subject: Any, given: Arguments) -> Any:
+    """Return the trace of a path, with the values of a model file on the inputs; anything else unchanged."""
+    if is_model_file(subject):
+        return read(subject, *given.args, **given.kwargs)
+    return load(subject) if isinstance(subject, str | Path) else subject
 
 
 def _two_traces(

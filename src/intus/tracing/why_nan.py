@@ -19,9 +19,10 @@ from .capture.context.randomness import same_random_state
 from .capture.context.state_restorer import StateRestorer
 from .compiled import MOST, reached
 from .front_door import Arguments, arguments, front_door
+from .models import must_be_torch
 from .results.first_nan import Origin, first_nan
 from .results.trace import Trace
-from .run import must_run, trace
+from .run import trace
 
 
 @front_door
@@ -81,7 +82,7 @@ def why_nan(
         raise InputError(f"on_nan={on_nan!r} is not one of 'return', 'raise'.")
     if loss is not None and not callable(loss):
         raise InputError(f"loss={loss!r} must be a function of what the model returns, or None.")
-    must_run("why_nan", model, given := arguments(args, kwargs))
+    must_be_torch("why_nan", model, given := arguments(args, kwargs))
     grads = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
     found, cause = None, None
     try:

@@ -44,9 +44,7 @@ def train(problem: str, host: str, port: int, epochs: int, run: str) -> list[flo
             for items in batches(watch.epoch, len(images)):
                 watch.items = items
                 with autograd.record():
-                    loss = cross_entropy(
-                        model(nd.array(data["images"][items])), nd.array(data["labels"][items])
-                    )
+                    loss = cross_entropy(model(images[items]), labels[items])
                 loss.backward()
                 trainer.step(len(items))
                 losses.append(float(loss.mean().asscalar()))

@@ -18,7 +18,8 @@ from ..capture.interpose import Capture
 from ..capture.memory import memory_of
 from ..capture.saving.gradients import Nodes, code_in_backward, register_hooks, saved_bytes
 from ..capture.saving.kept import Kept
-from ..capture.saving.store import Store, Stored
+from ..capture.saving.store import Store
+from ..capture.saving.stored import Stored
 from ..capture.saving.values import Values
 from ..replaying.replay import Replays
 from ..results.files import save

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..capture.memory import local_of
 from ..replaying.replay import same
-from ..results.value_summary import blocks
+from ..results.arrays import blocks
 
 #: The relative difference that one operation may have, in eps of the coarser dtype. One rounding makes about
 #: a third of eps, and a composite operation rounds several times.

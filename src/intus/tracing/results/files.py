@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,21 +12,16 @@ from safetensors import SafetensorError
 from ...core.errors import CodecError, InputError
 from ...core.graph import Graph
 from ...storage.codec import graph_parts, read_graph
-from ...storage.tensors import CheckedFile, array_entry, write_tensors
+from ...storage.tensors import CheckedFile, Entry, array_entry, kind_of, write_tensors
 from ...storage.value_folder import GRAPH
-from ..capture.saving.gradients import Gradients
-from ..capture.saving.store import (
-    Files,
-    Place,
-    Stored,
-    from_folder,
-    tensor_entry,
-    unstorable,
-)
+from ..capture.saving.gradients_by_row import Gradients
+from ..capture.saving.stored import Files, Place, Stored, Value, from_folder
 
 if TYPE_CHECKING:
     from .trace import Trace
 
+#: The framework whose values are tensors; those of others, and of model files, are numpy arrays.
+TORCH = "torch"
 #: The column of rows whose value may have been modified; the name is the same in files of all versions.
 _MAYBE_MODIFIED = "unverified"
 
@@ -47,15 +43,24 @@ def save(trace: Trace, path: Path, *, values: bool = True) -> None:
     grads = trace.gradients.by_row if trace.gradients is not None else {}
     for kind, tensors in (("value", trace.values if values else {}), ("grad", grads)):
         for row, t in tensors.items():
-            why = unstorable(t)
-            if why:
-                label = trace.graph.label(row)
+            entry = _entry(f"{kind}/{row}", t)
+            if isinstance(entry, str):
                 raise InputError(
-                    f"The {kind} of {label} {why} and cannot be written. Choose other ops with save=, or "
-                    "none."
+                    f"The {kind} of {trace.graph.label(row)} {entry} and cannot be written. Choose other ops "
+                    "with save=, or none."
                 )
-            entries.append(tensor_entry(f"{kind}/{row}", t))
+            entries.append(entry)
     write_tensors(path, entries, meta)
+
+
+def _entry(name: str, value: Value) -> Entry | str:
+    """Return the file entry of a value, or why it cannot be written."""
+    if isinstance(value, np.ndarray):
+        lacking = f"is {value.dtype}, which safetensors files lack"
+        return array_entry(name, value) if kind_of(value.dtype) else lacking
+    from ..capture.saving.store import tensor_entry, unstorable
+
+    return unstorable(value) or tensor_entry(name, value)
 
 
 class Saved(NamedTuple):
@@ -63,7 +68,8 @@ class Saved(NamedTuple):
 
     Attributes:
         graph: The graph.
-        values: The saved values by row, each read when it is accessed.
+        values: The saved values by row, each read when it is accessed: torch tensors if the trace is of
+            PyTorch and it is installed, else numpy arrays.
         maybe_modified: The rows whose value may have been modified.
         gradients: The gradients by row, each read when it is accessed; None if the trace had none.
     """
@@ -86,10 +92,12 @@ def read(path: Path) -> Saved:
     file = path if folder is None else folder / GRAPH
     files = Files([file])
     graph, others, maybe_modified = _read(file)
+    files.as_numpy = graph.facts.get("framework", TORCH) != TORCH or find_spec(TORCH) is None
     if folder is None:
         values = _stored("value", others, graph, file, files)
     else:
-        values = from_folder(folder, graph.labels, checked=CheckedFile(file).has_checksums)
+        checked = CheckedFile(file).has_checksums
+        values = from_folder(folder, graph.labels, checked=checked, as_numpy=files.as_numpy)
     grads = _stored("grad", others, graph, file, files)
     gradients = Gradients(grads) if grads or "autograd" in graph.facts else None
     return Saved(graph, values, maybe_modified, gradients)

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from ...core.errors import AddressError, did_not_run, did_you_mean
 from ...core.graph import BUFFER, OP, Graph, ModuleInfo, Param, Source
 from ...viewing.repr_text import html, text
+from ..capture.saving.stored import Value
 from .text import module_card
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from .op import Op
     from .trace import Trace
 
@@ -162,7 +161,7 @@ class Module(_Handle):
         return [op for call in self.calls for op in call.outputs]
 
     @property
-    def value(self) -> Tensor:
+    def value(self) -> Value:
         """The saved value of its output, as ``trace[address].value``: the first tensor of its first call.
 
         ``outputs`` has those of all calls.

@@ -8,7 +8,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
 
 from ...core.analysis import walks
 from ...core.errors import AddressError, InputError
@@ -26,13 +25,16 @@ from ...core.graph import (
     Source,
 )
 from ...viewing.repr_text import html, text
-from ..capture.invocation import Invocation, arguments, unflatten
 from ..capture.saving.has_meta import HasMeta
-from ..replaying.replay import NOT_IN_GRAPH
+from ..capture.saving.stored import Value
+from .arrays import as_numpy
 from .text import op_card
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ...core.analysis.facts import Facts
+    from ..capture.invocation import Invocation
     from .trace import Trace
 
 
@@ -407,8 +409,10 @@ class Op(HasMeta):
     # -- value, gradient and arguments ------------------------------------------------------------------
 
     @property
-    def value(self) -> Tensor:
-        """The saved activation, detached, with the values that the operation returned.
+    def value(self) -> Value:
+        """The saved activation, with the values that the operation returned.
+
+        A detached tensor in a trace of PyTorch, a numpy array in one of another framework or of a file.
 
         With ``to`` or ``transform`` of ``trace`` it is in the form that these gave it, while ``shape`` and
         ``dtype`` remain those of the operation.
@@ -428,7 +432,7 @@ class Op(HasMeta):
             ) from None
 
     @property
-    def grad(self) -> Tensor | None:
+    def grad(self) -> Value | None:
         """The gradient of this tensor, after ``backward`` was called on a loss of ``trace.output``.
 
         It is the sum over all backward passes, as in ``Tensor.grad``. It is None before, and for a tensor
@@ -534,6 +538,9 @@ class Op(HasMeta):
         return None if replays is None else replays.call(int(self._graph.ops.event[self.row]))
 
     def _with_names(self, call: Invocation) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        from ..capture.invocation import arguments
+        from ..replaying.replay import NOT_IN_GRAPH
+
         def name(source: int) -> str:
             if source >= 0:
                 return self._graph.label(source)
@@ -554,7 +561,7 @@ class Op(HasMeta):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Return the saved value as an array: ``np.asarray(op)``."""
-        array = self.value.detach().cpu().resolve_conj().resolve_neg().numpy()
+        array = as_numpy(self.value)
         return np.array(array, dtype=dtype) if copy else np.asarray(array, dtype=dtype)
 
     def __str__(self) -> str:
@@ -571,6 +578,8 @@ class Op(HasMeta):
 
 def _is_plain(value: Any) -> bool:
     """Return whether an argument contains no tensor."""
+    from ..capture.invocation import unflatten
+
     numbers = count()
     unflatten(value, numbers)
     return next(numbers) == 0

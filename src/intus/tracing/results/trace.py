@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, overload
 
-from torch import Tensor
+import numpy as np
 
 from ...core.address import split_units
 from ...core.analysis import walks
@@ -22,16 +22,9 @@ from ...core.units import UnitAxes, index, needs_axis
 from ...viewing.html import View
 from ...viewing.outline import dimensions, summary
 from ...viewing.overlay import Column, Overlay, needs_values
-from ..capture.memory import local_of
-from ..capture.saving.gradients import Gradients
-from ..capture.saving.kept import Kept
-from ..replaying.edits import Change, Edits, part_of
-from ..replaying.replay import Replays, UnprovenError
-from ..replaying.rerun import rerun
-from ..validation.offline import validate_trace
-from ..validation.report import Report
-from .files import save
-from .first_nan import Origin, first_nan
+from ..capture.saving.stored import Value
+from .arrays import float64, numbers, part
+from .files import TORCH, save
 from .module import Module, Modules
 from .op import Op
 from .value_summary import summarize, summarize_params
@@ -39,6 +32,12 @@ from .value_summary import summarize, summarize_params
 if TYPE_CHECKING:
     import networkx
     import pandas
+
+    from ..capture.saving.gradients_by_row import Gradients
+    from ..replaying.edits import Change, Edits
+    from ..replaying.replay import Replays
+    from ..validation.report import Report
+    from .first_nan import Origin
 
 
 class Conditional(NamedTuple):
@@ -74,7 +73,8 @@ class Trace:
 
     Attributes:
         graph: The graph of the pass, without values; needs no torch.
-        values: The saved activations by row of the graph.
+        values: The saved activations by row of the graph: torch tensors in a trace of PyTorch, numpy arrays
+            in one of another framework or of a model file.
         maybe_modified: The rows whose saved value may be wrong, because something that was not recorded wrote
             to its memory.
         gradients: The gradients by row; None if the trace was taken without ``grads``.
@@ -97,12 +97,12 @@ class Trace:
     def __init__(
         self,
         graph: Graph,
-        values: MutableMapping[int, Tensor],
+        values: MutableMapping[int, Value],
         maybe_modified: frozenset[int] = frozenset(),
         replays: Replays | None = None,
     ) -> None:
         self.graph = graph
-        self.values: MutableMapping[int, Tensor] = values
+        self.values: MutableMapping[int, Value] = values
         self.maybe_modified = maybe_modified
         self._replays = replays
         self.gradients: Gradients | None = None
@@ -112,17 +112,20 @@ class Trace:
 
     def why_not_stored(self, row: int) -> str:
         """Return why the value of a selected row is missing, as a predicate; ``""`` if that is unknown."""
-        if isinstance(self.values, Kept) and self.values.is_overwritten(row):
+        if self._is_overwritten(row):
             return (
                 "was overwritten after the pass, because it shares memory with a parameter, a buffer, an "
                 "input or an output. Trace with copy=True to keep it"
             )
         return self.not_stored.get(row, "")
 
+    def _is_overwritten(self, row: int) -> bool:
+        check = getattr(self.values, "is_overwritten", None)  # of ``Kept``, the values that are in memory
+        return check is not None and check(row)
+
     def changed_since(self) -> list[str]:
         """Return the labels of values and addresses of parameters that were overwritten since the pass."""
-        values = self.values if isinstance(self.values, Kept) else None
-        rows = () if values is None else filter(values.is_overwritten, range(len(self.graph.ops)))
+        rows = filter(self._is_overwritten, range(len(self.graph.ops)))
         numbers = () if self._replays is None else filter(self._replays.is_changed, range(len(self.params)))
         return [
             *(self.graph.label(row) for row in rows),
@@ -158,6 +161,11 @@ class Trace:
     def name(self) -> str:
         """The class of the model, or the name of the function."""
         return self.graph.model
+
+    @property
+    def framework(self) -> str:
+        """The framework that ran the pass (``"torch"``), or the format of a model file (``"onnx"``)."""
+        return str(self.graph.facts.get("framework", TORCH))
 
     @property
     def ops(self) -> list[Op]:
@@ -411,7 +419,7 @@ class Trace:
                 raise InputError(f"A slice of a trace needs ordinals, as in t[1:3], got {key!r}.") from None
         return Op(self, resolve(self.graph, key, ordinals=self._ordinals)[0])
 
-    def value(self, address: str | int) -> Tensor:
+    def value(self, address: str | int) -> Value:
         """Return the saved value of an op, of some of its units, or of a parameter.
 
         Args:
@@ -444,15 +452,17 @@ class Trace:
             row = (main_rows(self.graph, place) or [self[place].row])[0]
             whole = self._handles([row])[0].value
             axis = axes.of(row, address) if needs_axis(units) else 0
-        return part_of(whole, index(whole.shape, units, axis, address))[0]
+        return part(whole, index(whole.shape, units, axis, address))
 
-    def _parameter(self, address: str) -> Tensor:
+    def _parameter(self, address: str) -> Value:
         """Return the value that a parameter had before the pass."""
         if self._replays is None:
             raise InputError(
                 f"This trace does not hold the value of {address!r}: it was taken with save='none', "
                 "copied, or read from a file. Trace the model again with save='all'."
             )
+        from ..replaying.replay import UnprovenError
+
         for number, param in enumerate(self.graph.params):
             if param.address == address:
                 try:
@@ -557,6 +567,9 @@ class Trace:
               ...
               from sub_1_1 (3×1): -1 to 1
         """
+        self._require_torch("searched for NaN")
+        from .first_nan import first_nan
+
         return first_nan(self)
 
     def validate(self, *, perturb: str = "alike") -> Report:
@@ -587,7 +600,10 @@ class Trace:
         References:
             Taylor and Kriegeskorte (2023), TorchLens, section "Validating the accuracy of saved activations".
         """
+        self._require_torch("validated")
         self._require_unchanged_values("validated")
+        from ..validation.offline import validate_trace
+
         return validate_trace(self, perturb)
 
     def rerun(
@@ -634,7 +650,10 @@ class Trace:
             >>> float(trace(net, torch.ones(1, 2)).rerun({"0": 0})["output_1"].value)
             0.0
         """
+        self._require_torch("run again")
         self._require_unchanged_values("run again")
+        from ..replaying.rerun import rerun
+
         return rerun(self, changes or {}, swap or {}, on_branch_change)
 
     @property
@@ -645,6 +664,13 @@ class Trace:
         """
         nodes = self.graph.facts.get("autograd")  # by row: (name, bytes)
         return None if nodes is None else sum(size for _, size in nodes.values())
+
+    def _require_torch(self, what: str) -> None:
+        if self.framework != TORCH:
+            raise InputError(
+                f"This trace cannot be {what}: it is of {self.framework}, and only a trace of PyTorch can."
+            )
+        require("torch", extra="torch", why="to run operations of a trace again")
 
     def _require_unchanged_values(self, what: str) -> None:
         if "form" in self.graph.facts:
@@ -864,7 +890,8 @@ class Trace:
         for op in self.ops:
             grad = op.grad
             if grad is not None:
-                norm = float(local_of(grad).detach().double().norm())
+                plain: Any = numbers(grad)
+                norm = float(grad.double().norm() if plain is None else np.linalg.norm(float64(plain)))
                 norms.update(dict.fromkeys((op.label, *op.output_of), norm))
         if not norms:
             raise InputError(

@@ -3,40 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from ...core.shared_array import shared_array
 from ...viewing.thumbnail import ValueSummary
-from ..capture.context.no_collectives import collectives_refused
-from ..capture.memory import local_of
+from ..capture.saving.stored import Value
+from .arrays import blocks, float64, is_complex, is_integer, numbers, unrecorded
 
-BLOCK = 32_768  # elements: 256 KiB as float64
+if TYPE_CHECKING:
+    from torch import Tensor
 
-
-def blocks(*tensors: Tensor) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yield the elements of tensors in blocks, as flat float64 arrays of at most ``BLOCK`` elements.
-
-    Args:
-        *tensors: CPU tensors with the same number of elements.
-
-    Yields:
-        One array for each tensor, of the same elements in row-major order.
-
-    Example:
-        >>> [(x.tolist(), y.tolist()) for x, y in blocks(torch.ones(1, 2), torch.zeros(2, 1))]
-        [([1.0, 1.0], [0.0, 0.0])]
-    """
-    for parts in zip(*(torch.split(tensor.reshape(-1), BLOCK) for tensor in tensors), strict=True):
-        yield tuple(shared_array(part.to(torch.float64)) for part in parts)
-
-
-T = TypeVar("T")
 BINS = 24
 _MOST_HISTOGRAMS = 5000  # of more values the page gets statistics only, so that it stays small
 _COLUMNS = ("row", "mean", "std", "low", "high", "nan", "inf", "zero", "histogram", "picture")
@@ -44,59 +23,56 @@ _MOST_PICTURES = 2000
 _PIXELS = 64
 
 
-def summary_of(value: Tensor, bins: int = 40, *, image: bool = True) -> ValueSummary | None:
+def summary_of(value: Value, bins: int = 40, *, image: bool = True) -> ValueSummary | None:
     """Return the summary of a value without any active trace recording it; see ``compute_summary``.
 
     Returns:
-        The summary; None if the value has no plain numbers (fake, nested, a class that refuses).
+        The summary; None if the value has no plain numbers (text, fake, nested, a class that refuses).
     """
-    return _unrecorded(lambda: compute_summary(value, bins, image=image))
+    return unrecorded(partial(compute_summary, bins=bins, image=image), value)
 
 
-def _unrecorded(compute: Callable[[], T]) -> T | None:
-    alone = collectives_refused(compute, wraps=True)  # the other processes do not compute it
-    with torch._C.DisableTorchFunction(), torch.no_grad(), alone:
-        try:
-            return compute()
-        except (RuntimeError, NotImplementedError, TypeError):  # fake, nested, or a class that refuses
-            return None
-
-
-def compute_summary(value: Tensor, bins: int = 40, *, image: bool = True) -> ValueSummary | None:
+def compute_summary(value: Value, bins: int = 40, *, image: bool = True) -> ValueSummary | None:
     """Compute statistics of the finite elements, their histogram, and a picture of the first item.
 
     Complex numbers count by magnitude; the standard deviation is that of the population (divisor n).
 
     Args:
-        value: The tensor; of a ``DTensor`` the part of this process is summarized.
+        value: The tensor or array; of a ``DTensor`` the part of this process is summarized.
         bins: The number of bins of the histogram.
         image: Whether to make the picture, of at most 64 by 64 elements.
 
     Returns:
-        The summary; None for a tensor on ``meta``, a quantized or a sparse tensor.
+        The summary; None for a value that ``arrays.numbers`` refuses.
 
     Example:
-        >>> compute_summary(torch.tensor([0.0, 1.0, float("nan")]))[:7]
+        >>> compute_summary(np.array([0.0, 1.0, float("nan")]))[:7]
         (3, 1, 0, 1, 0.0, 0.5, 1.0)
     """
-    value = local_of(value)
-    if value.is_meta or value.is_quantized or value.layout != torch.strided:
+    plain = _plain(value)
+    if plain is None:
         return None
-    plain = (value.abs() if value.is_complex() else value).detach().cpu()
-    nan, zero, moments, low, high = 0, 0, _Moments(), math.inf, -math.inf
+    plain = plain if isinstance(plain, np.ndarray) else plain.cpu()
+    size, nan, zero, moments, low, high = math.prod(plain.shape), 0, 0, _Moments(), math.inf, -math.inf
     with np.errstate(over="ignore", invalid="ignore"):  # sums of nearly infinite numbers overflow
-        for (numbers,) in blocks(plain):
-            finite = _finite(numbers)
-            nan += int(np.isnan(numbers).sum()) if finite is not numbers else 0
+        for (elements,) in blocks(plain):
+            finite = _finite(elements)
+            nan += int(np.isnan(elements).sum()) if finite is not elements else 0
             if finite.size:
                 zero += finite.size - int(np.count_nonzero(finite))
                 low, high = min(low, float(finite.min())), max(high, float(finite.max()))
                 moments.add(finite)
-    counts = (plain.numel(), nan, plain.numel() - moments.size - nan, zero)
+    counts = (size, nan, size - moments.size - nan, zero)
     if not moments.size:
         return ValueSummary(*counts, None, None, None, None, (), None)
     bars = _histogram(plain, bins, low, high) if low < high else (moments.size,)
     return ValueSummary(*counts, low, moments.mean, high, moments.std, bars, _image(plain) if image else None)
+
+
+def _plain(value: Value) -> Any:
+    """Return the real numbers of a value, the magnitudes of complex ones; None if it has no numbers."""
+    plain = numbers(value)
+    return abs(plain) if plain is not None and is_complex(plain) else plain
 
 
 class _Moments:
@@ -123,35 +99,31 @@ def _finite(numbers: np.ndarray) -> np.ndarray:
     return numbers if kept.all() else numbers[kept]
 
 
-def _histogram(value: Tensor, bins: int, low: float, high: float) -> tuple[int, ...]:
+def _histogram(value: Value, bins: int, low: float, high: float) -> tuple[int, ...]:
     """Count the finite elements in each of ``bins`` equal parts of their range."""
     counts, half = np.zeros(bins, np.int64), (high / 2 - low / 2) or 1.0  # halves, as high - low may overflow
-    for (numbers,) in blocks(value):
-        indices = ((_finite(numbers) / 2 - low / 2) / half * bins).astype(np.int64)
+    for (elements,) in blocks(value):
+        indices = ((_finite(elements) / 2 - low / 2) / half * bins).astype(np.int64)
         counts += np.bincount(np.minimum(indices, bins - 1), minlength=bins)
     return tuple(counts.tolist())
 
 
-def _image(value: Tensor) -> np.ndarray | None:
+def _image(value: Any) -> np.ndarray | None:
     """Return the first item as a matrix, the channels of an image side by side, subsampled."""
-    if value.dim() < 2 or min(value.shape[-2:]) < 2:
+    if value.ndim < 2 or min(value.shape[-2:]) < 2:
         return None
-    while value.dim() > 3:
+    while value.ndim > 3:
         value = value[0]
-    if value.dim() == 3:
-        value = (
-            torch.cat(list(value[: max(1, min(8, _PIXELS // value.shape[-1]))]), -1)
-            if value.shape[0]
-            else value
-        )
-    if value.dim() != 2:
+    if value.ndim == 2:
+        value = value[None]
+    value = value[: max(1, min(8, _PIXELS // value.shape[-1]))]
+    if not len(value):
         return None
-    rows, columns = (max(1, -(-n // _PIXELS)) for n in value.shape)
-    image: np.ndarray = shared_array(value[::rows, ::columns].to(torch.float64))
-    return image
+    rows, columns = (max(1, -(-n // _PIXELS)) for n in (value.shape[1], len(value) * value.shape[2]))
+    return np.concatenate(list(float64(value[:, ::rows, ::columns])), -1)
 
 
-def summarize(values: Mapping[int, Tensor]) -> dict[str, list[Any]]:
+def summarize(values: Mapping[int, Value]) -> dict[str, list[Any]]:
     """Return the summaries of saved values as columns; see ``viewing.scene``.
 
     ``zero`` is the fraction of the finite elements that are 0. Values without plain numbers are left out.
@@ -163,7 +135,7 @@ def summarize(values: Mapping[int, Tensor]) -> dict[str, list[Any]]:
         The columns by name, in the order of the rows.
 
     Example:
-        >>> summarize({3: torch.tensor([0.0, 1.0, float("nan")])})["mean"]
+        >>> summarize({3: np.array([0.0, 1.0, float("nan")])})["mean"]
         [0.5]
     """
     columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
@@ -172,11 +144,11 @@ def summarize(values: Mapping[int, Tensor]) -> dict[str, list[Any]]:
         if summary is not None and summary.size:
             room = len(columns["row"]) < _MOST_HISTOGRAMS
             bars = summary.counts if room and len(summary.counts) > 1 else ()
-            numbers = (_rounded(n) for n in (summary.mean, summary.std, summary.low, summary.high))
+            figures = (_rounded(n) for n in (summary.mean, summary.std, summary.low, summary.high))
             finite = summary.size - summary.nan - summary.infinite
             zero = _rounded(summary.zero / finite) if finite else None
-            picture = _unrecorded(partial(thumbnail, values[row])) if len(values) <= _MOST_PICTURES else None
-            entries = (row, *numbers, summary.nan, summary.infinite, zero, list(bars), picture)
+            picture = unrecorded(thumbnail, values[row]) if len(values) <= _MOST_PICTURES else None
+            entries = (row, *figures, summary.nan, summary.infinite, zero, list(bars), picture)
             for name, value in zip(_COLUMNS, entries, strict=True):
                 columns[name].append(value)
     return columns
@@ -197,6 +169,7 @@ def summarize_params(params: Iterable[Tensor | None]) -> dict[str, list[Any]]:
         ``inf`` (counts), with one entry for each parameter that has plain numbers.
 
     Example:
+        >>> import torch
         >>> figures = summarize_params([torch.tensor([1.0, float("nan")]), None, torch.tensor([2.0, 4.0])])
         >>> figures["param"], figures["nan"], figures["high"], figures["mean"]
         ([0, 2], [1, 0], [1.0, 4.0], [1.0, 3.0])
@@ -207,7 +180,7 @@ def summarize_params(params: Iterable[Tensor | None]) -> dict[str, list[Any]]:
         if value is None or value.is_meta or not value.numel() or value.numel() > room:
             continue
         room -= value.numel()
-        figures = _unrecorded(partial(_finite_figures, value))
+        figures = unrecorded(_finite_figures, value)
         counts = (0, 0)
         if figures is None:
             found = summary_of(value, image=False)
@@ -224,13 +197,15 @@ _PARAM_COLUMNS = ("param", "mean", "std", "low", "high", "nan", "inf")
 
 def _finite_figures(value: Tensor) -> tuple[float | None, ...] | None:
     """Return mean, standard deviation, minimum and maximum; None if any element is not finite or no float."""
-    if not value.is_floating_point() or value.is_quantized or value.layout != torch.strided:
+    import torch
+
+    plain = numbers(value) if value.is_floating_point() else None
+    if plain is None:
         return None
-    value = local_of(value)
-    low, high = (float(end) for end in value.detach().aminmax())  # NaN if any element is
+    low, high = (float(end) for end in plain.aminmax())  # NaN if any element is
     if not (math.isfinite(low) and math.isfinite(high)):
         return None
-    var, mean = torch.var_mean(value.detach().float(), correction=0)
+    var, mean = torch.var_mean(plain.float(), correction=0)
     return float(mean), math.sqrt(float(var)), low, high
 
 
@@ -251,105 +226,105 @@ _NUMBERS = 16  # largest number of integers shown as text
 _QUANTILE = 0.99  # of the magnitudes; the colors end there, so that a few large values do not hide the rest
 
 
-def thumbnail(value: Tensor) -> dict[str, Any] | None:
+def thumbnail(value: Value) -> dict[str, Any] | None:
     """Return a picture of the first item of a value.
 
     A matrix becomes a heat map, three channels an image (red, green, blue), other channels a mosaic of the
     first four, a row a strip. Large items are subsampled. Of a row of integers the first are given as text.
 
     Args:
-        value: The tensor.
+        value: The tensor or array.
 
     Returns:
         ``of``: the part that is shown, as a numpy index; ``columns``: the width; ``pixels``: one character
         per pixel, three in an image; ``most``: the magnitude at which the colors end, None in an image;
-        ``numbers``: the text, for integers. None for a scalar, and for a tensor without plain numbers.
+        ``numbers``: the text, for integers. None for a scalar, and for a value without plain numbers.
 
     Example:
-        >>> thumbnail(torch.tensor([[0.0, 1.0], [-1.0, float("nan")]]))
+        >>> thumbnail(np.array([[0.0, 1.0], [-1.0, float("nan")]]))
         {'of': '', 'columns': 2, 'pixels': 'fu0v', 'most': 1.0}
     """
-    value = local_of(value)
-    if value.is_meta or value.is_quantized or value.layout != torch.strided or value.dim() < 1:
+    item = numbers(value)
+    if item is None or item.ndim < 1:
         return None
     index: list[str] = []
-    while value.dim() > 3 and len(value):
-        value = value[0]
+    while item.ndim > 3 and len(item):
+        item = item[0]
         index.append("0")
-    if value.numel() < 2:
+    if math.prod(item.shape) < 2:
         return None
-    if min(value.shape[-2:], default=0) < 2 or value.dim() < 2:
-        return _row(index, value.detach())
-    value = (value.abs() if value.is_complex() else value).detach()
-    if value.dim() == 3 and len(value) == 3 and min(value.shape[1:]) >= 8:
-        return _rgb(index, _thin(value, _IMAGE))
-    if value.dim() == 3 and len(value) == 1:
-        value = value[0]
+    item = abs(item) if is_complex(item) else item
+    if min(item.shape[-2:], default=0) < 2 or item.ndim < 2:
+        return _row(index, item)
+    if item.ndim == 3 and len(item) == 3 and min(item.shape[1:]) >= 8:
+        return _rgb(index, _thin(item, _IMAGE))
+    if item.ndim == 3 and len(item) == 1:
+        item = item[0]
         index.append("0")
-    if value.dim() == 2:
-        return _map(index, _thin(value, _SIDE))
-    tiles = value[: _TILES**2]
-    if len(tiles) < len(value):
+    if item.ndim == 2:
+        return _map(index, _thin(item, _SIDE))
+    tiles = item[: _TILES**2]
+    if len(tiles) < len(item):
         index.append(f":{len(tiles)}")
     return _map(index, _mosaic(_thin(tiles, _SIDE // _TILES)))
 
 
-def _row(index: list[str], value: Tensor) -> dict[str, Any] | None:
+def _row(index: list[str], value: Any) -> dict[str, Any] | None:
     """Return the strip of the first row, or of the only column; integers as text."""
-    while value.dim() > 1:
-        column = value.dim() == 2 and value.shape[1] == 1
+    while value.ndim > 1:
+        column = value.ndim == 2 and value.shape[1] == 1
         value = value[:, 0] if column else value[0]
         index += [":", "0"] if column else ["0"]
     if len(value) < 2:
         return None
-    if not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool):
+    if is_integer(value):
         more = ", …" if len(value) > _NUMBERS else ""
-        numbers = ", ".join(map(str, value[:_NUMBERS].tolist())) + more
-        return {"of": _part(index), "numbers": numbers, "columns": 0, "pixels": "", "most": None}
-    return _map(index, _thin((value.abs() if value.is_complex() else value)[None], _STRIP))
+        text = ", ".join(map(str, value[:_NUMBERS].tolist())) + more
+        return {"of": _part(index), "numbers": text, "columns": 0, "pixels": "", "most": None}
+    return _map(index, _thin(value[None], _STRIP))
 
 
-def _thin(value: Tensor, most: int) -> Tensor:
-    """Subsample the last two axes to at most ``most`` elements each, as float64 on the CPU."""
+def _thin(value: Any, most: int) -> np.ndarray:
+    """Subsample the last two axes to at most ``most`` elements each, as float64."""
     rows, columns = (-(-n // most) for n in value.shape[-2:])
-    thinned = value[..., ::rows, ::columns].to("cpu", torch.float64)
-    return thinned.nan_to_num(math.nan, math.nan, math.nan)  # infinities are drawn as NaN
+    thinned = float64(value[..., ::rows, ::columns])
+    return np.where(np.isfinite(thinned), thinned, math.nan)  # infinities are drawn as NaN
 
 
-def _mosaic(tiles: Tensor) -> Tensor:
+def _mosaic(tiles: np.ndarray) -> np.ndarray:
     """Arrange tiles in two columns, separated by lines of infinity, which are drawn as gaps."""
     count, rows, columns = tiles.shape
     down = -(-count // _TILES)
-    whole = torch.full((down * (rows + 1) - 1, _TILES * (columns + 1) - 1), math.inf, dtype=torch.float64)
+    whole = np.full((down * (rows + 1) - 1, _TILES * (columns + 1) - 1), math.inf)
     for number, tile in enumerate(tiles):
         top, left = (number // _TILES) * (rows + 1), (number % _TILES) * (columns + 1)
         whole[top : top + rows, left : left + columns] = tile
     return whole
 
 
-def _map(index: list[str], flat: Tensor) -> dict[str, Any]:
+def _map(index: list[str], flat: np.ndarray) -> dict[str, Any]:
     """Return the heat map of a matrix, scaled by the quantile of its magnitudes."""
-    sizes = flat[flat.isfinite()].abs()
-    most = float(sizes.quantile(_QUANTILE)) if sizes.numel() else 0.0
-    most = most or (float(sizes.max()) if sizes.numel() else 0.0)
-    shares = (flat.nan_to_num(0.0, 0.0, 0.0) / (most or 1.0)).clamp(-1, 1)
-    tones = shares.mul(_LEVELS).round().long() + _LEVELS
-    tones[flat.isnan()] = len(TONES)
-    tones[flat.isinf()] = len(TONES) + 1
+    sizes = abs(flat[np.isfinite(flat)])
+    most = float(np.quantile(sizes, _QUANTILE)) if sizes.size else 0.0
+    most = most or (float(sizes.max()) if sizes.size else 0.0)
+    shares = np.where(np.isfinite(flat), flat, 0.0) / (most or 1.0)
+    tones = (shares.clip(-1, 1) * _LEVELS).round().astype(np.int64) + _LEVELS
+    tones[np.isnan(flat)] = len(TONES)
+    tones[np.isinf(flat)] = len(TONES) + 1
     alphabet = TONES + NO_NUMBER + NOTHING
-    return _entry(index, flat, [alphabet[tone] for tone in tones.flatten().tolist()], float(f"{most:.3g}"))
+    return _entry(index, flat, [alphabet[tone] for tone in tones.reshape(-1)], float(f"{most:.3g}"))
 
 
-def _rgb(index: list[str], channels: Tensor) -> dict[str, Any]:
+def _rgb(index: list[str], channels: np.ndarray) -> dict[str, Any]:
     """Return the image of three channels, scaled from the least to the greatest finite element."""
-    known = channels[channels.isfinite()]
-    low, high = (float(known.min()), float(known.max())) if known.numel() else (0.0, 0.0)
-    shares = (channels.nan_to_num(low) - low) / ((high - low) or 1.0)
-    tones = shares.mul(len(TONES) - 1).round().long().permute(1, 2, 0)
-    return _entry(index, channels, [TONES[tone] for tone in tones.flatten().tolist()], None)
+    known = channels[np.isfinite(channels)]
+    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 0.0)
+    shares = (np.where(np.isfinite(channels), channels, low) - low) / ((high - low) or 1.0)
+    tones = (shares * (len(TONES) - 1)).round().astype(np.int64).transpose(1, 2, 0)
+    return _entry(index, channels, [TONES[tone] for tone in tones.reshape(-1)], None)
 
 
-def _entry(index: list[str], drawn: Tensor, pixels: list[str], most: float | None) -> dict[str, Any]:
+def _entry(index: list[str], drawn: np.ndarray, pixels: list[str], most: float | None) -> dict[str, Any]:
     return {"of": _part(index), "columns": drawn.shape[-1], "pixels": "".join(pixels), "most": most}
 
 

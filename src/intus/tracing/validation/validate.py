@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..front_door import arguments, front_door
-from ..run import validate_while_running
+from ..record import validate_while_running
 from .perturb import perturbs_every
 from .report import Report
 

@@ -7,7 +7,7 @@ the loss does not keep the trace alive, and the hooks are removed with the trace
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from weakref import finalize, ref
 
@@ -18,6 +18,7 @@ from torch.autograd.graph import Node, get_gradient_edge
 from ....core.graph import INPLACE, OP, OUTPUT
 from ..memory import memory_of
 from ..recording import ROW, Recording
+from .gradients_by_row import Gradients
 
 _FLAGS = ROW.index("flags")
 
@@ -94,27 +95,22 @@ def _edge(t: Tensor) -> Any:
     return node.next_functions[0]
 
 
-class Gradients:
-    """The gradients by graph row, summed over all backward passes as in a tensor's ``grad``."""
+def _add(gradients: Gradients, row: int, grad: Tensor, part: _Part | None = None) -> None:
+    """Add one gradient of a row to the sum of those of earlier backward passes.
 
-    def __init__(self, by_row: MutableMapping[int, Tensor] | None = None) -> None:
-        self.by_row: MutableMapping[int, Tensor] = {} if by_row is None else by_row
-
-    def add(self, row: int, grad: Tensor, part: _Part | None = None) -> None:
-        """Add one gradient of a row.
-
-        Args:
-            row: The row in the graph.
-            grad: The gradient of the row's tensor, or of the base of the view that the tensor is.
-            part: The view; None if ``grad`` is the gradient of the tensor itself.
-        """
-        with torch._C.DisableTorchFunction():
-            # The tensor itself is stored, not an alias: autograd then does not accumulate into its memory.
-            stored = grad.detach() if grad.requires_grad else grad
-            if part is not None:
-                stored = _part_of(stored, part)
-            before = self.by_row.get(row)
-            self.by_row[row] = stored if before is None else before + stored
+    Args:
+        gradients: The gradients.
+        row: The row in the graph.
+        grad: The gradient of the row's tensor, or of the base of the view that the tensor is.
+        part: The view; None if ``grad`` is the gradient of the tensor itself.
+    """
+    with torch._C.DisableTorchFunction():
+        # The tensor itself is stored, not an alias: autograd then does not accumulate into its memory.
+        stored = grad.detach() if grad.requires_grad else grad
+        if part is not None:
+            stored = _part_of(stored, part)
+        before = gradients.by_row.get(row)
+        gradients.by_row[row] = stored if before is None else before + stored
 
 
 def register_hooks(nodes: Nodes, graph_row: Callable[[int], int], rows: Iterable[int]) -> Gradients:
@@ -264,7 +260,7 @@ def _prehook(store: ref[Gradients], outputs: list[tuple[int, int, _Part | None]]
             for row, number, part in outputs:
                 grad = grads[number]
                 if grad is not None:
-                    gradients.add(row, grad, part)
+                    _add(gradients, row, grad, part)
 
     return hook
 
@@ -278,7 +274,7 @@ def _posthook(store: ref[Gradients], inputs: list[tuple[int, int]]) -> Callable[
             for number, row in inputs:
                 grad = grads[number]
                 if grad is not None:
-                    gradients.add(row, grad)
+                    _add(gradients, row, grad)
 
     return hook
 

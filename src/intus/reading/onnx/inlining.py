@@ -1,0 +1,202 @@
+"""Inline the functions of an ONNX model, and give every node and tensor a unique name and its modules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import onnx
+
+from ...core.building import Scope
+from ...core.errors import CodecError
+from .scopes import scope_of
+
+#: A model that has more nodes once its functions are inlined is refused.
+_MOST = 1_000_000
+_DEEPEST = 50
+
+_Names = Mapping[str, str]
+_Attributes = Mapping[str, onnx.AttributeProto]
+
+
+class Inlined(NamedTuple):
+    """A model without functions of its own.
+
+    Attributes:
+        model: The model; the names of all its nodes and tensors, also in nested graphs, are unique.
+        scopes: The module calls around each node, by the node's name.
+        inside: The module calls around each nested graph, by the name of the node and the attribute. The last
+            two are the operation that the graph belongs to, and the graph.
+    """
+
+    model: onnx.ModelProto
+    scopes: dict[str, tuple[Scope, ...]]
+    inside: dict[tuple[str, str], tuple[Scope, ...]]
+
+
+def inline(model: onnx.ModelProto, path: Path) -> Inlined:
+    """Inline the functions of a model.
+
+    Args:
+        model: The model, which stays as it is.
+        path: Its file, for messages.
+
+    Raises:
+        CodecError: If functions call each other in a circle, or there are too many nodes.
+    """
+    inliner = _Inliner(model, path)
+    nodes = inliner.nodes(model.graph.node, {}, (), "", {}, 0)
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    del result.functions[:]
+    del result.graph.node[:]
+    result.graph.node.extend(nodes)
+    return Inlined(result, inliner.scopes, inliner.inside)
+
+
+def nested(node: onnx.NodeProto) -> dict[str, onnx.GraphProto]:
+    """Return the graphs in the attributes of a node, by the name of the attribute."""
+    found = {}
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            found[attribute.name] = attribute.g
+        elif attribute.type == onnx.AttributeProto.GRAPHS:
+            found |= {f"{attribute.name}_{n}": graph for n, graph in enumerate(attribute.graphs)}
+    return found
+
+
+def constants(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
+    """Return the initializers and the values of constants of a model and its nested graphs, by name."""
+    found: dict[str, onnx.TensorProto] = {}
+
+    def add(graph: onnx.GraphProto) -> None:
+        found.update((tensor.name, tensor) for tensor in graph.initializer)
+        for node in graph.node:
+            for attribute in node.attribute:
+                if node.op_type == "Constant" and attribute.name == "value":
+                    found[node.output[0]] = attribute.t
+            for inner in nested(node).values():
+                add(inner)
+
+    add(model.graph)
+    return found
+
+
+class _Inliner:
+    def __init__(self, model: onnx.ModelProto, path: Path) -> None:
+        self._path = path
+        self._functions = {(one.domain, one.name, one.overload): one for one in model.functions}
+        self._owners = {tensor.name.rpartition(".")[0] for tensor in model.graph.initializer}
+        self.scopes: dict[str, tuple[Scope, ...]] = {}
+        self.inside: dict[tuple[str, str], tuple[Scope, ...]] = {}
+
+    def nodes(
+        self,
+        nodes: Iterable[onnx.NodeProto],
+        names: _Names,
+        around: tuple[Scope, ...],
+        prefix: str,
+        given: _Attributes,
+        depth: int,
+    ) -> list[onnx.NodeProto]:
+        """Return copies of nodes with functions inlined.
+
+        Args:
+            nodes: The nodes.
+            names: The unique names of tensors; those that are not in it keep theirs.
+            around: The module calls around.
+            prefix: The beginning of the nodes' unique names.
+            given: The attributes of the call, within a function.
+            depth: The number of functions and nested graphs around.
+        """
+        if depth > _DEEPEST:
+            raise CodecError(f"{str(self._path)!r} nests functions or graphs more than {_DEEPEST} deep.")
+        copies = []
+        for node in nodes:
+            copy = onnx.NodeProto()
+            copy.CopyFrom(node)
+            copy.input[:] = [names.get(name, name) for name in node.input]
+            copy.output[:] = [names.get(name, name) for name in node.output]
+            _bind(copy, given)
+            copy.name = self._unique(f"{prefix}{node.name or node.op_type}")
+            outer = {scope.address for scope in around}
+            scope = (*around, *(s for s in scope_of(node, self._owners) if s.address not in outer))
+            self.scopes[copy.name] = scope
+            function = self._functions.get((node.domain, node.op_type, node.overload))
+            if function is not None:
+                copies += self._call(copy, function, (*scope, _module(copy, scope, function.name)), depth)
+                continue
+            module = (*scope, _module(copy, scope, node.op_type))
+            for attribute, graph in nested(copy).items():
+                inside = (*module, Scope(f"{module[-1].address}.{attribute}", attribute))
+                self.inside[copy.name, attribute] = inside
+                self._body(graph, names, inside, f"{copy.name}.{attribute}/", given, depth)
+            copies.append(copy)
+        return copies
+
+    def _call(
+        self, call: onnx.NodeProto, function: onnx.FunctionProto, around: tuple[Scope, ...], depth: int
+    ) -> list[onnx.NodeProto]:
+        """Return the nodes of a function for one call."""
+        prefix = f"{call.name}/"
+        names = dict.fromkeys(function.input, "")  # of inputs that are left out
+        names |= zip(function.input, call.input, strict=False)
+        names |= _defined(function.node, prefix)
+        names |= ((name, out) for name, out in zip(function.output, call.output, strict=False) if out)
+        given = {one.name: one for one in (*function.attribute_proto, *call.attribute)}
+        return self.nodes(function.node, names, around, prefix, given, depth + 1)
+
+    def _body(
+        self,
+        graph: onnx.GraphProto,
+        names: _Names,
+        around: tuple[Scope, ...],
+        prefix: str,
+        given: _Attributes,
+        depth: int,
+    ) -> None:
+        """Rename what a nested graph defines, and inline the functions in it."""
+        own = {value.name: f"{prefix}{value.name}" for value in (*graph.input, *graph.initializer)}
+        names = {**names, **own, **_defined(graph.node, prefix)}
+        for value in (*graph.input, *graph.initializer, *graph.output, *graph.value_info):
+            value.name = names.get(value.name, value.name)
+        nodes = self.nodes(graph.node, names, around, prefix, given, depth + 1)
+        del graph.node[:]
+        graph.node.extend(nodes)
+
+    def _unique(self, name: str) -> str:
+        unique = name
+        while unique in self.scopes:
+            unique = f"{name}_{len(self.scopes)}"
+        if len(self.scopes) > _MOST:
+            raise CodecError(f"{str(self._path)!r} has more than {_MOST:,} nodes.")
+        return unique
+
+
+def _defined(nodes: Iterable[onnx.NodeProto], prefix: str) -> dict[str, str]:
+    return {name: f"{prefix}{name}" for node in nodes for name in node.output if name}
+
+
+def _module(node: onnx.NodeProto, scope: tuple[Scope, ...], type_: str) -> Scope:
+    """Return the module that a node is drawn as: a call of a function, or an operation with graphs inside."""
+    own = node.name.rstrip("/").rpartition("/")[2] or type_
+    return Scope(f"{scope[-1].address}.{own}" if scope else own, type_)
+
+
+def _bind(node: onnx.NodeProto, given: _Attributes) -> None:
+    """Replace the attributes that refer to those of a function's call."""
+    bound = []
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:
+            if attribute.ref_attr_name in given:  # otherwise it takes the operator's default
+                copy = onnx.AttributeProto()
+                copy.CopyFrom(given[attribute.ref_attr_name])
+                copy.name = attribute.name
+                bound.append(copy)
+        else:
+            bound.append(attribute)
+    if len(bound) < len(node.attribute) or any(one.ref_attr_name for one in node.attribute):
+        bound = [onnx.AttributeProto.FromString(one.SerializeToString()) for one in bound]
+        del node.attribute[:]
+        node.attribute.extend(bound)

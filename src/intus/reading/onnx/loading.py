@@ -1,0 +1,204 @@
+"""Load the structure of an ONNX file without its weights, and check it.
+
+A file is a protobuf message with the weights among the rest. ``structure`` copies everything but large arrays
+and lets onnx parse the copy, so that a file of gigabytes is read in the time of its graph.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+
+from ...core.errors import CodecError
+
+#: Arrays of more bytes than this are left out.
+_LARGE = 4096
+
+_Fields = dict[int, Any]
+#: The numbers of the fields that hold arrays, in a TensorProto.
+_TENSOR: _Fields = dict.fromkeys((4, 5, 6, 7, 9, 10, 11))
+_SPARSE: _Fields = {1: _TENSOR, 2: _TENSOR}
+_ATTRIBUTE: _Fields = {5: _TENSOR, 10: _TENSOR, 22: _SPARSE, 23: _SPARSE}
+_NODE: _Fields = {5: _ATTRIBUTE}
+_GRAPH: _Fields = {1: _NODE, 5: _TENSOR, 15: _SPARSE}
+_ATTRIBUTE |= {6: _GRAPH, 11: _GRAPH}
+#: Where arrays are in a ModelProto: field numbers to the fields of the message inside; None for an array.
+_MODEL: _Fields = {7: _GRAPH, 25: {7: _NODE}}
+
+
+def structure(path: Path) -> onnx.ModelProto:
+    """Return the model in a file without its large arrays.
+
+    Args:
+        path: The file.
+
+    Raises:
+        CodecError: If the file is no ONNX model, is damaged, or of a version that is not known; or if data
+            that it keeps in other files are missing or outside its folder.
+    """
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        try:
+            model = onnx.ModelProto.FromString(b"".join(_small(data, 0, len(data), _MODEL, 0)))
+        except (_DamagedError, DecodeError) as error:
+            raise CodecError(
+                f"{str(path)!r} is no ONNX model, or is damaged or truncated: {error}."
+            ) from None
+    _check(model, path)
+    return model
+
+
+def whole(path: Path) -> onnx.ModelProto:
+    """Return the model in a file with its arrays, except those in other files."""
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(path.read_bytes())
+    except DecodeError as error:
+        raise CodecError(
+            f"{str(path)!r} is too large to compute its values, or is damaged: {error}."
+        ) from None
+    return model
+
+
+class _DamagedError(Exception):
+    pass
+
+
+def _small(data: mmap.mmap, start: int, stop: int, fields: _Fields, depth: int) -> Iterator[bytes]:
+    """Yield the parts of a message without large arrays."""
+    if depth > 100:
+        raise _DamagedError("its graphs are nested more than 100 deep")
+    copied = start  # everything before this position was yielded
+    while start < stop:
+        begin = start
+        key, start = _varint(data, start, stop)
+        number, wire = key >> 3, key & 7
+        if wire == 0:
+            _, start = _varint(data, start, stop)
+        elif wire == 1:
+            start += 8
+        elif wire == 5:
+            start += 4
+        elif wire == 2:
+            length, start = _varint(data, start, stop)
+            inside, start = start, start + length
+            if length > _LARGE and start <= stop and number in fields:
+                yield data[copied:begin]
+                copied = start
+                if fields[number] is not None:
+                    part = b"".join(_small(data, inside, start, fields[number], depth + 1))
+                    yield _encoded(key) + _encoded(len(part)) + part
+        else:
+            raise _DamagedError(f"byte {begin:,} has an unknown kind of field")
+        if start > stop:
+            raise _DamagedError(f"it ends {start - stop:,} bytes early, in what begins at byte {begin:,}")
+    yield data[copied:stop]
+
+
+def _varint(data: mmap.mmap, start: int, stop: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if start >= stop:
+            raise _DamagedError(f"it ends early, at byte {start:,}")
+        byte = data[start]
+        start += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, start
+    raise _DamagedError(f"byte {start:,} is in no number")
+
+
+def _encoded(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def _check(model: onnx.ModelProto, path: Path) -> None:
+    if not model.HasField("graph") or not model.ir_version:
+        raise CodecError(f"{str(path)!r} is no ONNX model: it has no graph or no version.")
+    if not 0 < model.ir_version <= onnx.IR_VERSION:
+        raise CodecError(
+            f"{str(path)!r} has version {model.ir_version} of ONNX's format, but onnx {onnx.__version__} "
+            f"reads 1 to {onnx.IR_VERSION}. Update onnx if there is a newer one, or export the model again."
+        )
+    for tensor in model.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            external(tensor, path)
+
+
+def external(tensor: onnx.TensorProto, path: Path) -> tuple[Path, int, int]:
+    """Return where the data of a tensor are that are in another file.
+
+    Args:
+        tensor: The tensor.
+        path: The file of the model.
+
+    Returns:
+        The file, the position in it, and the number of bytes.
+
+    Raises:
+        CodecError: If there is no such file, it is too short, or it is outside the model's folder.
+    """
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    folder = path.resolve().parent
+    file = Path(os.path.realpath(folder / location))
+    if not location or not file.is_relative_to(folder):
+        raise CodecError(
+            f"{str(path)!r} keeps the data of {tensor.name!r} in {location!r}, which is not in its folder, "
+            "so it is not read."
+        )
+    if not file.is_file():
+        raise CodecError(
+            f"{str(path)!r} keeps the data of {tensor.name!r} in {location!r}, but there is no such file "
+            "beside it. Copy it there."
+        )
+    try:
+        offset = int(entries.get("offset") or 0)
+        length = int(entries.get("length") or file.stat().st_size - offset)
+    except ValueError:
+        raise CodecError(
+            f"{str(path)!r} is damaged: the place of the data of {tensor.name!r} is no number."
+        ) from None
+    if offset < 0 or length < 0 or offset + length > file.stat().st_size:
+        raise CodecError(
+            f"{str(path)!r} keeps the data of {tensor.name!r} in {location!r}, bytes {offset:,} to "
+            f"{offset + length:,}, but that file has {file.stat().st_size:,} bytes. Copy it again."
+        )
+    return file, offset, length
+
+
+def array_of(tensor: onnx.TensorProto, path: Path, most: int = sys.maxsize) -> np.ndarray | None:
+    """Return the values of a tensor; None if it has more than ``most``, or they are unknown.
+
+    Args:
+        tensor: The tensor.
+        path: The file of the model, for data in another file.
+        most: The largest number of values.
+    """
+    if min(tensor.dims, default=0) < 0 or prod(tensor.dims) > most:
+        return None
+    try:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            file, offset, length = external(tensor, path)
+            with file.open("rb") as opened:
+                opened.seek(offset)
+                copy = onnx.TensorProto()
+                copy.CopyFrom(tensor)
+                copy.data_location = onnx.TensorProto.DEFAULT
+                copy.raw_data = opened.read(length)
+            tensor = copy
+        return np.asarray(onnx.numpy_helper.to_array(tensor))
+    except (ValueError, TypeError, KeyError, RuntimeError):  # damaged, or of a kind that numpy does not know
+        return None

@@ -1,0 +1,58 @@
+"""Read a model file as a trace: the function ``read``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import reading
+from ..core.errors import CodecError, InputError
+from ..storage.tensors import CheckedFile
+from .front_door import arguments
+from .results.trace import Trace
+
+
+def read(path: str | Path, /, *inputs: Any, **named_inputs: Any) -> Trace:
+    """Read the graph of a model file, and the values of its operations if inputs are given.
+
+    No code of the file runs. ``docs/values.md`` lists the formats and the packages that they need.
+
+    Args:
+        path: The file: an ONNX model (``.onnx``), for example.
+        *inputs: Inputs of the model, in the order of the file, as arrays or tensors. A mapping alone gives
+            inputs by name, and a tuple alone all of them.
+        **named_inputs: Inputs by name.
+
+    Returns:
+        The trace. Its values are numpy arrays; without inputs it has none. ``Trace.framework`` is the format.
+
+    Raises:
+        CodecError: If the file is in no format that can be read, or is damaged.
+        InputError: If there is no such file, or the inputs do not fit the model.
+        MissingExtraError: If the package that reads the format is not installed.
+
+    Example:
+        >>> read("net.onnx", np.ones((1, 3), np.float32))["fc"].value  # doctest: +SKIP
+        array([[ 0.12, -0.48]], dtype=float32)
+    """
+    if not isinstance(path, str | Path):
+        raise InputError(f"read takes the path of a model file, got a {type(path).__name__}.")
+    path = Path(path)
+    given = arguments(inputs, named_inputs)
+    graph, values = reading.read(path, given.args, given.kwargs)
+    format_ = graph.facts.get("format", path.suffix.removeprefix(".") or "a file")
+    graph = replace(graph, facts={**graph.facts, "framework": format_})
+    return Trace(graph, {row: np.asarray(value) for row, value in values.items()})
+
+
+def is_model_file(path: Any) -> bool:
+    """Return whether ``read`` reads a path, to judge by its ending; a saved trace may end as weights do."""
+    if not isinstance(path, str | Path) or Path(path).suffix.lower() not in reading.ENDINGS:
+        return False
+    try:
+        return Path(path).suffix.lower() != ".safetensors" or "intus" not in CheckedFile(Path(path)).metadata
+    except (CodecError, OSError):
+        return True

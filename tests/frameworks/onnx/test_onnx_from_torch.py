@@ -1,0 +1,102 @@
+"""ONNX files that torch exported: names, parameters and values are those of torch's model."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import intus
+from intus.core.errors import InputError
+from intus.reading import read
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.fc, self.act = nn.LayerNorm(8), nn.Linear(8, 8), nn.GELU()
+
+    def forward(self, x):
+        return x + self.act(self.fc(self.norm(x)))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.bn = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+        self.blocks = nn.ModuleList([Block() for _ in range(2)])
+        self.out = nn.Sequential(nn.Sequential(nn.Linear(8, 4), nn.ReLU()), nn.Linear(4, 3))
+
+    def forward(self, x):
+        x = torch.relu(self.bn(self.conv(x))).mean((2, 3))
+        for block in self.blocks:
+            x = block(x)
+        return self.out(x)
+
+
+def model():
+    torch.manual_seed(0)
+    net = Net().eval()
+    for param in [*net.parameters(), net.bn.running_mean]:  # equal parameters would become one in the file
+        nn.init.normal_(param)
+    return net, torch.randn(2, 3, 8, 8)
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["dynamo", "torchscript"])
+def exported(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("onnx") / "net.onnx"
+    net, x = model()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporters
+        torch.onnx.export(net, (x,), path, dynamo=request.param, verbose=False)
+    return net, x, path
+
+
+def test_values_of_modules_are_those_of_torch(exported):
+    net, x, path = exported
+    theirs = intus.trace(net, x)
+    graph, values = read(path, (x,))
+    assert set(values) == set(range(len(graph.ops)))
+    compared = set()
+    for address in theirs.modules:
+        rows = graph.rows(address)
+        if address and rows and address not in ("conv", "bn"):
+            ours, value = values[rows[0]], theirs.value(address).detach().numpy()
+            np.testing.assert_allclose(ours, value, atol=1e-5)
+            assert graph.metas[graph.ops.meta[rows[0]]].shape == ours.shape
+            compared.add(address)
+    assert compared >= {"blocks.0", "blocks.1.norm", "out", "out.0", "out.0.0", "out.1"}
+
+
+def test_folded_batch_norm_is_stated(exported):
+    net, x, path = exported
+    theirs = intus.trace(net, x)
+    graph, values = read(path, (x,))
+    row = next(row for row in range(len(graph.ops)) if graph.type_of(row) == "conv")
+    np.testing.assert_allclose(values[row], theirs.value("bn").detach().numpy(), atol=1e-4)
+    setting = graph.setting(row)
+    assert "rewritten='FuseBatchNormIntoConv'" in setting or "weights='computed at export'" in setting
+
+
+def test_graph_without_inputs(exported):
+    net, _, path = exported
+    graph, values = read(path)
+    assert values == {}
+    folded = {"bn.weight", "bn.bias"}
+    assert sum(np.prod(param.shape) for param in graph.params) == sum(
+        param.numel() for name, param in net.named_parameters() if name not in folded
+    )
+    assert "axes=[2, 3]" in " ".join(graph.settings)
+
+
+def test_inputs_that_do_not_fit(exported):
+    _, x, path = exported
+    for inputs, named, message in (
+        ((x.double(),), {}, r"must be float32, 2×3×8×8, got float64. Convert it with .astype\('float32'\)"),
+        ((x[:, :2],), {}, r"must be float32, 2×3×8×8, got the shape \(2, 2, 8, 8\)"),
+        ((x, x), {}, "takes 1 input, got 2"),
+        ((), {"y": x}, "has no input 'y'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read(path, inputs, named)
