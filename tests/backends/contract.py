@@ -29,8 +29,8 @@ from intus.core.record import KINDS
 ROWS, FEATURES, CLASSES = 16, 6, 3
 #: How far a captured value may be from the framework's own.
 TOLERANCE = 1e-6
-#: A port that nothing listens on.
-NO_SERVER = ("127.0.0.1", 1)
+#: Ports that nothing listens on, one per subject: a probe to a server that is known to be down records nothing.
+_ports: dict[str, int] = {}
 
 
 def batch(step: int) -> tuple[np.ndarray, np.ndarray]:
@@ -228,6 +228,11 @@ def trained(subject: Subject, tap: Any, steps: int, kinds: tuple[str, ...] | Non
         handle.remove()
 
 
+def no_server(subject: Subject) -> tuple[str, int]:
+    """Return a host and port that nothing listens on."""
+    return "127.0.0.1", _ports.setdefault(subject.name, 1 + len(_ports))
+
+
 def without_call(address: str) -> str:
     """Return an address without the number of its call."""
     return address.partition(":")[0]
@@ -237,9 +242,9 @@ class BackendContract:
     """The tests. A subclass has the fixture ``subject``."""
 
     @pytest.fixture(autouse=True)
-    def _probes_left(self) -> Iterator[None]:
+    def _probes_left(self, subject: Subject) -> Iterator[None]:
         yield
-        intus.flush(*NO_SERVER, timeout=0.1)
+        intus.flush(*no_server(subject), timeout=0.1)
 
     # -- what is there ---------------------------------------------------------------------------------
 
@@ -449,7 +454,7 @@ class BackendContract:
     def test_probe_without_server(self, subject: Subject) -> None:
         plain = subject.train(subject.new(), 3).bits()
         model = subject.new()
-        with intus.probe(model, *NO_SERVER, kinds=subject.kinds, budget=float("inf")) as watch:
+        with intus.probe(model, *no_server(subject), kinds=subject.kinds, budget=float("inf")) as watch:
             training = subject.train(model, 3, through=subject.through(watch))
         assert training.bits() == plain
         status = watch.status()

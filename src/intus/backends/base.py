@@ -127,7 +127,10 @@ class Handle(Protocol):
 
 
 class GraphRecorder(Protocol):
-    """Records the graph of one call of a model that runs in any case."""
+    """Records the graph of one call of a model that runs in any case.
+
+    A recorder with a true attribute ``any_thread`` may be ended on another thread than it began on.
+    """
 
     def begin(self, model: Any, inputs: Any) -> None:
         """Start recording; called from ``Tap.on_forward_start``.
@@ -266,7 +269,11 @@ def modules_graph(backend: Backend, model: str, operations: Sequence[Operation])
 
 
 #: Name of a framework's top package -> what makes its backend, or "module:attribute" to import it from.
-_BACKENDS: dict[str, Callable[[], Backend] | str] = {"torch": f"{__package__}.torch:TorchBackend"}
+_BACKENDS: dict[str, Callable[[], Backend] | str] = {
+    "keras": f"{__package__}.tensorflow.keras:KerasBackend",
+    "tensorflow": f"{__package__}.tensorflow.backend:TensorFlowBackend",
+    "torch": f"{__package__}.torch:TorchBackend",
+}
 
 
 def register(framework: str, load: Callable[[], Backend] | str) -> None:

@@ -1,0 +1,28 @@
+"""The parts of a model that the tracing of it needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ..base import Operation
+
+
+class Structure(NamedTuple):
+    """The layers of a model and their variables.
+
+    Attributes:
+        operations: The layers, the model first.
+        parameters: The variables that are trained or were frozen, by address.
+        buffers: All other variables, by address.
+        trained: The addresses of the parameters that are trained.
+        method: The name of the method of a layer that computes.
+        evaluation: Keyword arguments of the model for evaluation mode, which those of the caller replace.
+    """
+
+    operations: list[Operation]
+    parameters: Mapping[str, Any]
+    buffers: Mapping[str, Any]
+    trained: set[str]
+    method: str
+    evaluation: Mapping[str, Any]
