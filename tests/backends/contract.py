@@ -29,7 +29,7 @@ from intus.core.record import KINDS
 ROWS, FEATURES, CLASSES = 16, 6, 3
 #: How far a captured value may be from the framework's own.
 TOLERANCE = 1e-6
-#: Ports that nothing listens on, one per subject: a probe to a server that is known to be down records nothing.
+#: Ports that nothing listens on, one per subject: to a server that is known to be down nothing is recorded.
 _ports: dict[str, int] = {}
 
 

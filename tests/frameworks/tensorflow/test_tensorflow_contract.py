@@ -193,13 +193,111 @@ class KerasSubject(Subject):
         return [(type(one), sorted(vars(one)), one.call.__qualname__) for one in layers], functions
 
 
+class Affine(tf.Module):
+    def __init__(self, inputs, width, seed):
+        super().__init__()
+        self.weight = tf.Variable(tf.random.stateless_normal([inputs, width], [seed, 1]) * 0.3)
+        self.bias = tf.Variable(tf.zeros(width))
+
+    def __call__(self, x):
+        return tf.matmul(x, self.weight) + self.bias
+
+
+class Blocks(tf.Module):
+    """Modules in a list; ``cell`` is called as often as a loop that TensorFlow unrolls says."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.cell = Affine(FEATURES, 8, 1), Affine(8, 8, 2)
+        self.heads = [Affine(8, CLASSES, 3)]
+
+    def __call__(self, x):
+        x = tf.nn.relu(self.first(x))
+        return self.heads[0](self.cell(self.cell(x)))
+
+
+class CompiledBlocks(Blocks):
+    @tf.function
+    def __call__(self, x):
+        return Blocks.__call__(self, x)
+
+
+class ModuleSubject(KerasSubject):
+    """A ``tf.Module``, called within a function or, if it is one itself, eagerly."""
+
+    def __init__(self, name, make):
+        super().__init__(name, make, "loop")
+        self.calls = {"": 1, "first": 1, "cell": 2, "heads.0": 1}
+        self.kinds = KerasSubject.kinds
+
+    def new(self):
+        return self.make()
+
+    def train(self, model, steps, *, through=unchanged, after=lambda step: None):
+        losses = []
+
+        @tf.function
+        def step(x, y):
+            with tf.GradientTape() as tape:
+                loss = loss_of(y, model(x))
+            weights = model.trainable_variables
+            for weight, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
+                weight.assign_sub(0.1 * gradient)
+            return loss
+
+        step = through(step)
+        for number in range(steps):
+            losses.append(step(*map(tf.constant, batch(number))).numpy())
+            after(number)
+        return Training(model, losses, [one.numpy() for one in model.variables])
+
+    def expected(self):
+        model = self.new()
+        x, y = map(tf.constant, batch(0))
+        with tf.GradientTape(persistent=True) as tape:
+            first = model.first(x)
+            hidden = tf.nn.relu(first)
+            cell = model.cell(hidden)
+            again = model.cell(cell)
+            logits = model.heads[0](again)
+            loss = loss_of(y, logits)
+        ends = {"": (x, logits), "first": (x, first), "cell": (hidden, cell), "cell:2": (cell, again)}
+        found = {}
+        for name, pair in {**ends, "heads.0": (again, logits)}.items():
+            for kind, end in zip(("input", "output"), pair, strict=True):
+                found[kind, name] = end.numpy()
+                if end is not x:
+                    found[f"grad_{kind}", name] = tape.gradient(loss, end).numpy()
+        for name, module in {"first": model.first, "cell": model.cell, "heads.0": model.heads[0]}.items():
+            found["parameter", f"{name}.weight"] = module.weight.numpy()
+            found["parameter", f"{name}.bias"] = module.bias.numpy()
+        return found
+
+    def evaluated(self):
+        return self.new()(batch(0)[0]).numpy()
+
+    def footprint(self, model):
+        return [(type(one), type(one).__call__, sorted(vars(one))) for one in (model, *model.submodules)]
+
+
+class CompiledModuleSubject(ModuleSubject):
+    """A module whose ``__call__`` is a ``tf.function``, outside of which its gradients are computed."""
+
+    def __init__(self, name, make):
+        super().__init__(name, make)
+        self.kinds = ("output", "input", "parameter")
+
+    def expected(self):
+        return {key: value for key, value in super().expected().items() if key[0] in self.kinds}
+
+
 SUBJECTS = [
     SessionSubject(),
     KerasSubject("functional, fit", lambda: keras_net("net"), "fit"),
-    KerasSubject("functional, loop", lambda: keras_net("net"), "loop"),
-    KerasSubject("subclassed, fit", Twice, "fit", outer=False),
+    KerasSubject("subclassed, loop", Twice, "loop", outer=False),
     KerasSubject("subclassed, eager fit", Twice, "eager fit", outer=False),
-    KerasSubject("functional, eager loop", lambda: keras_net("net"), "eager loop"),
+    ModuleSubject("module", Blocks),
+    CompiledModuleSubject("module of functions", CompiledBlocks),
 ]
 
 

@@ -13,7 +13,8 @@ from ..base import Operation, Tap
 from .observer import Observer, Visit
 from .running import is_unobserved
 
-KINDS = ("output", "input", "grad_output", "grad_input", "parameter")
+WITHOUT_GRADIENTS = ("output", "input", "parameter")
+KINDS = (*WITHOUT_GRADIENTS, "grad_output", "grad_input")
 _ELSEWHERE = (
     "A gradient was computed outside of the tf.function that called the model, where it cannot be recorded. "
     "Compute the loss and its gradients in the same tf.function."
@@ -284,7 +285,10 @@ class ObservedCall:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the layer."""
-        call = self.own
+        return self.run(self.own, args, kwargs)
+
+    def run(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Call the layer by ``call``."""
         if not is_unobserved():
             for watch in self.watches:
                 call = partial(self._run, watch, call)

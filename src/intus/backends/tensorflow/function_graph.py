@@ -15,6 +15,7 @@ from ...core.errors import CaptureError
 from ...core.graph import Graph
 from ...core.traced import Traced
 from ..base import Operation
+from .gate import as_tensors
 from .graph import Rows, values_by_row
 from .running import unobserved
 from .structure import Structure
@@ -96,10 +97,10 @@ class _Trace:
         self._graph: Any = None
         self._fetched: list[Any] = []
         self._outputs: list[Any] = []
-        self._given = tf.nest.map_structure(_tensor, (args, dict(kwargs)))
+        self._given = as_tensors((args, dict(kwargs)))
         flat = tf.nest.flatten(self._given)
         self._tensors = [one for one in flat if isinstance(one, tf.Tensor)]
-        self._names = _argument_names(model, structure.method, self._given)
+        self._names = _argument_names(structure.call, self._given)
 
         def function(*tensors: Any) -> list[Any]:
             rest = iter(tensors)
@@ -107,7 +108,7 @@ class _Trace:
             inner_args, inner_kwargs = tf.nest.pack_sequence_as(self._given, filled)
             self._graph = tf.compat.v1.get_default_graph()
             with self._layers_recorded():
-                output = model(*inner_args, **inner_kwargs)
+                output = structure.call(*inner_args, **inner_kwargs)
             self._outputs = [one for one in tf.nest.flatten(output) if isinstance(one, tf.Tensor)]
             self._fetched = [
                 tensor
@@ -179,13 +180,9 @@ class _Trace:
     @contextmanager
     def _layers_recorded(self) -> Iterator[None]:
         """Note which operations each call of a layer adds to the graph."""
-        method = self._structure.method
         with ExitStack() as stack:
             for one in self._structure.operations[1:]:
-                own = getattr(one.module, method)
-                had = vars(one.module).get(method)
-                object.__setattr__(one.module, method, partial(self._call, one, own))
-                stack.callback(_restore, one.module, method, had)
+                stack.callback(self._structure.replaced(one.module, partial(self._call, one)))
             yield
 
     def _call(self, operation: Operation, own: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -209,27 +206,15 @@ class _Trace:
         return output
 
 
-def _restore(layer: Any, method: str, had: Any) -> None:
-    if had is None:
-        del vars(layer)[method]
-    else:
-        object.__setattr__(layer, method, had)
-
-
-def _tensor(value: Any) -> Any:
-    """Return an array as a tensor; anything else unchanged."""
-    return tf.convert_to_tensor(value) if hasattr(value, "shape") and hasattr(value, "dtype") else value
-
-
 def _spec(tensor: Any) -> Any:
     return tf.TensorSpec(tensor.shape, tensor.dtype)
 
 
-def _argument_names(model: Any, method: str, given: tuple[Any, Any]) -> list[str]:
+def _argument_names(model: Any, given: tuple[Any, Any]) -> list[str]:
     """Return the names that the model's code gives to its tensors, one for each."""
     args, kwargs = given
     try:
-        called = list(inspect.signature(getattr(model, method)).parameters)
+        called = list(inspect.signature(getattr(model, "call", model)).parameters)
     except (TypeError, ValueError):
         called = []
     pairs = [*zip([*called, *[""] * len(args)], args, strict=False), *kwargs.items()]

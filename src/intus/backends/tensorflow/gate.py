@@ -129,6 +129,14 @@ def with_mask(tensor: Any, copy: Any) -> Any:
     return copy
 
 
+def as_tensors(value: Any) -> Any:
+    """Return nested values with all arrays as tensors."""
+    return tf.nest.map_structure(
+        lambda one: tf.convert_to_tensor(one) if hasattr(one, "shape") and hasattr(one, "dtype") else one,
+        value,
+    )
+
+
 def _is_compiled() -> bool:
     """Return whether a function with ``jit_compile=True`` is being traced.
 

@@ -21,8 +21,8 @@ import numpy as np
 from ...core.errors import CaptureError
 from ...core.traced import Traced
 from ..base import GraphRecorder, Handle, Operation, Tap
-from .calls import KINDS, mode_of
-from .layers import LayersAttachment, layers_of, variables_of
+from .calls import KINDS, WITHOUT_GRADIENTS, mode_of
+from .layers import LayersAttachment, layers_of, replaced, variables_of
 from .running import evaluated, randomness_kept
 from .structure import Structure
 from .values import as_inputs, checksum, content_hash, first_batch, first_rows, possible_kinds
@@ -33,7 +33,7 @@ class KerasBackend:
 
     name = "keras"
     blind_spot = (
-        "Layers inside tf.while_loop and tf.cond, a tf.function that was traced before probe() was called, "
+        "Layers inside tf.while_loop, tf.cond or another tf.function, a tf.function that was traced before probe() was called, "
         "and what XLA compiles (jit_compile=True) are not recorded. Of Keras on JAX or PyTorch only a "
         "probe_set is."
     )
@@ -137,7 +137,7 @@ class KerasBackend:
 
     def attach(self, model: Any, operations: Iterable[Operation], kinds: Collection[str], tap: Tap) -> Handle:
         """Pass the tensors of layers to a tap, until the handle is removed."""
-        possible = KINDS if keras.backend.backend() == "tensorflow" else ("output", "input", "parameter")
+        possible = KINDS if keras.backend.backend() == "tensorflow" else WITHOUT_GRADIENTS
         of = f"Keras on {keras.backend.backend()}"
         return LayersAttachment(model, operations, possible_kinds(kinds, possible, of), tap)
 
@@ -153,7 +153,7 @@ def _structure(model: Any) -> Structure:
         trained |= {f"{prefix}{name}" for name, variable in own.items() if variable.trainable}
         for variable in one.module._non_trainable_variables:
             buffers[f"{prefix}{variable.name}"] = variable._value
-    return Structure(operations, parameters, buffers, trained, "call", {"training": False})
+    return Structure(operations, parameters, buffers, trained, model, replaced, {"training": False})
 
 
 _FEATURES_LAST = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -74,6 +74,25 @@ def variables_of(layer: Any) -> dict[str, Any]:
             name += "_"
         found[name] = variable
     return found
+
+
+def replaced(layer: Any, function: Callable[..., Any]) -> Callable[[], None]:
+    """Put a function in the place of a layer's ``call``, and return a function that undoes it.
+
+    Args:
+        layer: The layer.
+        function: Called with what calls the layer, and with the arguments.
+    """
+    own, before = layer.call, vars(layer).get("call")
+    object.__setattr__(layer, "call", functools.partial(function, own))  # Keras would track it
+
+    def undo() -> None:
+        if before is None:
+            del vars(layer)["call"]
+        else:
+            object.__setattr__(layer, "call", before)
+
+    return undo
 
 
 class LayersAttachment:

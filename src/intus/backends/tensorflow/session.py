@@ -123,10 +123,15 @@ def _observed_run(session: Any) -> Callable[..., Any]:
         runs = []
         for attachment, made in plans:
             attachments.mode = "train" if made.trains else "eval"
-            runs.append(_Run(attachment, made, ((feed_dict,), {})))
+            runs.append(_Run(attachment, made, (_arrays(feed_dict), {})))
         return _fetch_all(own, runs, fetches, feed_dict, options, run_metadata)
 
     return run
+
+
+def _arrays(feed_dict: Any) -> list[Any]:
+    """Return the arrays of a feed_dict."""
+    return [one if hasattr(one, "shape") else np.asarray(one) for one in (feed_dict or {}).values()]
 
 
 def _plans(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ..base import Operation
@@ -13,10 +13,12 @@ class Structure(NamedTuple):
 
     Attributes:
         operations: The layers, the model first.
-        parameters: The variables that are trained or were frozen, by address.
+        parameters: The variables that are trained or were, by address.
         buffers: All other variables, by address.
         trained: The addresses of the parameters that are trained.
-        method: The name of the method of a layer that computes.
+        call: Calls the model.
+        replaced: ``replaced(layer, function)`` lets calls of a layer call ``function(own, *args, **kwargs)``
+            instead, where ``own`` calls the layer, and returns a function that undoes it.
         evaluation: Keyword arguments of the model for evaluation mode, which those of the caller replace.
     """
 
@@ -24,5 +26,6 @@ class Structure(NamedTuple):
     parameters: Mapping[str, Any]
     buffers: Mapping[str, Any]
     trained: set[str]
-    method: str
+    call: Callable[..., Any]
+    replaced: Callable[[Any, Callable[..., Any]], Callable[[], None]]
     evaluation: Mapping[str, Any]
