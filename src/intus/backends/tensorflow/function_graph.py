@@ -16,7 +16,7 @@ from ...core.graph import Graph
 from ...core.traced import Traced
 from ..base import Operation
 from .gate import as_tensors
-from .graph import Rows, values_by_row
+from .graph import FACTS, Rows, values_by_row
 from .running import unobserved
 from .structure import Structure
 from .values import to_numpy
@@ -155,7 +155,7 @@ class _Trace:
         for tensor in self._outputs:
             if tensor.name in rows.rows:
                 builder.output("", rows.rows[tensor.name])
-        graph, order = builder.graph()
+        graph, order = builder.graph(FACTS)
         return graph, rows, order
 
     def _handles(self, variables: Mapping[str, Any]) -> dict[str, str]:

@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from ...core.building import GraphBuilder, Scope
 
+#: Operations have other names and layouts than those of PyTorch, so that their units are found by layers.
+FACTS = {"framework": "tensorflow"}
 #: Constants with at most this many elements are settings of the operations that read them.
 _SETTING = 16
 _READS = frozenset({"ReadVariableOp", "Identity", "Cast"})
@@ -49,7 +51,7 @@ class Rows:
                 continue
             if op.type in _INPUTS:
                 for tensor in op.outputs:
-                    self.rows[tensor.name] = self._builder.input(op.name, *_meta(tensor))
+                    self.rows[tensor.name] = self._builder.input(op.name, *meta_of(tensor))
             elif op.type == "Const":
                 self._constant(op)
             elif not self._is_read(op):
@@ -94,7 +96,7 @@ class Rows:
         for tensor in tensors:
             row = self._builder.op(
                 op.type,
-                *_meta(tensor),
+                *meta_of(tensor),
                 scope=scope,
                 parents=parents,
                 params=params,
@@ -124,7 +126,8 @@ def values_by_row(rows: Mapping[str, int], values: Mapping[str, Any], order: np.
     return {int(order[row]): values[name] for name, row in rows.items() if name in values}
 
 
-def _meta(tensor: Any) -> tuple[tuple[int, ...], str]:
+def meta_of(tensor: Any) -> tuple[tuple[int, ...], str]:
+    """Return the shape of a tensor, with -1 for unknown lengths, and its dtype."""
     shape = tensor.shape
     lengths = () if shape.rank is None else tuple(-1 if one is None else int(one) for one in shape)
     return lengths, str(tensor.dtype.base_dtype.name)

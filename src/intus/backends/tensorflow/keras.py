@@ -24,6 +24,7 @@ from ..base import GraphRecorder, Handle, Operation, Tap
 from .calls import KINDS, WITHOUT_GRADIENTS, mode_of
 from .layers import LayersAttachment, layers_of, replaced, variables_of
 from .running import evaluated, randomness_kept
+from .shuffling import random_order
 from .structure import Structure
 from .values import as_inputs, checksum, content_hash, first_batch, first_rows, possible_kinds
 
@@ -33,9 +34,9 @@ class KerasBackend:
 
     name = "keras"
     blind_spot = (
-        "Layers inside tf.while_loop, tf.cond or another tf.function, a tf.function that was traced before probe() was called, "
-        "and what XLA compiles (jit_compile=True) are not recorded. Of Keras on JAX or PyTorch only a "
-        "probe_set is."
+        "Layers inside tf.while_loop, tf.cond or another tf.function, a tf.function that was traced before "
+        "probe() was called, and what XLA compiles (jit_compile=True) are not recorded. Of Keras on JAX or "
+        "PyTorch only a probe_set is."
     )
 
     def owns(self, model: Any) -> bool:
@@ -80,8 +81,9 @@ class KerasBackend:
         """Return a hash of the first array, or the reason why there is none."""
         return first_batch(inputs)
 
-    def shuffled(self) -> None:
-        """Return None: what shuffles the rows is not known."""
+    def shuffled(self) -> str | None:
+        """Return a description of what shuffles the rows of a ``fit`` in progress."""
+        return random_order()
 
     def version(self, model: Any) -> int:
         """Return a checksum of the values of all variables."""

@@ -72,10 +72,9 @@ def observable(graph: Any) -> list[Operation]:
 def forward(graph: Any) -> list[Any]:
     """Return the operations of a graph without gradients, and without what is computed from them.
 
-    They are in the order of their creation, in which every operation follows those that it reads, except in
-    loops.
+    Every operation follows those that it reads, except in loops.
     """
-    operations = graph.get_operations()
+    operations = _sorted(graph.get_operations())
     scopes = tuple({scope for op in operations if (scope := _gradient_scope(op)) is not None})
     of_gradient: set[Any] = set()
     for op in operations:
@@ -83,6 +82,26 @@ def forward(graph: Any) -> list[Any]:
         if is_of_gradient or any(tensor.op in of_gradient for tensor in op.inputs):
             of_gradient.add(op)
     return [op for op in operations if op not in of_gradient]
+
+
+def _sorted(operations: list[Any]) -> list[Any]:
+    """Sort operations such that each follows those that it reads, as far as possible as they were created.
+
+    A branch of ``tf.cond`` is created before what switches its inputs.
+    """
+    found: dict[Any, None] = {}
+    entered: set[Any] = set()
+    for op in operations:
+        todo = [op]
+        while todo:
+            one = todo[-1]
+            if one not in entered:
+                entered.add(one)
+                if one.type != "NextIteration":  # which closes a loop
+                    todo += [t.op for t in reversed(list(one.inputs)) if t.op not in entered]
+            else:
+                found.setdefault(todo.pop())
+    return list(found)
 
 
 def _is_observable(op: Any) -> bool:

@@ -13,7 +13,7 @@ from ...core.building import GraphBuilder, Scope
 from ...core.errors import CaptureError
 from ...core.graph import Graph
 from ...core.traced import Traced
-from .graph import Rows, values_by_row
+from .graph import FACTS, Rows, meta_of, values_by_row
 from .plan import ancestors, elements, forward, observable
 from .session import fed_names, plain_run
 
@@ -45,7 +45,7 @@ def trace_session(session: Any, fetches: Any, feeds: Mapping[Any, Any]) -> Trace
     except (tf.errors.OpError, RuntimeError, ValueError) as error:
         raise CaptureError(f"The Session could not run the fetches: {str(error).splitlines()[0]}") from error
     _add_outputs(builder, rows, ends)
-    built, order = builder.graph()
+    built, order = builder.graph(FACTS)
     values = {name: np.asarray(array) for name, array in zip(fetched, arrays, strict=True)}
     return Traced(built, values_by_row(rows.rows, values, order))
 
@@ -65,7 +65,7 @@ class SessionRecorder:
         ends = [one.module for one in observable(graph)]
         builder, rows = _build(graph, ends, frozenset())
         _add_outputs(builder, rows, [])
-        return builder.graph()[0]
+        return builder.graph(FACTS)[0]
 
 
 def _build(graph: Any, ends: Iterable[Any], fed: frozenset[str]) -> tuple[GraphBuilder, Rows]:
@@ -89,6 +89,9 @@ def _build(graph: Any, ends: Iterable[Any], fed: frozenset[str]) -> tuple[GraphB
         return [*scopes, Scope(str(Address(op.name)), op.type)] if op in watched else scopes
 
     rows = Rows(builder, variables, buffers, scope_of)
+    for name in sorted(fed):
+        tensor = graph.get_tensor_by_name(name)
+        rows.rows[name] = builder.input(tensor.op.name, *meta_of(tensor))
     rows.add(op for op in forward(graph) if op in needed)
     return builder, rows
 
