@@ -291,7 +291,9 @@ def test_inspect():
     assert set(table.address) == {"hidden", "logits"}
     for row in table.itertuples():
         behavior = np.asarray(expected[row.address])[:, row.unit]
-        assert row.value == pytest.approx(np.corrcoef(behavior, bright)[0, 1], abs=1e-4, nan_ok=True)
+        if behavior.std():  # a ReLU may be dead
+            assert row.value == pytest.approx(np.corrcoef(behavior, bright)[0, 1], abs=1e-4)
+    assert table.value.notna().sum() > 20
     assert table[table.address == "logits"].unit.tolist() == [7, 3]
 
 

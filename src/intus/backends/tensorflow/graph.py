@@ -10,8 +10,7 @@ import tensorflow as tf
 
 from ...core.building import GraphBuilder, Scope
 
-#: Operations have other names and layouts than those of PyTorch, so that their units are found by layers.
-FACTS = {"framework": "tensorflow"}
+FACTS = {"framework": "tensorflow", "version": tf.__version__}
 #: Constants with at most this many elements are settings of the operations that read them.
 _SETTING = 16
 _READS = frozenset({"ReadVariableOp", "Identity", "Cast"})

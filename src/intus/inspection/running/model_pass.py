@@ -49,8 +49,8 @@ class ModelPass:
         self.graph = record_graph(model, backend, lambda: plan.records.model_input(plan.order()[0][:1]))
         graph = self.graph or modules_graph(backend, name, operations)
         # What is known of the axes of operations is known of PyTorch's; other backends know their layers'.
-        known = self.graph is not None and "framework" not in self.graph.facts
-        self._axes = UnitAxes(self.graph) if self.graph is not None and known else None
+        of_torch = self.graph is not None and self.graph.facts.get("framework", "torch") == "torch"
+        self._axes = UnitAxes(self.graph) if self.graph is not None and of_torch else None
         groups = resolve(plan.units, graph, operations, backend, plan.seed)
         for group in groups:
             _check_behavior(group, plan.behavior.name)
