@@ -30,9 +30,14 @@ class _Attachments(list["SessionAttachment"]):
 
     Attributes:
         mode: ``"train"`` if the last run changes variables, else ``"eval"``.
+        plans: What was found out of earlier runs, by fetches and feeds.
     """
 
     mode = "train"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plans: dict[Any, list[tuple[SessionAttachment, Plan]]] = {}
 
 
 class SessionAttachment:
@@ -53,30 +58,28 @@ class SessionAttachment:
         check_open(session)
         self.observer = Observer(checked, tap)
         self._session, self._operations = session, list(operations)
-        self._plans: dict[Any, Plan] = {}
         attached = vars(session).setdefault(_STATE, _Attachments())
         if not attached:
             session.run = _observed_run(session)
             for name in _UNSEEN:
                 setattr(session, name, _reported(session, name))
         attached.append(self)
+        attached.plans.clear()
 
     def remove(self) -> None:
         """Restore ``run``. Calling it again has no effect."""
         self.observer.stop()
-        attached = vars(self._session).get(_STATE, [])
+        attached = vars(self._session).get(_STATE, _Attachments())
         if self in attached:
             attached.remove(self)
+            attached.plans.clear()
             if not attached:
                 for name in (_STATE, "run", *_UNSEEN):
                     del vars(self._session)[name]
 
     def plan(self, ends: list[Any], fed: frozenset[str]) -> Plan:
         """Return what a run with these fetches and feeds computes anyway."""
-        key = tuple(end.name for end in ends), fed
-        if key not in self._plans:
-            self._plans[key] = plan(self._operations, ends, fed)
-        return self._plans[key]
+        return plan(self._operations, ends, fed)
 
 
 class _Run:
@@ -137,9 +140,29 @@ def _arrays(feed_dict: Any) -> list[Any]:
 def _plans(
     session: Any, attachments: _Attachments, fetches: Any, feed_dict: Any
 ) -> list[tuple[SessionAttachment, Plan]]:
-    ends = elements(session.graph, fetches)
-    fed = frozenset(fed_names(session.graph, feed_dict))
-    return [(one, one.plan(ends, fed)) for one in attachments]
+    """Return what each attachment can have of a run; known at once if the same was run before."""
+    key = _key(fetches), _key(list(feed_dict or ()))
+    plans = attachments.plans.get(key) if None not in key else None
+    if plans is None:
+        ends = elements(session.graph, fetches)
+        fed = frozenset(fed_names(session.graph, feed_dict))
+        plans = [(one, one.plan(ends, fed)) for one in attachments]
+        attachments.plans[key] = plans
+    return plans
+
+
+def _key(fetches: Any) -> Any:
+    """Return what distinguishes fetches or feeds in lists, tuples and dicts; None for other structures."""
+    if isinstance(fetches, str):
+        return fetches
+    if isinstance(fetches, tf.Tensor | tf.Operation):
+        return fetches.name
+    if isinstance(fetches, dict):
+        fetches = list(fetches.values())
+    if isinstance(fetches, list | tuple):
+        keys = tuple(map(_key, fetches))
+        return None if None in keys else keys
+    return None
 
 
 def _fetch_all(own: Callable[..., Any], runs: list[_Run], fetches: Any, *arguments: Any) -> Any:
