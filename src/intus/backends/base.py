@@ -142,7 +142,10 @@ class StepHandle(Handle, Protocol):
 
 
 class GraphRecorder(Protocol):
-    """Records the graph of one call of a model that runs in any case."""
+    """Records the graph of one call of a model that runs in any case.
+
+    A recorder with a true attribute ``any_thread`` may be ended on another thread than it began on.
+    """
 
     def begin(self, model: Any, inputs: Any) -> None:
         """Start recording; called from ``Tap.on_forward_start``.
@@ -284,7 +287,9 @@ def modules_graph(backend: Backend, model: str, operations: Sequence[Operation])
 _BACKENDS: dict[str, Callable[[], Backend] | str] = {
     "equinox": f"{__package__}.jax:JaxBackend",
     "flax": f"{__package__}.jax:JaxBackend",
+    "keras": f"{__package__}.tensorflow.keras:KerasBackend",
     "mxnet": f"{__package__}.mxnet:MXNetBackend",
+    "tensorflow": f"{__package__}.tensorflow.backend:TensorFlowBackend",
     "torch": f"{__package__}.torch:TorchBackend",
 }
 
