@@ -14,6 +14,8 @@ from hypothesis import settings
 
 from postgres_help import postgres
 
+pytest.register_assert_rewrite("backends.contract")
+
 settings.register_profile("intus", deadline=None)
 settings.load_profile("intus")
 

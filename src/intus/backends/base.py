@@ -142,7 +142,10 @@ class StepHandle(Handle, Protocol):
 
 
 class GraphRecorder(Protocol):
-    """Records the graph of one call of a model that runs in any case."""
+    """Records the graph of one call of a model that runs in any case.
+
+    A recorder with a true attribute ``any_thread`` may be ended on another thread than it began on.
+    """
 
     def begin(self, model: Any, inputs: Any) -> None:
         """Start recording; called from ``Tap.on_forward_start``.
@@ -281,7 +284,14 @@ def modules_graph(backend: Backend, model: str, operations: Sequence[Operation])
 
 
 #: Name of a framework's top package -> what makes its backend, or "module:attribute" to import it from.
-_BACKENDS: dict[str, Callable[[], Backend] | str] = {"torch": f"{__package__}.torch:TorchBackend"}
+_BACKENDS: dict[str, Callable[[], Backend] | str] = {
+    "equinox": f"{__package__}.jax:JaxBackend",
+    "flax": f"{__package__}.jax:JaxBackend",
+    "keras": f"{__package__}.tensorflow.keras:KerasBackend",
+    "mxnet": f"{__package__}.mxnet:MXNetBackend",
+    "tensorflow": f"{__package__}.tensorflow.backend:TensorFlowBackend",
+    "torch": f"{__package__}.torch:TorchBackend",
+}
 
 
 def register(framework: str, load: Callable[[], Backend] | str) -> None:
@@ -292,16 +302,16 @@ def register(framework: str, load: Callable[[], Backend] | str) -> None:
     A package may instead declare an entry point with that name in the group ``intus.backends``.
 
     Args:
-        framework: The name of the framework's top-level package (``"mxnet"``). A model belongs to it if its
+        framework: The name of the framework's top-level package (``"paddle"``). A model belongs to it if its
             class or a base class is defined in that package.
         load: A function without arguments that returns the backend (see ``Backend``), or its location as
             ``"package.module:Class"``, which is imported when the first such model is used.
 
     Example:
-        >>> register("mxnet", "intus_mxnet.backend:MxnetBackend")
-        >>> "mxnet" in known()
+        >>> register("paddle", "intus_paddle.backend:PaddleBackend")
+        >>> "paddle" in known()
         True
-        >>> del _BACKENDS["mxnet"]
+        >>> del _BACKENDS["paddle"]
     """
     _BACKENDS[framework] = load
 

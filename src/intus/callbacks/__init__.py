@@ -1,4 +1,4 @@
-"""``probe`` for training loops: ``TrainerProbe`` for Hugging Face, ``LightningProbe`` for Lightning.
+"""``probe`` for training loops: ``TrainerProbe`` for Hugging Face, ``LightningProbe`` and ``Keras``.
 
 Each is imported on first access, and only then requires its framework.
 """
@@ -9,12 +9,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .keras import Keras
     from .lightning import LightningProbe
     from .trainer import TrainerProbe
 
-__all__ = ["LightningProbe", "TrainerProbe"]
+__all__ = ["Keras", "LightningProbe", "TrainerProbe"]
 
-_HOME = {"LightningProbe": ".lightning", "TrainerProbe": ".trainer"}
+_HOME = {"Keras": ".keras", "LightningProbe": ".lightning", "TrainerProbe": ".trainer"}
 
 
 def __getattr__(name: str) -> Any:

@@ -136,6 +136,12 @@ def _examples(verbs: Any) -> None:
         "python, minilm, dissection, translator, sae, tcav"
     )
     verb.add_argument("names", nargs="*", metavar="NAME", help=known)
+    verb.add_argument(
+        "--framework",
+        metavar="NAME",
+        help="instead of NAMEs, one network in torch, session (TensorFlow 1), keras, gluon (MXNet) or nnx "
+        "(JAX), each in its environment (.venvs), or all of them",
+    )
     verb.add_argument("--host", default="127.0.0.1", help="host of the server (default: %(default)s)")
     verb.add_argument("--port", type=port, default=8082, help="the server's port for probes (default: 8082)")
     verb.add_argument(
@@ -146,11 +152,15 @@ def _examples(verbs: Any) -> None:
 
 
 def _run_examples(chosen: argparse.Namespace) -> int:
-    from ..examples.run import examples
+    from ..examples.run import examples, framework_examples
 
     check_installed("intus examples", ["torch", "sklearn"], "all")
     if chosen.epochs is not None and chosen.epochs < 1:
         raise InputError(f"--epochs {chosen.epochs} trains nothing. Write 1 or more.")
+    if chosen.framework is not None:
+        if chosen.names:
+            raise InputError(f"--framework has its own example. Leave out {chosen.names[0]!r}.")
+        return framework_examples(chosen.framework, chosen.host, chosen.port, chosen.epochs)
     return examples(chosen.names, chosen.host, chosen.port, chosen.epochs, chosen.folder)
 
 

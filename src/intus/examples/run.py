@@ -74,6 +74,34 @@ def examples(names: list[str], host: str, port: int, epochs: int | None, folder:
     return 0
 
 
+def framework_examples(framework: str, host: str, port: int, epochs: int | None) -> int:
+    """Train the same network in other frameworks, each in its own environment, for one page.
+
+    Args:
+        framework: A framework of ``frameworks.launch.ENVIRONMENTS``, or ``"all"``.
+        host: The host of the server.
+        port: The server's port for probes.
+        epochs: The number of epochs; None for 5.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        InputError: If there is no such framework, or its environment does not exist.
+        ServeError: If no server answers.
+    """
+    from .frameworks.launch import ENVIRONMENTS, launch
+
+    if framework not in ("all", *ENVIRONMENTS):
+        names = ", ".join(["all", *ENVIRONMENTS])
+        raise InputError(f"There is no example for the framework {framework!r}. Write one of: {names}.")
+    page = _page(host, port)
+    run = f"frameworks {time.strftime('%H:%M:%S')}"
+    code = launch(framework, host, port, epochs or 5, run)
+    print(f"\nThey are on the page, as the run {run!r}: {page}")
+    return code
+
+
 def _page(host: str, port: int) -> str:
     """Return where the page is; a server of all roles shows it on every one of its ports."""
     here = f"http://{host}:{port}/"

@@ -137,7 +137,8 @@ class ModelTap:
         self._end_structure(None)  # left by an interrupted pass
         structure, self._structure = self._structure, None
         if structure is not None:
-            self._traced, self._traced_thread = structure, threading.get_ident()
+            any_thread = getattr(structure, "any_thread", False)
+            self._traced, self._traced_thread = structure, None if any_thread else threading.get_ident()
             structure.begin(self._model(), inputs)
         else:
             self.budget.pay(thread_seconds_since(began))
@@ -274,7 +275,7 @@ class ModelTap:
 
     def _end_structure(self, output: Any) -> None:
         """Send the graph of the first pass."""
-        if self._traced is None or self._traced_thread != threading.get_ident():
+        if self._traced is None or self._traced_thread not in (None, threading.get_ident()):
             return  # a pass on another thread is in progress
         structure, self._traced = self._traced, None
         graph = structure.end(output)

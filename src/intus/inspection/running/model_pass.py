@@ -48,7 +48,9 @@ class ModelPass:
         operations = _operations(model, backend, plan)
         self.graph = record_graph(model, backend, lambda: plan.records.model_input(plan.order()[0][:1]))
         graph = self.graph or modules_graph(backend, name, operations)
-        self._axes = None if self.graph is None else UnitAxes(self.graph)
+        # What is known of the axes of operations is known of PyTorch's; other backends know their layers'.
+        of_torch = self.graph is not None and self.graph.facts.get("framework", "torch") == "torch"
+        self._axes = UnitAxes(self.graph) if self.graph is not None and of_torch else None
         groups = resolve(plan.units, graph, operations, backend, plan.seed)
         for group in groups:
             _check_behavior(group, plan.behavior.name)

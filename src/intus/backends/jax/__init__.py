@@ -1,0 +1,193 @@
+"""The JAX backend: models of Flax NNX, Flax Linen and Equinox.
+
+A model of JAX runs inside a step that is compiled as a whole, so there is nothing to hook. ``Probe.through``
+returns the step with a shadow before it: a program of our own that computes the observed tensors from the
+same arguments. The step itself is not changed.
+
+Rules, each covered by a test:
+
+- The user's step, modules and classes are never written to. Only copies of our own trace are tapped.
+- The shadow runs before the step, because the step may donate its arguments.
+- An error in the shadow is passed to the tap. The step runs in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from weakref import ref
+
+import jax
+import jax.numpy as jnp
+
+from ...core.errors import InputError
+from ...core.traced import Traced
+from ..base import GraphRecorder, Operation, Tap, check_kinds
+from .arrays import first_rows, hashed, is_array
+from .attachment import Attachment, StepInputs, attached_to
+from .graph import trace
+from .library import Library
+from .recorder import StepRecorder
+
+
+class JaxBackend:
+    """Observes models of Flax and Equinox; see ``Backend`` for the contract of each method."""
+
+    name = "jax"
+    blind_spot = (
+        "Of a JAX model, the steps that went through Probe.through are observed: step = watch.through(step). "
+        "Modules inside jax.lax.scan, while_loop and cond are not; the result of the loop is."
+    )
+
+    def __init__(self) -> None:
+        self._mode: tuple[ref[Any], Callable[[], bool]] | None = None  # of the last model: asked at each step
+
+    def owns(self, model: Any) -> bool:
+        """Return whether the model is a module of one of the three libraries."""
+        return any(library.owns(model) for library in _libraries(model))
+
+    def operations(self, model: Any) -> list[Operation]:
+        """Return every module that can be called; of Linen none, whose modules are created in each call."""
+        return _library(model).operations(model)
+
+    def parameters(self, operation: Operation) -> list[str]:
+        """Return the names of the module's own parameters."""
+        return [] if isinstance(operation.module, type) else _library(operation.module).parameters(operation)
+
+    def unit_axis(self, operation: Operation, shape: tuple[int, ...]) -> int | None:
+        """Return the unit axis of a layer of the libraries; other modules have the last of up to two axes."""
+        if 1 <= len(shape) <= 2:
+            return len(shape) - 1
+        return _library(operation.module).unit_axis(operation.module, len(shape))
+
+    def mode(self, model: Any) -> str:
+        """Return ``"train"`` or ``"eval"``, from the flags of dropout and normalizations."""
+        if self._mode is None or self._mode[0]() is not model:
+            self._mode = ref(model), _library(model).training(model)
+        return "train" if self._mode[1]() else "eval"
+
+    def inner(self, model: Any, *, compiled: bool) -> Any:
+        """Return the model itself."""
+        return model
+
+    def rows(self, inputs: Any, axis: int) -> int | None:
+        """Return the length along ``axis`` of the first array that has that axis; of a step, of its data."""
+        return first_rows(inputs.data() if isinstance(inputs, StepInputs) else inputs, axis)
+
+    def order(self, inputs: Any) -> bytes | str | None:
+        """Return a hash of the data that the step passes to the model, or the reason why there is none."""
+        data = inputs.data() if isinstance(inputs, StepInputs) else None
+        return "the step does not call the model itself" if data is None else hashed(data)
+
+    def shuffled(self) -> str | None:
+        """Return None: JAX has no loader of data."""
+        return None
+
+    def version(self, model: Any) -> int:
+        """Return a number that changes if an array is replaced."""
+        try:
+            return sum(id(array.value) for array in _library(model).state(model))
+        except InputError:  # a Linen module that is not bound
+            return 0
+
+    def state(self, model: Any) -> Any:
+        """Return None: the functions in a model cannot be compared."""
+        return None
+
+    def inputs(self, model: Any, data: Any) -> Any:
+        """Return arrays as arrays of JAX, floats in the dtype of the model's parameters."""
+        dtypes = {array.value.dtype for array in _library(model).state(model) if array.trained}
+        dtype = dtypes.pop() if len(dtypes) == 1 else None
+
+        def converted(value: Any) -> Any:
+            if not is_array(value):
+                return value
+            floats = dtype is not None and jnp.issubdtype(value.dtype, jnp.floating)
+            return jnp.asarray(value, dtype if floats else None)
+
+        return jax.tree.map(converted, data)
+
+    @contextmanager
+    def evaluation(self, model: Any) -> Iterator[Callable[[Any], Any]]:
+        """Yield a function that calls a copy of the model in evaluation mode.
+
+        NNX: dropout is off and normalizations use their running averages. Equinox: inference mode, under
+        ``jax.vmap``, since models of Equinox take one record. Linen: the bound module as it is, since the
+        mode is an argument of its call.
+
+        Raises:
+            InputError: If the model was observed in steps that return another one, so that it is outdated.
+        """
+        library = _library(model)
+        if any(attachment.updates is False for attachment in attached_to(model)):
+            raise InputError(
+                "A probe set needs a model that the steps update, which is an NNX module among their "
+                f"arguments. This {type(model).__name__} has the parameters from before the training. Leave "
+                "probe_set out and set Probe.items."
+            )
+        copy = library.evaluation(model)
+
+        def run(inputs: Any) -> Any:
+            args, kwargs = _arguments(inputs)
+            function, given = library.batched(copy, args, kwargs)
+            for attachment in attached_to(model):
+                attachment.observe(function, given, {})
+            return function(*given)
+
+        yield run
+
+    def graph_recorder(self, model: Any) -> GraphRecorder:
+        """Return a recorder that traces the model's call in the first step that is observed."""
+        return StepRecorder()
+
+    def trace(self, model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Traced:
+        """Run a model once; see ``backends.tracing.Traces``."""
+        return trace(_library(model), model, args, kwargs)
+
+    def attach(
+        self, model: Any, operations: Iterable[Operation], kinds: Collection[str], tap: Tap
+    ) -> Attachment:
+        """Return an attachment whose ``through`` observes a step.
+
+        Raises:
+            InputError: If a kind of tensors cannot be observed.
+        """
+        kinds = check_kinds(kinds)
+        if "update" in kinds:
+            raise InputError(
+                "kinds must be of output, input, grad_output, grad_input, parameter and parameter_grad for a "
+                "JAX model, got 'update': the step returns new parameters, after it was observed."
+            )
+        return Attachment(_library(model), model, list(operations), kinds, tap)
+
+
+def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return inputs as positional and keyword arguments."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return inputs if isinstance(inputs, tuple) else (inputs,), {}
+
+
+def _library(model: Any) -> Library:
+    return next(library for library in _libraries(model) if library.owns(model) or isinstance(model, type))
+
+
+def _libraries(model: Any) -> list[Library]:
+    """Return the libraries that a model may be of; only those that defined its class are imported."""
+    cls = model if isinstance(model, type) else type(model)
+    modules = {base.__module__ for base in cls.__mro__}
+    found: list[Library] = []
+    if any(name.startswith("flax.nnx") for name in modules):
+        from .nnx import Nnx
+
+        found.append(Nnx())
+    if any(name.startswith("flax.linen") for name in modules):
+        from .linen import Linen
+
+        found.append(Linen())
+    if any(name.startswith("equinox") for name in modules):
+        from .equinox import Equinox
+
+        found.append(Equinox())
+    return found

@@ -1,0 +1,98 @@
+"""Find the arrays of nested arguments, and copy them to numpy."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax import dtypes
+
+from ..base import CapturedTensor
+
+_SAMPLE = 1 << 16  # values of the first batch that are hashed
+
+
+def is_array(value: Any) -> bool:
+    """Return whether a value is an array of numbers: of JAX, traced, abstract or of numpy."""
+    if not isinstance(value, jax.Array | jax.ShapeDtypeStruct | np.ndarray | np.generic):
+        return False
+    return not dtypes.issubdtype(value.dtype, dtypes.extended)  # keys of random numbers
+
+
+def main_array(
+    value: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> tuple[int, Any, Callable[[Any], Any]] | None:
+    """Find the first array that has axes, else the first scalar.
+
+    Args:
+        value: The arguments or the result of a module call.
+        is_leaf: Returns whether an object is not searched. Default: none.
+
+    Returns:
+        Its index among all arrays, the array, and a function that returns ``value`` with another in its
+        place; None if there is no array.
+    """
+    leaves, tree = jax.tree.flatten(value, is_leaf=is_leaf)
+    positions = [position for position, leaf in enumerate(leaves) if is_array(leaf)]
+    if not positions:
+        return None
+    main = next((position for position in positions if leaves[position].ndim), positions[0])
+
+    def replaced(array: Any) -> Any:
+        return jax.tree.unflatten(tree, [*leaves[:main], array, *leaves[main + 1 :]])
+
+    return positions.index(main), leaves[main], replaced
+
+
+def captured(address: str, kind: str, index: int, aval: Any, value: Callable[[], Any]) -> CapturedTensor:
+    """Describe an array for the tap.
+
+    Args:
+        address: The operation with its call, or the parameter.
+        kind: One of ``core.record.KINDS``.
+        index: The index among several arrays.
+        aval: Its shape and dtype.
+        value: Returns the array, which may have to be computed.
+    """
+    nbytes = int(np.prod(aval.shape, dtype=np.int64)) * max(np.dtype(aval.dtype).itemsize, 1)
+    return CapturedTensor(address, kind, index, tuple(aval.shape), nbytes, partial(_copy, value))
+
+
+def _copy(value: Callable[[], Any], rows: int | None = None, axis: int = 0) -> np.ndarray:
+    return to_numpy(value(), rows, axis)
+
+
+def to_numpy(array: Any, rows: int | None = None, axis: int = 0) -> np.ndarray:
+    """Copy an array to a C-contiguous numpy array.
+
+    Args:
+        array: The array. bfloat16 and other dtypes that numpy has not become float32.
+        rows: How many of the first rows to copy; None for all.
+        axis: The axis of the rows.
+
+    Raises:
+        TypeError: If the array is complex.
+    """
+    part = np.asarray(array)  # shares memory, which the training may overwrite
+    if part.dtype.kind == "c":
+        raise TypeError(f"complex arrays ({part.dtype}) cannot be recorded")
+    if rows is not None and part.ndim > axis:
+        part = part[(slice(None),) * axis + (slice(rows),)]
+    return np.array(part, part.dtype if part.dtype.kind in "fiub" else np.float32, order="C")
+
+
+def first_rows(inputs: Any, axis: int) -> int | None:
+    """Return the length along ``axis`` of the first array that has that axis, or None."""
+    return next((leaf.shape[axis] for leaf in jax.tree.leaves(inputs) if np.ndim(leaf) > axis), None)
+
+
+def hashed(array: Any) -> bytes:
+    """Return a hash of an array's values, which is equal for equal data."""
+    flat = np.asarray(array).reshape(-1)[:_SAMPLE]
+    digest = hashlib.blake2b(f"{np.shape(array)} {flat.dtype}".encode(), digest_size=16)
+    digest.update(flat.tobytes())
+    return digest.digest()

@@ -1,0 +1,198 @@
+"""Observe the steps of a training: run a shadow of the step before it, on the same arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import partial, update_wrapper
+from types import FunctionType, MethodType
+from typing import Any
+from weakref import WeakSet
+
+from ...core.errors import CaptureError, InputError
+from ..base import Operation, Tap
+from .arrays import captured
+from .library import Library, Opened
+from .shadow import ModelCall, Shadow
+
+#: The most shadows of one step. A step that is traced anew so often is not worth observing.
+_MOST = 16
+
+
+#: The attachments that are not removed, to which calls in ``JaxBackend.evaluation`` are passed.
+_ATTACHED: WeakSet[Attachment] = WeakSet()
+
+
+def attached_to(model: Any) -> list[Attachment]:
+    """Return the attachments to a model."""
+    return [attachment for attachment in list(_ATTACHED) if attachment.model is model]
+
+
+class StepInputs:
+    """The arguments of one step, as ``Tap.on_forward_start`` receives them.
+
+    Attributes:
+        model: The model.
+    """
+
+    def __init__(self, attachment: Attachment, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        self._shadow = partial(attachment.shadow, function, args, kwargs)
+        self.library, self.model = attachment.library, attachment.model
+
+    def data(self) -> Any:
+        """Return the first array of the arguments that the model's input is computed from, or None."""
+        shadow, arrays = self._shadow()
+        return shadow.data(arrays)
+
+    def model_call(self) -> ModelCall | None:
+        """Return the first call of the model in the step, or None."""
+        return self._shadow()[0].model_call
+
+
+class Attachment:
+    """The result of ``attach``; ``through`` returns the observed step.
+
+    Args:
+        library: The library of the model.
+        model: The model.
+        operations: The operations to observe; empty for a library that knows them from calls only.
+        kinds: The kinds of tensors to observe.
+        tap: The observer.
+    """
+
+    def __init__(
+        self, library: Library, model: Any, operations: list[Operation], kinds: tuple[str, ...], tap: Tap
+    ) -> None:
+        self.library, self.model, self._kinds, self._tap = library, model, kinds, tap
+        self._known = {operation.address: operation for operation in operations}
+        self._addresses = set(self._known) if library.operations(model) else None
+        self._shadows: dict[tuple[Any, Hashable], Shadow | Exception] = {}
+        #: Steps that need the values of numbers among their arguments (``static_argnums``).
+        self._static: set[Callable[..., Any]] = set()
+        self.updates: bool | None = None  # whether the steps update the model itself; None before the first
+        self.removed = False
+        _ATTACHED.add(self)
+
+    def remove(self) -> None:
+        """Stop observing. Steps that went through run unobserved from now on."""
+        self.removed = True
+        self.model = None
+        _ATTACHED.discard(self)
+        self._shadows.clear()
+
+    def through(self, step: Callable[..., Any]) -> ObservedStep:
+        """Return the step, observed at each call.
+
+        Args:
+            step: A step of the training that ``jax.jit``, ``nnx.jit`` or ``eqx.filter_jit`` returned. The
+                model, or its parameters, must be among its arguments.
+
+        Returns:
+            A function with the same arguments and results, which calls ``step`` itself.
+
+        Raises:
+            InputError: If the step is not a compiled function.
+        """
+        return ObservedStep(self, step, _python_function(step))
+
+    def observe(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        """Pass the tensors of a call to the tap, if it wants this call. It never raises."""
+        try:
+            if self._tap.on_forward_start(StepInputs(self, function, args, kwargs)) is False:
+                return
+            output: Any = None
+            try:
+                output = self._show(*self.shadow(function, args, kwargs))
+            except Exception as error:
+                self._tap.on_error(error)
+            self._tap.on_forward_end(output)
+        except Exception as error:
+            self._tap.on_error(error)
+
+    def shadow(self, function: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Shadow, list[Any]]:
+        """Return the shadow of a call, and the arrays of the call's arguments.
+
+        Raises:
+            InputError: If the model is not among the arguments.
+            CaptureError: If the step cannot be observed.
+        """
+        opened = self.library.open(self.model, args, kwargs, numbers=function not in self._static)
+        key = function, opened.key
+        shadow = self._shadows.get(key)
+        if shadow is None:
+            if len(self._shadows) >= _MOST:
+                raise CaptureError(
+                    f"The step was called with more than {_MOST} different shapes or settings, so further "
+                    "ones are not recorded. Pass numbers that change as arrays."
+                )
+            try:
+                shadow = self._traced(function, args, kwargs, opened)
+            except TypeError as error:
+                if function not in self._static:
+                    self._static.add(function)
+                    return self.shadow(function, args, kwargs)
+                shadow = error
+            except Exception as error:
+                shadow = error
+            self._shadows[key] = shadow
+        if isinstance(shadow, Exception):
+            raise shadow.with_traceback(None)
+        return shadow, opened.arrays
+
+    def _traced(self, function: Callable[..., Any], args: Any, kwargs: Any, opened: Opened) -> Shadow:
+        return Shadow(self.library, self.model, function, opened, self._kinds, self._addresses)
+
+    def _show(self, shadow: Shadow, arrays: list[Any]) -> Any:
+        """Pass the tensors of a call to the tap, which computes them when the first one is copied."""
+        outputs: list[Any] = []
+
+        def value(position: int) -> Any:
+            if not outputs:
+                outputs.extend(shadow(arrays))
+            return outputs[position]
+
+        for visit in shadow.visits:
+            operation = self._known.get(visit.address)
+            if operation is None:
+                cls = shadow.classes[visit.address]
+                operation = self._known[visit.address] = Operation(visit.address, cls.__name__, cls)
+            ticket = self._tap.wants(operation)
+            for item in visit.items if ticket is not None else ():
+                aval, position = shadow.avals[item.position], item.position
+                tensor = captured(item.address, item.kind, item.which, aval, partial(value, position))
+                self._tap.on_tensor(ticket, tensor)
+        return True
+
+
+class ObservedStep:
+    """A step that is observed before each call. All its other attributes are those of the step itself."""
+
+    def __init__(
+        self, attachment: Attachment, step: Callable[..., Any], function: Callable[..., Any]
+    ) -> None:
+        update_wrapper(self, step)
+        self._attachment, self._step, self._function = attachment, step, function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the step."""
+        attachment = self._attachment
+        if not attachment.removed:
+            if attachment.updates is None:
+                attachment.updates = attachment.library.updates(attachment.model, args, kwargs)
+            attachment.observe(self._function, args, kwargs)
+        return self._step(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__wrapped__, name)
+
+
+def _python_function(step: Any) -> Callable[..., Any]:
+    """Return the function that a compiled step was made of."""
+    if isinstance(step, FunctionType | MethodType) or not hasattr(step, "__wrapped__"):
+        raise InputError(
+            f"through() takes a step compiled by jax.jit, nnx.jit or eqx.filter_jit, got {step!r} without "
+            "__wrapped__. Compile it, or pass it in without a wrapper around it."
+        )
+    while hasattr(step, "__wrapped__") and not isinstance(step, FunctionType | MethodType):
+        step = step.__wrapped__
+    function: Callable[..., Any] = step
+    return function

@@ -1,0 +1,244 @@
+"""Equinox: models are trees of arrays, of which tapped copies are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields
+from functools import cache, partial
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from ..base import Operation
+from .interception import PLACE, Place, active, dotted
+from .library import Leaves, Opened, StateArray, not_found
+
+Path = tuple[Any, ...]
+_UNITS_LAST = frozenset({"Linear", "LayerNorm", "RMSNorm", "Embedding", "MultiheadAttention"})
+
+
+class Equinox:
+    """Equinox; see ``Library`` for the contract of each method."""
+
+    expected = "step(model, …)"
+
+    def owns(self, model: Any) -> bool:
+        """Return whether this is an Equinox module."""
+        return isinstance(model, eqx.Module)
+
+    def operations(self, model: eqx.Module) -> list[Operation]:
+        """Return the modules that have a ``__call__``, in order of declaration."""
+        return [
+            Operation(dotted(path), type(module).__name__, module)
+            for path, module in modules(model)
+            if callable(module)
+        ]
+
+    def parameters(self, operation: Operation) -> list[str]:
+        """Return the names of a module's own arrays of floating-point numbers."""
+        return [dotted(path) for path, _ in own_parameters(operation.module, set())]
+
+    def unit_axis(self, module: Any, ndim: int) -> int | None:
+        """Return the axis of units of a batch of outputs: Equinox has channels first, after the batch."""
+        name = type(module).__name__
+        if not type(module).__module__.startswith("equinox.nn") or ndim < 2:
+            return None
+        if name.startswith("Conv"):
+            return 1
+        return ndim - 1 if name in _UNITS_LAST else None
+
+    def training(self, model: eqx.Module) -> Callable[[], bool]:
+        """Return a function that returns whether any module has ``inference=False``."""
+        flags = [getattr(module, "inference", None) for _, module in modules(model)]
+        flags = [flag for flag in flags if isinstance(flag, bool)]
+        is_training = not flags or not all(flags)
+        return lambda: is_training
+
+    def state(self, model: eqx.Module) -> list[StateArray]:
+        """Return all arrays; those of floating-point numbers are parameters."""
+        return [
+            StateArray(dotted(path), value, eqx.is_inexact_array(value))
+            for path, value in _leaves(model, ())
+            if eqx.is_array(value)
+        ]
+
+    def open(self, model: eqx.Module, args: Any, kwargs: Any, *, numbers: bool) -> Opened:
+        """Return the leaves of the arguments. ``rebuild`` replaces all trees built like the model."""
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        occurrences = jax.tree.leaves((args, kwargs), is_leaf=lambda value: type(value) is type(model))
+        occurrences = [value for value in occurrences if type(value) is type(model)]
+        if not occurrences:
+            raise not_found(model, self.expected)
+        whole = jax.tree.structure(model)
+        chosen = next((i for i, one in enumerate(occurrences) if jax.tree.structure(one) == whole), None)
+        split = Leaves.of(leaves, numbers=False)
+
+        def rebuild(arrays: Any) -> Any:
+            number = -1
+
+            def tapped(value: Any) -> Any:
+                nonlocal number
+                if type(value) is not type(model):
+                    return value
+                number += 1
+                return _tapped_copy(value, (), chosen in (None, number), set())
+
+            given = jax.tree.unflatten(tree, split.joined(arrays))
+            return jax.tree.map(tapped, given, is_leaf=lambda value: type(value) is type(model))
+
+        return Opened((tree, split.key), split.arrays, rebuild)
+
+    def updates(self, model: eqx.Module, args: Any, kwargs: Any) -> bool:
+        """Return False: a step returns new arrays."""
+        return False
+
+    def is_leaf(self, value: Any) -> bool:
+        """Return False: all values are copied."""
+        return False
+
+    def tracing(self, model: eqx.Module) -> AbstractContextManager[None]:
+        """Return an empty context: the copies intercept all calls."""
+        return nullcontext()
+
+    def evaluation(self, model: eqx.Module) -> eqx.Module:
+        """Return a copy in inference mode."""
+        copy: eqx.Module = eqx.nn.inference_mode(model)
+        return copy
+
+    def forward(self, model: Any, args: Any, kwargs: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Return a function that calls its first argument."""
+        return _call, (model, args, kwargs)
+
+    def batched(self, model: Any, args: Any, kwargs: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Return a function that calls its first argument for each record: models of Equinox take one."""
+        return _call_batch, (model, args, kwargs)
+
+
+def _call(model: Any, args: Any, kwargs: Any) -> Any:
+    return model(*args, **kwargs)
+
+
+def _call_batch(model: Any, args: Any, kwargs: Any) -> Any:
+    return jax.vmap(lambda args, kwargs: model(*args, **kwargs))(args, kwargs)
+
+
+def modules(root: Any) -> Iterator[tuple[Path, eqx.Module]]:
+    """Yield the modules inside a tree with their paths, itself first."""
+
+    def search(node: Any, path: Path) -> Iterator[tuple[Path, eqx.Module]]:
+        if isinstance(node, eqx.Module):
+            yield path, node
+        for name, part in _parts(node):
+            yield from search(part, (*path, name))
+
+    yield from search(root, ())
+
+
+def own_parameters(module: eqx.Module, seen: set[int]) -> Iterator[tuple[Path, Any]]:
+    """Yield the parameters of a module that belong to no module inside that can be called.
+
+    Args:
+        module: The module.
+        seen: The ids of parameters to leave out; extended.
+    """
+
+    def search(node: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+        for name, part in _parts(node):
+            if eqx.is_inexact_array(part):
+                if id(part) not in seen:
+                    seen.add(id(part))
+                    yield (*path, name), part
+            elif not (isinstance(part, eqx.Module) and callable(part)):
+                yield from search(part, (*path, name))
+
+    yield from search(module, ())
+
+
+def _parts(node: Any) -> list[tuple[Any, Any]]:
+    """Return the parts of a node with their names; static fields are none."""
+    if isinstance(node, eqx.Module):
+        return [
+            (field.name, getattr(node, field.name))
+            for field in fields(node)
+            if hasattr(node, field.name) and not field.metadata.get("static", False)
+        ]
+    if isinstance(node, dict):
+        return list(node.items())
+    return list(enumerate(node)) if isinstance(node, list | tuple) else []
+
+
+def _leaves(node: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    parts = _parts(node)
+    if not parts:
+        yield path, node
+    for name, part in parts:
+        yield from _leaves(part, (*path, name))
+
+
+def _tapped_copy(node: Any, path: Path, observed: bool, seen: set[int]) -> Any:
+    """Return a copy of a tree whose modules have tapped classes and places."""
+    if isinstance(node, list | tuple):
+        parts = [_tapped_copy(part, (*path, at), observed, seen) for at, part in enumerate(node)]
+        return type(node)(*parts) if hasattr(node, "_fields") else type(node)(parts)
+    if isinstance(node, dict):
+        return {key: _tapped_copy(part, (*path, key), observed, seen) for key, part in node.items()}
+    if not isinstance(node, eqx.Module):
+        return node
+    cls: Any = type(node)
+    cls = _tapped(cls) if callable(node) else cls
+    copy = object.__new__(cls)
+    names = tuple(name for name, _ in own_parameters(node, seen)) if callable(node) else ()
+    for field in fields(node):
+        if hasattr(node, field.name):
+            part = getattr(node, field.name)
+            if not field.metadata.get("static", False):
+                part = _tapped_copy(part, (*path, field.name), observed, seen)
+            object.__setattr__(copy, field.name, part)
+    if callable(node):
+        object.__setattr__(copy, PLACE, Place(dotted(path), names, observed))
+    return copy
+
+
+@cache
+def _tapped(cls: Any) -> Any:
+    """Return a subclass whose calls pass through the interceptor of the context."""
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        interceptor, place = active(), getattr(self, PLACE, None)
+        if interceptor is None or place is None or not place.observed:
+            return cls.__call__(self, *args, **kwargs)
+        if interceptor.parameters:
+            self = _parameters_passed(self, place, interceptor)
+        return interceptor.call(place.address, cls, partial(cls.__call__, self), args, kwargs)
+
+    names = {
+        "__call__": call,
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+        "__annotations__": {PLACE: Place},
+        PLACE: eqx.field(static=True),
+    }
+    return type(cls)(cls.__name__, (cls,), names)
+
+
+def _parameters_passed(module: Any, place: Place, interceptor: Any) -> Any:
+    """Return a copy of a module whose own parameters passed through the interceptor."""
+
+    def values(module: Any) -> list[Any]:
+        return [_at(module, path) for path in place.parameters]
+
+    if not place.parameters:
+        return module
+    passed = [
+        interceptor.parameter(place.address, dotted(path), value)
+        for path, value in zip(place.parameters, values(module), strict=True)
+    ]
+    return eqx.tree_at(values, module, passed)
+
+
+def _at(node: Any, path: Path) -> Any:
+    for name in path:
+        node = getattr(node, name) if isinstance(node, eqx.Module) else node[name]
+    return node

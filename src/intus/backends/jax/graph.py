@@ -1,0 +1,280 @@
+"""The graph of a model's call, from its jaxpr: one row for each equation, with the values if they are wanted.
+
+The jaxpr is interpreted one equation at a time, as JAX itself runs a model that is not compiled. One program
+that returns all values would be no faster, and fusion would change the last bits of half of them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ...core.building import GraphBuilder, Scope
+from ...core.errors import CaptureError, IntusError
+from ...core.graph import CREATED, Graph
+from ...core.traced import Traced
+from .arrays import is_array, to_numpy
+from .internals import bind, name_stack, site
+from .jaxprs import Frame, evaluate
+from .library import Library, StateArray
+from .shadow import traced
+
+#: Equations that only arrange an array: of a parameter alone they return what is still that parameter.
+_ARRANGING = frozenset({
+    "broadcast_in_dim", "convert_element_type", "copy", "expand_dims", "reshape", "squeeze", "transpose",
+})  # fmt: skip
+_LONGEST = 60  # characters of one setting
+_SCOPE = re.compile(r"intus(\d+)")
+
+
+class Scopes:
+    """The interceptor that names the scope of each module call; see ``interception.Interceptor``."""
+
+    parameters = False
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+
+    def call(
+        self, address: str, cls: type, run: Callable[..., Any], args: Any, kwargs: Any, bound: Any = None
+    ) -> Any:
+        """Run a call in a scope whose name is the number of the call."""
+        self.calls.append((address, cls.__name__))
+        with jax.named_scope(f"intus{len(self.calls) - 1}"):
+            return run(*args, **kwargs)
+
+    def parameter(self, address: str, name: str, value: Any) -> Any:
+        """Return the value; not called."""
+        return value
+
+    def of(self, equation: Any, frame: Frame) -> tuple[Scope, ...]:
+        """Return the module calls that an equation ran in.
+
+        A function that JAX traced once and calls twice has the same name stack in both: the number of the
+        inlined call makes them different.
+        """
+        stacks = [*frame.names, (name_stack(equation), frame.names[-1][1] if frame.names else -1)]
+        scopes: list[Scope] = []
+        around = -1
+        for text, inlined in stacks:
+            for number in map(int, _SCOPE.findall(text)):
+                address, type_ = self.calls[number]
+                if address and all(scope.address != address for scope in scopes):
+                    scopes.append(Scope(address, type_, (number, around)))
+            around = inlined
+        return tuple(scopes)
+
+
+class Cell(NamedTuple):
+    """A value on its way through the jaxpr.
+
+    Attributes:
+        value: The array; None if the graph alone is wanted.
+        row: Its row; None if it has none (yet).
+        state: The array of the model that it is; None if it is computed.
+        text: The number that it is, which the graph shows as a setting; ``""`` if it is none.
+    """
+
+    value: Any
+    row: int | None = None
+    state: StateArray | None = None
+    text: str = ""
+
+
+def trace(library: Library, model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Traced:
+    """Run a call of a model; see ``backends.tracing.Traces``."""
+    return _interpreted(library, model, model, args, dict(kwargs), values=True)
+
+
+def structure(
+    library: Library, model: Any, bound: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Graph:
+    """Return the graph of a call without running it.
+
+    Args:
+        library: The library of the model.
+        model: The model.
+        bound: The model with its variables if it has none itself, else None.
+        args: The positional arguments; of arrays, shape and dtype are enough.
+        kwargs: The keyword arguments, likewise.
+    """
+    return _interpreted(
+        library, model, model if bound is None else bound, args, dict(kwargs), values=False
+    ).graph
+
+
+def _interpreted(
+    library: Library, model: Any, target: Any, args: Any, kwargs: Any, *, values: bool
+) -> Traced:
+    function, given = library.forward(target, args, kwargs)
+    scopes = Scopes()
+    opened = library.open(target, given, {}, numbers=False)
+    try:
+        closed = traced(function, library, target, opened, scopes)
+    except IntusError:
+        raise
+    except Exception as error:
+        raise CaptureError(f"JAX could not trace the call: {type(error).__name__}: {error}") from error
+    rows = _Rows(type(model).__name__, scopes, values)
+    rows.declare(library, model, target)
+    names = dict(_input_names(model, args, kwargs))
+    cells = [rows.argument(array, names.get(id(array), "")) for array in opened.arrays]
+    outputs = evaluate(closed, cells, rows.visit, rows.literal, rows.constant)
+    return rows.traced(outputs)
+
+
+class _Rows:
+    """Collects the rows of a graph while a jaxpr is evaluated."""
+
+    def __init__(self, name: str, scopes: Scopes, values: bool) -> None:
+        self._builder = GraphBuilder(name, device=jax.default_backend())
+        self._scopes, self._wants_values = scopes, values
+        self._state: dict[int, StateArray] = {}
+        self._buffers: dict[str, int] = {}
+        self._values: dict[int, Any] = {}
+        self._events = count()
+
+    def declare(self, library: Library, model: Any, target: Any) -> None:
+        """Declare the modules, parameters and buffers of a model."""
+        training = library.training(model)()
+        for operation in library.operations(model):
+            self._builder.module(operation.address, operation.type, training=training)
+        for array in library.state(target):
+            self._state.setdefault(id(array.value), array)
+            declare = self._builder.param if array.trained else self._builder.buffer_of
+            declare(array.address, array.value.shape, str(array.value.dtype))
+
+    def argument(self, array: Any, name: str) -> Cell:
+        """Return the cell of an argument: an array of the model, or an input."""
+        state = self._state.get(id(array))
+        if state is not None:
+            return Cell(array, state=state)
+        return self._stored(array, self._builder.input(name, array.shape, str(array.dtype)))
+
+    def literal(self, value: Any) -> Cell:
+        """Return the cell of a number."""
+        return Cell(value, text=_number(value))
+
+    def constant(self, value: Any) -> Cell:
+        """Return the cell of an array that the model closed over."""
+        if not np.ndim(value):
+            return self.literal(value) if is_array(value) else Cell(value)
+        return self._stored(value, self._builder.constant(value.shape, str(value.dtype)))
+
+    def visit(self, equation: Any, given: list[Cell], frame: Frame) -> list[Cell]:
+        """Evaluate an equation and add the rows of its results."""
+        name = equation.primitive.name
+        avals = [variable.aval for variable in equation.outvars]
+        results: list[Any] = [None] * len(avals)
+        if self._wants_values:
+            results = bind(equation, [cell.value for cell in given])
+        if (
+            name in _ARRANGING
+            and len(given) == 1
+            and given[0].row is None
+            and (given[0].state or given[0].text)
+        ):
+            return [given[0]._replace(value=result) for result in results]
+        scope = self._scopes.of(equation, frame)
+        cells = [self._with_row(cell, scope) for cell in given]
+        parents = [(cell.row, str(at)) for at, cell in enumerate(cells) if cell.row is not None]
+        event = next(self._events)
+        rows = [
+            self._builder.op(
+                name,
+                aval.shape,
+                str(aval.dtype),
+                scope=scope,
+                parents=parents,
+                params=[
+                    cell.state.address for cell in cells if cell.state is not None and cell.state.trained
+                ],
+                setting=_setting(equation, cells),
+                event=event,
+                output=at if len(avals) > 1 else -1,
+                site=site(frame.call or equation),
+                flags=0 if parents else CREATED,
+            )
+            for at, aval in enumerate(avals)
+        ]
+        return [self._stored(result, row) for result, row in zip(results, rows, strict=True)]
+
+    def traced(self, outputs: Sequence[Cell]) -> Traced:
+        """Return the graph, with the values of its rows."""
+        for cell in outputs:
+            cell = self._with_row(cell, ())
+            if cell.row is None:
+                row = self._builder.constant(np.shape(cell.value), str(cell.value.dtype))
+                cell = self._stored(cell.value, row)
+            assert cell.row is not None
+            self._stored(cell.value, self._builder.output("", cell.row))
+        graph, rows = self._builder.graph({"jax": jax.__version__})
+        values = {
+            int(rows[row]): to_numpy(value)
+            for row, value in self._values.items()
+            if is_array(value) and value.dtype.kind != "c"
+        }
+        return Traced(graph, values)
+
+    def _with_row(self, cell: Cell, scope: tuple[Scope, ...]) -> Cell:
+        """Return a cell with the row of its buffer, if it is one."""
+        if cell.row is not None or cell.state is None or cell.state.trained:
+            return cell
+        address = cell.state.address
+        if address not in self._buffers:
+            shape, dtype = cell.state.value.shape, str(cell.state.value.dtype)
+            self._buffers[address] = self._builder.buffer(address, shape, dtype, scope)
+            self._stored(cell.state.value, self._buffers[address])
+        return cell._replace(row=self._buffers[address])
+
+    def _stored(self, value: Any, row: int) -> Cell:
+        if self._wants_values and value is not None:
+            self._values[row] = value
+        return Cell(value, row)
+
+
+def _input_names(model: Any, args: Any, kwargs: Any) -> Iterator[tuple[int, str]]:
+    """Yield the ids of arrays among the arguments of a call with the names that the model gives to them."""
+    try:
+        called = [name for name in inspect.signature(type(model).__call__).parameters if name != "self"]
+    except (TypeError, ValueError):
+        called = []
+    for path, value in jax.tree_util.tree_flatten_with_path((args, kwargs))[0]:
+        first, *rest = [
+            str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", "")))) for key in path[1:]
+        ]
+        if path[0].idx == 0 and int(first) < len(called):
+            first = called[int(first)]
+        yield id(value), ".".join([first, *rest])
+
+
+def _setting(equation: Any, cells: Sequence[Cell]) -> str:
+    """Return the numbers and settings of an equation as text."""
+    numbers = [cell.text for cell in cells if cell.text]
+    settings = [
+        f"{name}={text}"
+        for name, value in equation.params.items()
+        if _is_setting(name, value) and len(text := " ".join(str(value).split())) <= _LONGEST
+    ]
+    return ", ".join(numbers + settings)
+
+
+def _is_setting(name: str, value: Any) -> bool:
+    hidden = value is None or value is False or value == () or callable(value)
+    return not (hidden or "jaxpr" in name or "sharding" in name or name in ("name", "effect", "branches"))
+
+
+def _number(value: Any) -> str:
+    """Return a number as short text.
+
+    Example:
+        >>> _number(np.float32(1e-6)), _number(2.0), _number(np.bool_(True))
+        ('1e-06', '2.0', 'True')
+    """
+    return str(value.item() if isinstance(value, np.bool_) else value)

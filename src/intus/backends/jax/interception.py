@@ -1,0 +1,90 @@
+"""Intercept the calls of modules in a trace of our own. The user's modules and classes are left unchanged.
+
+The copies of modules that take part in such a trace have a class of their own, which passes each call to the
+interceptor of the context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+#: The attribute of a copied module that has its place.
+PLACE = "intus_place"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place of a module in the model.
+
+    Two places of one address are equal, because JAX combines trees only if all that is no array is equal.
+
+    Attributes:
+        address: The module's address.
+        parameters: The paths of its own parameters.
+        observed: Whether it belongs to the model, and not to a tree that is built alike (moments of an
+            optimizer, a target network).
+    """
+
+    address: str
+    parameters: tuple[tuple[Any, ...], ...] = field(default=(), compare=False)
+    observed: bool = field(default=True, compare=False)
+
+
+class Interceptor(Protocol):
+    """Receives the calls of modules while a function is traced."""
+
+    #: Whether ``parameter`` is called.
+    parameters: bool
+
+    def call(
+        self, address: str, cls: type, run: Callable[..., Any], args: Any, kwargs: Any, bound: Any = None
+    ) -> Any:
+        """Run a call of a module and return its result.
+
+        Args:
+            address: The module's address.
+            cls: Its class.
+            run: The call.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+            bound: The model with its variables, in the call of the model itself, for a library whose models
+                have none.
+        """
+
+    def parameter(self, address: str, name: str, value: Any) -> Any:
+        """Return the value that a call of a module is to use as its parameter.
+
+        It is called before ``call``, for each parameter of the module.
+        """
+
+
+_active: ContextVar[Interceptor | None] = ContextVar("intus_jax_interceptor", default=None)
+
+
+def active() -> Interceptor | None:
+    """Return the interceptor of this context; None if there is none."""
+    return _active.get()
+
+
+@contextmanager
+def intercepting(interceptor: Interceptor) -> Iterator[None]:
+    """Pass calls of copied modules to an interceptor."""
+    token = _active.set(interceptor)
+    try:
+        yield
+    finally:
+        _active.reset(token)
+
+
+def dotted(path: tuple[Any, ...]) -> str:
+    """Return a path as text.
+
+    Example:
+        >>> dotted(("blocks", 0, "fc"))
+        'blocks.0.fc'
+    """
+    return ".".join(map(str, path))

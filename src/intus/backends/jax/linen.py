@@ -1,0 +1,204 @@
+"""Flax Linen: modules are functions of variables, whose methods Flax itself lets us intercept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import fields
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+from flax import linen
+
+from ...core.errors import InputError
+from ..base import Operation
+from .interception import active, dotted
+from .library import Leaves, Opened, StateArray
+
+_CHANNELS_LAST = frozenset(
+    {
+        "Dense",
+        "DenseGeneral",
+        "Einsum",
+        "Conv",
+        "ConvTranspose",
+        "ConvLocal",
+        "Embed",
+        "BatchNorm",
+        "LayerNorm",
+        "RMSNorm",
+        "GroupNorm",
+        "InstanceNorm",
+        "MultiHeadDotProductAttention",
+        "SelfAttention",
+    }
+)
+
+
+class Bound(NamedTuple):
+    """A module with all that it needs to be called.
+
+    Attributes:
+        module: The module, unbound.
+        variables: Its variables.
+        rngs: Its keys of random numbers by name.
+        mutable: The collections that a call may change.
+    """
+
+    module: linen.Module
+    variables: Any
+    rngs: dict[str, Any]
+    mutable: Any
+
+    @classmethod
+    def of(cls, module: linen.Module) -> Bound:
+        """Return the parts of a bound module.
+
+        Raises:
+            InputError: If it is not bound.
+        """
+        scope = module.scope
+        if scope is None:
+            raise InputError(
+                f"The Linen module {type(module).__name__} has no variables. Pass "
+                "module.bind(variables), as it is called."
+            )
+        rngs = {name: rng.as_jax_rng() for name, rng in scope.rngs.items()}
+        unbound = module.clone(parent=None) if module.parent is None else module
+        return cls(unbound, scope.variables(), rngs, scope.mutable)
+
+
+class Linen:
+    """Flax Linen; see ``Library`` for the contract of each method."""
+
+    expected = "the step must call module.apply(variables, …)"
+
+    def owns(self, model: Any) -> bool:
+        """Return whether this is a Linen module."""
+        return isinstance(model, linen.Module)
+
+    def operations(self, model: linen.Module) -> list[Operation]:
+        """Return nothing: modules are created while the model runs."""
+        return []
+
+    def parameters(self, operation: Operation) -> list[str]:
+        """Return nothing, because a class has no parameters."""
+        return []
+
+    def unit_axis(self, module: Any, ndim: int) -> int | None:
+        """Return the last axis, where Linen has the features of all its layers."""
+        known = module.__module__.startswith("flax.linen") and module.__name__ in _CHANNELS_LAST
+        return ndim - 1 if known and ndim else None
+
+    def training(self, model: linen.Module) -> Callable[[], bool]:
+        """Return a function that returns True: the mode is an argument of the call, unknown to a module."""
+        return lambda: True
+
+    def state(self, model: linen.Module | Bound) -> list[StateArray]:
+        """Return the variables of a bound module."""
+        bound = model if isinstance(model, Bound) else Bound.of(model)
+        return [
+            StateArray(dotted(tuple(key.key for key in path[1:])), value, path[0].key == "params")
+            for path, value in jax.tree_util.tree_flatten_with_path(bound.variables)[0]
+        ]
+
+    def open(self, model: linen.Module, args: Any, kwargs: Any, *, numbers: bool) -> Opened:
+        """Return the leaves of the arguments; the calls are intercepted in ``tracing``."""
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        split = Leaves.of(leaves, numbers=numbers)
+        return Opened(
+            (tree, split.key), split.arrays, lambda arrays: jax.tree.unflatten(tree, split.joined(arrays))
+        )
+
+    def updates(self, model: linen.Module, args: Any, kwargs: Any) -> bool:
+        """Return False: a step returns new arrays."""
+        return False
+
+    def is_leaf(self, value: Any) -> bool:
+        """Return whether a value is a module, which must not be copied."""
+        return isinstance(value, linen.Module)
+
+    def tracing(self, model: linen.Module | Bound) -> AbstractContextManager[Any]:
+        """Return a context in which the calls of modules inside the model are intercepted."""
+        module = model.module if isinstance(model, Bound) else model
+        context: AbstractContextManager[Any] = linen.intercept_methods(_Calls(module))
+        return context
+
+    def evaluation(self, model: linen.Module) -> linen.Module:
+        """Return the model itself, since the mode is an argument of its call."""
+        return model
+
+    def forward(self, model: Any, args: Any, kwargs: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Return a function of the variables that applies the module."""
+        bound = model if isinstance(model, Bound) else Bound.of(model)
+        apply = partial(_apply, bound.module, bound.mutable)
+        return apply, (bound.variables, bound.rngs, args, kwargs)
+
+    batched = forward
+
+
+def _apply(module: linen.Module, mutable: Any, variables: Any, rngs: Any, args: Any, kwargs: Any) -> Any:
+    result = module.apply(variables, *args, rngs=rngs, mutable=mutable, **kwargs)
+    return result[0] if mutable is not False else result  # the changed variables come second
+
+
+class _Calls:
+    """Passes calls of modules to the interceptor of the context, if they belong to a model.
+
+    Args:
+        model: The model.
+    """
+
+    def __init__(self, model: linen.Module) -> None:
+        self._model, self._depth = model, 0
+
+    def __call__(self, next_call: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        """Run a method of a module; ``flax.linen.intercept_methods`` calls this."""
+        interceptor, module = active(), context.module
+        # A lifted module (nn.remat, nn.scan) has no parent, so that a call inside of the model's counts too.
+        belongs = self._depth or _is_copy(_root(module), self._model)
+        if interceptor is None or context.method_name != "__call__" or not belongs:
+            return next_call(*args, **kwargs)
+        address = dotted(module.path)
+        bound = None if module.path else Bound.of(module)
+        self._depth += 1
+        try:
+            with _parameters_passed(module, address, interceptor):
+                return interceptor.call(address, type(module), next_call, args, kwargs, bound=bound)
+        finally:
+            self._depth -= 1
+
+
+def _root(module: linen.Module) -> linen.Module:
+    while isinstance(module.parent, linen.Module):
+        module = module.parent
+    return module
+
+
+def _is_copy(module: linen.Module, model: linen.Module) -> bool:
+    """Return whether a module was made from a model by ``apply``, which sets its parent alone."""
+    if type(module) is not type(model):
+        return False
+    names = [field.name for field in fields(model) if field.name not in ("parent", "name")]
+    return all(getattr(module, name, None) == getattr(model, name, None) for name in names)
+
+
+@contextmanager
+def _parameters_passed(module: linen.Module, address: str, interceptor: Any) -> Iterator[None]:
+    """Let a module's own parameters pass through the interceptor for the time of a call."""
+    scope: Any = module.scope
+    before = (
+        scope._collection("params") if interceptor.parameters else {}
+    )  # flax has no public way to replace
+    if not before:
+        yield
+        return
+    scope._variables["params"] = {
+        name: value if isinstance(value, Mapping) else interceptor.parameter(address, name, value)
+        for name, value in before.items()
+    }
+    try:
+        yield
+    finally:
+        scope._variables["params"] = before

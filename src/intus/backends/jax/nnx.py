@@ -1,0 +1,284 @@
+"""Flax NNX: modules are objects, which are split into arrays and merged into tapped copies."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache, partial
+from typing import Any
+
+import jax
+from flax import nnx
+
+from ..base import Operation
+from .interception import PLACE, Place, active, dotted
+from .library import Leaves, Opened, StateArray, not_found
+
+#: Attributes that nnx.Pytree keeps for itself.
+_INTERNAL = ("_pytree__state", "_pytree__nodes")
+_CHANNELS_LAST = frozenset(
+    {
+        "Linear",
+        "LinearGeneral",
+        "Einsum",
+        "Conv",
+        "ConvTranspose",
+        "Embed",
+        "BatchNorm",
+        "LayerNorm",
+        "RMSNorm",
+        "GroupNorm",
+        "InstanceNorm",
+        "MultiHeadAttention",
+        "LoRA",
+        "LoRALinear",
+    }
+)
+
+
+class Nnx:
+    """Flax NNX; see ``Library`` for the contract of each method."""
+
+    expected = "step(model, …), or step(graphdef, state, …) of nnx.split(model)"
+
+    def owns(self, model: Any) -> bool:
+        """Return whether this is an NNX module."""
+        return isinstance(model, nnx.Module)
+
+    def operations(self, model: nnx.Module) -> list[Operation]:
+        """Return the modules that have a ``__call__``, in order of declaration."""
+        return [
+            Operation(dotted(path), type(module).__name__, module)
+            for path, module in modules(model)
+            if callable(module)
+        ]
+
+    def parameters(self, operation: Operation) -> list[str]:
+        """Return the names of a module's own ``nnx.Param``."""
+        return [dotted(path) for path, _ in own_parameters(operation.module, set())]
+
+    def unit_axis(self, module: Any, ndim: int) -> int | None:
+        """Return the last axis, where NNX has the features of all its layers."""
+        kind = module if isinstance(module, type) else type(module)
+        known = kind.__module__.startswith("flax.nnx") and kind.__name__ in _CHANNELS_LAST
+        return ndim - 1 if known and ndim else None
+
+    def training(self, model: nnx.Module) -> Callable[[], bool]:
+        """Return a function that returns whether dropout is active or a normalization uses the batch."""
+        flags = [
+            (weakref.ref(module), name)
+            for _, module in modules(model)
+            for name in ("deterministic", "use_running_average")
+            if isinstance(vars(module).get(name), bool)
+        ]
+        return lambda: not flags or any(getattr(module(), name, None) is False for module, name in flags)
+
+    def state(self, model: nnx.Module) -> list[StateArray]:
+        """Return the values of all variables."""
+        return [
+            StateArray(dotted(path), variable.get_value(), isinstance(variable, nnx.Param))
+            for path, variable in nnx.to_flat_state(nnx.state(model))
+        ]
+
+    def open(self, model: nnx.Module, args: Any, kwargs: Any, *, numbers: bool) -> Opened:
+        """Split all NNX objects among the arguments together, so that what they share stays shared."""
+        flat, tree = jax.tree.flatten((args, kwargs), is_leaf=_is_node)
+        nodes = [leaf for leaf in flat if self.is_leaf(leaf)]
+        path = _find(model, nodes)
+        definitions = [leaf for leaf in flat if isinstance(leaf, nnx.GraphDef)]
+        if path is None and not definitions:
+            raise not_found(model, self.expected)
+        graphdef, state = nnx.split(nodes)
+        others = [None if _is_node(leaf) else leaf for leaf in flat]
+        leaves, state_tree = jax.tree.flatten((state, others))
+        split = Leaves.of(leaves, numbers=numbers)
+        states = [leaf for leaf in jax.tree.leaves((args, kwargs), is_leaf=_is_state) if _is_state(leaf)]
+
+        def rebuild(arrays: Any) -> Any:
+            given, rest = jax.tree.unflatten(state_tree, split.joined(arrays))
+            merged = iter(nodes_of := nnx.merge(graphdef, given))
+            if path is not None:
+                _tap_modules(_at(nodes_of, path))
+            tapped = [
+                next(merged) if self.is_leaf(leaf)
+                else self._tapped_definition(model, leaf, states) if isinstance(leaf, nnx.GraphDef)
+                else other
+                for leaf, other in zip(flat, rest, strict=True)
+            ]  # fmt: skip
+            if path is None and all(any(new is one for new in tapped) for one in definitions):
+                raise not_found(model, self.expected)
+            return jax.tree.unflatten(tree, tapped)
+
+        return Opened(
+            (graphdef, path, tuple(definitions), tree, state_tree, split.key), split.arrays, rebuild
+        )
+
+    def updates(self, model: nnx.Module, args: Any, kwargs: Any) -> bool:
+        """Return whether the module itself is among the arguments, and not only its state."""
+        return any(module is model for _, module in modules([args, kwargs]))
+
+    def is_leaf(self, value: Any) -> bool:
+        """Return whether a value is an NNX object or variable, which must not be copied."""
+        return isinstance(value, nnx.Pytree | nnx.Variable) and not isinstance(value, nnx.State)
+
+    def tracing(self, model: nnx.Module) -> AbstractContextManager[None]:
+        """Return an empty context: the copies intercept all calls."""
+        return nullcontext()
+
+    def evaluation(self, model: nnx.Module) -> nnx.Module:
+        """Return a copy that shares the model's arrays, with dropout off and running averages in use."""
+        copy = nnx.merge(*nnx.split(model))
+        copy.eval()
+        return copy
+
+    def forward(self, model: Any, args: Any, kwargs: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Return a function that calls its first argument."""
+        return _call, (model, args, kwargs)
+
+    batched = forward
+
+    def _tapped_definition(self, model: nnx.Module, definition: Any, states: list[Any]) -> Any:
+        """Return a graph definition whose model is tapped; the same one if it has no such model."""
+        for given in ([state] for state in states) if len(states) > 1 else (states,):
+            merged = _merged(definition, given)
+            if merged is not None:
+                break
+        else:
+            merged = _merged(definition, states)
+        path = None if merged is None else _find(model, merged)
+        if path is None:
+            return definition
+        _tap_modules(_at(merged, path))
+        return nnx.split(merged)[0]
+
+
+def _call(model: Any, args: Any, kwargs: Any) -> Any:
+    return model(*args, **kwargs)
+
+
+def modules(root: Any) -> Iterator[tuple[tuple[Any, ...], nnx.Module]]:
+    """Yield the modules inside a tree of NNX objects with their paths, each once, itself first."""
+    seen: set[int] = set()
+
+    def search(node: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], nnx.Module]]:
+        if id(node) in seen:
+            return
+        if isinstance(node, nnx.Module):
+            yield path, node
+        seen.add(id(node))
+        for name, part in _parts(node):
+            yield from search(part, (*path, name))
+
+    yield from search(root, ())
+
+
+def own_parameters(module: nnx.Module, seen: set[int]) -> Iterator[tuple[tuple[Any, ...], nnx.Param[Any]]]:
+    """Yield the parameters of a module that belong to no module inside that can be called.
+
+    Args:
+        module: The module.
+        seen: The ids of parameters to leave out; extended.
+    """
+
+    def search(node: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], nnx.Param[Any]]]:
+        for name, part in _parts(node):
+            if isinstance(part, nnx.Param):
+                if id(part) not in seen:
+                    seen.add(id(part))
+                    yield (*path, name), part
+            elif not (isinstance(part, nnx.Module) and callable(part)):
+                yield from search(part, (*path, name))
+
+    yield from search(module, ())
+
+
+def _parts(node: Any) -> list[tuple[Any, Any]]:
+    """Return the parts of a node that may have modules in them, with their names."""
+    if isinstance(node, nnx.Pytree):
+        return [(name, part) for name, part in vars(node).items() if name not in _INTERNAL]
+    if isinstance(node, dict):
+        return list(node.items())
+    return list(enumerate(node)) if isinstance(node, list | tuple) else []
+
+
+def _at(node: Any, path: tuple[Any, ...]) -> Any:
+    for name in path:
+        node = dict(_parts(node))[name]
+    return node
+
+
+def _find(model: nnx.Module, root: Any) -> tuple[Any, ...] | None:
+    """Return the path of a model inside of ``root``: of the same object, or else of one built alike."""
+    found = list(modules(root))
+    same = [path for path, module in found if module is model]
+    if not same:
+        wanted = _signature(model)
+        same = [
+            path for path, module in found if type(module) is type(model) and _signature(module) == wanted
+        ]
+    return same[0] if same else None
+
+
+def _signature(model: nnx.Module) -> set[tuple[tuple[Any, ...], type]]:
+    return {(path, type(module)) for path, module in modules(model)}
+
+
+def _merged(definition: Any, states: list[Any]) -> Any:
+    """Return what a graph definition and states make; None if they do not fit."""
+    try:
+        return nnx.merge(definition, *states)
+    except (ValueError, KeyError, TypeError, IndexError):
+        return None
+
+
+def _is_node(value: Any) -> bool:
+    return isinstance(value, nnx.Pytree | nnx.Variable | nnx.GraphDef) and not _is_state(value)
+
+
+def _is_state(value: Any) -> bool:
+    return isinstance(value, nnx.State)
+
+
+def _tap_modules(model: nnx.Module) -> None:
+    """Give the modules of a copied model their tapped classes and their places."""
+    seen: set[int] = set()
+    for path, module in list(modules(model)):
+        if callable(module):
+            names = tuple(name for name, _ in own_parameters(module, seen))
+            object.__setattr__(module, PLACE, Place(dotted(path), names))
+            cls: Any = type(module)
+            module.__class__ = _tapped(cls)
+
+
+@cache
+def _tapped(cls: Any) -> Any:
+    """Return a subclass whose calls pass through the interceptor of the context."""
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        interceptor, place = active(), getattr(self, PLACE, None)
+        if interceptor is None or place is None:
+            return cls.__call__(self, *args, **kwargs)
+        with _parameters_passed(self, place, interceptor):
+            return interceptor.call(place.address, cls, partial(cls.__call__, self), args, kwargs)
+
+    names = {"__call__": call, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    return type(cls)(cls.__name__, (cls,), names)
+
+
+@contextmanager
+def _parameters_passed(module: nnx.Module, place: Place, interceptor: Any) -> Iterator[None]:
+    """Let a module's own parameters pass through the interceptor for the time of a call."""
+    changed = []
+    for path in place.parameters if interceptor.parameters else ():
+        variable = _at(module, path)
+        value = variable.get_value()
+        passed = interceptor.parameter(place.address, dotted(path), value)
+        changed.append((variable, value, passed))
+        variable.set_value(passed)
+    try:
+        yield
+    finally:
+        for variable, value, passed in changed:
+            if variable.get_value() is passed:
+                variable.set_value(value)

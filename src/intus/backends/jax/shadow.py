@@ -1,0 +1,353 @@
+"""The shadow of a step: a program of our own that computes what is observed in it, and nothing else.
+
+The step's Python function is traced once more, with modules that mark their results. The jaxpr is cut down
+to what the marked values need and compiled apart from the step. The user's program is never touched.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Literal
+
+from ...core.errors import CaptureError
+from .arrays import main_array
+from .interception import intercepting
+from .internals import bind
+from .jaxprs import Frame, evaluate
+from .library import Library, Opened
+from .tap_primitive import GRADIENT, VALUE, Mark, tap, tap_p
+
+#: The kind of the gradient of each kind of marked value.
+_GRADIENTS = {"output": "grad_output", "input": "grad_input", "parameter": "parameter_grad"}
+
+
+class ModelCall(NamedTuple):
+    """The first call of the model in a step.
+
+    Attributes:
+        args: Its positional arguments; of arrays only shapes and dtypes.
+        kwargs: Its keyword arguments, likewise.
+        bound: The model with its variables if it has none itself, likewise.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    bound: Any
+
+
+class Taps:
+    """The interceptor that marks the arrays of module calls; see ``interception.Interceptor``.
+
+    Args:
+        kinds: The kinds of tensors to observe.
+        addresses: The modules to observe; None for all.
+        is_leaf: ``Library.is_leaf``.
+
+    Attributes:
+        classes: The class of each module that was called, by address.
+        model_call: The first call of the model; None if there was none.
+    """
+
+    def __init__(
+        self, kinds: Collection[str], addresses: Collection[str] | None, is_leaf: Callable[[Any], bool]
+    ) -> None:
+        self._inputs = not {"input", "grad_input"}.isdisjoint(kinds)
+        self.parameters = not {"parameter", "parameter_grad"}.isdisjoint(kinds)
+        self._addresses, self._is_leaf = addresses, is_leaf
+        self._calls: dict[str, int] = defaultdict(int)
+        self.classes: dict[str, type] = {}
+        self.model_call: ModelCall | None = None
+
+    def call(
+        self, address: str, cls: type, run: Callable[..., Any], args: Any, kwargs: Any, bound: Any = None
+    ) -> Any:
+        """Mark the main array of the result, and that of the arguments."""
+        observed = self._addresses is None or address in self._addresses
+        self._calls[address] += 1
+        number = self._calls[address]
+        self.classes.setdefault(address, cls)
+        if not address and self.model_call is None:
+            self.model_call = ModelCall(*map(self._abstract, (args, kwargs, bound)))
+        if not address or (observed and self._inputs):
+            args, kwargs = self._marked((args, kwargs), Mark(address, "input", number))
+        result = run(*args, **kwargs)
+        return self._marked(result, Mark(address, "output", number)) if observed else result
+
+    def parameter(self, address: str, name: str, value: Any) -> Any:
+        """Mark a parameter on its way into a call."""
+        if self._addresses is not None and address not in self._addresses:
+            return value
+        return tap(value, Mark(address, "parameter", self._calls[address] + 1, 0, name))
+
+    def _marked(self, value: Any, mark: Mark) -> Any:
+        main = main_array(value, self._is_leaf)
+        if main is None:
+            return value
+        index, array, replaced = main
+        return replaced(tap(array, mark._replace(which=index)))
+
+    def _abstract(self, value: Any) -> Any:
+        return jax.tree.map(abstract, value, is_leaf=self._is_leaf)
+
+
+def abstract(value: Any) -> Any:
+    """Return the shape and dtype of an array; other values unchanged."""
+    if isinstance(value, jax.Array | np.ndarray):
+        return jax.ShapeDtypeStruct(value.shape, value.dtype)
+    return value
+
+
+class Item(NamedTuple):
+    """One array that a shadow computes.
+
+    Attributes:
+        kind: One of ``core.record.KINDS``.
+        address: The operation with its call, or the parameter.
+        which: The index among several arrays of the call.
+        position: The position among the outputs of the program.
+    """
+
+    kind: str
+    address: str
+    which: int
+    position: int
+
+
+class Visit(NamedTuple):
+    """One call of one module.
+
+    Attributes:
+        address: The module's address.
+        items: What is observed of it.
+    """
+
+    address: str
+    items: tuple[Item, ...]
+
+
+class Shadow:
+    """The compiled shadow of a step for one set of shapes.
+
+    Args:
+        library: The library of the model.
+        model: The model.
+        function: The step's Python function.
+        opened: Its arguments.
+        kinds: The kinds of tensors to observe.
+        addresses: The modules to observe; None for all.
+
+    Attributes:
+        classes: The class of each module that was called, by address.
+        model_call: The first call of the model; None if there was none.
+        visits: The calls of modules in order.
+        avals: Shape and dtype of each output.
+
+    Raises:
+        CaptureError: If a module needs values that only the host knows.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        model: Any,
+        function: Callable[..., Any],
+        opened: Opened,
+        kinds: Collection[str],
+        addresses: Collection[str] | None,
+    ) -> None:
+        taps = Taps(kinds, addresses, library.is_leaf)
+        flat = _flat(traced(function, library, model, opened, taps))
+        self.classes, self.model_call = taps.classes, taps.model_call
+        self.visits, outputs = _visits(flat, kinds)
+        kept, self._inputs = _cut(flat, outputs)
+        self._data = _data(flat)
+        self.avals = [variable.aval for variable in outputs]
+        program = partial(_run, kept, [flat.jaxpr.invars[at] for at in self._inputs], outputs, _consts(flat))
+        arguments = [opened.arrays[at] for at in self._inputs]
+        self._program = jax.jit(program).lower(*arguments).compile() if outputs else lambda *_: []
+
+    def __call__(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        """Compute the observed arrays from the arrays of the step's arguments."""
+        outputs: Sequence[Any] = self._program(*[arrays[at] for at in self._inputs])
+        return outputs
+
+    def data(self, arrays: Sequence[Any]) -> Any:
+        """Return the first array of the step's arguments that the model's input is computed from, or None."""
+        return None if self._data is None else arrays[self._data]
+
+
+def traced(
+    function: Callable[..., Any], library: Library, model: Any, opened: Opened, interceptor: Any
+) -> ClosedJaxpr:
+    """Return the jaxpr of a function in which calls of the model's modules are intercepted."""
+
+    def run(arrays: list[Any]) -> list[Any]:
+        args, kwargs = opened.rebuild(arrays)
+        result = function(*args, **kwargs)
+        leaves = jax.tree.leaves(result, is_leaf=library.is_leaf)
+        return [leaf for leaf in leaves if isinstance(leaf, jax.Array)]
+
+    with intercepting(interceptor), library.tracing(model):
+        jaxpr: ClosedJaxpr = jax.make_jaxpr(run)(opened.arrays)
+    return jaxpr
+
+
+def _flat(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """Inline all calls, and drop the marks of values that a backward pass computes again."""
+
+    def visit(equation: Any, given: list[Any], frame: Frame) -> list[Any]:
+        if frame.recomputed and equation.primitive is tap_p and equation.params["stage"] == VALUE:
+            return given
+        return bind(equation, given)
+
+    def run(*inputs: Any) -> list[Any]:
+        return evaluate(closed, inputs, visit)
+
+    flat: ClosedJaxpr = jax.make_jaxpr(run)(*closed.in_avals)
+    return flat
+
+
+def _consts(flat: ClosedJaxpr) -> dict[Any, Any]:
+    return dict(zip(flat.jaxpr.constvars, flat.consts, strict=True))
+
+
+def _run(
+    equations: Sequence[Any],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    consts: Mapping[Any, Any],
+    *arrays: Any,
+) -> list[Any]:
+    """Evaluate equations of a flat jaxpr."""
+    known = {**consts, **dict(zip(inputs, arrays, strict=True))}
+
+    def read(variable: Any) -> Any:
+        return variable.val if isinstance(variable, Literal) else known[variable]
+
+    for equation in equations:
+        known.update(zip(equation.outvars, bind(equation, list(map(read, equation.invars))), strict=True))
+    return [read(variable) for variable in outputs]
+
+
+def _cut(flat: ClosedJaxpr, outputs: Sequence[Any]) -> tuple[list[Any], list[int]]:
+    """Return the equations that outputs need, and the positions of the inputs.
+
+    Raises:
+        CaptureError: If one of them has effects, such as a callback to the host, which must not run twice.
+    """
+    needed = {variable for variable in outputs if not isinstance(variable, Literal)}
+    kept = []
+    for equation in reversed(flat.jaxpr.eqns):
+        if needed.isdisjoint(equation.outvars):
+            continue
+        if equation.effects:
+            raise CaptureError(
+                f"The step calls {equation.primitive.name} on the way to a module, which cannot run twice."
+            )
+        kept.append(equation)
+        needed.update(variable for variable in equation.invars if not isinstance(variable, Literal))
+    return kept[::-1], [at for at, variable in enumerate(flat.jaxpr.invars) if variable in needed]
+
+
+def _data(flat: ClosedJaxpr) -> int | None:
+    """Return the position of the first input that has axes and that the model's input is computed from."""
+    marks = [equation for equation in flat.jaxpr.eqns if _is_mark(equation, "input", VALUE)]
+    first = next((equation for equation in marks if not equation.params["mark"].address), None)
+    if first is None:
+        return None
+    needed = {first.outvars[0]}
+    for equation in reversed(flat.jaxpr.eqns):
+        if not needed.isdisjoint(equation.outvars):
+            needed.update(variable for variable in equation.invars if not isinstance(variable, Literal))
+    invars = [(at, variable) for at, variable in enumerate(flat.jaxpr.invars) if variable in needed]
+    return next((at for at, variable in invars if variable.aval.ndim), None)
+
+
+def _is_mark(equation: Any, kind: str, stage: str) -> bool:
+    params = equation.params
+    return equation.primitive is tap_p and params["mark"].kind == kind and params["stage"] == stage
+
+
+def _visits(flat: ClosedJaxpr, kinds: Collection[str]) -> tuple[list[Visit], list[Any]]:
+    """Return the module calls that were marked, with what is observed, and the variables of the items."""
+    marked: dict[tuple[Mark, str], list[Any]] = defaultdict(list)
+    order: list[tuple[Mark, int]] = []
+    for equation in flat.jaxpr.eqns:
+        if equation.primitive is tap_p:
+            mark, stage = equation.params["mark"], equation.params["stage"]
+            marked[mark, stage].append(equation.outvars[0])
+            if mark.kind == "output" and stage == VALUE:
+                order.append((mark, len(marked[mark, stage]) - 1))
+    marks_of: dict[tuple[str, int], list[Mark]] = defaultdict(list)
+    for mark, stage in marked:
+        if stage == VALUE:
+            marks_of[mark.address, mark.call].append(mark)
+    total, variables, visits = _Totals(flat), list[Any](), list[Visit]()
+    counts: dict[str, int] = defaultdict(int)
+    for output, repeat in order:
+        counts[output.address] += 1
+        number = counts[output.address]
+        items = []
+        for mark in marks_of[output.address, output.call]:
+            values, gradients = marked[mark, VALUE], marked.get((mark, GRADIENT), [])
+            if repeat >= len(values) or (mark.kind == "parameter" and number > 1):
+                continue
+            value = values[repeat]
+            gradient = _gradient(value, gradients, len(values), repeat)
+            if mark.kind != "output":  # what enters may also be used elsewhere
+                gradient = total.of(gradient)
+            address = _address(mark, number)
+            for kind, variable in ((mark.kind, value), (_GRADIENTS[mark.kind], gradient)):
+                if kind in kinds and variable is not None:
+                    items.append(Item(kind, address, mark.which, len(variables)))
+                    variables.append(variable)
+        visits.append(Visit(output.address, tuple(items)))
+    return visits, variables
+
+
+def _address(mark: Mark, call: int) -> str:
+    """Return the address of a parameter, or of a module with its call."""
+    if mark.name:
+        return f"{mark.address}.{mark.name}" if mark.address else mark.name
+    return mark.address if call == 1 else f"{mark.address}:{call}"
+
+
+def _gradient(value: Any, gradients: list[Any], values: int, repeat: int) -> Any:
+    """Return the gradient of a marked value; None if there is none, or it is not clear which it is.
+
+    Args:
+        value: The variable of the value.
+        gradients: The gradients of values with the same mark, in the order of the backward pass.
+        values: How many values have that mark.
+        repeat: Which of them it is.
+    """
+    gradients = [one for one in gradients if one.aval.shape == value.aval.shape]
+    if len(gradients) == values:
+        return gradients[values - 1 - repeat]
+    return gradients[0] if gradients and values == 1 else None
+
+
+class _Totals:
+    """Follows the sums in which a backward pass collects the gradients of a value that is used repeatedly."""
+
+    def __init__(self, flat: ClosedJaxpr) -> None:
+        self._readers: dict[Any, list[Any]] = defaultdict(list)
+        for equation in flat.jaxpr.eqns:
+            for variable in equation.invars:
+                if not isinstance(variable, Literal):
+                    self._readers[variable].append(equation)
+
+    def of(self, variable: Any) -> Any:
+        """Return the sum that a contribution ends in; None of None."""
+        while variable is not None:
+            sums = [one for one in self._readers[variable] if one.primitive.name == "add_any"]
+            if len(sums) != 1:
+                return variable
+            variable = sums[0].outvars[0]
+        return None

@@ -1,0 +1,67 @@
+"""``intus_tap``: an identity that marks a value in a jaxpr, and with it the value's gradient.
+
+It compiles to nothing. Its derivative is a mark too, whose transpose marks the gradient. Under ``jax.vmap``
+one batched value is marked, with the batch as its first axis.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+VALUE, TANGENT, GRADIENT = "value", "tangent", "gradient"
+
+
+class Mark(NamedTuple):
+    """The value that is marked.
+
+    Attributes:
+        address: The address of the module.
+        kind: ``"output"``, ``"input"`` or ``"parameter"``.
+        call: The number of the module's call, from 1.
+        which: The index among several arrays of the call.
+        name: The name of the parameter; ``""`` for other kinds.
+    """
+
+    address: str
+    kind: str
+    call: int
+    which: int = 0
+    name: str = ""
+
+
+tap_p = Primitive("intus_tap")
+
+
+def tap(value: Any, mark: Mark) -> Any:
+    """Return an array, marked in the jaxpr that is being traced."""
+    return tap_p.bind(value, mark=mark, stage=VALUE)
+
+
+def _differentiate(primals: Any, tangents: Any, *, mark: Mark, stage: str) -> tuple[Any, Any]:
+    (value,), (tangent,) = primals, tangents
+    result = tap_p.bind(value, mark=mark, stage=stage)
+    if isinstance(tangent, ad.Zero) or stage != VALUE:
+        return result, tangent
+    return result, tap_p.bind(tangent, mark=mark, stage=TANGENT)
+
+
+def _transpose(gradient: Any, _: Any, *, mark: Mark, stage: str) -> list[Any]:
+    if isinstance(gradient, ad.Zero):
+        return [gradient]
+    return [tap_p.bind(gradient, mark=mark, stage=GRADIENT)]
+
+
+def _batch(values: Any, axes: Any, *, mark: Mark, stage: str) -> tuple[Any, int]:
+    return tap_p.bind(jnp.moveaxis(values[0], axes[0], 0), mark=mark, stage=stage), 0
+
+
+tap_p.def_impl(lambda value, **_: value)
+tap_p.def_abstract_eval(lambda value, **_: value)
+mlir.register_lowering(tap_p, lambda context, value, **_: [value])
+ad.primitive_jvps[tap_p] = _differentiate
+ad.primitive_transposes[tap_p] = _transpose
+batching.primitive_batchers[tap_p] = _batch

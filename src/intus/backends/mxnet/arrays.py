@@ -1,0 +1,108 @@
+"""Find MXNet's arrays in nested values, and convert them to numpy and to what a tap receives."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+from mxnet import nd
+from mxnet.ndarray import NDArray
+
+from ...core.nested import leaves
+from ..base import CapturedTensor
+
+_SAMPLE = 1 << 16  # values of the first batch that are hashed
+
+
+def to_numpy(array: NDArray, rows: int | None = None, axis: int = 0) -> np.ndarray:
+    """Copy an array to numpy.
+
+    Args:
+        array: The array; a sparse one becomes dense.
+        rows: How many of the first rows to copy; None for all.
+        axis: The axis of the rows.
+    """
+    if array.stype != "default":
+        array = array.tostype("default")
+    if rows is not None and array.ndim > axis and array.shape[axis] > rows:
+        legacy = array.as_nd_ndarray()
+        array = nd.slice_axis(legacy.detach(), axis=axis, begin=0, end=rows)
+    copied: np.ndarray = array.asnumpy()
+    return copied
+
+
+def captured(address: str, kind: str, array: NDArray, index: int = 0) -> CapturedTensor:
+    """Describe an array for the tap.
+
+    Args:
+        address: The operation with its call, or the parameter.
+        kind: One of ``core.record.KINDS``.
+        array: The array.
+        index: The index among several arrays.
+    """
+    shape = tuple(array.shape)
+    size = math.prod(shape) * np.dtype(array.dtype).itemsize
+    return CapturedTensor(address, kind, index, shape, size, partial(to_numpy, array))
+
+
+def main_array(value: Any) -> tuple[int, NDArray] | None:
+    """Return the first array that has axes, with its index among all arrays; else the first one.
+
+    Args:
+        value: The arguments or the result of a call.
+    """
+    arrays = list(enumerate(leaves(value, NDArray)))
+    return next((pair for pair in arrays if pair[1].ndim), arrays[0] if arrays else None)
+
+
+def replaced(value: Any, old: Any, new: Any) -> Any:
+    """Return a value of nested lists and tuples with one part, found by identity, replaced.
+
+    Example:
+        >>> array = object()
+        >>> replaced((1, [array]), array, 2)
+        (1, [2])
+    """
+    if value is old:
+        return new
+    if isinstance(value, list | tuple):
+        return type(value)(replaced(part, old, new) for part in value)
+    return value
+
+
+def first_rows(inputs: Any, axis: int) -> int | None:
+    """Return the length along ``axis`` of the first array of the arguments that has that axis, or None."""
+    arrays = [array for kind in (NDArray, np.ndarray) for array in leaves(inputs, kind)]
+    return next((int(array.shape[axis]) for array in arrays if array.ndim > axis), None)
+
+
+def first_batch(inputs: Any) -> bytes:
+    """Return a hash of the first array of a call's arguments, which is equal for equal data."""
+    digest = hashlib.blake2b(digest_size=16)
+    for array in [one for one in leaves(inputs, NDArray) if one.ndim][:1]:
+        digest.update(str((array.shape, np.dtype(array.dtype))).encode())
+        rows = max(1, _SAMPLE // max(1, math.prod(array.shape[1:])))
+        digest.update(to_numpy(array, rows).tobytes())
+    return digest.digest()
+
+
+def as_arrays(data: Any, ctx: Any, dtype: Any) -> Any:
+    """Return data with numpy arrays as arrays of MXNet, floats in a given dtype.
+
+    Args:
+        data: An array, a tuple of arguments, or a mapping of named ones.
+        ctx: The device.
+        dtype: The dtype of floats; None to keep theirs.
+    """
+    if isinstance(data, Mapping):
+        return {name: as_arrays(value, ctx, dtype) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return type(data)(as_arrays(value, ctx, dtype) for value in data)
+    if isinstance(data, np.ndarray):
+        to = dtype if dtype is not None and np.issubdtype(data.dtype, np.floating) else data.dtype
+        return nd.array(data, ctx=ctx, dtype=to)
+    return data.as_in_context(ctx) if isinstance(data, NDArray) else data

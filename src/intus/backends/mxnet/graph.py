@@ -1,0 +1,292 @@
+"""Make a ``Graph`` of a symbol: of a Gluon block, of which symbols can be made, or of a Module."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import mxnet as mx
+import numpy as np
+from mxnet import autograd
+from mxnet.gluon import Block, HybridBlock, Parameter
+from mxnet.gluon.utils import _check_same_symbol_type
+from mxnet.module import Module
+from mxnet.ndarray import CachedOp, NDArray
+from mxnet.symbol import Symbol
+
+from ...core.address import Address
+from ...core.building import GraphBuilder, Scope
+from ...core.errors import CaptureError, InputError
+from ...core.graph import Graph
+from ...core.nested import leaves
+from ...core.traced import Traced
+from . import module
+from .arrays import to_numpy
+from .blocks import parameter_address
+from .hybrid import inside, run_with_symbols
+from .symbols import nodes
+
+_SCOPE = "__intus_scope__"
+
+
+class Variable(NamedTuple):
+    """A parameter of a symbol.
+
+    Attributes:
+        address: Its address.
+        owner: The address of its module.
+        array: Its values.
+        trainable: Whether it is trained.
+    """
+
+    address: str
+    owner: str
+    array: NDArray
+    trainable: bool
+
+
+def trace(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Traced:
+    """Run a model once, in the mode that autograd has; see ``backends.tracing.Traces``."""
+    if isinstance(model, Block):
+        if kwargs:
+            raise InputError(f"Gluon blocks have no keyword arguments, got {next(iter(kwargs))!r}.")
+        return _of_block(model, args).run()
+    given = kwargs or (args[0] if len(args) == 1 and isinstance(args[0], Mapping) else args)
+    return _of_module(model, module.as_dict(model, given)).run()
+
+
+class Recorder:
+    """Makes the graph of one call from its arguments, without running it; see ``GraphRecorder``."""
+
+    def __init__(self) -> None:
+        self._source: tuple[Any, Any] | None = None
+
+    def begin(self, model: Any, inputs: Any) -> None:
+        """Keep the arguments of a call."""
+        self._source = model, inputs
+
+    def end(self, output: Any) -> Graph | None:
+        """Return the graph of the call; None if it raised, or if no symbol can be made of the model."""
+        if self._source is None or output is None:
+            return None
+        (model, (args, _)), self._source = self._source, None
+        if not isinstance(model, Block):
+            return _of_module(model, module.as_dict(model, tuple(args))).graph()
+        return _of_block(model, args).graph() if isinstance(model, HybridBlock) else None
+
+
+class _Program:
+    """A symbol with all that it reads.
+
+    Args:
+        name: The model's name.
+        symbol: The symbol.
+        inputs: The arrays that are inputs, by variable.
+        parameters: The parameters, by variable.
+        scope: Returns the module calls that a node ran in.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        symbol: Symbol,
+        inputs: Mapping[str, NDArray],
+        parameters: Mapping[str, Variable],
+        scope: Callable[[dict[str, Any]], list[Scope]],
+    ) -> None:
+        self._name, self._symbol = name, symbol
+        self._inputs, self._parameters, self._scope = inputs, parameters, scope
+        self._nodes = nodes(symbol)
+        self._entries = entries(symbol, self._nodes)
+
+    def graph(self) -> Graph:
+        """Return the graph with inferred shapes."""
+        arrays = {**self._inputs, **{name: one.array for name, one in self._parameters.items()}}
+        internals = self._symbol.get_internals()
+        _, shapes, _ = internals.infer_shape_partial(**{name: one.shape for name, one in arrays.items()})
+        _, types, _ = internals.infer_type_partial(**{name: one.dtype for name, one in arrays.items()})
+        metas = [
+            (tuple(shape or ()), np.dtype(type_).name if type_ is not None else "")
+            for shape, type_ in zip(shapes, types, strict=True)
+        ]
+        return self._build(metas)[0]
+
+    def run(self) -> Traced:
+        """Run the program, and return its graph with the value of every operation."""
+        arrays = {**self._inputs, **{name: one.array for name, one in self._parameters.items()}}
+        internals = self._symbol.get_internals()
+        ops = [at for at, (node, _) in enumerate(self._entries) if self._nodes[node]["op"] != "null"]
+        if not ops:
+            raise CaptureError(f"{self._name} runs no operation.")
+        whole = mx.symbol.Group(
+            [internals[at] for at in ops], _check_same_symbol_type([internals[at] for at in ops])
+        )
+        state = {name: arrays[name].copy() for name in whole.list_auxiliary_states()}
+        with autograd.pause(train_mode=autograd.is_training()):
+            found = CachedOp(whole)(*(state.get(name, arrays[name]) for name in whole.list_inputs()))
+        found = found if isinstance(found, list) else [found]
+        values = {at: to_numpy(one) for at, one in zip(ops, found, strict=True)}
+        for at, (node, _) in enumerate(self._entries):
+            if at not in values:
+                values[at] = to_numpy(arrays[self._nodes[node]["name"]])
+        metas = [(values[at].shape, values[at].dtype.name) for at in range(len(self._entries))]
+        graph, rows = self._build(metas)
+        return Traced(graph, {row: values[at] for at, row in rows.items()})
+
+    def _build(self, metas: list[tuple[tuple[int, ...], str]]) -> tuple[Graph, dict[int, int]]:
+        """Return the graph, and the row of each entry that has one."""
+        builder = GraphBuilder(self._name)
+        for one in self._parameters.values():
+            shape, dtype = one.array.shape, np.dtype(one.array.dtype).name
+            builder.param(one.address, shape, dtype, trainable=one.trainable, owner=one.owner)
+        rows: dict[tuple[int, int], int] = {}
+        numbers: dict[int, int] = {}
+        events: dict[int, int] = {}
+        count = {node: sum(one == node for one, _ in self._entries) for node, _ in self._entries}
+        for at, (number, output) in enumerate(self._entries):
+            node, (shape, dtype) = self._nodes[number], metas[at]
+            if node["op"] == "null":
+                if node["name"] in self._inputs:
+                    rows[number, output] = numbers[at] = builder.input(node["name"], shape, dtype)
+                continue
+            sources = [tuple(source[:2]) for source in node["inputs"]]
+            read = [self._nodes[source]["name"] for source, _ in sources]
+            rows[number, output] = numbers[at] = builder.op(
+                node["op"].strip("_"),
+                shape,
+                dtype,
+                scope=self._scope(node),
+                parents=[(rows[one], str(arg)) for arg, one in enumerate(sources) if one in rows],
+                params=[self._parameters[name].address for name in read if name in self._parameters],
+                setting=", ".join(
+                    f"{key}={value}" for key, value in node.get("attrs", {}).items() if key[:2] != "__"
+                ),
+                event=events.setdefault(number, len(builder)),
+                output=output if count[number] > 1 else -1,
+            )
+        ends = []
+        for node_, output, *_ in json.loads(self._symbol.tojson())["heads"]:
+            if (node_, output) in rows:
+                ends.append((builder.output("", rows[node_, output]), rows[node_, output]))
+        graph, placed = builder.graph({"framework": f"mxnet {mx.__version__}"})
+        found = {at: int(placed[row]) for at, row in numbers.items()}
+        return graph, found
+
+
+def entries(symbol: Symbol, table: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    """Return the node and output of every internal of a symbol.
+
+    Nodes and internals have the same order, but only internals list the outputs that a node shows.
+    """
+    names = symbol.get_internals().list_outputs()
+    found: list[tuple[int, int]] = []
+    at = 0
+    for number, node in enumerate(table):
+        if node["op"] == "null":
+            found.append((number, 0))
+            at += 1
+            continue
+        following = table[number + 1]["name"] if number + 1 < len(table) else None
+        own: list[str] = []
+        while at < len(names) and names[at] not in own and _is_of(names[at], node["name"], following):
+            own.append(names[at])
+            found.append((number, len(own) - 1))
+            at += 1
+    return found
+
+
+def _is_of(entry: str, node: str, following: str | None) -> bool:
+    """Return whether an internal belongs to a node, and not to the one that follows."""
+    if not entry.startswith(f"{node}_"):
+        return False
+    longer = following is not None and following.startswith(f"{node}_")
+    return not (longer and (entry == following or entry.startswith(f"{following}_")))
+
+
+def _of_block(block: Block, args: tuple[Any, ...]) -> _Program:
+    if not isinstance(block, HybridBlock):
+        raise CaptureError(
+            f"{type(block).__name__} is a Block, whose operations MXNet does not report. Derive it from "
+            "HybridBlock, or trace a HybridBlock inside of it."
+        )
+    if any(parameter._data is None for parameter in block.collect_params().values()):
+        with autograd.pause():
+            block(*args)
+    arrays = leaves(args, NDArray)
+    names = ["data"] if len(arrays) == 1 else [f"data{at}" for at in range(len(arrays))]
+    symbols = [mx.symbol.var(name) for name in names]
+    symbols = [
+        symbol.as_np_ndarray() if isinstance(array, mx.np.ndarray) else symbol
+        for symbol, array in zip(symbols, arrays, strict=True)
+    ]
+    addresses = _addresses(block)
+    calls: dict[str, int] = {}
+    stack: list[tuple[str, str, int]] = []
+
+    def around(part: Block, stood: Any, own: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+        address = addresses[id(part)]
+        calls[address] = calls.get(address, 0) + 1
+        stack.append((address, type(part).__name__, calls[address]))
+        try:
+            with mx.AttrScope(**{_SCOPE: json.dumps(stack)}):
+                return own(*given)
+        finally:
+            stack.pop()
+
+    symbol = run_with_symbols(block, args, symbols, around)
+    parameters: dict[str, Variable] = {}
+    for part in [block, *inside(block)]:
+        for name, parameter in part._reg_params.items():
+            owner = addresses[id(part)]
+            variable = Variable(
+                parameter_address(owner, name), owner, _array(parameter), parameter.grad_req != "null"
+            )
+            parameters.setdefault(parameter.name, variable)
+    inputs = dict(zip(names, arrays, strict=True))
+    return _Program(type(block).__name__, symbol, inputs, parameters, _recorded_scope)
+
+
+def _array(parameter: Parameter) -> NDArray:
+    return parameter.list_data()[0]
+
+
+def _addresses(block: Block) -> dict[int, str]:
+    """Return the first address of every block, by id."""
+    found = {id(block): ""}
+
+    def walk(one: Block, at: str) -> None:
+        for key, child in one._children.items():
+            if id(child) not in found:
+                own = str(Address(str(key)))
+                found[id(child)] = f"{at}.{own}" if at else own
+                walk(child, found[id(child)])
+
+    walk(block, "")
+    return found
+
+
+def _recorded_scope(node: dict[str, Any]) -> list[Scope]:
+    calls = json.loads(node.get("attrs", {}).get(_SCOPE, "[]"))
+    return [Scope(address, type_, call) for address, type_, call in calls]
+
+
+def _of_module(model: Module, data: Mapping[str, Any]) -> _Program:
+    (executor,) = model._exec_group.execs
+    given = {name: one if isinstance(one, NDArray) else mx.nd.array(one) for name, one in data.items()}
+    arrays = {**module.arguments(model, given), **executor.aux_dict}
+    inputs = {
+        name: one for name, one in arrays.items() if name not in {*model._param_names, *model._aux_names}
+    }
+    parameters: dict[str, Variable] = {}
+    for operation in module.operations(model)[1:]:
+        for short, name in operation.module.parameters.items():
+            place = f"{operation.address}.{Address(short)}"
+            trainable = executor._grad_req.get(name, "null") != "null"
+            variable = Variable(place, operation.address, arrays[name], trainable)
+            parameters.setdefault(name, variable)
+    return _Program(type(model).__name__, model.symbol, inputs, parameters, _scope_by_name)
+
+
+def _scope_by_name(node: dict[str, Any]) -> list[Scope]:
+    return [Scope(str(Address(node["name"])), node["op"])]

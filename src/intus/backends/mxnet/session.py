@@ -1,0 +1,109 @@
+"""The state that the parts of one attachment share: the pass in progress, and what the tap wants of it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from mxnet.ndarray import NDArray
+
+from ..base import Operation, Tap
+from .arrays import captured
+
+T = TypeVar("T")
+#: How many of the last passes may still get gradients.
+_PASSES = 8
+
+
+class Visit(NamedTuple):
+    """A call of an operation that the tap wants.
+
+    Attributes:
+        ticket: The value that ``Tap.wants`` returned.
+        address: The operation's address with its call.
+        first: Whether it is the operation's first call of this pass.
+    """
+
+    ticket: Any
+    address: str
+    first: bool
+
+
+class Session:
+    """Passes the parts of a pass to a tap, whose exceptions it passes to ``Tap.on_error``.
+
+    Args:
+        kinds: The kinds of tensors to capture.
+        tap: The observer.
+    """
+
+    def __init__(self, kinds: tuple[str, ...], tap: Tap) -> None:
+        self.kinds = frozenset(kinds)
+        self.removed = False
+        self._tap = tap
+        self._inside: set[int] = set()  # ids of threads that are inside a pass
+        self._calls: dict[str, int] = {}
+        self._kept: deque[list[Any]] = deque(maxlen=_PASSES)
+
+    def safely(self, function: Callable[..., T], *args: Any) -> T | None:
+        """Call a function; return None if it raises, after passing the exception to the tap."""
+        try:
+            return function(*args)
+        except Exception as error:
+            self._tap.on_error(error)
+            return None
+
+    @property
+    def running(self) -> bool:
+        """Whether this thread is inside a pass that is observed."""
+        return threading.get_ident() in self._inside and not self.removed
+
+    def begin(self, inputs: Any) -> None:
+        """Start a pass."""
+        self._inside.discard(threading.get_ident())
+        if not self.removed and self.safely(self._tap.on_forward_start, inputs) is not False:
+            self._calls.clear()
+            self._kept.append([])
+            self._inside.add(threading.get_ident())
+
+    def end(self, output: Any) -> None:
+        """End a pass; ``output`` is None if it raised."""
+        if threading.get_ident() in self._inside:
+            self._inside.discard(threading.get_ident())
+            self.safely(self._tap.on_forward_end, output)
+
+    def keep(self, tap: Any) -> None:
+        """Keep a tap that a backward pass will call."""
+        self._kept[-1].append(tap)
+
+    def visit(self, operation: Operation) -> Visit | None:
+        """Count a call of an operation, and return it if the tap wants it."""
+        call = self._calls[operation.address] = self._calls.get(operation.address, 0) + 1
+        ticket = self.safely(self._tap.wants, operation)
+        if ticket is None:
+            return None
+        address = operation.address if call == 1 else f"{operation.address}:{call}"
+        return Visit(ticket, address, call == 1)
+
+    def capture(self, visit: Visit, kind: str, array: NDArray, index: int = 0, address: str = "") -> None:
+        """Pass an array of a call to the tap, unless the attachment was removed.
+
+        Args:
+            visit: The call.
+            kind: One of ``core.record.KINDS``.
+            array: The array.
+            index: The index among several arrays.
+            address: The address of a parameter. Default: that of the call.
+        """
+        if not self.removed:
+            self.safely(self._capture, visit, kind, array, index, address or visit.address)
+
+    def _capture(self, visit: Visit, kind: str, array: NDArray, index: int, address: str) -> None:
+        self._tap.on_tensor(visit.ticket, captured(address, kind, array, index))
+
+    def stop(self) -> None:
+        """Stop observing."""
+        self.removed = True
+        self._kept.clear()

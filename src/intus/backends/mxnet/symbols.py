@@ -1,0 +1,89 @@
+"""Read and change the graph of a symbol by its JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Any
+
+import mxnet as mx
+from mxnet.symbol import Symbol
+
+#: The beginning of the names of the operations that are added to read tensors and their gradients.
+TAP = "intus_tap_"
+
+
+def nodes(symbol: Symbol) -> list[dict[str, Any]]:
+    """Return the nodes of a symbol: variables and operations, each after its inputs."""
+    found: list[dict[str, Any]] = json.loads(symbol.tojson())["nodes"]
+    return found
+
+
+def program(symbol: Symbol) -> list[Any]:
+    """Return the operations of a graph without taps and names, to compare two graphs."""
+    graph = json.loads(symbol.tojson())
+    places: list[tuple[int, int | None]] = []  # of each node, with the output that it stands for
+    found: list[Any] = []
+
+    def entry(source: list[int]) -> tuple[int, int]:
+        place, output = places[source[0]]
+        return place, source[1] if output is None else output
+
+    for node in graph["nodes"]:
+        inputs = [entry(source) for source in node["inputs"]]
+        if TAP in node["name"]:
+            places.append(inputs[0])
+            continue
+        places.append((len(found), None))
+        name = node["name"] if node["op"] == "null" else ""
+        found.append((node["op"], name, node.get("attrs", {}), inputs, node.get("subgraphs")))
+    return [*found, [entry(head) for head in graph["heads"]]]
+
+
+def equal_operations(program: list[Any]) -> str | None:
+    """Return the type of an operation that a program runs twice on the same inputs, or None.
+
+    Args:
+        program: The result of ``program``.
+    """
+    seen: set[str] = set()
+    for one in program[:-1]:
+        if one[0] != "null" and repr(one) in seen:
+            return str(one[0])
+        seen.add(repr(one))
+    return None
+
+
+def with_taps(symbol: Symbol, names: Collection[str]) -> Symbol:
+    """Return a graph of the same values in which an identity follows the first output of some operations.
+
+    Its name is ``TAP`` and that of the operation. Outputs of the graph get none, because their gradient does
+    not come from another operation.
+
+    Args:
+        symbol: The graph.
+        names: The names of the operations.
+    """
+    graph = json.loads(symbol.tojson())
+    heads = {head[0] for head in graph["heads"]}
+    numbers: list[int] = []
+    tapped: dict[int, int] = {}
+    found: list[dict[str, Any]] = []
+
+    def entry(source: list[int]) -> list[int]:
+        node, output, *rest = source
+        if output == 0 and node in tapped:
+            return [tapped[node], 0, *rest]
+        return [numbers[node], output, *rest]
+
+    for at, node in enumerate(graph["nodes"]):
+        numbers.append(len(found))
+        found.append({**node, "inputs": [entry(source) for source in node["inputs"]]})
+        if node["op"] != "null" and node["name"] in names and at not in heads:
+            tapped[at] = len(found)
+            found.append({"op": "_copy", "name": TAP + node["name"], "inputs": [[numbers[at], 0, 0]]})
+    graph["nodes"] = found
+    graph["arg_nodes"] = [numbers[at] for at in graph["arg_nodes"]]
+    graph["heads"] = [entry(head) for head in graph["heads"]]
+    graph.pop("node_row_ptr", None)
+    return mx.symbol.load_json(json.dumps(graph))

@@ -1,0 +1,299 @@
+"""Observe calls of layers: what each call of the model passes to the tap, however the model is run."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from ...core.errors import CaptureError
+from ..base import Operation, Tap
+from .observer import Observer, Visit
+from .running import is_unobserved
+
+WITHOUT_GRADIENTS = ("output", "input", "parameter")
+KINDS = (*WITHOUT_GRADIENTS, "grad_output", "grad_input")
+_ELSEWHERE = (
+    "A gradient was computed outside of the tf.function that called the model, where it cannot be recorded. "
+    "Compute the loss and its gradients in the same tf.function."
+)
+_modes: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+
+def mode_of(model: Any) -> str:
+    """Return the mode of the model's call in progress, or of its last one."""
+    return _modes.get(model, "train")
+
+
+class _Value(NamedTuple):
+    """A tensor of a call.
+
+    Attributes:
+        kind: One of ``core.record.KINDS``.
+        number: Its index among several.
+        address: Its address, if it is a parameter; else ``""``.
+        tensor: The tensor.
+    """
+
+    kind: str
+    number: int
+    address: str
+    tensor: Any
+
+
+class _Record:
+    """One call of one layer."""
+
+    def __init__(self, operation: Operation) -> None:
+        self.operation = operation
+        self.values: list[_Value] = []
+        self.visit: Visit | None = None
+
+
+class _Step:
+    """One call of the model; within a function of TensorFlow, one trace of it, which then runs many times."""
+
+    def __init__(self, place: Any, go: Any) -> None:
+        self.place, self.go = place, go
+        self.records: list[_Record] = []
+        self.with_parameters: set[str] = set()
+
+
+class CallObserver:
+    """Observes the calls of one model's layers for one attachment.
+
+    Args:
+        model: The model.
+        gate: How the host is reached; see ``gate.TensorFlowGate``.
+        parameters: Returns the own variables of a layer by name.
+        kinds: The kinds of tensors to capture.
+        tap: The observer.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        gate: Any,
+        parameters: Callable[[Any], Mapping[str, Any]],
+        kinds: tuple[str, ...],
+        tap: Tap,
+    ) -> None:
+        self.observer = Observer(kinds, tap)
+        self.gate = gate
+        self._model = weakref.ref(model)
+        self._parameters = parameters
+        self._owned: set[int] = set()  # variables that an earlier layer has
+        self._local = threading.local()
+
+    @property
+    def _step(self) -> _Step | None:
+        return getattr(self._local, "step", None)
+
+    def own_parameters(self, operation: Operation) -> dict[str, Any]:
+        """Return the variables of an operation by address, without those of earlier operations."""
+        found = {}
+        for name, variable in self._parameters(operation.module).items():
+            if id(variable) not in self._owned:
+                self._owned.add(id(variable))
+                found[f"{operation.address}.{name}" if operation.address else name] = variable
+        return found
+
+    # -- the model -------------------------------------------------------------------------------------
+
+    def begin(self, args: Any, kwargs: Any) -> Any:
+        """Handle the start of a call of the model; return what ``end`` needs."""
+        before, self._local.step = self._step, None
+        if reason := self.gate.refusal():
+            self.observer.on_error(CaptureError(reason))
+            return before
+        flat = self.gate.nest.flatten((args, kwargs))
+        at = [number for number, one in enumerate(flat) if self.gate.is_tensor(one)]
+        rest = [None if hasattr(one, "dtype") else one for one in flat]
+        mode = "train" if self.gate.trains() or kwargs.get("training") is True else "eval"
+        pack = partial(self.gate.nest.pack_sequence_as, (args, kwargs))
+
+        def start(*arrays: Any) -> bool:
+            model = self._model()
+            if model is None:
+                return False
+            _modes[model] = mode
+            given = list(rest)
+            for number, array in zip(at, arrays, strict=True):
+                given[number] = array
+            return self.observer.begin(pack(given))
+
+        go = self.gate.ask([flat[number] for number in at], start)
+        if go is not False:
+            self._local.step = _Step(self.gate.place(), go)
+        return before
+
+    def end(self, before: Any, output: Any) -> Any:
+        """Handle the end of a call of the model, which returned ``output``, and return that."""
+        step, self._local.step = self._step, before
+        if step is None or step.place is not self.gate.place():
+            return output
+        if step.place is None:
+            self.observer.end((output,))
+            return output
+        tensors = [value.tensor for record in step.records for value in record.values]
+
+        def take(*arrays: Any) -> None:
+            rest = iter(arrays)
+            for record in step.records:
+                self._deliver(record, [next(rest) for _ in record.values])
+            self.observer.end(arrays)
+
+        self.gate.tell(step.go, tensors, take)
+        return self._replaced(output, partial(self.gate.after, step.go))
+
+    def fail(self, before: Any) -> None:
+        """Handle the end of a call of the model that raised."""
+        step, self._local.step = self._step, before
+        if step is not None and step.place is None:
+            self.observer.end(None)
+
+    # -- layers ----------------------------------------------------------------------------------------
+
+    def enter(self, operation: Operation, args: Any, kwargs: Any) -> tuple[_Record | None, Any, Any]:
+        """Handle the start of a call of a layer; return what ``exit`` needs, and the arguments to use."""
+        step = self._step
+        if step is None or step.place is not self.gate.place():
+            return None, args, kwargs
+        record = _Record(operation)
+        args, kwargs = self._offer(step, record, "input", (args, kwargs))
+        return record, args, kwargs
+
+    def exit(self, record: _Record | None, parameters: Mapping[str, Any], output: Any) -> Any:
+        """Handle the end of a call of a layer, which returned ``output``; return the output to use."""
+        step = self._step
+        if record is None or step is None:
+            return output
+        output = self._offer(step, record, "output", output)
+        if "parameter" in self.observer.kinds and record.operation.address not in step.with_parameters:
+            step.with_parameters.add(record.operation.address)
+            for address, variable in parameters.items():
+                record.values.append(_Value("parameter", 0, address, self.gate.value(variable)))
+        step.records.append(record)
+        if step.place is None:
+            self._deliver(record, [value.tensor for value in record.values])
+            record.values.clear()
+        return output
+
+    def _offer(self, step: _Step, record: _Record, kind: str, value: Any) -> Any:
+        """Note the main tensor of a layer's inputs or outputs, and return them with its gradient tapped."""
+        gradient = f"grad_{kind}"
+        if self.observer.kinds.isdisjoint({kind, gradient}):
+            return value
+        flat = self.gate.nest.flatten(value)
+        tensors = [(at, one) for at, one in enumerate(flat) if self.gate.is_tensor(one)]
+        main = next((index for index, (_, one) in enumerate(tensors) if len(one.shape)), 0)
+        if not tensors:
+            return value
+        at, tensor = tensors[main]
+        if kind in self.observer.kinds:
+            record.values.append(_Value(kind, main, "", tensor))
+        if gradient in self.observer.kinds and self.gate.is_float(tensor):
+            tell = partial(self._tell_gradient, step, record, gradient, main)
+            flat[at] = self.gate.with_gradient(tensor, tell)
+            return self.gate.nest.pack_sequence_as(value, flat)
+        return value
+
+    def _tell_gradient(self, step: _Step, record: _Record, kind: str, index: int, gradient: Any) -> None:
+        """Handle a gradient: a tensor, in a graph a symbolic one."""
+
+        def take(array: Any) -> None:
+            if record.visit is not None:
+                self.observer.show(record.visit.ticket, record.visit.address, kind, array, index)
+
+        try:
+            if step.place is not self.gate.place():
+                self.observer.on_error(CaptureError(_ELSEWHERE))
+            else:
+                self.gate.tell(step.go, [self.gate.value(gradient)], take)
+        except Exception as error:
+            self.observer.on_error(error)
+
+    def _deliver(self, record: _Record, arrays: Iterable[Any]) -> None:
+        """Pass the tensors of a call of a layer to the tap, if it wants them."""
+        record.visit = visit = self.observer.visit(record.operation)
+        if visit is not None:
+            for value, array in zip(record.values, arrays, strict=True):
+                self.observer.show(
+                    visit.ticket, value.address or visit.address, value.kind, array, value.number
+                )
+
+    def _replaced(self, value: Any, change: Callable[[Any], Any]) -> Any:
+        flat = self.gate.nest.flatten(value)
+        return self.gate.nest.pack_sequence_as(
+            value, [change(one) if self.gate.is_tensor(one) else one for one in flat]
+        )
+
+
+class Watch:
+    """What one attachment wants of one layer.
+
+    Args:
+        calls: Observes the calls.
+        operation: The layer, if it is observed.
+        is_model: Whether it is the model itself.
+    """
+
+    def __init__(self, calls: CallObserver, operation: Operation | None, is_model: bool) -> None:
+        self._calls, self._operation, self._is_model = calls, operation, is_model
+        self._parameters = calls.own_parameters(operation) if operation is not None else {}
+
+    def run(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Call the layer and observe it. What the layer raises is raised; nothing else is."""
+        calls, before, record = self._calls, None, None
+        begun = False
+        try:
+            if self._is_model:
+                before = calls.begin(args, kwargs)
+                begun = True
+            if self._operation is not None:
+                record, args, kwargs = calls.enter(self._operation, args, kwargs)
+        except Exception as error:
+            calls.observer.on_error(error)
+        try:
+            output = call(*args, **kwargs)
+        except BaseException:
+            if begun:
+                calls.fail(before)
+            raise
+        try:
+            output = calls.exit(record, self._parameters, output)
+            if begun:
+                output = calls.end(before, output)
+        except Exception as error:
+            calls.observer.on_error(error)
+        return output
+
+
+class ObservedCall:
+    """A function that calls a layer and is observed; it replaces the layer's own.
+
+    Args:
+        own: The layer's own function.
+    """
+
+    def __init__(self, own: Callable[..., Any]) -> None:
+        self.own = own
+        self.was_attribute = False  # of the layer, and not of its class
+        self.watches: list[Watch] = []
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the layer."""
+        return self.run(self.own, args, kwargs)
+
+    def run(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Call the layer by ``call``."""
+        if not is_unobserved():
+            for watch in self.watches:
+                call = partial(self._run, watch, call)
+        return call(*args, **kwargs)
+
+    @staticmethod
+    def _run(watch: Watch, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return watch.run(call, args, kwargs)

@@ -1,0 +1,225 @@
+"""Trace a call of a model within a function of TensorFlow: its graph, and the values of every operation."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from ...core.building import GraphBuilder, Scope
+from ...core.errors import CaptureError
+from ...core.graph import Graph
+from ...core.traced import Traced
+from ..base import Operation
+from .gate import as_tensors
+from .graph import FACTS, Rows, values_by_row
+from .running import unobserved
+from .structure import Structure
+from .values import to_numpy
+
+
+class FunctionRecorder:
+    """Records the graph of a call; see ``backends.base.GraphRecorder``.
+
+    The model is traced once more for it, as it is called, without running.
+
+    Args:
+        structure_of: Returns the layers of a model.
+    """
+
+    any_thread = True
+
+    def __init__(self, structure_of: Callable[[Any], Structure]) -> None:
+        self._structure_of = structure_of
+
+    def begin(self, model: Any, inputs: Any) -> None:
+        """Note the inputs."""
+        self._model, self._inputs = model, inputs
+
+    def end(self, output: Any) -> Graph | None:
+        """Return the graph."""
+        if output is None:
+            return None
+        return _Trace(self._model, self._structure_of(self._model), *self._inputs).build()[0]
+
+
+def trace_function(
+    model: Any, structure: Structure, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Traced:
+    """Call a model, and return the graph of the call with the values of all operations.
+
+    Args:
+        model: The model.
+        structure: Its layers.
+        args: The positional arguments.
+        kwargs: The keyword arguments.
+
+    Raises:
+        CaptureError: If the call cannot be traced.
+    """
+    traced = _Trace(model, structure, args, {**structure.evaluation, **kwargs})
+    names, tensors = traced.run()
+    graph, rows, order = traced.build()
+    values = {name: to_numpy(tensor) for name, tensor in zip(names, tensors, strict=True)}
+    return Traced(graph, values_by_row(rows.rows, values, order))
+
+
+class _Call(NamedTuple):
+    """A call of a layer: its scopes, the range of its operations in the graph, and what it returned."""
+
+    scopes: tuple[Scope, ...]
+    start: int
+    stop: int
+    outputs: list[Any]
+
+
+class _Trace:
+    """A model's call as a graph of TensorFlow.
+
+    Args:
+        model: The model.
+        structure: Its layers.
+        args: The positional arguments.
+        kwargs: The keyword arguments.
+    """
+
+    def __init__(self, model: Any, structure: Structure, args: Any, kwargs: Mapping[str, Any]) -> None:
+        self._structure = structure
+        self._name = str(getattr(model, "name", "")) or type(model).__name__
+        self._type = type(model).__name__
+        self._calls: list[_Call] = []
+        self._stack: list[Scope] = []
+        self._numbers: dict[str, int] = {}
+        self._graph: Any = None
+        self._fetched: list[Any] = []
+        self._outputs: list[Any] = []
+        self._given = as_tensors((args, dict(kwargs)))
+        flat = tf.nest.flatten(self._given)
+        self._tensors = [one for one in flat if isinstance(one, tf.Tensor)]
+        self._names = _argument_names(structure.call, self._given)
+
+        def function(*tensors: Any) -> list[Any]:
+            rest = iter(tensors)
+            filled = [next(rest) if isinstance(one, tf.Tensor) else one for one in flat]
+            inner_args, inner_kwargs = tf.nest.pack_sequence_as(self._given, filled)
+            self._graph = tf.compat.v1.get_default_graph()
+            with self._layers_recorded():
+                output = structure.call(*inner_args, **inner_kwargs)
+            self._outputs = [one for one in tf.nest.flatten(output) if isinstance(one, tf.Tensor)]
+            self._fetched = [
+                tensor
+                for op in self._graph.get_operations()
+                for tensor in op.outputs
+                if tensor.dtype not in (tf.resource, tf.variant, tf.string)
+            ]
+            return self._fetched
+
+        try:
+            with unobserved():
+                made = tf.function(function, autograph=False)
+                self._function = made.get_concrete_function(*map(_spec, self._tensors))
+        except Exception as error:
+            text = str(error).strip().splitlines() or [""]
+            raise CaptureError(f"The call cannot be traced: {type(error).__name__}: {text[0]}") from error
+
+    def run(self) -> tuple[list[str], list[Any]]:
+        """Run the graph; return the names of tensors, and their values."""
+        return [one.name for one in self._fetched], self._function(*self._tensors)
+
+    def build(self) -> tuple[Graph, Rows, Any]:
+        """Return the graph, the rows by name of a tensor, and for each row that of the graph."""
+        builder = GraphBuilder(self._name, self._type)
+        for one in self._structure.operations[1:]:
+            builder.module(one.address, one.type)
+        parameters, buffers = self._structure.parameters, self._structure.buffers
+        for address, variable in parameters.items():
+            trained = address in self._structure.trained
+            builder.param(address, variable.shape, variable.dtype.name, trainable=trained)
+        for address, variable in buffers.items():
+            builder.buffer_of(address, variable.shape, variable.dtype.name)
+        operations = self._graph.get_operations()
+        last = max((number for number, op in enumerate(operations) if op in {t.op for t in self._fetched}))
+        rows = Rows(builder, self._handles({**parameters, **buffers}), buffers, self._scope_of(operations))
+        for tensor, name in zip(self._graph.inputs, self._names, strict=False):
+            rows.rows[tensor.name] = builder.input(name, tuple(tensor.shape), tensor.dtype.name)
+        rows.add(operations[: last + 1])
+        for call in self._calls:
+            for tensor in call.outputs:
+                row = rows.rows.get(tensor.name)
+                if row is not None and self._is_inside(tensor.op, call, operations):
+                    builder.returns(row, call.scopes)
+        for tensor in self._outputs:
+            if tensor.name in rows.rows:
+                builder.output("", rows.rows[tensor.name])
+        graph, order = builder.graph(FACTS)
+        return graph, rows, order
+
+    def _handles(self, variables: Mapping[str, Any]) -> dict[str, str]:
+        """Return the address of each variable by the name of the tensor that is its handle in the graph."""
+        addresses = {id(variable.handle): address for address, variable in variables.items()}
+        return {
+            inner.name: addresses[id(outer)]
+            for outer, inner in self._graph.captures
+            if id(outer) in addresses
+        }
+
+    def _scope_of(self, operations: list[Any]) -> Callable[[Any], tuple[Scope, ...]]:
+        scopes: list[tuple[Scope, ...]] = [() for _ in operations]
+        for call in sorted(self._calls, key=lambda one: len(one.scopes)):  # inner calls overwrite outer ones
+            scopes[call.start : call.stop] = [call.scopes] * (call.stop - call.start)
+        numbers = {op: number for number, op in enumerate(operations)}
+        return lambda op: scopes[numbers[op]]
+
+    def _is_inside(self, op: Any, call: _Call, operations: list[Any]) -> bool:
+        return op in operations[call.start : call.stop]
+
+    @contextmanager
+    def _layers_recorded(self) -> Iterator[None]:
+        """Note which operations each call of a layer adds to the graph."""
+        with ExitStack() as stack:
+            for one in self._structure.operations[1:]:
+                stack.callback(self._structure.replaced(one.module, partial(self._call, one)))
+            yield
+
+    def _call(self, operation: Operation, own: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        graph = tf.compat.v1.get_default_graph()
+        if graph is not self._graph:  # within the body of a loop or a branch
+            return own(*args, **kwargs)
+        number = self._numbers[operation.address] = self._numbers.get(operation.address, 0) + 1
+        self._stack.append(Scope(operation.address, operation.type, number))
+        start = len(graph.get_operations())
+        try:
+            output = own(*args, **kwargs)
+            if len(graph.get_operations()) == start and isinstance(output, tf.Tensor):
+                output = tf.identity(
+                    output
+                )  # a layer that only computes in training has a place in the graph
+            flat = [one for one in tf.nest.flatten(output) if isinstance(one, tf.Tensor)]
+            stop = len(graph.get_operations())
+            self._calls.append(_Call(tuple(self._stack), start, stop, flat))
+        finally:
+            self._stack.pop()
+        return output
+
+
+def _spec(tensor: Any) -> Any:
+    return tf.TensorSpec(tensor.shape, tensor.dtype)
+
+
+def _argument_names(model: Any, given: tuple[Any, Any]) -> list[str]:
+    """Return the names that the model's code gives to its tensors, one for each."""
+    args, kwargs = given
+    try:
+        called = list(inspect.signature(getattr(model, "call", model)).parameters)
+    except (TypeError, ValueError):
+        called = []
+    pairs = [*zip([*called, *[""] * len(args)], args, strict=False), *kwargs.items()]
+    names = []
+    for name, value in pairs:
+        flat = tf.nest.flatten(value)
+        names += [name if len(flat) == 1 else "" for one in flat if isinstance(one, tf.Tensor)]
+    return names

@@ -1,0 +1,152 @@
+"""How a call of a model reaches the host: directly if it runs eagerly, by gated operations within a graph.
+
+A function of TensorFlow is traced once and then runs without Python. A call of the model within one gets an
+operation that asks the tap whether the call is observed, and one that passes all tensors to it if so. After
+the removal a variable keeps both from running.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+_TRACING = "tracing_options"  # the local variable of the function that traces for tf.function
+
+
+class TensorFlowGate:
+    """The gate of one attachment."""
+
+    nest = tf.nest
+
+    def __init__(self) -> None:
+        with tf.init_scope():
+            self._attached = tf.Variable(True, trainable=False, name="intus_attached")
+
+    def close(self) -> None:
+        """Keep functions that were already traced from calling the host."""
+        self._attached.assign(False)
+
+    def place(self) -> Any:
+        """Return the graph that operations are added to now; None if they run at once."""
+        return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+
+    def refusal(self) -> str:
+        """Return why the host cannot be called from here; ``""`` if it can be."""
+        return _XLA if self.place() is not None and _is_compiled() else ""
+
+    def is_tensor(self, value: Any) -> bool:
+        """Return whether a value is a dense tensor of numbers."""
+        return isinstance(value, tf.Tensor) and (
+            value.dtype.is_floating or value.dtype.is_integer or value.dtype.is_bool
+        )
+
+    def is_float(self, value: Any) -> bool:
+        """Return whether a tensor can have a gradient."""
+        return bool(value.dtype.is_floating)
+
+    def value(self, variable: Any) -> Any:
+        """Return the value of a variable, without a cast to the dtype of the computation."""
+        return tf.convert_to_tensor(getattr(variable, "_value", variable))
+
+    def trains(self) -> bool:
+        """Return whether a tape records the call."""
+        from tensorflow.python.eager import record
+
+        return bool(record.could_possibly_record())
+
+    def ask(self, tensors: Sequence[Any], begin: Callable[..., bool]) -> Any:
+        """Return whether the call is observed: a bool, or a tensor of one in a graph.
+
+        Args:
+            tensors: The tensors to pass to the host.
+            begin: Called with their values.
+        """
+        if self.place() is None:
+            return begin(*tensors)
+
+        def call() -> Any:
+            answer = tf.numpy_function(lambda *arrays: np.bool_(begin(*arrays)), tensors, tf.bool)
+            answer.set_shape(())
+            return answer
+
+        return tf.cond(self._attached, call, lambda: tf.constant(False))
+
+    def tell(self, go: Any, tensors: Sequence[Any], take: Callable[..., None]) -> None:
+        """Pass tensors to the host if the call is observed.
+
+        Args:
+            go: The answer of ``ask``.
+            tensors: The tensors.
+            take: Called with their values.
+        """
+        if self.place() is None:
+            if go:
+                take(*tensors)
+            return
+
+        def host(*arrays: np.ndarray) -> np.int32:
+            take(*arrays)
+            return np.int32(0)
+
+        tf.cond(go, lambda: tf.numpy_function(host, tensors, tf.int32), lambda: tf.constant(0))
+
+    def with_gradient(self, tensor: Any, tell: Callable[[Any], None]) -> Any:
+        """Return the same tensor, whose gradient ``tell`` is called with."""
+
+        @tf.custom_gradient  # type: ignore[untyped-decorator]
+        def tapped(x: Any) -> tuple[Any, Callable[[Any], Any]]:
+            def gradient(dy: Any) -> Any:
+                tell(dy)
+                return dy
+
+            return tf.identity(x), gradient
+
+        return with_mask(tensor, tapped(tensor))
+
+    def after(self, go: Any, tensor: Any) -> Any:
+        """Return a tensor of a graph that is computed only after the host has answered."""
+        if self.place() is None:
+            return tensor
+        with tf.control_dependencies([go]):
+            return with_mask(tensor, tf.identity(tensor))
+
+
+_XLA = (
+    "The call is compiled by XLA (jit_compile=True), which cannot call Python. Compile the model with "
+    "jit_compile=False, or pass a probe_set to probe(), which is run outside of the training."
+)
+
+
+def with_mask(tensor: Any, copy: Any) -> Any:
+    """Return the copy of a tensor with the mask that Keras attached to the tensor."""
+    mask = getattr(tensor, "_keras_mask", None)
+    if mask is not None:
+        copy._keras_mask = mask
+    return copy
+
+
+def as_tensors(value: Any) -> Any:
+    """Return nested values with all arrays as tensors."""
+    return tf.nest.map_structure(
+        lambda one: tf.convert_to_tensor(one) if hasattr(one, "shape") and hasattr(one, "dtype") else one,
+        value,
+    )
+
+
+def _is_compiled() -> bool:
+    """Return whether a function with ``jit_compile=True`` is being traced.
+
+    TensorFlow tells that only to the code that traces, so it is read from there.
+    """
+    frame = sys._getframe()
+    while frame is not None:
+        options = frame.f_locals.get(_TRACING) if "tracing_compilation" in frame.f_code.co_filename else None
+        attributes = getattr(options, "attributes", None) or {}
+        if attributes.get("_XlaMustCompile"):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False

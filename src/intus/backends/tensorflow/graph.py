@@ -1,0 +1,158 @@
+"""Turn operations of a TensorFlow graph into rows of a Graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...core.building import GraphBuilder, Scope
+
+FACTS = {"framework": "tensorflow", "version": tf.__version__}
+#: Constants with at most this many elements are settings of the operations that read them.
+_SETTING = 16
+_READS = frozenset({"ReadVariableOp", "Identity", "Cast"})
+_VARIABLES = frozenset({"VariableV2", "Variable", "VarHandleOp"})
+_INPUTS = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "IteratorGetNext"})
+
+
+class Rows:
+    """Adds operations to a builder, with the parameters they read and their other arguments as text.
+
+    Args:
+        builder: The builder.
+        variables: The address of each variable by the name of the tensor that is its handle or its value.
+        buffers: Those of the addresses that are no parameters.
+        scope_of: Returns the module calls that an operation ran in.
+    """
+
+    def __init__(
+        self,
+        builder: GraphBuilder,
+        variables: Mapping[str, str],
+        buffers: Mapping[str, Any],
+        scope_of: Callable[[Any], Sequence[Scope]],
+    ) -> None:
+        self._builder, self._variables, self._buffers = builder, dict(variables), buffers
+        self._scope_of = scope_of
+        self.rows: dict[str, int] = {}  # by the name of a tensor
+        self._texts: dict[str, str] = {}  # constants that are settings
+        self._buffer_rows: dict[str, int] = {}
+
+    def add(self, operations: Iterable[Any]) -> None:
+        """Add operations, each of which follows those that it reads."""
+        for op in operations:
+            if not op.outputs or op.outputs[0].name in self.rows or op.outputs[0].name in self._variables:
+                continue
+            if op.type in _VARIABLES:
+                continue
+            if op.type in _INPUTS:
+                for tensor in op.outputs:
+                    self.rows[tensor.name] = self._builder.input(op.name, *meta_of(tensor))
+            elif op.type == "Const":
+                self._constant(op)
+            elif not self._is_read(op):
+                self._operation(op)
+
+    def _is_read(self, op: Any) -> bool:
+        """Return whether an operation only reads a variable, and note its value as that variable's."""
+        if op.type not in _READS or len(op.inputs) != 1:
+            return False
+        address = self._variables.get(op.inputs[0].name)
+        if address is None or (op.type == "Cast" and address in self._buffers):
+            return False
+        self._variables[op.outputs[0].name] = address
+        return True
+
+    def _constant(self, op: Any) -> None:
+        value = tf.make_ndarray(op.get_attr("value"))
+        name = op.outputs[0].name
+        if value.size <= _SETTING:
+            self._texts[name] = str(value.tolist() if value.ndim else value.item())
+        else:
+            self.rows[name] = self._builder.constant(value.shape, str(value.dtype), self._scope_of(op))
+
+    def _operation(self, op: Any) -> None:
+        scope = self._scope_of(op)
+        parents: list[tuple[int, str]] = []
+        params: list[str] = []
+        settings: list[str] = []
+        for number, tensor in enumerate(op.inputs):
+            name = tensor.name
+            address = self._variables.get(name)
+            if address is not None and address not in self._buffers:
+                params.append(address)
+            elif address is not None:
+                parents.append((self._buffer(address, scope), str(number)))
+            elif name in self.rows:
+                parents.append((self.rows[name], str(number)))
+            elif name in self._texts:
+                settings.append(f"{_argument(op, number)}={self._texts[name]}")
+        tensors = [one for one in op.outputs if one.dtype not in (tf.resource, tf.variant)]
+        event: int | None = None
+        for tensor in tensors:
+            row = self._builder.op(
+                op.type,
+                *meta_of(tensor),
+                scope=scope,
+                parents=parents,
+                params=params,
+                setting=", ".join([*settings, *_attributes(op)]),
+                event=event,
+                output=tensor.value_index if len(tensors) > 1 else -1,
+            )
+            event = row if event is None else event
+            self.rows[tensor.name] = row
+
+    def _buffer(self, address: str, scope: Sequence[Scope]) -> int:
+        if address not in self._buffer_rows:
+            variable = self._buffers[address]
+            shape, dtype = tuple(variable.shape), str(variable.dtype.base_dtype.name)
+            self._buffer_rows[address] = self._builder.buffer(address, shape, dtype, scope)
+        return self._buffer_rows[address]
+
+
+def values_by_row(rows: Mapping[str, int], values: Mapping[str, Any], order: np.ndarray) -> dict[int, Any]:
+    """Return values by row of the built graph.
+
+    Args:
+        rows: The rows that were added, by name of a tensor.
+        values: Arrays by name of a tensor.
+        order: For each row that was added the row of the graph.
+    """
+    return {int(order[row]): values[name] for name, row in rows.items() if name in values}
+
+
+def meta_of(tensor: Any) -> tuple[tuple[int, ...], str]:
+    """Return the shape of a tensor, with -1 for unknown lengths, and its dtype."""
+    shape = tensor.shape
+    lengths = () if shape.rank is None else tuple(-1 if one is None else int(one) for one in shape)
+    return lengths, str(tensor.dtype.base_dtype.name)
+
+
+def _argument(op: Any, number: int) -> str:
+    """Return the name that an operation gives to its argument with a number."""
+    names = [one.name for one in op.op_def.input_arg] if op.op_def is not None else []
+    return names[number] if len(names) == len(op.inputs) else str(number)
+
+
+def _attributes(op: Any) -> list[str]:
+    """Return the attributes of an operation that are not types and differ from their defaults, as text."""
+    if op.op_def is None:
+        return []
+    found = []
+    for attribute in op.op_def.attr:
+        if attribute.type in ("type", "list(type)", "func", "list(func)") or attribute.name.startswith("_"):
+            continue
+        given = op.node_def.attr[attribute.name]
+        if attribute.HasField("default_value") and given == attribute.default_value:
+            continue
+        if attribute.type == "int" and attribute.name in ("N", "num"):
+            continue
+        value = op.get_attr(attribute.name)
+        if isinstance(value, bytes):
+            value = value.decode(errors="replace")
+        found.append(f"{attribute.name}={value}")
+    return found

@@ -1,0 +1,91 @@
+"""The state of one attachment on the host: the calls of a pass, and what the tap wants of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ..base import Operation, Tap
+from .values import captured
+
+
+class Visit(NamedTuple):
+    """One call of one operation that the tap wants.
+
+    Attributes:
+        ticket: The value that ``Tap.wants`` returned.
+        address: The operation's address with its call.
+        first: Whether it is the operation's first call of this pass.
+    """
+
+    ticket: Any
+    address: str
+    first: bool
+
+
+class Observer:
+    """Passes what happens in a model to a tap. None of its methods raises.
+
+    Args:
+        kinds: The kinds of tensors to capture.
+        tap: The observer of the model.
+    """
+
+    def __init__(self, kinds: tuple[str, ...], tap: Tap) -> None:
+        self.kinds = frozenset(kinds)
+        self._tap: Tap | None = tap
+        self._calls: dict[str, int] = {}
+        self._inside = False
+
+    def begin(self, inputs: Any) -> bool:
+        """Handle the start of a call of the model; return whether it is observed."""
+        self._calls.clear()
+        self._inside = False
+        self._guarded(lambda tap: self._begin(tap, inputs))
+        return self._inside
+
+    def _begin(self, tap: Tap, inputs: Any) -> None:
+        self._inside = tap.on_forward_start(inputs) is not False
+
+    def visit(self, operation: Operation) -> Visit | None:
+        """Count a call of an operation, and return it if the tap wants it."""
+        at = operation.address
+        call = self._calls[at] = self._calls.get(at, 0) + 1
+        ticket = self._guarded(lambda tap: tap.wants(operation))
+        return None if ticket is None else Visit(ticket, at if call == 1 else f"{at}:{call}", call == 1)
+
+    def show(self, ticket: Any, address: str, kind: str, array: Any, index: int = 0) -> None:
+        """Pass a tensor to the tap.
+
+        Args:
+            ticket: The value that ``Tap.wants`` returned.
+            address: The operation with its call, or the parameter.
+            kind: One of ``core.record.KINDS``.
+            array: The values.
+            index: The index among several tensors.
+        """
+        self._guarded(lambda tap: tap.on_tensor(ticket, captured(address, kind, index, array)))
+
+    def end(self, output: Any) -> None:
+        """Handle the end of a call of the model."""
+        if self._inside:
+            self._inside = False
+            self._guarded(lambda tap: tap.on_forward_end(output))
+
+    def on_error(self, error: Exception) -> None:
+        """Pass an exception to the tap; it is not propagated further."""
+        if self._tap is not None:
+            self._tap.on_error(error)
+
+    def stop(self) -> None:
+        """Stop observing, including gradients of a backward pass still to come."""
+        self._tap = None
+
+    def _guarded(self, call: Callable[[Tap], Any]) -> Any:
+        if self._tap is None:
+            return None
+        try:
+            return call(self._tap)
+        except Exception as error:
+            self.on_error(error)
+            return None

@@ -1,0 +1,204 @@
+"""The operations of a graph of TensorFlow 1 that can be observed, and those that a run computes anyway."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from tensorflow.python.client.session import _FetchMapper
+
+from ...core.address import Address
+from ..base import Operation
+
+#: Operations that bring data into a graph.
+_SOURCES = frozenset(
+    {"Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "IteratorGetNext", "QueueDequeueManyV2"}
+)
+#: Operations whose result depends on the shape of their arguments alone.
+_OF_SHAPE = frozenset({"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"})
+_UPDATES = ("Assign", "Apply", "ResourceApply", "ResourceSparseApply", "SparseApply", "ScatterNd")
+
+
+class Watched(NamedTuple):
+    """A tensor to fetch.
+
+    Attributes:
+        operation: The operation that it belongs to.
+        kind: ``"output"`` or ``"grad_output"``.
+        tensor: The tensor.
+    """
+
+    operation: Operation
+    kind: str
+    tensor: Any
+
+
+class Plan(NamedTuple):
+    """What a run with certain fetches and feeds computes anyway.
+
+    Attributes:
+        outputs: The outputs of the observed operations.
+        gradients: Their gradients, as far as the graph has them.
+        trains: Whether the run changes variables.
+    """
+
+    outputs: list[Watched]
+    gradients: list[Watched]
+    trains: bool
+
+
+def observable(graph: Any) -> list[Operation]:
+    """Return the operations that compute floating-point tensors with axes from data.
+
+    Initializers, constants, variables and the optimizer's slots are not computed from data. Gradients, and
+    what is computed from them, are left out, and so is what runs only if a condition holds.
+
+    Args:
+        graph: The graph.
+    """
+    of_data: set[Any] = set()
+    found = []
+    for op in forward(graph):
+        if op.type in _SOURCES:
+            of_data.add(op)
+        elif op.type not in _OF_SHAPE and any(tensor.op in of_data for tensor in op.inputs):
+            of_data.add(op)
+            if op.outputs and _is_observable(op):
+                found.append(Operation(str(Address(op.name)), op.type, op))
+    return found
+
+
+def forward(graph: Any) -> list[Any]:
+    """Return the operations of a graph without gradients, and without what is computed from them.
+
+    Every operation follows those that it reads, except in loops.
+    """
+    operations = _sorted(graph.get_operations())
+    scopes = tuple({scope for op in operations if (scope := _gradient_scope(op)) is not None})
+    of_gradient: set[Any] = set()
+    for op in operations:
+        is_of_gradient = op._original_op is not None or op.name.startswith(scopes)
+        if is_of_gradient or any(tensor.op in of_gradient for tensor in op.inputs):
+            of_gradient.add(op)
+    return [op for op in operations if op not in of_gradient]
+
+
+def _sorted(operations: list[Any]) -> list[Any]:
+    """Sort operations such that each follows those that it reads, as far as possible as they were created.
+
+    A branch of ``tf.cond`` is created before what switches its inputs.
+    """
+    found: dict[Any, None] = {}
+    entered: set[Any] = set()
+    for op in operations:
+        todo = [op]
+        while todo:
+            one = todo[-1]
+            if one not in entered:
+                entered.add(one)
+                if one.type != "NextIteration":  # which closes a loop
+                    todo += [t.op for t in reversed(list(one.inputs)) if t.op not in entered]
+            else:
+                found.setdefault(todo.pop())
+    return list(found)
+
+
+def _is_observable(op: Any) -> bool:
+    output = op.outputs[0]
+    is_float = output.dtype.is_floating and not output.dtype._is_ref_dtype
+    return is_float and output.shape.rank != 0 and op._get_control_flow_context() is None
+
+
+def _gradient_scope(op: Any) -> str | None:
+    """Return the name scope that ``tf.gradients`` made an operation in (``gradients/``), or None."""
+    if op._original_op is None:
+        return None
+    scope, found, _ = op.name.partition(f"{op._original_op.name}_grad/")
+    return scope if found and scope else None
+
+
+def elements(graph: Any, fetches: Any) -> list[Any]:
+    """Return the tensors and operations that the fetches of a run name, in whatever structure.
+
+    Args:
+        graph: The Session's graph.
+        fetches: What the user passed to ``run``.
+    """
+    with graph.as_default():
+        found = _FetchMapper.for_fetch(fetches).unique_fetches()
+        return [graph.as_graph_element(one) for one in found]
+
+
+def ancestors(ends: Iterable[Any], fed: Collection[Any] = ()) -> set[Any]:
+    """Return the operations that tensors and operations are computed by.
+
+    Args:
+        ends: The tensors and operations.
+        fed: Names of tensors whose values are given, so that they are not computed.
+    """
+    found: set[Any] = set()
+    todo = [end for end in ends if not (isinstance(end, tf.Tensor) and end.name in fed)]
+    while todo:
+        end = todo.pop()
+        op = end.op if isinstance(end, tf.Tensor) else end
+        if op not in found:
+            found.add(op)
+            todo += [tensor for tensor in op.inputs if tensor.name not in fed]
+            todo += op.control_inputs
+    return found
+
+
+def plan(operations: Iterable[Operation], ends: Collection[Any], fed: Collection[str]) -> Plan:
+    """Return what a run computes anyway.
+
+    Args:
+        operations: The observed operations.
+        ends: The tensors and operations that the run fetches.
+        fed: The names of the tensors that it feeds.
+    """
+    computed = ancestors(ends, fed)
+    outputs = [
+        Watched(operation, "output", operation.module.outputs[0])
+        for operation in operations
+        if operation.module in computed and operation.module.outputs[0].name not in fed
+    ]
+    groups: dict[Any, list[Any]] = {}
+    for op in computed:
+        if op._original_op is not None and op._get_control_flow_context() is None:
+            groups.setdefault(op._original_op, []).append(op)
+    gradients = [
+        Watched(one.operation, "grad_output", gradient)
+        for one in outputs
+        if (gradient := _gradient(one.operation.module, groups.get(one.operation.module, ()), fed))
+        is not None
+    ]
+    return Plan(outputs, gradients, any(op.type.startswith(_UPDATES) for op in computed))
+
+
+def _gradient(op: Any, group: Collection[Any], fed: Collection[str]) -> Any | None:
+    """Return the gradient of an operation's output that the operations of its gradient function read.
+
+    Args:
+        op: The operation.
+        group: The operations that its gradient function made.
+        fed: The names of the tensors that the run feeds.
+
+    Returns:
+        The tensor; None if the graph has none, or several that cannot be told apart.
+    """
+    scopes = {scope for one in group if (scope := _gradient_scope(one)) is not None}
+    if len(scopes) != 1:
+        return None
+    (scope,) = scopes
+    found = {
+        tensor.name: tensor
+        for one in group
+        for tensor in one.inputs
+        if tensor.op not in group
+        and tensor.name.startswith(scope)
+        and tensor.dtype == op.outputs[0].dtype
+        and tensor.name not in fed
+        and tensor.shape.is_compatible_with(op.outputs[0].shape)
+    }
+    return next(iter(found.values())) if len(found) == 1 else None

@@ -1,0 +1,272 @@
+"""Observe a Session of TensorFlow 1: its ``run`` fetches the watched tensors in the same call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...core.errors import CaptureError, InputError
+from ..base import Operation, Tap
+from .observer import Observer
+from .plan import Plan, ancestors, elements, observable, plan
+from .values import possible_kinds
+
+KINDS = ("output", "grad_output")
+SESSIONS = (tf.compat.v1.Session, tf.compat.v1.InteractiveSession)
+_RANDOM = ("Random", "Multinomial", "TruncatedNormal")
+_SOURCES = ("Placeholder", "PlaceholderV2", "IteratorGetNext")
+_UNSEEN = ("make_callable", "partial_run_setup")
+_NOT_RUN = "What %s runs is not recorded, for it does not call Session.run. Call run instead."
+_STATE = "_intus_attachments"  # attribute of a Session, as long as something is attached
+
+
+class _Attachments(list["SessionAttachment"]):
+    """What is attached to a Session.
+
+    Attributes:
+        mode: ``"train"`` if the last run changes variables, else ``"eval"``.
+        plans: What was found out of earlier runs, by fetches and feeds.
+    """
+
+    mode = "train"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plans: dict[Any, list[tuple[SessionAttachment, Plan]]] = {}
+
+
+class SessionAttachment:
+    """Attaches to one Session; several may be attached at a time.
+
+    Args:
+        session: The Session.
+        operations: The operations to observe.
+        kinds: The kinds of tensors to capture.
+        tap: The observer.
+
+    Raises:
+        InputError: If a kind cannot be captured, or the Session is closed.
+    """
+
+    def __init__(self, session: Any, operations: Iterable[Operation], kinds: Iterable[str], tap: Tap) -> None:
+        checked = possible_kinds(tuple(kinds), KINDS, "a Session")
+        check_open(session)
+        self.observer = Observer(checked, tap)
+        self._session, self._operations = session, list(operations)
+        attached = vars(session).setdefault(_STATE, _Attachments())
+        if not attached:
+            session.run = _observed_run(session)
+            for name in _UNSEEN:
+                setattr(session, name, _reported(session, name))
+        attached.append(self)
+        attached.plans.clear()
+
+    def remove(self) -> None:
+        """Restore ``run``. Calling it again has no effect."""
+        self.observer.stop()
+        attached = vars(self._session).get(_STATE, _Attachments())
+        if self in attached:
+            attached.remove(self)
+            attached.plans.clear()
+            if not attached:
+                for name in (_STATE, "run", *_UNSEEN):
+                    del vars(self._session)[name]
+
+    def plan(self, ends: list[Any], fed: frozenset[str]) -> Plan:
+        """Return what a run with these fetches and feeds computes anyway."""
+        return plan(self._operations, ends, fed)
+
+
+class _Run:
+    """What one attachment wants of one run."""
+
+    def __init__(self, attachment: SessionAttachment, made: Plan, inputs: Any) -> None:
+        self._observer = attachment.observer
+        self._wanted: list[tuple[Any, Any]] = []  # a visit, and the tensor to fetch
+        self.begun = bool(made.outputs) and self._observer.begin(inputs)
+        if not self.begun:
+            return
+        visits = {one.operation.address: self._observer.visit(one.operation) for one in made.outputs}
+        for one in (*made.outputs, *made.gradients):
+            visit = visits[one.operation.address]
+            if visit is not None and one.kind in self._observer.kinds:
+                self._wanted.append(((visit, one.kind), one.tensor))
+
+    @property
+    def tensors(self) -> list[Any]:
+        return [tensor for _, tensor in self._wanted]
+
+    def deliver(self, arrays: list[np.ndarray]) -> None:
+        for ((visit, kind), _), array in zip(self._wanted, arrays, strict=False):  # none if the run raised
+            self._observer.show(visit.ticket, visit.address, kind, array)
+
+    def end(self, output: Any) -> None:
+        if self.begun:
+            self._observer.end(output)
+
+
+def _observed_run(session: Any) -> Callable[..., Any]:
+    own = session.run
+
+    @wraps(own)
+    def run(fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+        attachments = vars(session)[_STATE]
+        try:
+            plans = _plans(session, attachments, fetches, feed_dict)
+        except Exception as error:  # mostly fetches or feeds of which ``run`` says what is wrong
+            result = own(fetches, feed_dict, options, run_metadata)
+            for one in attachments:
+                one.observer.on_error(error)
+            return result
+        runs = []
+        for attachment, made in plans:
+            attachments.mode = "train" if made.trains else "eval"
+            runs.append(_Run(attachment, made, (_arrays(feed_dict), {})))
+        return _fetch_all(own, runs, fetches, feed_dict, options, run_metadata)
+
+    return run
+
+
+def _arrays(feed_dict: Any) -> list[Any]:
+    """Return the arrays of a feed_dict."""
+    return [one if hasattr(one, "shape") else np.asarray(one) for one in (feed_dict or {}).values()]
+
+
+def _plans(
+    session: Any, attachments: _Attachments, fetches: Any, feed_dict: Any
+) -> list[tuple[SessionAttachment, Plan]]:
+    """Return what each attachment can have of a run; known at once if the same was run before."""
+    key = _key(fetches), _key(list(feed_dict or ()))
+    plans = attachments.plans.get(key) if None not in key else None
+    if plans is None:
+        ends = elements(session.graph, fetches)
+        fed = frozenset(fed_names(session.graph, feed_dict))
+        plans = [(one, one.plan(ends, fed)) for one in attachments]
+        attachments.plans[key] = plans
+    return plans
+
+
+def _key(fetches: Any) -> Any:
+    """Return what distinguishes fetches or feeds in lists, tuples and dicts; None for other structures."""
+    if isinstance(fetches, str):
+        return fetches
+    if isinstance(fetches, tf.Tensor | tf.Operation):
+        return fetches.name
+    if isinstance(fetches, dict):
+        fetches = list(fetches.values())
+    if isinstance(fetches, list | tuple):
+        keys = tuple(map(_key, fetches))
+        return None if None in keys else keys
+    return None
+
+
+def _fetch_all(own: Callable[..., Any], runs: list[_Run], fetches: Any, *arguments: Any) -> Any:
+    """Run a Session with what the attachments want among the fetches, and return what the user wants."""
+    tensors = [tensor for one in runs for tensor in one.tensors]
+    result, arrays, completed = None, [], False
+    try:
+        if tensors:
+            result, arrays = own([fetches, tensors], *arguments)
+        else:
+            result = own(fetches, *arguments)
+        completed = True
+        return result
+    finally:
+        for one in runs:
+            one.deliver(arrays[: len(one.tensors)])
+            arrays = arrays[len(one.tensors) :]
+            one.end((result,) if completed else None)
+
+
+def fed_names(graph: Any, feed_dict: Any) -> Iterator[str]:
+    """Yield the names of the tensors that a run feeds, whatever structure they are in."""
+    for key in feed_dict or ():
+        for one in tf.nest.flatten(key, expand_composites=True):
+            yield graph.as_graph_element(one, allow_operation=False).name
+
+
+def _reported(session: Any, name: str) -> Callable[..., Any]:
+    own = getattr(session, name)
+
+    @wraps(own)
+    def method(*args: Any, **kwargs: Any) -> Any:
+        feeds = kwargs.get("feed_list", args[1] if len(args) > 1 else None)
+        if name == "make_callable" and feeds is not None:  # then it calls run
+            return own(*args, **kwargs)
+        for one in vars(session).get(_STATE, ()):
+            one.observer.on_error(CaptureError(_NOT_RUN % name))
+        return own(*args, **kwargs)
+
+    return method
+
+
+def session_mode(session: Any) -> str:
+    """Return the mode of the run in progress, or of the last one that was observed."""
+    return str(getattr(vars(session).get(_STATE), "mode", "train"))
+
+
+# -- evaluation and state ----------------------------------------------------------------------------------
+
+
+def check_open(session: Any) -> None:
+    """Raise InputError if a Session is closed."""
+    if session._closed:
+        raise InputError("The Session is closed, and nothing can run in it. Probe it before close().")
+
+
+def plain_run(session: Any, fetches: Any, feed_dict: Any = None) -> Any:
+    """Run a Session without observing it."""
+    return type(session).run(session, fetches, feed_dict)
+
+
+@contextmanager
+def session_evaluation(session: Any) -> Iterator[Callable[[Any], Any]]:
+    """Yield a function that computes all that can be observed, from feeds.
+
+    It fetches the operations that are computed from the fed tensors alone, in whatever mode the feeds say,
+    and returns the value of the last one. What draws random numbers is left out: a Session keeps the state
+    of its generators, so that the training would draw others.
+
+    Args:
+        session: The Session.
+    """
+
+    def run(feeds: Any) -> Any:
+        if not isinstance(feeds, Mapping):
+            raise InputError(
+                f"A Session is run with a mapping of placeholders to arrays, got {type(feeds).__name__}. "
+                'Write {"x:0": rows}.'
+            )
+        fed = frozenset(fed_names(session.graph, feeds))
+        tensors = [op.module.outputs[0] for op in observable(session.graph) if _is_computable(op.module, fed)]
+        if not tensors:
+            raise InputError(
+                f"Nothing of the Session's graph is computed from {', '.join(sorted(fed)) or 'no feeds'} "
+                "alone without drawing random numbers. Feed all placeholders of the model; a placeholder for "
+                "the rate of a dropout does not keep it from drawing them."
+            )
+        return session.run(tensors, feeds)[-1]
+
+    yield run
+
+
+def _is_computable(op: Any, fed: frozenset[str]) -> bool:
+    return not any(one.type in _SOURCES or _is_random(one) for one in ancestors([op.outputs[0]], fed))
+
+
+def _is_random(op: Any) -> bool:
+    return bool(op.op_def.is_stateful) and any(name in op.type for name in _RANDOM)
+
+
+def variables(session: Any) -> list[np.ndarray] | None:
+    """Return the values of a Session's variables, or None if some have no value."""
+    found = session.graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
+    try:
+        return [np.asarray(value) for value in plain_run(session, list(found))]
+    except (tf.errors.FailedPreconditionError, RuntimeError):  # not initialized, or closed
+        return None

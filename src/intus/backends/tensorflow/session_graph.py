@@ -1,0 +1,103 @@
+"""The graph of a Session: name scopes are its modules, and so is each operation that can be observed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...core.address import Address
+from ...core.building import GraphBuilder, Scope
+from ...core.errors import CaptureError
+from ...core.graph import Graph
+from ...core.traced import Traced
+from .graph import FACTS, Rows, meta_of, values_by_row
+from .plan import ancestors, elements, forward, observable
+from .session import fed_names, plain_run
+
+
+def trace_session(session: Any, fetches: Any, feeds: Mapping[Any, Any]) -> Traced:
+    """Run a Session once, and return the graph of what it computes, without gradients and updates.
+
+    Args:
+        session: The Session.
+        fetches: The fetches of ``run``; None for all that can be observed and computed from the feeds.
+        feeds: The feeds of ``run``.
+
+    Raises:
+        CaptureError: If the fetches are not computed from the feeds.
+    """
+    graph = session.graph
+    fed = frozenset(fed_names(graph, feeds))
+    ends = elements(graph, fetches)
+    builder, rows = _build(graph, ends, fed)
+    operations = {tensor.op for tensor in (graph.as_graph_element(name) for name in rows.rows)}
+    fetched = [
+        name
+        for name in rows.rows
+        if (tensor := graph.as_graph_element(name)).op in operations
+        and tensor.op._get_control_flow_context() is None
+    ]
+    try:
+        arrays = plain_run(session, fetched, feeds)
+    except (tf.errors.OpError, RuntimeError, ValueError) as error:
+        raise CaptureError(f"The Session could not run the fetches: {str(error).splitlines()[0]}") from error
+    _add_outputs(builder, rows, ends)
+    built, order = builder.graph(FACTS)
+    values = {name: np.asarray(array) for name, array in zip(fetched, arrays, strict=True)}
+    return Traced(built, values_by_row(rows.rows, values, order))
+
+
+class SessionRecorder:
+    """Records the graph of a run; see ``backends.base.GraphRecorder``."""
+
+    any_thread = True
+
+    def begin(self, model: Any, inputs: Any) -> None:
+        """Note the Session."""
+        self._session = model
+
+    def end(self, output: Any) -> Graph | None:
+        """Return the graph of all that can be observed."""
+        graph = self._session.graph
+        ends = [one.module for one in observable(graph)]
+        builder, rows = _build(graph, ends, frozenset())
+        _add_outputs(builder, rows, [])
+        return builder.graph(FACTS)[0]
+
+
+def _build(graph: Any, ends: Iterable[Any], fed: frozenset[str]) -> tuple[GraphBuilder, Rows]:
+    builder = GraphBuilder("Session")
+    needed = ancestors(ends, fed)
+    variables, buffers = {}, {}
+    trained = {id(one) for one in graph.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)}
+    for variable in graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES):
+        handle = variable.handle if hasattr(variable, "handle") else variable.op.outputs[0]
+        if handle.op in needed:
+            variables[handle.name] = address = str(Address(variable.op.name))
+            if id(variable) in trained:
+                builder.param(address, variable.shape, variable.dtype.base_dtype.name)
+            else:
+                buffers[address] = variable
+    watched = {one.module for one in observable(graph)}
+
+    def scope_of(op: Any) -> list[Scope]:
+        parts = op.name.split("/")[:-1]
+        scopes = [Scope(str(Address("/".join(parts[: n + 1]))), "scope") for n in range(len(parts))]
+        return [*scopes, Scope(str(Address(op.name)), op.type)] if op in watched else scopes
+
+    rows = Rows(builder, variables, buffers, scope_of)
+    for name in sorted(fed):
+        tensor = graph.get_tensor_by_name(name)
+        rows.rows[name] = builder.input(tensor.op.name, *meta_of(tensor))
+    rows.add(op for op in forward(graph) if op in needed)
+    return builder, rows
+
+
+def _add_outputs(builder: GraphBuilder, rows: Rows, ends: Iterable[Any]) -> None:
+    """Declare the fetched tensors as outputs of the model."""
+    for end in ends:
+        if isinstance(end, tf.Tensor) and end.name in rows.rows:
+            builder.output(end.op.name, rows.rows[end.name])

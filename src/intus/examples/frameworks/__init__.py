@@ -1,0 +1,1 @@
+"""One network on the same digits, with the same initial weights, in several frameworks."""

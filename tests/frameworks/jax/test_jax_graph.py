@@ -1,0 +1,212 @@
+"""Graphs and values of JAX models, judged by what the models themselves return."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen, nnx
+
+import intus
+from intus.backends.base import for_model
+from intus.core.errors import CaptureError, InputError
+from intus.core.graph import OUTPUT
+
+
+def traced(model, *args, **kwargs):
+    """Return the graph, and the values by row."""
+    return for_model(model).trace(model, args, kwargs)
+
+
+def outputs(result):
+    return [result.values[row] for row in np.flatnonzero(result.graph.ops.kind == OUTPUT)]
+
+
+def row_of(graph, label):
+    return graph.labels.index(label)
+
+
+def setting(graph, label):
+    return graph.settings[graph.ops.setting[row_of(graph, label)]]
+
+
+class Block(nnx.Module):
+    def __init__(self, width, rngs):
+        self.norm1, self.norm2 = nnx.LayerNorm(width, rngs=rngs), nnx.LayerNorm(width, rngs=rngs)
+        self.attn = nnx.MultiHeadAttention(4, width, decode=False, rngs=rngs)
+        self.fc = nnx.Linear(width, 4 * width, rngs=rngs)
+        self.proj = nnx.Linear(4 * width, width, rngs=rngs)
+
+    def __call__(self, x):
+        x = x + self.attn(self.norm1(x))
+        return x + self.proj(nnx.gelu(self.fc(self.norm2(x))))
+
+
+class Transformer(nnx.Module):
+    def __init__(self, rngs):
+        self.embed = nnx.Embed(100, 32, rngs=rngs)
+        self.blocks = nnx.List([Block(32, rngs) for _ in range(2)])
+        self.norm, self.head = nnx.LayerNorm(32, rngs=rngs), nnx.Linear(32, 100, rngs=rngs)
+
+    def __call__(self, ids):
+        x = self.embed(ids)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def test_transformer_has_the_bits_of_the_model():
+    model, ids = Transformer(nnx.Rngs(0)), jnp.arange(12).reshape(2, 6)
+    result = traced(model, ids)
+    graph = result.graph
+    (output,) = outputs(result)
+    assert np.array_equal(output, model(ids))
+    assert {one.address for one in graph.modules} == {
+        ".".join(map(str, path))
+        for path, node in nnx.iter_graph(model)
+        if isinstance(node, nnx.Module) and callable(node)
+    }
+    assert len(graph.modules) == 24
+    assert set(result.values) == set(range(len(graph.ops)))
+    (embedded,) = graph.rows("embed")
+    np.testing.assert_array_equal(result.values[embedded], model.embed(ids))
+    (attended,) = graph.rows("blocks.0.attn")
+    expected = model.blocks[0].attn(model.blocks[0].norm1(model.embed(ids)))
+    np.testing.assert_allclose(result.values[attended], expected, rtol=1e-6, atol=1e-7)
+
+
+def test_parameters_of_operations():
+    model = Transformer(nnx.Rngs(0))
+    graph = traced(model, jnp.arange(3)[None]).graph
+    flat = nnx.to_flat_state(nnx.state(model, nnx.Param))
+    expected = {".".join(map(str, path)): value.get_value().shape for path, value in flat}
+    assert {one.address: one.shape for one in graph.params} == expected
+    assert {graph.params[number].address for _, number in graph.op_params} == set(expected)
+
+
+def test_lines_of_operations_are_those_of_the_caller():
+    """``jnp.take`` is traced once by JAX, and called at two lines."""
+
+    class Takes(nnx.Module):
+        def __call__(self, x):
+            a = jnp.take(x, jnp.array([0]))
+            b = jnp.take(x, jnp.array([1]))
+            return a + b
+
+    graph = traced(Takes(), jnp.arange(3.0)).graph
+    gathers = [row for row in range(len(graph.ops)) if graph.labels[row].startswith("gather")]
+    first, second = (graph.sites[graph.ops.site[row]] for row in gathers)
+    assert (second.line - first.line, first.file) == (1, __file__)
+
+
+def test_settings_have_literals():
+    norm = nnx.LayerNorm(4, epsilon=1e-3, rngs=nnx.Rngs(0))
+    graph = traced(norm, jnp.ones((2, 4))).graph
+    (rsqrt,) = [row for row, label in enumerate(graph.labels) if label.startswith("rsqrt")]
+    before = graph.edges.src[graph.edges.dst == rsqrt][0]
+    assert graph.settings[graph.ops.setting[before]] == "0.001"
+    assert "axes=(1,)" in setting(graph, "reduce_sum_1_2")
+
+
+def test_loops_are_one_operation_with_the_value_of_the_model():
+    class Loop(nnx.Module):
+        def __init__(self, rngs):
+            self.cell = nnx.Linear(4, 4, rngs=rngs)
+
+        def __call__(self, x):
+            x, _ = jax.lax.scan(lambda carry, _: (jnp.sin(self.cell(carry)), None), x, length=3)
+            x = jax.lax.cond(x.sum() > 0, jnp.sin, jnp.cos, x)
+            return jax.lax.while_loop(lambda x: x.sum() > 1, lambda x: x / 2, x)
+
+    model, x = Loop(nnx.Rngs(0)), jnp.ones((2, 4))
+    result = traced(model, x)
+    types = {result.graph.types[number] for number in result.graph.ops.type}
+    assert {"scan", "cond", "while"} <= types
+    np.testing.assert_array_equal(outputs(result)[0], model(x))
+
+
+def test_random_state_and_statistics_are_unchanged():
+    class Random(nnx.Module):
+        def __init__(self, rngs):
+            self.norm, self.drop = nnx.BatchNorm(4, rngs=rngs), nnx.Dropout(0.5, rngs=rngs)
+
+        def __call__(self, x):
+            return self.drop(self.norm(x))
+
+    model, same, x = Random(nnx.Rngs(0)), Random(nnx.Rngs(0)), jnp.arange(8.0).reshape(2, 4)
+    result = traced(model, x)
+    np.testing.assert_array_equal(outputs(result)[0], same(x))
+    fresh = nnx.state(Random(nnx.Rngs(0)))
+    for one, other in zip(jax.tree.leaves(nnx.state(model)), jax.tree.leaves(fresh), strict=True):
+        assert (one == other).all()
+    assert {one.address for one in result.graph.buffers} >= {"norm.mean", "drop.rngs.key"}
+
+
+class Conv(linen.Module):
+    @linen.compact
+    def __call__(self, x, train=False):
+        x = linen.BatchNorm(use_running_average=not train)(linen.Conv(8, (3, 3), name="conv")(x))
+        return linen.Dense(10, name="out")(linen.relu(x).mean((1, 2)))
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_linen_module_with_batch_statistics(train):
+    net, x = Conv(), jax.random.normal(jax.random.key(0), (2, 6, 6, 1))
+    variables = net.init(jax.random.key(0), x)
+    mutable = ["batch_stats"] if train else False
+    result = traced(net.bind(variables, mutable=mutable), x, train=train)
+    expected = net.apply(variables, x, train, mutable=mutable)
+    np.testing.assert_array_equal(outputs(result)[0], expected[0] if train else expected)
+    assert [one.type for one in result.graph.modules] == ["Conv", "Conv", "BatchNorm", "Dense"]
+    assert {one.address for one in result.graph.buffers} == {"BatchNorm_0.mean", "BatchNorm_0.var"}
+
+
+def test_linen_module_without_variables_is_refused():
+    with pytest.raises(InputError, match=r"The Linen module Conv has no variables. Pass module.bind"):
+        traced(Conv(), jnp.ones((1, 6, 6, 1)))
+
+
+def test_equinox_model_and_its_arguments():
+    class Model(eqx.Module):
+        mlp: eqx.nn.MLP
+        scale: float
+
+        def __call__(self, x, *, mask):
+            return {"y": self.mlp(x * self.scale) * mask, "x": x}
+
+    model = Model(eqx.nn.MLP(4, 3, 8, 1, key=jax.random.key(0)), 0.5)
+    x, mask = jnp.arange(4.0), jnp.array([1.0, 0.0, 1.0])
+    result = traced(model, x, mask=mask)
+    assert result.graph.facts["inputs"] == ["x", "mask"]
+    expected = model(x, mask=mask)
+    for output, name in zip(outputs(result), sorted(expected), strict=True):
+        np.testing.assert_array_equal(output, expected[name])
+    addresses = ["", "mlp", "mlp.layers.0", "mlp.layers.1"]
+    assert [one.address for one in result.graph.modules] == addresses
+    assert result.graph.rows("mlp.layers.1")
+
+
+def test_call_that_fails_names_the_reason():
+    with pytest.raises(CaptureError, match="JAX could not trace the call: TypeError: dot_general"):
+        traced(nnx.Linear(4, 4, rngs=nnx.Rngs(0)), jnp.ones((2, 3)))
+
+
+def test_graph_without_values_is_the_same():
+    from intus.backends.jax.graph import structure, trace
+    from intus.backends.jax.nnx import Nnx
+
+    model, ids = Transformer(nnx.Rngs(0)), jnp.arange(12).reshape(2, 6)
+    shape = jax.ShapeDtypeStruct(ids.shape, ids.dtype)
+    graph = structure(Nnx(), model, None, (shape,), {})
+    assert graph.labels == trace(Nnx(), model, (ids,), {}).graph.labels
+
+
+def test_trace_of_the_front_door(tmp_path):
+    model, ids = Transformer(nnx.Rngs(0)), jnp.arange(12).reshape(2, 6)
+    trace = intus.trace(model, ids)
+    np.testing.assert_array_equal(trace.modules["head"].value, model(ids))
+    trace.save(tmp_path / "t.trace")
+    again = intus.load(tmp_path / "t.trace")
+    np.testing.assert_array_equal(again["head"].value, model(ids))

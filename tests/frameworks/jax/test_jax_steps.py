@@ -1,0 +1,401 @@
+"""Steps of JAX that are observed: what compiles, what is hidden, and what is refused; JAX is the judge."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import linen, nnx
+from flax.training.train_state import TrainState
+
+import intus
+from backends.contract import Collect
+from intus.backends.base import for_model
+from intus.core.errors import CaptureError, InputError
+
+ALL = ("output", "input", "grad_output", "grad_input", "parameter", "parameter_grad")
+
+
+class Net(nnx.Module):
+    def __init__(self, rngs):
+        self.fc, self.drop, self.out = (
+            nnx.Linear(4, 5, rngs=rngs),
+            nnx.Dropout(0.5, rngs=rngs),
+            nnx.Linear(5, 2, rngs=rngs),
+        )
+
+    def __call__(self, x):
+        return self.out(self.drop(nnx.relu(self.fc(x))))
+
+
+X = np.linspace(-1, 1, 24, dtype=np.float32).reshape(6, 4)
+
+
+def observed(model, step, *calls, kinds=("output",)):
+    """Return the tap that collected the calls of a step, and the results."""
+    tap, backend = Collect(), for_model(model)
+    handle = backend.attach(model, backend.operations(model), kinds, tap)
+    step = handle.through(step)
+    results = [step(*arguments) for arguments in calls]
+    handle.remove()
+    return tap, results
+
+
+@nnx.jit
+def forward(model, x):
+    return model(x)
+
+
+def test_program_of_step_is_unchanged():
+    model = Net(nnx.Rngs(0))
+    before = forward.lower(model, X).as_text()
+    tap, _ = observed(model, forward, (model, X), kinds=ALL)
+    assert tap.seen[0]
+    assert forward.lower(model, X).as_text() == before
+
+
+def test_dropout_has_the_mask_of_the_step():
+    model, same = Net(nnx.Rngs(0)), Net(nnx.Rngs(0))
+    tap, results = observed(model, forward, (model, X), (model, X))
+    for seen, result in zip(tap.seen, results, strict=True):
+        np.testing.assert_allclose(seen["output", ""], result, rtol=1e-6)
+        np.testing.assert_allclose(seen["output", "drop"], same.drop(nnx.relu(same.fc(X))), rtol=1e-6)
+    assert not np.array_equal(*(seen["output", "drop"] == 0 for seen in tap.seen))
+
+
+def test_each_set_of_shapes_has_its_own_shadow():
+    model = Net(nnx.Rngs(0))
+    tap, results = observed(model, forward, (model, X), (model, X[:2]), (model, X))
+    assert [seen["output", "out"].shape for seen in tap.seen] == [(6, 2), (2, 2), (6, 2)]
+    for seen, result in zip(tap.seen, results, strict=True):
+        np.testing.assert_allclose(seen["output", ""], result, rtol=1e-6)
+
+
+def test_too_many_shapes_are_reported():
+    model = Net(nnx.Rngs(0))
+    step = jax.jit(lambda model, x, number: model(x), static_argnums=2)
+    tap, _ = observed(model, step, *((model, X, f"setting {number}") for number in range(18)))
+    assert {type(error) for error in tap.errors} == {CaptureError}
+    assert (len(tap.errors), tap.ended) == (2, 18)
+    assert "more than 16 different shapes or settings" in str(tap.errors[0])
+
+
+def test_numbers_that_change_are_no_new_shapes():
+    model = Net(nnx.Rngs(0))
+
+    @nnx.jit
+    def scaled(model, x, scale):
+        return model(x * scale)
+
+    tap, results = observed(model, scaled, *((model, X, 0.1 * number) for number in range(20)))
+    assert tap.errors == []
+    np.testing.assert_allclose(tap.seen[-1]["output", ""], results[-1], rtol=1e-6)
+
+
+def test_number_that_the_step_needs_is_part_of_the_program():
+    model = Net(nnx.Rngs(0))
+
+    @partial(jax.jit, static_argnums=2)
+    def repeated(model, x, times):
+        for _ in range(times):
+            y = model(x)
+        return y
+
+    tap, _ = observed(model, repeated, (model, X, 2), (model, X, 3))
+    assert tap.errors == []
+    assert [sorted(seen) == sorted(tap.seen[0]) for seen in tap.seen] == [True, False]
+    assert ("output", "fc:3") in tap.seen[1]
+
+
+def test_function_that_jax_traced_once_is_observed_at_each_call():
+    inner = jax.jit(lambda layer, x: layer(x))
+
+    class Twice(nnx.Module):
+        def __init__(self, rngs):
+            self.one, self.two = (nnx.Linear(4, 4, rngs=rngs) for _ in range(2))
+
+        def __call__(self, x):
+            return inner(self.two, inner(self.one, inner(self.one, x)))
+
+    model = Twice(nnx.Rngs(0))
+    step = nnx.jit(lambda model, x: nnx.grad(lambda model: model(x).sum())(model))
+    tap, _ = observed(model, step, (model, X), kinds=("output", "grad_output"))
+    one, two = model.one, model.two
+    expected = {
+        ("output", "one"): one(X),
+        ("output", "one:2"): one(one(X)),
+        ("output", "two"): two(one(one(X))),
+        ("grad_output", "one"): jax.grad(lambda value: two(one(value)).sum())(one(X)),
+        ("grad_output", "one:2"): jax.grad(lambda value: two(value).sum())(one(one(X))),
+    }
+    for key, value in expected.items():
+        np.testing.assert_allclose(tap.seen[0][key], value, rtol=1e-5, atol=1e-6)
+
+
+def test_gradient_of_parameter_counts_all_its_uses():
+    """A penalty outside of the model, and a module that is called twice."""
+    model = nnx.Linear(4, 4, rngs=nnx.Rngs(0))
+
+    def loss(model, x):
+        return model(model(x)).sum() + (model.kernel**2).sum()
+
+    step = nnx.jit(lambda model, x: nnx.grad(loss)(model, x))
+    tap, (gradients,) = observed(model, step, (model, X), kinds=("parameter_grad",))
+    for name in ("kernel", "bias"):
+        np.testing.assert_allclose(
+            tap.seen[0]["parameter_grad", name], gradients[name].get_value(), rtol=1e-6
+        )
+
+
+def test_remat_is_observed_once():
+    class Remat(nnx.Module):
+        def __init__(self, rngs):
+            self.fc = nnx.Linear(4, 4, rngs=rngs)
+
+        def __call__(self, x):
+            return nnx.remat(lambda fc, x: jnp.sin(fc(x)))(self.fc, x)
+
+    model = Remat(nnx.Rngs(0))
+    step = nnx.jit(lambda model, x: nnx.grad(lambda model: model(x).sum())(model))
+    tap, (gradients,) = observed(model, step, (model, X), kinds=("output", "grad_output", "parameter_grad"))
+    assert tap.errors == []
+    seen = tap.seen[0]
+    np.testing.assert_allclose(seen["output", "fc"], model.fc(X), rtol=1e-6)
+    np.testing.assert_allclose(seen["grad_output", "fc"], np.cos(model.fc(X)), rtol=1e-5)
+    np.testing.assert_allclose(
+        seen["parameter_grad", "fc.kernel"], gradients["fc"]["kernel"].get_value(), rtol=1e-5
+    )
+
+
+def test_modules_inside_scan_are_never_called(caplog):
+    class Scanned(nnx.Module):
+        def __init__(self, rngs):
+            self.cell, self.out = nnx.Linear(4, 4, rngs=rngs), nnx.Linear(4, 2, rngs=rngs)
+
+        def __call__(self, x):
+            x, _ = jax.lax.scan(lambda carry, _: (self.cell(carry), None), x, length=3)
+            return self.out(x)
+
+    model = Scanned(nnx.Rngs(0))
+    tap, (result,) = observed(model, forward, (model, X))
+    assert tap.errors == []
+    assert {address for _, address in tap.seen[0]} == {"", "out"}
+    np.testing.assert_allclose(tap.seen[0]["output", "out"], result, rtol=1e-6)
+    with intus.probe(model, "127.0.0.1", 1, budget=float("inf")) as watch:
+        watch.through(forward)(model, X)
+        assert watch.status()["never_called"] == ["cell"]
+    assert "jax.lax.scan" in for_model(model).blind_spot
+
+
+def test_callbacks_of_the_step_run_once():
+    class Talking(nnx.Module):
+        def __init__(self, rngs):
+            self.fc = nnx.Linear(4, 2, rngs=rngs)
+
+        def __call__(self, x):
+            jax.debug.callback(said.append, x.sum())
+            return self.fc(x)
+
+    said = []
+    model = Talking(nnx.Rngs(0))
+    tap, _ = observed(model, nnx.jit(lambda model, x: model(x)), (model, X))
+    jax.effects_barrier()
+    assert tap.errors == []
+    assert len(said) == 1
+    assert ("output", "fc") in tap.seen[0]
+
+
+def test_step_that_needs_the_host_is_refused():
+    shape = jax.ShapeDtypeStruct(X.shape, X.dtype)
+
+    def step(model, x):
+        return model(jax.experimental.io_callback(lambda x: x, shape, x))
+
+    model = Net(nnx.Rngs(0))
+    tap, (result,) = observed(model, nnx.jit(step), (model, X))
+    assert result.shape == (6, 2)
+    assert [str(error) for error in tap.errors] == [
+        "The step calls io_callback on the way to a module, which cannot run twice."
+    ]
+
+
+def test_target_network_is_not_the_model():
+    """Of two models of one class, the first argument counts; the optimizer's moments are built alike."""
+    model, target = (eqx.nn.MLP(4, 2, 8, 1, key=jax.random.key(key)) for key in (0, 1))
+    adam = optax.adam(0.01)
+
+    @eqx.filter_jit
+    def step(model, target, state, x):
+        def loss(model):
+            return ((jax.vmap(target)(x) - jax.vmap(model)(x)) ** 2).mean()
+
+        gradients = eqx.filter_grad(loss)(model)
+        updates, state = adam.update(gradients, state)
+        return eqx.apply_updates(model, updates), state, gradients
+
+    state = adam.init(eqx.filter(model, eqx.is_array))
+    tap, (result,) = observed(model, step, (model, target, state, X), kinds=("output", "parameter_grad"))
+    assert tap.errors == []
+    seen = tap.seen[0]
+    assert {address for kind, address in seen if kind == "output"} == {"", "layers.0", "layers.1"}
+    np.testing.assert_allclose(seen["output", ""], jax.vmap(model)(X), rtol=1e-5, atol=1e-6)
+    gradient = result[2].layers[0].weight
+    np.testing.assert_allclose(seen["parameter_grad", "layers.0.weight"], gradient, rtol=1e-5, atol=1e-7)
+
+
+def test_partitioned_equinox_model():
+    model = eqx.nn.MLP(4, 2, 8, 1, key=jax.random.key(0))
+    parameters, static = eqx.partition(model, eqx.is_inexact_array)
+
+    @eqx.filter_jit
+    def step(parameters, static, x):
+        return jax.vmap(eqx.combine(parameters, static))(x)
+
+    tap, (result,) = observed(model, step, (parameters, static, X))
+    assert tap.errors == []
+    np.testing.assert_allclose(tap.seen[0]["output", ""], result, rtol=1e-6)
+
+
+def test_linen_module_with_setup_and_other_modules():
+    class Inner(linen.Module):
+        def setup(self):
+            self.fc = linen.Dense(3)
+
+        def __call__(self, x):
+            return self.fc(x)
+
+    class Outer(linen.Module):
+        width: int = 2
+
+        def setup(self):
+            self.inner, self.head = Inner(), linen.Dense(self.width)
+
+        def __call__(self, x):
+            return self.head(self.inner(x))
+
+    net, other = Outer(), Outer(width=5)
+    variables, others = (one.init(jax.random.key(0), X) for one in (net, other))
+    step = jax.jit(lambda variables, others, x: (net.apply(variables, x), other.apply(others, x)))
+    tap, (result,) = observed(net, step, (variables, others, X), kinds=("output", "parameter"))
+    assert tap.errors == []
+    assert set(tap.offered[0]) == {"", "inner", "inner.fc", "head"}
+    assert tap.seen[0]["output", ""].shape == result[0].shape == (6, 2)
+    kernel = variables["params"]["inner"]["fc"]["kernel"]
+    assert np.array_equal(tap.seen[0]["parameter", "inner.fc.kernel"], kernel)
+
+
+def test_model_that_is_no_argument_is_named(caplog):
+    model = Net(nnx.Rngs(0))
+    model.eval()
+    step = jax.jit(lambda x: model(x))
+    plain = np.asarray(step(X))
+    with intus.probe(model, "127.0.0.1", 1) as watch:
+        assert np.array_equal(watch.through(step)(X), plain)
+        assert watch.status()["troubles"] > 0
+    assert (
+        "The model, a Net, is not among the arguments of the step. Pass it in: step(model, …)" in caplog.text
+    )
+
+
+@pytest.mark.parametrize("step", [lambda model, x: model(x), 3], ids=["plain function", "no function"])
+def test_step_that_is_not_compiled_is_refused(step):
+    model = Net(nnx.Rngs(0))
+    with (
+        intus.probe(model, "127.0.0.1", 1) as watch,
+        pytest.raises(
+            InputError, match=r"step compiled by jax.jit, nnx.jit or eqx.filter_jit, got .* without"
+        ),
+    ):
+        watch.through(step)
+
+
+def test_step_whose_trace_fails_is_tried_once(caplog):
+    model = Net(nnx.Rngs(0))
+    traces = []
+
+    def step(model, x):
+        traces.append(type(model))
+        if type(model) is not Net:
+            raise KeyError("only a Net")
+        return model(x)
+
+    tap, results = observed(model, nnx.jit(step), (model, X), (model, X))
+    assert len(traces) <= 4  # the user's own, and ours with numbers as arrays and not
+    assert [type(error) for error in tap.errors] == [KeyError] * 2
+    assert [result.shape for result in results] == [(6, 2)] * 2
+
+
+def test_attachment_keeps_no_model_after_removal():
+    model = Net(nnx.Rngs(0))
+    handle = for_model(model).attach(model, [], ("output",), Collect())
+    handle.remove()
+    assert handle.model is None
+    assert handle.through(forward)(model, X).shape == (6, 2)
+
+
+def test_logging_is_quiet(caplog):
+    model = Net(nnx.Rngs(0))
+    with caplog.at_level(logging.WARNING, "intus"):
+        observed(model, forward, (model, X))
+    assert caplog.text == ""
+
+
+def test_lifted_linen_modules_and_train_state():
+    class Lifted(linen.Module):
+        @linen.compact
+        def __call__(self, x):
+            def body(cell, carry, _):
+                return jnp.sin(cell(carry)), None
+
+            x = linen.remat(linen.Dense)(4, name="remat")(x)
+            scan = linen.scan(body, variable_broadcast="params", split_rngs={"params": False}, length=3)
+            x, _ = scan(linen.Dense(4, name="cell"), x, None)
+            return linen.Dense(2, name="out")(x)
+
+    net = Lifted()
+    parameters = net.init(jax.random.key(0), X)["params"]
+    state = TrainState.create(apply_fn=net.apply, params=parameters, tx=optax.sgd(0.1))
+
+    @jax.jit
+    def step(state, x):
+        gradients = jax.grad(lambda p: state.apply_fn({"params": p}, x).sum())(state.params)
+        return state.apply_gradients(grads=gradients), gradients
+
+    tap, (result,) = observed(net, step, (state, X), kinds=("output", "parameter_grad"))
+    assert tap.errors == []
+    assert sorted(tap.offered[0]) == ["", "out", "remat"]
+    for name in ("remat", "out"):
+        gradient = result[1][name]["kernel"]
+        np.testing.assert_allclose(tap.seen[0]["parameter_grad", f"{name}.kernel"], gradient, rtol=1e-5)
+
+
+def test_random_state_and_optimizer_that_hold_what_the_step_changes():
+    class Drawing(nnx.Module):
+        def __init__(self, rngs):
+            self.fc, self.drop = nnx.Linear(4, 4, rngs=rngs), nnx.Dropout(0.5)
+
+        def __call__(self, x, rngs):
+            return self.drop(self.fc(x), rngs=rngs)
+
+    @nnx.jit
+    def step(optimizer, x, rngs):
+        def loss(model, rngs):
+            y = model(x, rngs=rngs)
+            return y.sum(), y
+
+        (_, y), gradients = nnx.value_and_grad(loss, has_aux=True)(optimizer.model, rngs)
+        optimizer.update(gradients)
+        return y
+
+    model = Drawing(nnx.Rngs(0))
+    optimizer, rngs = nnx.ModelAndOptimizer(model, optax.sgd(0.1)), nnx.Rngs(1)
+    tap, results = observed(model, step, (optimizer, X, rngs), (optimizer, X, rngs))
+    assert tap.errors == []
+    for seen, result in zip(tap.seen, results, strict=True):
+        np.testing.assert_allclose(seen["output", "drop"], result, rtol=1e-6)

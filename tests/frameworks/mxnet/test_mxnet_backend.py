@@ -1,0 +1,401 @@
+"""The MXNet backend beyond the contract: hybridized graphs, traces, real models, and a real server."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet import autograd, gluon
+from mxnet.gluon import nn
+from mxnet.gluon.model_zoo import vision
+from test_mxnet_contract import ModuleSubject, Net, symbol
+
+import intus
+from backends.contract import Collect, attach
+from backends.served import server
+from intus.backends.base import for_model
+from intus.backends.mxnet import MXNetBackend
+from intus.core.errors import CaptureError, InputError
+
+X = mx.nd.array(np.random.default_rng(0).normal(size=(4, 6)))
+
+
+class Kinds:
+    kinds = ("output", "grad_output", "parameter")
+
+
+def dense(hybridized=False, **shared):
+    mx.random.seed(0)
+    net = nn.HybridSequential()
+    net.add(nn.Dense(5, activation="relu"), nn.Dense(3))
+    net.initialize()
+    if hybridized:
+        net.hybridize()
+    return net
+
+
+class Twice(gluon.HybridBlock):
+    """Two blocks that compute the same from the same input, which MXNet merges."""
+
+    def __init__(self):
+        super().__init__()
+        with self.name_scope():
+            self.one, self.two = nn.Activation("relu"), nn.Activation("relu")
+
+    def hybrid_forward(self, F, x):  # noqa: N803
+        return self.one(x) * 2 + self.two(x)
+
+
+def train(net, xs):
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.001})
+    for x in xs:
+        with autograd.record():
+            loss = net(x).square().sum()
+        loss.backward()
+        trainer.step(4)
+
+
+def values(net):
+    return [parameter.data().asnumpy().tobytes() for parameter in net.collect_params().values()]
+
+
+@pytest.mark.parametrize("hybridized", [False, True])
+def test_parameters_without_shape_before_first_call(hybridized):
+    plain, net, tap = dense(hybridized), dense(hybridized), Collect()
+    train(plain, [X, X])
+    mx.random.seed(0)
+    net = dense(hybridized)
+    handle = attach(Kinds, net, tap)
+    train(net, [X, X])
+    handle.remove()
+    assert tap.errors == []
+    assert values(net) == values(plain)
+    assert {address for kind, address in tap.seen[0] if kind == "parameter"} == {
+        "0.weight", "0.bias", "1.weight", "1.bias",
+    }  # fmt: skip
+
+
+def test_hybridize_while_attached():
+    plain, net, tap = dense(), dense(), Collect()
+    for one in (plain, net):
+        mx.random.seed(0)
+        one(X)
+    train(plain, [X])
+    plain.hybridize()
+    train(plain, [X, X])
+    handle = attach(Kinds, net, tap)
+    train(net, [X])
+    net.hybridize()
+    train(net, [X, X])
+    handle.remove()
+    assert tap.errors == []
+    assert [set(seen) for seen in tap.seen[1:]] == [set(tap.seen[0])] * 2
+    assert values(net) == values(plain)
+
+
+def test_hybridized_block_inside_block():
+    net = nn.Sequential()
+    net.add(dense(hybridized=True), nn.Dense(2))
+    net[1].initialize()
+    tap = Collect()
+    handle = attach(Kinds, net, tap)
+    train(net, [X, X])
+    handle.remove()
+    assert tap.errors == []
+    outputs = [address for kind, address in tap.seen[1] if kind == "output"]
+    assert sorted(outputs) == ["", "0", "0.0", "0.0.act", "0.1", "1"]
+    assert np.array_equal(tap.seen[1]["output", "0.1"], tap.seen[1]["output", "0"])
+
+
+def test_operations_that_are_merged_are_refused():
+    """The bits of gradients would be others if MXNet could not merge the two."""
+    net, tap = Twice(), Collect()
+    net.hybridize()
+    x = X.copy()
+    x.attach_grad()
+    handle = attach(Kinds, net, tap)
+    with autograd.record():
+        net(x).sum().backward()
+    handle.remove()
+    assert "Twice runs Activation twice on the same input" in str(tap.errors[0])
+    assert {address for _, address in tap.seen[0]} == {""}
+    assert np.array_equal(x.grad.asnumpy(), 3.0 * (X.asnumpy() > 0))
+
+
+def test_gradients_of_calls_that_overlap():
+    """Of several calls before a backward pass, gradients of blocks belong to their calls, or are refused."""
+    for hybridized in (False, True):
+        net, tap = dense(hybridized), Collect()
+        net(X)
+        handle = attach(Kinds, net, tap)
+        with autograd.record():
+            first, second = net(X).sum(), (net(X) * 2).sum()
+            loss = first + second
+        loss.backward()
+        handle.remove()
+        if hybridized:
+            assert "was called again before its backward pass" in str(tap.errors[0])
+            assert ("grad_output", "1") not in {*tap.seen[0], *tap.seen[1]}
+        else:
+            assert (tap.seen[0]["grad_output", "1"] == 1).all()
+            assert (tap.seen[1]["grad_output", "1"] == 2).all()
+
+
+@pytest.mark.filterwarnings("ignore:register_op_hook is experimental")
+def test_operation_hook_of_user_is_kept():
+    net, tap, called = dense(hybridized=True), Collect(), []
+    net(X)
+    net.register_op_hook(lambda *given: called.append(given))
+    handle = attach(Kinds, net, tap)
+    net(X)
+    handle.remove()
+    assert "has an operation hook of its own" in str(tap.errors[0])
+    assert len(called) > 0
+
+
+def test_partitioned_graph_is_refused():
+    net, tap = dense(hybridized=True), Collect()
+    net(X)
+    other = dense(hybridized=True)
+    other.add(nn.Dense(2))
+    net._cached_graph = (net._cached_graph[0], net._cached_graph[1] * 2)  # as partitioning replaces it
+    handle = attach(Kinds, net, tap)
+    net(X)
+    handle.remove()
+    assert "another graph than its code builds now" in str(tap.errors[0])
+
+
+@pytest.mark.parametrize("hybridized", [False, True])
+def test_gradient_that_is_added_to_an_input(hybridized):
+    """MXNet's own identities lose what ``grad_req="add"`` accumulated, so that such arrays get none."""
+
+    class Inputs(Kinds):
+        kinds = ("grad_input", "grad_output")
+
+    def accumulated():
+        x.grad[:] = 1
+        with autograd.record():
+            net(x).sum().backward()
+        return x.grad.asnumpy()
+
+    net, x = dense(hybridized), X.copy()
+    net(x)
+    x.attach_grad("add")
+    expected, tap = accumulated(), Collect()
+    assert not np.array_equal(expected, np.ones_like(expected))
+    handle = attach(Inputs, net, tap)
+    assert np.array_equal(accumulated(), expected)
+    handle.remove()
+    assert "the array has a gradient of its own. Read .grad" in str(tap.errors[0])
+    assert {kind for kind, address in tap.seen[0] if address == "0"} == {"grad_output"}
+
+
+@pytest.mark.parametrize("copier", [copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net))])
+def test_copies_of_probed_model_are_not_probed(copier):
+    net, tap = dense(), Collect()
+    expected = net(X).asnumpy()
+    handle = attach(Kinds, net, tap)
+    twin = copier(net)
+    assert np.array_equal(twin(X).asnumpy(), expected)
+    assert tap.passes == 0
+    handle.remove()
+
+
+def test_exception_in_forward_ends_pass():
+    net, tap = dense(), Collect()
+    net(X)
+    handle = attach(Kinds, net, tap)
+    with pytest.raises(Exception, match=r"(?i)shape"):
+        net(mx.nd.ones((4, 7))).wait_to_read()
+    assert (tap.passes, tap.ended) == (1, 1)
+    net(X)
+    handle.remove()
+    assert (tap.passes, tap.ended, tap.errors) == (2, 2, [])
+
+
+class Every:
+    kinds = ("output", "input", "grad_output", "grad_input", "parameter")
+
+
+@pytest.mark.parametrize("hybridized", [False, True])
+@pytest.mark.parametrize("make", [vision.resnet18_v1, vision.mobilenet1_0])
+def test_model_zoo(make, hybridized):
+    """The parameters of a real network have the same bits as without a probe.
+
+    Gradients that could not be read without changing them are refused.
+    """
+    x = mx.nd.array(np.random.default_rng(0).normal(size=(2, 3, 32, 32)))
+    taps, states = [], []
+    for watched in (False, True):
+        mx.random.seed(0)
+        np.random.seed(0)
+        net = make(classes=10)
+        net.initialize(mx.init.Xavier())
+        if hybridized:
+            net.hybridize()
+        tap = Collect()
+        handle = attach(Every, net, tap) if watched else None
+        train(net, [x, x])
+        if handle:
+            handle.remove()
+        taps.append(tap)
+        states.append(values(net))
+    assert states[0] == states[1]
+    seen = taps[1].seen[1]
+    names = {operation.address for operation in for_model(net).operations(net)}
+    assert {address for kind, address in seen if kind == "output"} == names
+    gradients = {address for kind, address in seen if kind == "grad_output"}
+    if hybridized:
+        assert {str(error).partition(" is not")[0] for error in taps[1].errors} <= {"grad_input of ''"}
+        assert gradients == names
+    else:
+        assert {"", "output"} <= gradients < names
+        assert all(seen["output", address].ndim == 2 for address in gradients)
+        refused = {str(error) for error in taps[1].errors}
+        assert len(refused) >= 2 * (len(names) - len(gradients))
+        assert all("Call hybridize()" in text for text in refused)
+
+
+def test_module_of_model_zoo():
+    results = []
+    for watched in (False, True):
+        mx.random.seed(0)
+        np.random.seed(0)
+        net = vision.resnet18_v1(classes=10, prefix="net_")
+        model = mx.mod.Module(mx.sym.SoftmaxOutput(net(mx.sym.var("data")), name="softmax"))
+        model.bind([("data", (2, 3, 32, 32))], [("softmax_label", (2,))])
+        model.init_params(mx.init.Xavier())
+        model.init_optimizer()
+        tap = Collect()
+        handle = attach(ModuleSubject, model, tap) if watched else None
+        for _ in range(2):
+            model.forward_backward(mx.io.DataBatch([mx.nd.ones((2, 3, 32, 32))], [mx.nd.array([1, 2])]))
+            model.update()
+        if handle:
+            handle.remove()
+            assert tap.errors == []
+        mx.nd.waitall()  # MXNet does not make get_params wait for the statistics of batch norm
+        trained, states = model.get_params()
+        results.append([array.asnumpy().tobytes() for array in (*trained.values(), *states.values())])
+    assert results[0] == results[1]
+    kinds = {kind for kind, _ in tap.seen[1]}
+    assert kinds == set(ModuleSubject.kinds)
+    assert len([1 for kind, _ in tap.seen[1] if kind == "grad_output"]) > 60
+
+
+def test_trace_of_block():
+    """The graph has the blocks as modules, and values are those of the layers called one by one."""
+    net = Net()
+    net.initialize()
+    before = values(net)
+    graph, found = MXNetBackend().trace(net, (X,), {})
+    layers = [net.first, net.norm, net.act, net.drop, net.cell, net.cell]
+    value, outputs = X, []
+    for layer in layers:
+        value = layer(value)
+        outputs.append(value.asnumpy())
+    for at, address in enumerate(("first", "norm", "act", "drop", "cell:1", "cell:2")):
+        (row,) = graph.rows(address)
+        np.testing.assert_allclose(found[row], outputs[at], rtol=1e-6, atol=1e-6)
+    (row,) = graph.rows("head.0")
+    np.testing.assert_allclose(found[row], net(X).asnumpy(), rtol=1e-6, atol=1e-6)
+    assert [module.address for module in graph.modules] == [
+        "", "first", "norm", "act", "drop", "cell", "one", "two", "head", "head.0",
+    ]  # fmt: skip
+    shapes = {one.address: one.shape for one in graph.params}
+    assert shapes == {name: p.shape for name, p in net._collect_params_with_prefix().items()}
+    assert set(found) == set(range(len(graph.ops))) - set(graph.rows_of(5)) or len(found) >= len(graph)
+    assert values(net) == before
+    assert all(parameter._var is None for parameter in net.collect_params().values())
+    assert "intus" not in str([vars(block).get("forward") for block in net._children.values()])
+
+
+@pytest.mark.parametrize("make", [vision.resnet18_v1, vision.mobilenet_v2_0_25])
+def test_trace_of_model_zoo(make):
+    net = make(classes=10)
+    net.initialize(mx.init.Xavier())
+    x = mx.nd.array(np.random.default_rng(0).normal(size=(1, 3, 64, 64)))
+    graph, found = MXNetBackend().trace(net, (x,), {})
+    (last,) = graph.rows("output")
+    np.testing.assert_allclose(found[last], net(x).asnumpy(), rtol=1e-5, atol=1e-5)
+    net.hybridize()
+    again, values_again = MXNetBackend().trace(net, (x,), {})
+    assert graph.labels == again.labels
+    assert all(np.array_equal(found[row], values_again[row]) for row in found)
+
+
+def test_trace_of_module():
+    subject = ModuleSubject()
+    model = subject.new()
+    graph, found = MXNetBackend().trace(model, (X.asnumpy(),), {})
+    model.reshape([("data", (4, 6))], [("softmax_label", (4,))])
+    model.forward(mx.io.DataBatch([X]), is_train=False)
+    (row,) = graph.rows("softmax")
+    np.testing.assert_allclose(found[row], model.get_outputs()[0].asnumpy(), rtol=1e-6, atol=1e-6)
+    assert [graph.type_of(graph.rows(name)[0]) for name in ("first", "sum")] == [
+        "FullyConnected", "elemwise_add",
+    ]  # fmt: skip
+
+
+def test_trace_says_what_is_not_possible():
+    backend = MXNetBackend()
+    plain = nn.Sequential()
+    plain.add(nn.Dense(2))
+    plain.initialize()
+    with pytest.raises(CaptureError, match=r"Sequential is a Block, .*HybridBlock"):
+        backend.trace(plain, (X,), {})
+    with pytest.raises(InputError, match="no keyword arguments, got 'x'"):
+        backend.trace(dense(), (), {"x": X})
+
+
+def test_refused_modules():
+    backend = MXNetBackend()
+    unbound = mx.mod.Module(symbol())
+    with pytest.raises(InputError, match="not bound"):
+        backend.attach(unbound, backend.operations(unbound), ("output",), Collect())
+    with pytest.raises(InputError, match="A BucketingModule cannot be observed"):
+        backend.operations(mx.mod.BucketingModule(lambda key: (symbol(), [], []), default_bucket_key=1))
+
+
+def test_batches_of_other_sizes_in_module():
+    """The last batch of an epoch is often smaller, for which the module makes another executor."""
+    subject, tap = ModuleSubject(), Collect()
+    model = subject.new()
+    handle = attach(subject, model, tap)
+    for rows in (16, 5, 16):
+        model.forward(mx.io.DataBatch([mx.nd.ones((rows, 6))], [mx.nd.zeros(rows)]), is_train=True)
+        model.backward()
+    handle.remove()
+    assert tap.errors == []
+    assert [seen["output", "head"].shape for seen in tap.seen] == [(16, 3), (5, 3), (16, 3)]
+    assert [seen["grad_output", "head"].shape for seen in tap.seen] == [(16, 3), (5, 3), (16, 3)]
+
+
+@pytest.mark.parametrize("way", ["imperative", "hybridized", "probe set"])
+def test_labels_are_learned_on_a_real_server(way, tmp_path):
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 2, 128)
+    images = random.normal(size=(128, 6)).astype(np.float32)
+    images += 2 * labels[:, None]
+    with server(tmp_path) as running:
+        where = ("127.0.0.1", running.port)
+        net = dense(hybridized=way == "hybridized")
+        options = (
+            {"probe_set": (mx.nd.array(images), {"side": labels})} if way == "probe set" else {"block": True}
+        )
+        with intus.probe(net, *where, name="Net", run="r", **options) as watch:
+            if way != "probe set":
+                intus.register_targets(*where, name="side", targets=labels)
+            for watch.epoch in range(2):
+                for items in np.split(random.permutation(128), 4):
+                    if way != "probe set":
+                        watch.items = items
+                    net(mx.nd.array(images[items]))
+        assert watch.status()["troubles"] == 0
+        assert intus.flush(*where)
+        points = running.points("r", "Net", "linear_f1", "side")
+    assert {"", "0", "1"} <= set(points["address"])
+    assert max(points["value"]) > 0.9

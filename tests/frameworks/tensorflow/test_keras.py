@@ -1,0 +1,317 @@
+"""What is particular to Keras, judged by Keras itself: extractors, and the same fit without a probe."""
+
+from __future__ import annotations
+
+import json
+import urllib.parse
+import urllib.request
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from sklearn.datasets import load_digits
+
+import intus
+from backends.contract import Collect
+from intus.backends.base import for_model
+from intus.callbacks import Keras
+from intus.core.errors import InputError
+from intus.serving.run import Server
+
+DIGITS = load_digits()
+IMAGES, LABELS = (DIGITS.data[:640] / 16).astype(np.float32), DIGITS.target[:640]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with Server(database=tmp_path_factory.mktemp("keras") / "keras.db", port=0) as running:
+        yield running
+
+
+def net(**options):
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential(
+        [
+            keras.Input((64,)),
+            keras.layers.Dense(32, activation="relu", name="hidden"),
+            keras.layers.BatchNormalization(name="norm"),
+            keras.layers.Dropout(0.1, name="drop"),
+            keras.layers.Dense(10, name="logits"),
+        ]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(0.01), loss, **{"jit_compile": False, **options})
+    return model
+
+
+def bits(model, history):
+    return [
+        np.asarray(one).tobytes() for one in (history.history["loss"], *(v.numpy() for v in model.variables))
+    ]
+
+
+def fit(model, callbacks=(), **options):
+    options = {"batch_size": 64, "epochs": 3, "shuffle": False, "verbose": 0, **options}
+    return model.fit(IMAGES, LABELS, callbacks=list(callbacks), **options)
+
+
+def points(server, run, score, model="Sequential"):
+    query = urllib.parse.urlencode({"run": run, "model": model, "score": score, "target": "digit"})
+    with urllib.request.urlopen(f"{server.page_url}api/points?{query}", timeout=20) as answer:
+        return json.load(answer)
+
+
+def attached(model, kinds=("output",)):
+    backend, tap = for_model(model), Collect(backend=for_model(model), model=model)
+    return backend.attach(model, backend.operations(model), kinds, tap), tap
+
+
+# -- fit ---------------------------------------------------------------------------------------------------
+
+
+def test_fit_with_callback_and_labels_by_order(server):
+    """The bits of a training are the same with the probe, epochs are those of fit, and the layers learn."""
+    model = net()
+    intus.register_targets("127.0.0.1", server.port, name="digit", targets=LABELS)
+    callback = Keras("127.0.0.1", server.port, run="order", block=True, kinds=("output", "grad_output"))
+    history = fit(model, [callback], validation_data=(IMAGES[:100], LABELS[:100]))
+    plain = net()
+    assert bits(model, history) == bits(plain, fit(plain, validation_data=(IMAGES[:100], LABELS[:100])))
+    assert callback.watch is None
+    found = points(server, "order", "linear_f1")
+    assert set(found["epoch"]) == {0, 1, 2}
+    assert set(found["address"]) >= {"hidden", "norm", "logits"}
+    points_of_output = zip(found["kind"], found["epoch"], found["value"], strict=True)
+    assert min(value for kind, epoch, value in points_of_output if (kind, epoch) == ("output", 2)) > 0.8
+
+
+def test_shuffled_fit_has_no_labels_by_order(server, caplog):
+    model = net()
+    intus.register_targets("127.0.0.1", server.port, name="digit", targets=LABELS)
+    fit(model, [Keras("127.0.0.1", server.port, run="shuffled", block=True)], shuffle=True)
+    assert "come in random order: fit shuffles them" in caplog.text
+    assert not points(server, "shuffled", "linear_f1")["value"]
+
+
+def test_probe_set_in_shuffled_fit(server):
+    model = net()
+    probe_set = (IMAGES[:200], {"digit": LABELS[:200]})
+    history = fit(model, [Keras("127.0.0.1", server.port, run="set", probe_set=probe_set)], shuffle=True)
+    plain = net()
+    assert bits(model, history) == bits(plain, fit(plain, shuffle=True))
+    found = points(server, "set", "linear_f1")
+    assert set(found["epoch"]) == {0, 1, 2}
+
+
+def test_misspelled_option_of_callback():
+    with pytest.raises(InputError, match="probe has no option 'kind'"):
+        Keras(kind="output")
+
+
+def test_modes_of_fit_evaluate_and_predict():
+    model = net()
+    handle, tap = attached(model)
+    fit(model, epochs=1, batch_size=320, validation_data=(IMAGES[:64], LABELS[:64]))
+    model.evaluate(IMAGES[:64], LABELS[:64], 64, verbose=0)
+    model.predict(IMAGES[:64], 64, verbose=0)
+    model.test_on_batch(IMAGES[:32], LABELS[:32])
+    model(IMAGES[:16], training=False)
+    handle.remove()
+    assert tap.errors == []
+    assert tap.modes == ["train"] * 2 + ["eval"] * 5
+    assert tap.rows == [320, 320, 64, 64, 64, 32, 16]
+    assert model.call.__func__ is keras.Sequential.call
+
+
+def test_steps_per_execution():
+    """Every step of a loop of steps within one function is a pass."""
+    model = net(steps_per_execution=5)
+    handle, tap = attached(model)
+    history = fit(model, epochs=2)
+    handle.remove()
+    assert (tap.errors, tap.passes, tap.ended) == ([], 20, 20)
+    plain = net(steps_per_execution=5)
+    assert bits(model, history) == bits(plain, fit(plain, epochs=2))
+
+
+def test_probe_removed_within_fit():
+    class Remove(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 3:
+                handle.remove()
+
+    model = net()
+    fit(model, epochs=1)  # compiled before anything is attached
+    handle, tap = attached(model)
+    history = fit(model, [Remove()], epochs=1)
+    assert (tap.errors, tap.passes) == ([], 4)
+    plain = net()
+    fit(plain, epochs=1)
+    assert bits(model, history) == bits(plain, fit(plain, epochs=1))
+
+
+def test_xla_is_refused_without_touching_the_training():
+    model = net(jit_compile=True)
+    handle, tap = attached(model)
+    history = fit(model, epochs=1)
+    handle.remove()
+    assert tap.passes == 0
+    assert "jit_compile=False, or pass a probe_set" in str(tap.errors[0])
+    plain = net(jit_compile=True)
+    assert bits(model, history) == bits(plain, fit(plain, epochs=1))
+
+
+def test_function_traced_while_attached_calls_host_no_longer():
+    model = net()
+    handle, tap = attached(model)
+    step = tf.function(lambda x: model(x, training=False))
+    x = tf.constant(IMAGES[:8])
+    first = step(x).numpy()
+    handle.remove()
+    assert np.array_equal(step(x).numpy(), first)
+    assert tap.passes == 1
+    assert set(tap.seen[0]) == {("output", name) for name in ("", "hidden", "norm", "drop", "logits")}
+
+
+# -- values ------------------------------------------------------------------------------------------------
+
+
+def extracted(model, x):
+    """Return the outputs of a functional model's layers by Keras's own means."""
+    layers = [one for one in model.layers if not isinstance(one, keras.layers.InputLayer)]
+    extractor = keras.Model(model.inputs[0], [one.output for one in layers])
+    return dict(zip([one.name for one in layers], extractor(x, training=False), strict=True))
+
+
+@pytest.mark.parametrize(
+    "make", [keras.applications.MobileNetV2, keras.applications.EfficientNetB0], ids=lambda one: one.__name__
+)
+def test_application(make):
+    """Every layer of a real network is traced and observed with the values of Keras's own extractor."""
+    keras.utils.set_random_seed(0)
+    model = make(weights=None, input_shape=(64, 64, 3))
+    x = np.random.default_rng(0).random((2, 64, 64, 3), np.float32)
+    expected = extracted(model, x)
+    backend = for_model(model)
+    traced = backend.trace(model, (x,), {})
+    for name, value in expected.items():
+        (row,) = traced.graph.rows(name)
+        np.testing.assert_allclose(traced.values[row], value, rtol=1e-4, atol=1e-5, err_msg=name)
+    shapes = {one.address: one.shape for one in traced.graph.params}
+    assert sorted(shapes.values()) == sorted(tuple(one.shape) for one in model.trainable_variables)
+    used = {traced.graph.params[number].address for _, number in traced.graph.op_params}
+    assert used == set(shapes)
+    plain = model.predict(x, verbose=0)
+    handle, tap = attached(model)
+    assert np.array_equal(model.predict(x, verbose=0), plain)
+    handle.remove()
+    assert tap.errors == []
+    found = {address: value for (_, address), value in tap.seen[0].items() if address}
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_masks_pass_through():
+    """A mask that a layer computes reaches the layers behind it, with gradients observed."""
+
+    def new():
+        keras.utils.set_random_seed(2)
+        return keras.Sequential(
+            [
+                keras.Input((5,), dtype="int32"),
+                keras.layers.Embedding(10, 4, mask_zero=True, name="embed"),
+                keras.layers.LSTM(3, name="lstm"),
+            ]
+        )
+
+    tokens = np.array([[1, 2, 0, 0, 0], [3, 4, 5, 6, 0]])
+    plain, model = new(), new()
+    handle, tap = attached(model, ("output", "grad_output"))
+    with tf.GradientTape() as tape:
+        out = model(tokens)
+        loss = tf.reduce_sum(out)
+    gradients = tape.gradient(loss, model.trainable_variables)
+    handle.remove()
+    assert tap.errors == []
+    with tf.GradientTape() as tape:
+        expected = plain(tokens)
+        loss = tf.reduce_sum(expected)
+    assert np.array_equal(out, expected)
+    for one, other in zip(gradients, tape.gradient(loss, plain.trainable_variables), strict=True):
+        assert np.array_equal(tf.convert_to_tensor(one), tf.convert_to_tensor(other))
+    assert ("grad_output", "embed") in tap.seen[0]
+
+
+def test_symbolic_calls_are_not_passes():
+    """Layers can be used in new models while something is attached."""
+    model = net()
+    handle, tap = attached(model)
+    extractor = keras.Model(model.inputs[0], model.get_layer("hidden").output)
+    again = keras.Model(model.inputs[0], model(model.inputs[0]))
+    assert tap.passes == 0
+    assert extractor(IMAGES[:3]).shape == (3, 32)
+    assert tap.passes == 0
+    assert again(IMAGES[:3]).shape == (3, 10)
+    assert tap.passes == 1
+    handle.remove()
+
+
+def test_layers_within_loops_are_left_out():
+    class Loop(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.outer = keras.layers.Dense(4), keras.layers.Dense(2)
+
+        def call(self, x):
+            for _ in range(1):
+                _, x = tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, self.inner(y)), [0, x])
+            return self.outer(x)
+
+    keras.utils.set_random_seed(0)
+    model = Loop()
+    x = tf.ones((2, 4))
+    expected = model(x)
+    handle, tap = attached(model)
+    found = tf.function(model)(x)
+    handle.remove()
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert tap.errors == []
+    assert {address for _, address in tap.seen[0]} == {"", "outer"}
+
+
+def test_inspect():
+    """Every unit's correlation equals numpy's on the values of Keras."""
+    model = net()
+    fit(model, epochs=1)
+    bright = IMAGES.mean(1)
+    table = intus.inspect(model, {"bright": bright}, "correlation", IMAGES, ["hidden", ("logits", [7, 3])])
+    expected = extracted(model, IMAGES)
+    assert set(table.address) == {"hidden", "logits"}
+    for row in table.itertuples():
+        behavior = np.asarray(expected[row.address])[:, row.unit]
+        if behavior.std():  # a ReLU may be dead
+            assert row.value == pytest.approx(np.corrcoef(behavior, bright)[0, 1], abs=1e-4)
+    assert table.value.notna().sum() > 20
+    assert table[table.address == "logits"].unit.tolist() == [7, 3]
+
+
+def test_units_of_convolution_are_its_channels():
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Conv2D(5, 3, name="conv")])
+    labels = {"odd": np.arange(64) % 2}
+    table = intus.inspect(model, labels, "mean_difference", IMAGES[:64].reshape(-1, 8, 8, 1), "conv")
+    assert sorted(table.unit) == [0, 1, 2, 3, 4]
+
+
+def test_trace_restores_model():
+    """A call in training mode is traced without a change of moving averages or random states."""
+    model = net()
+    before = [one.numpy().tobytes() for one in model.variables]
+    traced = for_model(model).trace(model, (IMAGES[:8],), {"training": True})
+    assert [one.numpy().tobytes() for one in model.variables] == before
+    assert traced.graph.rows("drop")
+    types = {traced.graph.type_of(row) for row in range(len(traced.graph.ops))}
+    assert "StatelessRandomUniformV2" in types
+    assert "call" not in vars(model.layers[0])

@@ -1,0 +1,277 @@
+"""What is particular to Sessions, judged by ``Session.run`` and ``tf.gradients``."""
+
+from __future__ import annotations
+
+import json
+import urllib.parse
+import urllib.request
+from collections import namedtuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from sklearn.datasets import load_digits
+
+import intus
+from backends.contract import Collect
+from intus.backends.base import for_model
+from intus.core.errors import CaptureError, InputError
+from intus.serving.run import Server
+
+tf1 = tf.compat.v1
+ROWS = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+
+
+def attached(session, kinds=("output",)):
+    backend, tap = for_model(session), Collect()
+    return backend.attach(session, backend.operations(session), kinds, tap), tap
+
+
+def outputs(tap, number=-1):
+    return {address: value for (kind, address), value in tap.seen[number].items() if kind == "output"}
+
+
+@pytest.fixture
+def session():
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf1.placeholder(tf.float32, [None, 3], "x")
+        a = tf.nn.relu(x, name="a")
+        b = tf.exp(a, name="b")
+        tf.multiply(a, b, name="c")
+        tf1.Variable(tf.ones([3], name="ones"), name="unused")
+        with tf1.Session(graph=graph) as running:
+            yield running
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_v1_cond(taken):
+    """Operations in a branch are left out, whichever is taken: the dead one would end the run."""
+    graph = tf.Graph()
+    with graph.as_default():
+        tf1.disable_control_flow_v2()
+        try:
+            x, p = tf1.placeholder(tf.float32, [None, 3], "x"), tf1.placeholder(tf.bool, [], "p")
+            branch = tf1.cond(p, lambda: tf.nn.relu(x, name="yes"), lambda: tf.tanh(x, name="no"))
+            y = tf.multiply(branch, 2.0, name="y")
+        finally:
+            tf1.enable_control_flow_v2()
+        assert "Switch" in {op.type for op in graph.get_operations()}
+        with tf1.Session(graph=graph) as session:
+            plain = session.run(y, {x: ROWS, p: taken})
+            handle, tap = attached(session)
+            assert np.array_equal(session.run(y, {x: ROWS, p: taken}), plain)
+            handle.remove()
+    assert tap.errors == []
+    assert list(outputs(tap)) == ["cond/Merge", "y"]
+    assert np.array_equal(outputs(tap)["y"], plain)
+
+
+def test_v1_while_loop():
+    graph = tf.Graph()
+    with graph.as_default():
+        tf1.disable_control_flow_v2()
+        try:
+            x = tf1.placeholder(tf.float32, [None, 3], "x")
+            _, y = tf1.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, tf.tanh(y)), [0, tf.nn.relu(x)])
+            y = tf.negative(y, name="end")
+        finally:
+            tf1.enable_control_flow_v2()
+        with tf1.Session(graph=graph) as session:
+            plain = session.run(y, {x: ROWS})
+            handle, tap = attached(session)
+            assert np.array_equal(session.run(y, {x: ROWS}), plain)
+            handle.remove()
+    assert tap.errors == []
+    assert set(outputs(tap)) == {"Relu", "end"}
+
+
+def test_only_what_the_run_computes_anyway(session):
+    handle, tap = attached(session)
+    session.run("a:0", {"x:0": ROWS})
+    assert set(outputs(tap)) == {"a"}
+    session.run("c:0", {"x:0": ROWS})
+    assert set(outputs(tap)) == {"a", "b", "c"}
+    session.run("unused/Assign")
+    assert tap.passes == 2
+    handle.remove()
+
+
+def test_feed_of_intermediate_tensor(session):
+    """A fed tensor and what only it needs are not computed, so they are not recorded."""
+    handle, tap = attached(session)
+    value = session.run("c:0", {"b:0": ROWS, "x:0": ROWS})
+    assert np.array_equal(value, np.maximum(ROWS, 0) * ROWS)
+    assert set(outputs(tap)) == {"a", "c"}
+    assert np.array_equal(session.run("c:0", {"a:0": ROWS, "b:0": ROWS}), ROWS * ROWS)
+    assert set(outputs(tap)) == {"c"}
+    assert tap.errors == []
+    handle.remove()
+
+
+def test_nested_fetches(session):
+    Pair = namedtuple("Pair", "one other")
+    graph = session.graph
+    a, b, c = (graph.get_tensor_by_name(f"{name}:0") for name in "abc")
+    fetches = {"pair": Pair(a, [b, (c, "a:0")]), "op": c.op, "none": []}
+    plain = session.run(fetches, {"x:0": ROWS})
+    handle, tap = attached(session)
+    found = session.run(fetches, feed_dict={"x:0": ROWS})
+    handle.remove()
+    assert tap.errors == []
+    assert type(found["pair"]) is Pair
+    assert found["op"] is None
+    tf.nest.map_structure(np.testing.assert_array_equal, found, plain)
+    assert set(outputs(tap)) == {"a", "b", "c"}
+
+
+def test_errors_of_run_are_the_users_own(session):
+    handle, tap = attached(session)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must feed a value for placeholder"):
+        session.run("c:0")
+    with pytest.raises((ValueError, TypeError), match="nothing"):
+        session.run("nothing:0", {"x:0": ROWS})
+    assert (tap.passes, tap.ended) == (1, 1)
+    assert np.array_equal(session.run("a:0", {"x:0": ROWS}), np.maximum(ROWS, 0))
+    assert set(outputs(tap)) == {"a"}
+    handle.remove()
+
+
+def test_runs_outside_of_run_are_reported(session):
+    handle, tap = attached(session)
+    assert session.make_callable("ones:0")().tolist() == [1, 1, 1]
+    call = session.make_callable("c:0", feed_list=["x:0"])
+    np.testing.assert_allclose(call(ROWS), np.maximum(ROWS, 0) * np.exp(np.maximum(ROWS, 0)), rtol=1e-6)
+    setup = session.partial_run_setup(["a:0"], ["x:0"])
+    assert np.array_equal(session.partial_run(setup, "a:0", {"x:0": ROWS}), np.maximum(ROWS, 0))
+    handle.remove()
+    reported = [str(one) for one in tap.errors]
+    assert [one.split()[1] for one in reported] == ["make_callable", "partial_run_setup"]
+    assert tap.passes == 1
+    assert set(outputs(tap)) == {"a", "b", "c"}
+    assert {"run", "make_callable", "partial_run_setup"}.isdisjoint(vars(session))
+
+
+def test_finalized_graph(session):
+    session.graph.finalize()
+    handle, tap = attached(session, ("output", "grad_output"))
+    session.run("c:0", {"x:0": ROWS})
+    handle.remove()
+    assert tap.errors == []
+    assert for_model(session).trace(session, ("c:0", {"x:0": ROWS}), {}).graph.rows("c")
+
+
+def test_closed_session(session):
+    session.close()
+    with pytest.raises(InputError, match="The Session is closed"):
+        intus.probe(session, "127.0.0.1", 1)
+
+
+def test_gradients_of_several_consumers():
+    """Gradients of a tensor that several operations read are their sum, as tf.gradients gives it."""
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf1.placeholder(tf.float32, [None, 3], "x")
+        with tf1.variable_scope("layer"):
+            weight = tf1.get_variable("w", initializer=ROWS[:3, :3].copy())
+            h = tf.tanh(tf.matmul(x, weight, name="product"), name="h")
+        y = tf.add(h * h, tf.exp(h, name="e"), name="y")
+        loss = tf.reduce_mean(y)
+        with tf1.name_scope("training"):
+            train = tf1.train.GradientDescentOptimizer(0.1).minimize(loss)
+        initialize = tf1.global_variables_initializer()
+        size = len(graph.get_operations())
+        with tf1.Session(graph=graph) as session:
+            session.run(initialize)
+            handle, tap = attached(session, ("output", "grad_output"))
+            session.run(train, {x: ROWS})
+            handle.remove()
+            assert len(graph.get_operations()) == size
+            session.run(initialize)
+            found = {at: value for (kind, at), value in tap.seen[0].items() if kind == "grad_output"}
+            assert {"layer/h", "layer/product", "e"} <= set(found)
+            for name, value in found.items():
+                (own,) = tf1.gradients(loss, [graph.get_tensor_by_name(f"{name}:0")])
+                np.testing.assert_allclose(value, session.run(own, {x: ROWS}), rtol=1e-6, atol=1e-7)
+
+
+def test_random_operations_are_not_evaluated():
+    """A probe set must not draw from a Session's generators; what needs it is refused."""
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf1.placeholder(tf.float32, [None, 3], "x")
+        first = tf.nn.relu(x, name="first")
+        tf.negative(tf1.nn.dropout(first, rate=0.5, seed=1), name="after")
+        with tf1.Session(graph=graph) as session:
+            backend = for_model(session)
+            handle, tap = attached(session)
+            with backend.evaluation(session) as run:
+                run({"x:0": ROWS})
+                with pytest.raises(InputError, match="mapping of placeholders"):
+                    run(ROWS)
+            assert backend.inputs(session, ROWS) == {"x:0": ROWS}
+            handle.remove()
+            assert "first" in outputs(tap)
+            assert not any(name.startswith(("after", "dropout/SelectV2")) for name in outputs(tap))
+            draws = [session.run("after:0", {"x:0": ROWS}) for _ in range(2)]
+    assert not np.array_equal(*draws)
+
+
+def test_trace_with_values(session):
+    """Every value equals that of run; name scopes are modules."""
+    traced = for_model(session).trace(session, (["c:0"],), {"feed_dict": {"x:0": ROWS}})
+    graph = traced.graph
+    for name in "abc":
+        (row,) = graph.rows(name)
+        assert np.array_equal(traced.values[row], session.run(f"{name}:0", {"x:0": ROWS}))
+    assert [graph.type_of(row) for row in range(len(graph.ops))] == ["input", "Relu", "Exp", "Mul", "output"]
+    with pytest.raises(CaptureError, match="could not run the fetches"):
+        for_model(session).trace(session, (["c:0"],), {})
+
+
+def test_digits_with_server(tmp_path):
+    """A training has the same bits with the probe, and its layers learn the digits."""
+    digits = load_digits()
+    images, labels = (digits.data[:640] / 16).astype(np.float32), digits.target[:640]
+
+    def training(watched, port=0):
+        graph = tf.Graph()
+        with graph.as_default():
+            x, y = tf1.placeholder(tf.float32, [None, 64]), tf1.placeholder(tf.int64, [None])
+            init = tf1.glorot_uniform_initializer(seed=1)
+            first = tf1.get_variable("first", (64, 32), initializer=init)
+            second = tf1.get_variable("second", (32, 10), initializer=init)
+            hidden = tf.nn.relu(tf.matmul(x, first), name="hidden")
+            logits = tf.matmul(hidden, second, name="logits")
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits))
+            train = tf1.train.AdamOptimizer(0.01).minimize(loss)
+            with tf1.Session(graph=graph) as session:
+                session.run(tf1.global_variables_initializer())
+                watch = intus.probe(session, "127.0.0.1", port, run="tf1", block=True) if watched else None
+                losses = []
+                for epoch in range(3):
+                    if watch:
+                        watch.epoch = epoch
+                    for start in range(0, 640, 64):
+                        rows = slice(start, start + 64)
+                        losses.append(session.run([train, loss], {x: images[rows], y: labels[rows]})[1])
+                if watch:
+                    assert watch.status()["troubles"] == 0
+                    assert set(watch.operations) >= {"hidden", "logits"}
+                    watch.remove()
+                return [np.asarray(one).tobytes() for one in (losses, *session.run([first, second]))]
+
+    with Server(database=tmp_path / "digits.db", port=0) as server:
+        watched = training(True, server.port)
+        intus.register_targets("127.0.0.1", server.port, name="digit", targets=labels)
+        assert intus.flush("127.0.0.1", server.port)
+        query = urllib.parse.urlencode(
+            {"run": "tf1", "model": "Session", "score": "linear_f1", "target": "digit"}
+        )
+        with urllib.request.urlopen(f"{server.page_url}api/points?{query}", timeout=20) as answer:
+            points = json.load(answer)
+    assert watched == training(False)
+    last = {
+        a: v for a, v, e in zip(points["address"], points["value"], points["epoch"], strict=True) if e == 2
+    }
+    assert min(last["hidden"], last["logits"]) > 0.8
