@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-
 from postgres_help import postgres
 
 pytest.register_assert_rewrite("backends.contract")

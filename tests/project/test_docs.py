@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
+from docs_help import ROOT, environments, python_blocks, run_blocks
 
 import intus
-from docs_help import ROOT, environments, python_blocks, run_blocks
 from intus.cli import parser
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -4,10 +4,9 @@ import zipfile
 
 import pytest
 import torch
+from damaged_files import damaged, is_read, outcomes
 from safetensors.torch import save_file
 from test_read_weights import gguf
-
-from damaged_files import damaged, is_read, outcomes
 
 
 @pytest.fixture

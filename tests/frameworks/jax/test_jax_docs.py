@@ -8,9 +8,9 @@ import pkgutil
 
 import numpy
 import pytest
+from docs_help import ROOT, run_blocks
 
 import intus.backends.jax
-from docs_help import ROOT, run_blocks
 from intus.serving.run import Server
 
 MODULES = [one.name for one in pkgutil.iter_modules(intus.backends.jax.__path__, "intus.backends.jax.")]

@@ -291,7 +291,7 @@ def test_trace_of_block():
     net = Net()
     net.initialize()
     before = values(net)
-    graph, found = MXNetBackend().trace(net, (X,), {})
+    graph, found, _ = MXNetBackend().trace(net, (X,), {})
     layers = [net.first, net.norm, net.act, net.drop, net.cell, net.cell]
     value, outputs = X, []
     for layer in layers:
@@ -318,11 +318,11 @@ def test_trace_of_model_zoo(make):
     net = make(classes=10)
     net.initialize(mx.init.Xavier())
     x = mx.nd.array(np.random.default_rng(0).normal(size=(1, 3, 64, 64)))
-    graph, found = MXNetBackend().trace(net, (x,), {})
+    graph, found, _ = MXNetBackend().trace(net, (x,), {})
     (last,) = graph.rows("output")
     np.testing.assert_allclose(found[last], net(x).asnumpy(), rtol=1e-5, atol=1e-5)
     net.hybridize()
-    again, values_again = MXNetBackend().trace(net, (x,), {})
+    again, values_again, _ = MXNetBackend().trace(net, (x,), {})
     assert graph.labels == again.labels
     assert all(np.array_equal(found[row], values_again[row]) for row in found)
 
@@ -330,7 +330,7 @@ def test_trace_of_model_zoo(make):
 def test_trace_of_module():
     subject = ModuleSubject()
     model = subject.new()
-    graph, found = MXNetBackend().trace(model, (X.asnumpy(),), {})
+    graph, found, _ = MXNetBackend().trace(model, (X.asnumpy(),), {})
     model.reshape([("data", (4, 6))], [("softmax_label", (4,))])
     model.forward(mx.io.DataBatch([X]), is_train=False)
     (row,) = graph.rows("softmax")

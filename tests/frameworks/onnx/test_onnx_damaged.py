@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
-
 from damaged_files import outcomes
+from onnx import TensorProto, helper, numpy_helper
 
 
 @pytest.mark.parametrize("inputs", [(), (np.ones((1, 3, 4), np.float32),)], ids=["graph", "values"])

@@ -109,7 +109,7 @@ def test_floating_point_operations_of_products_are_those_that_torch_counts(expor
     net, x, path = exported
     with FlopCounterMode(display=False) as counter:
         net(x)
-    graph, _ = read(path, (x,))
+    graph, *_ = read(path, (x,))
     assert flops(graph)[products(graph)].sum() == counter.get_total_flops()
     assert flops(graph).min() >= 0
 
@@ -119,14 +119,14 @@ def test_floating_point_operations_of_lstm(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter
         torch.onnx.export(net, (x,), tmp_path / "net.onnx", dynamo=False, verbose=False)
-    graph, _ = read(tmp_path / "net.onnx", (x,))
+    graph, *_ = read(tmp_path / "net.onnx", (x,))
     weights = sum(param.numel() for name, param in net.named_parameters() if name.startswith("weight"))
     assert flops(graph)[products(graph)].sum() == 2 * 5 * 2 * weights
 
 
 def test_units_are_channels_and_features(exported):
     _, x, path = exported
-    graph, _ = read(path, (x,))
+    graph, *_ = read(path, (x,))
     axes = UnitAxes(graph)
     for type_, axis in (("conv", 1), ("relu", 1), ("gemm", 1), ("layer_normalization", 1)):
         rows = [row for row in graph.rows_of(0) if graph.type_of(row) == type_]

@@ -22,7 +22,7 @@ def test_there_are_models():
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
 def test_all_operations_and_values(path):
     model = onnx.load(path)
-    graph, _ = read(path)
+    graph, *_ = read(path)
     nodes = [node for node in model.graph.node if node.op_type != "Constant"]
     events = {int(event) for event in graph.ops.event[graph.rows_of(OP)]}
     assert len(events) == len(nodes)
@@ -31,7 +31,7 @@ def test_all_operations_and_values(path):
     (value,) = (one for one in model.graph.input if one.name not in constants)
     shape = [dim.dim_value or 1 for dim in value.type.tensor_type.shape.dim]
     x = np.random.default_rng(0).random(shape, np.float32)
-    graph, values = read(path, (x,))
+    graph, values, _ = read(path, (x,))
     assert set(values) == set(range(len(graph.ops)))
     session = onnxruntime.InferenceSession(path)
     for row, expected in zip(graph.rows_of(OUTPUT), session.run(None, {value.name: x}), strict=True):
