@@ -295,7 +295,9 @@ def test_view_of_invalid_trace_files(tmp_path: Path, capsys: pytest.CaptureFixtu
         "empty.trace"
     )
     torch.save({"a": torch.ones(1)}, tmp_path / "net.pt")
-    assert "It may hold weights. The model is in the code that loads them" in text("net.pt")
+    assert "It has pickled weights, which can run code when they are loaded" in text("net.pt")
+    (tmp_path / "net.pt").rename(tmp_path / "net.ckpt")
+    assert "It may hold weights. The model is in the code that loads them" in text("net.ckpt")
     save_file({"a": torch.ones(1)}, tmp_path / "new.trace", {"intus": "99", "graph": "{}"})
     assert "in format '99'; this version reads format '1' and '2'. Write it again" in text("new.trace")
     (tmp_path / "folder").mkdir()

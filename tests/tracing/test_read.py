@@ -102,7 +102,7 @@ def test_read_of_a_saved_trace_names_load(tmp_path):
 
 
 def test_load_of_a_model_file_names_read(net):
-    with pytest.raises(CodecError, match=r"net\.toy' is a model file.*Use intus\.read"):
+    with pytest.raises(CodecError, match=r"net\.toy' is a file of a model.*Use intus\.read"):
         intus.load(net)
 
 

@@ -10,7 +10,7 @@ from .results.files import read
 from .results.trace import Trace
 
 #: Endings of files that hold weights, or models in formats that are not read.
-WEIGHTS = (".pt", ".pth", ".bin", ".ckpt", ".h5", ".keras")
+WEIGHTS = (".pth", ".bin", ".ckpt", ".h5", ".keras")
 
 
 def load(path: str | Path) -> Trace:
@@ -42,8 +42,8 @@ def load(path: str | Path) -> Trace:
     except CodecError as error:
         if is_model_file(path):
             raise CodecError(
-                f"{str(path)!r} is a model file, and load reads what Trace.save wrote. Use intus.read for "
-                "its graph, with inputs for values, or intus.view to show it."
+                f"{str(path)!r} is a file of a model or of weights, and load reads what Trace.save wrote. "
+                "Use intus.read for its graph, with inputs for values, or intus.view to show it."
             ) from None
         if Path(path).suffix not in WEIGHTS:
             raise

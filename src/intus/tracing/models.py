@@ -124,7 +124,10 @@ def _must_run(verb: str, model: Any, given: Arguments) -> None:
     elif isinstance(model, Mapping) and any(hasattr(one, "shape") for one in model.values()):
         message += " Weights do not run: make the model, call its load_state_dict, and pass the model."
     elif isinstance(model, str | Path):
-        message += " To read a saved trace, write load(path). A model is passed itself, not by its name."
+        message += (
+            " To read a saved trace, write load(path), and a model file read(path). A model is passed "
+            "itself, not by its name."
+        )
     elif not hasattr(model, "shape") and type(model).__module__.partition(".")[0] != "builtins":
         message += f" It is a model of none of these frameworks: {', '.join(base.known())}."
     raise InputError(message)
