@@ -1,8 +1,13 @@
-"""What all tests share: property tests have no deadline, for the machine may be busy with others."""
+"""What all tests share: property tests have no deadline, for the machine may be busy with others.
+
+The tests of a framework other than torch run in its own environment alone; see ``make test-frameworks``.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -13,6 +18,18 @@ pytest.register_assert_rewrite("backends.contract")
 
 settings.register_profile("intus", deadline=None)
 settings.load_profile("intus")
+
+#: The framework whose environment this is; "" in the main one.
+FRAMEWORK = os.environ.get("INTUS_FRAMEWORK", "")
+#: The frameworks whose tests need an environment of their own, by the name of their folder. Their folder
+#: ``tests/frameworks`` holds no test itself: on the path of imports it would hide what is not installed.
+APART = ("jax", "tensorflow", "mxnet", "onnx")
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out the tests of frameworks of other environments."""
+    apart = collection_path.parent.name == "frameworks" and collection_path.name in APART
+    return True if apart and collection_path.name != FRAMEWORK else None
 
 
 @pytest.fixture(scope="session")

@@ -251,7 +251,7 @@ def test_view_of_file_lists_its_models(net: Path) -> None:
         ),
         (
             "from torch.nn import Linear",
-            "some.py defines nothing to show: no torch.nn.Module and no ",
+            "some.py defines nothing to show: no model (torch.nn.Module, …) and no ",
         ),
         ("if __name__ == '__main__':\n    model = 1", "does not run here: make the model above it"),
         ("raise ValueError('no data')", "some.py does not run: ValueError: no data"),

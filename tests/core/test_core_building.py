@@ -66,6 +66,19 @@ def test_parameters_belong_to_the_nearest_module():
     assert graph.op_params.tolist() == [[1, 0]]
 
 
+def test_parameter_as_a_row_of_its_module():
+    builder = GraphBuilder("Net")
+    builder.param("fc.weight", (256, 2), "q4_k", size=288)
+    row = builder.parameter("fc.weight", [Scope("fc")])
+    graph, _ = builder.graph()
+    assert (graph.type_of(row), graph.state_address(row)) == ("parameter", "fc.weight")
+    assert graph.metas[graph.ops.meta[row]].nbytes == graph.params[0].nbytes == 288
+    assert graph.row_params == {0: [0]}
+    assert graph.call_address(int(graph.ops.call[row])) == "fc"
+    with pytest.raises(InputError, match=r"'fc.bias', which was not declared"):
+        builder.parameter("fc.bias")
+
+
 def test_operations_with_the_same_parameter_are_passes_of_one_layer():
     builder = GraphBuilder("Net")
     builder.param("w", (1,), "float32")

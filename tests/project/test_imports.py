@@ -45,6 +45,15 @@ FORBIDDEN = {
 }
 
 
+#: Packages that one folder alone imports, apart from the modules at the top.
+ONLY_IN = {
+    "backends/jax": {"jax", "jaxlib", "flax", "equinox"},
+    "backends/tensorflow": {"tensorflow", "keras"},
+    "backends/mxnet": {"mxnet"},
+    "reading/onnx": {"onnx", "onnxruntime"},
+}
+
+
 def files():
     return sorted(ROOT.rglob("*.py"))
 
@@ -111,6 +120,25 @@ def test_import_law(path):
                 f"{path}:{line} uses {name}"
             )
         assert name.split(".")[0] not in FORBIDDEN.get(folder, set()), f"{path}:{line} imports {name}"
+
+
+@pytest.mark.parametrize("path", files(), ids=module_name)
+def test_frameworks_are_imported_by_their_own_folder(path):
+    place = path.relative_to(ROOT).as_posix()
+    elsewhere = {
+        one for folder, some in ONLY_IN.items() if not place.startswith(f"{folder}/") for one in some
+    }
+    used = {name.partition(".")[0] for name, _ in imports(path)}
+    assert not used & elsewhere or place.partition("/")[0] in TOP
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "backends").rglob("*.py")), ids=module_name)
+def test_backends_import_tracing_inside_functions(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    modules = [
+        node.module or "" for node in tree.body if isinstance(node, ast.ImportFrom) and node.level == 3
+    ]
+    assert not [module for module in modules if module.partition(".")[0] == "tracing"]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "tracing" / "capture").rglob("*.py")), ids=module_name)

@@ -81,6 +81,26 @@ def test_saved_trace_with_the_ending_of_weights_is_a_trace(net):
     assert intus.view(path).title == "saved"
 
 
+def test_safetensors_header_that_begins_as_a_pickle(tmp_path):
+    """The first bytes of a file of weights are the length of its header, which may be those of a pickle."""
+    path = tmp_path / "weights.safetensors"
+    for spare in range(0, 512, 8):
+        write_tensors(path, [array_entry("fc.weight", X)], spare=spare)
+        if path.read_bytes()[0] == 0x80:
+            break
+    assert path.read_bytes()[0] == 0x80
+    t = intus.read(path)
+    assert t.framework == "safetensors"
+    assert t.modules["fc"].num_params == 2
+
+
+def test_read_of_a_saved_trace_names_load(tmp_path):
+    for name in ("net.trace", "net.safetensors", "net.onnx"):
+        intus.trace(torch.nn.Linear(2, 1), torch.ones(1, 2)).save(tmp_path / name)
+        with pytest.raises(InputError, match=r"is a saved trace\. Use intus\.load"):
+            intus.read(tmp_path / name)
+
+
 def test_load_of_a_model_file_names_read(net):
     with pytest.raises(CodecError, match=r"net\.toy' is a model file.*Use intus\.read"):
         intus.load(net)

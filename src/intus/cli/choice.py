@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..backends import base
+
 MOST = 12  # names that are listed
 
 
@@ -37,11 +39,11 @@ def choice(source: Path, names: Mapping[str, Any], functions: list[str]) -> str:
     if functions:
         listed = ", ".join(functions[:MOST])
         return (
-            f"{source} defines no torch.nn.Module, neither a class nor an instance. If a function of it "
-            f"makes the model, write {source}:'{functions[0]}()'. To show the function itself, write "
+            f"{source} defines no model (torch.nn.Module, …), neither a class nor an instance. If a function "
+            f"of it makes the model, write {source}:'{functions[0]}()'. To show the function itself, write "
             f"{source}:{functions[0]}. Its functions and classes: {listed}."
         )
-    nothing = f"{source} defines nothing to show: no torch.nn.Module and no function."
+    nothing = f"{source} defines nothing to show: no model (torch.nn.Module, …) and no function."
     if "__main__" not in source.read_text(encoding="utf-8", errors="replace"):
         return nothing
     guarded = "Code below `if __name__ == '__main__'` does not run here"
@@ -49,23 +51,19 @@ def choice(source: Path, names: Mapping[str, Any], functions: list[str]) -> str:
 
 
 def _modules(source: Path, names: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the argument to write for each module and each module class, and what it is; modules first."""
-    from torch.nn import Module
+    """Yield the argument to write for each model and each class of models, and what it is; models first."""
+    from ..tracing.models import is_model_class, is_module
 
     public = {name: value for name, value in names.items() if not name.startswith("_")}
     for name, value in public.items():
-        if isinstance(value, Module):
-            yield f"{source}:{name}{_inputs(value.forward)}", f"a {type(value).__name__}"
+        if is_module(value) or base.find(value) is not None:
+            yield f"{source}:{name}{_inputs(getattr(value, 'forward', value))}", f"a {type(value).__name__}"
     for name, value in public.items():
-        if isinstance(value, type) and issubclass(value, Module) and not _is_torch(value):
+        if is_model_class(value) and value.__module__.partition(".")[0] not in base.known():
             takes = ", ".join(_required(value))
             called = f"'{name}({takes})'" if takes else name
-            forward = _inputs(value.forward, skip=1)
+            forward = _inputs(getattr(value, "forward", value.__call__), skip=1)
             yield f"{source}:{called}{forward}", f"a class that takes {takes}" if takes else "a class"
-
-
-def _is_torch(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] == "torch"
 
 
 def _inputs(forward: Callable[..., Any], skip: int = 0) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..backends import base
-from ..core.errors import CodecError, InputError, check_installed, did_you_mean
+from ..core.errors import CodecError, InputError, IntusError, check_installed, did_you_mean
 from ..reading import ENDINGS
 from .choice import choice
 
@@ -67,12 +67,20 @@ class Subject:
         given = arguments((values,), None)
         if isinstance(self.what, Path):
             return read(self.what, *given.args, **given.kwargs)
+        on = "without --inputs" if written is None else f"on --inputs {written!r}"
         if backend_of("intus view", self.what, given) is not None:
-            return trace(self.what, given, save=save, kwargs={})
+            try:
+                return trace(self.what, given, save=save, kwargs={})
+            except IntusError:
+                raise
+            except Exception as error:  # of the model
+                raise InputError(
+                    f"{self.name} cannot run {on}: {type(error).__name__}: {error}. It takes "
+                    f"{_signature(self.what)}: {_advice(self)}."
+                ) from error
         result = trace(self.what, given, save=save, seed=0, on_error="keep", kwargs={})
         if not result.graph.error or len(result.ops):
             return result
-        on = "without --inputs" if written is None else f"on --inputs {written!r}"
         raised = result.graph.facts.get("raised")
         if raised:  # in the model's own code
             more = f" ({raised['file']}, line {raised['line']})"

@@ -19,6 +19,7 @@ from .graph import (
     OP,
     OP_KINDS,
     OUTPUT,
+    PARAMETER,
     Calls,
     Edges,
     Graph,
@@ -135,6 +136,7 @@ class GraphBuilder:
         *,
         trainable: bool = True,
         owner: str | None = None,
+        size: int | None = None,
     ) -> None:
         """Declare a parameter.
 
@@ -145,8 +147,9 @@ class GraphBuilder:
             trainable: Whether it is trained.
             owner: The address of its module. Default: the longest address of a module that its own begins
                 with.
+            size: Its size in bytes, if it is not that of a plain array.
         """
-        self._declare(self._params, address, shape, dtype, trainable, owner)
+        self._declare(self._params, address, shape, dtype, trainable, owner, size)
 
     def buffer_of(self, address: str, shape: Iterable[int], dtype: str, *, owner: str | None = None) -> None:
         """Declare a buffer: an array that belongs to a module and is not trained; see ``param``."""
@@ -160,9 +163,12 @@ class GraphBuilder:
         dtype: str,
         trainable: bool,
         owner: str | None,
+        size: int | None = None,
     ) -> None:
         shape = tuple(int(length) for length in shape)
-        table[address] = Param(address, shape, dtype, nbytes(shape, dtype), trainable)
+        table[address] = Param(
+            address, shape, dtype, nbytes(shape, dtype) if size is None else size, trainable
+        )
         if owner is not None:
             self._owners[address] = owner
 
@@ -186,6 +192,19 @@ class GraphBuilder:
         if address not in self._buffers:
             self.buffer_of(address, shape, dtype)
         return self._row(BUFFER, address, shape, dtype, scope)
+
+    def parameter(self, address: str, scope: Sequence[Scope] = ()) -> int:
+        """Add a declared parameter as a row: one that a module returns, or that no operation is known of.
+
+        Raises:
+            InputError: If it was not declared.
+        """
+        shape, dtype = self._params[address][1:3] if address in self._params else ((), "")
+        row = self._row(PARAMETER, address, shape, dtype, scope, params=[address])
+        self._columns["meta"][row] = _intern(
+            self._metas, Meta(shape, dtype, self._device, self._params[address].nbytes)
+        )
+        return row
 
     def constant(self, shape: Iterable[int], dtype: str, scope: Sequence[Scope] = ()) -> int:
         """Add a tensor that is neither an input nor state of the model."""

@@ -31,7 +31,7 @@ class Meta(NamedTuple):
     """The properties of a tensor that are known without its values.
 
     Attributes:
-        shape: Its shape; -1 for a length that differs between items.
+        shape: Its shape; -1 for a length that is open, ``(-1,)`` if the shape is not known.
         dtype: Its dtype, as ``"float32"``.
         device: Its device, as ``"cpu"``.
         nbytes: Its size in bytes; of a tensor that is distributed over processes, of this process's part.

@@ -37,11 +37,13 @@ def _names(text: str) -> frozenset[str]:
 _SECOND = _names("""
     batch_norm instance_norm group_norm native_batch_norm native_group_norm convolution local_response_norm
     channel_shuffle interpolate upsample grid_sample grid_sampler feature_dropout feature_alpha_dropout
+    conv conv_transpose batch_normalization instance_normalization group_normalization max_pool average_pool
+    global_max_pool global_average_pool
 """)
 #: Operations whose features are the last axis.
 _LAST = _names("""
     linear addmm mm embedding embedding_bag bilinear lstm gru rnn_tanh rnn_relu lstm_cell gru_cell
-    rnn_tanh_cell rnn_relu_cell multi_head_attention_forward
+    rnn_tanh_cell rnn_relu_cell multi_head_attention_forward gemm
 """)
 #: Elementwise operations.
 _POINTWISE = _names("""
@@ -66,6 +68,7 @@ KEEPING = _POINTWISE | _names("""
     cat chunk concat concatenate constant_pad_nd cummax cummin cumprod cumsum flip glu index_select
     layer_norm log_softmax native_dropout native_layer_norm narrow normalize pad renorm rms_norm roll
     softmax softmin sort split split_with_sizes tensor_split topk
+    cast identity layer_normalization rms_normalization
 """)
 #: Operations that may compute one number along some axes, which the result then lacks.
 _REDUCING = _names("""

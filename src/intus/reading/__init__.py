@@ -1,25 +1,34 @@
 """Read model files without running code from them: their graph, and values where inputs are given.
 
-``read`` finds the format by the first bytes of the file. Each format has a module or folder of its own.
+``read`` finds the format by the first bytes of the file, and by its ending where those do not tell. Each
+format has a module or folder of its own.
 """
 
 from __future__ import annotations
 
+import errno
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import CodecError, InputError, check_installed
+from ..core.errors import CodecError, InputError, IntusError, check_installed
 from ..core.traced import Traced
+from . import export
 
 #: The endings of files that ``read`` reads.
-ENDINGS = (".onnx",)
+ENDINGS = (".onnx", ".pt2", ".pt", ".safetensors", ".safetensors.index.json", ".gguf")
 
+_Reader = Callable[[Path, tuple[Any, ...], Mapping[str, Any]], Traced]
+
+_IN_PYTHON = "Make the model in Python, load the weights into it, and pass the model to intus."
+_IN_KERAS = "Load it with Keras, and pass the model to intus."
 #: First bytes of files in formats that are not read, with what to do instead.
 _OTHERS = {
-    b"\x80": "It is a pickle, which can run code when it is loaded. Make the model in Python, load the "
-    "weights into it, and pass the model to intus.",
-    b"\x89HDF": "It is an HDF5 file. Load it with Keras, and pass the model to intus.",
+    b"\x80": f"It is a pickle, which can run code when it is loaded. {_IN_PYTHON}",
+    b"\x89HDF": f"It is an HDF5 file. {_IN_KERAS}",
+    b"ORTM": "It is in the format of onnxruntime. Name the ONNX file that it was made from.",
+    b"TFL3": "It is a TFLite file, which intus does not read. Pass the model that it was made from.",
 }
 
 
@@ -36,28 +45,71 @@ def read(path: Path, inputs: tuple[Any, ...] = (), named: Mapping[str, Any] | No
         InputError: If there is no such file, or the inputs do not fit the model.
         MissingExtraError: If the package that reads the format is not installed.
     """
-    named = named or {}
     if not path.exists():
         raise InputError(f"There is no file {str(path)!r}.")
     if path.is_dir():
-        raise InputError(f"{str(path)!r} is a folder. Name a model file: {', '.join(ENDINGS)}.")
-    return _reader(path)(path, inputs, named)
+        raise InputError(f"{str(path)!r} is a folder. Name a file that ends in {', '.join(ENDINGS)}.")
+    try:
+        return _reader(path)(path, inputs, named or {})
+    except (IntusError, ImportError, MemoryError):
+        raise
+    except Exception as error:  # a damaged file can contradict itself in any way
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # EINVAL: a position that is none
+            raise
+        text = " ".join(str(error).split())[:200].rstrip(".")
+        raise CodecError(
+            f"{str(path)!r} is damaged, or of a version that intus does not know: "
+            f"{type(error).__name__}: {text}."
+        ) from error
 
 
-def _reader(path: Path) -> Callable[[Path, tuple[Any, ...], Mapping[str, Any]], Traced]:
+def _reader(path: Path) -> _Reader:
     with path.open("rb") as file:
         start = file.read(16)
     if not start:
         raise CodecError(f"{str(path)!r} is empty.")
     for magic, advice in _OTHERS.items():
-        if start.startswith(magic):
+        # The length of a safetensors header, which any number of bytes may be, comes before its brace.
+        if start[8:9] != b"{" and (start.startswith(magic) or start[4:].startswith(magic)):
             raise CodecError(f"{str(path)!r} cannot be read. {advice}")
-    if path.suffix != ".onnx":
-        raise CodecError(
-            f"{str(path)!r} is in no format that intus reads. It reads files that end in "
-            f"{', '.join(ENDINGS)}."
-        )
-    check_installed("Reading an ONNX file", ["onnx"], "onnx")
-    from .onnx import read as read_onnx
+    if start.startswith(b"GGUF") or start[8:9] == b"{" or path.name.endswith(ENDINGS[3:]):
+        from .weights import read as read_weights
 
-    return read_onnx
+        return read_weights
+    if start.startswith(b"PK\3\4"):
+        return _of_archive(path)
+    if path.suffix == ".onnx":
+        check_installed("Reading an ONNX file", ["onnx"], "onnx")
+        from .onnx import read as read_onnx
+
+        return read_onnx
+    raise CodecError(
+        f"{str(path)!r} is in no format that intus reads. It reads files that end in {', '.join(ENDINGS)}."
+    )
+
+
+def _of_archive(path: Path) -> _Reader:
+    """Return the reader of a zip file: an exported program or TorchScript."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            offsets = [member.header_offset for member in archive.infolist()]
+            if min(offsets, default=0) > 0:  # the end of another archive, which was inside
+                raise zipfile.BadZipFile("its beginning is not that of the archive at its end")
+            if export.model_of(archive):
+                return export.read
+    except (zipfile.BadZipFile, OSError) as error:
+        raise CodecError(f"{str(path)!r} is damaged or truncated: {error}.") from None
+    if any("/code/" in name and name.endswith(".py") for name in names):
+        check_installed("Reading TorchScript", ["torch"], "torch")
+        from .torchscript import read as read_torchscript
+
+        return read_torchscript
+    if "config.json" in names:
+        raise CodecError(f"{str(path)!r} cannot be read. It is a Keras file. {_IN_KERAS}")
+    if any(name.endswith("data.pkl") for name in names):
+        raise CodecError(
+            f"{str(path)!r} cannot be read. It has pickled weights, which can run code when they are loaded. "
+            f"{_IN_PYTHON}"
+        )
+    raise CodecError(f"{str(path)!r} is a zip file without a model that intus reads.")

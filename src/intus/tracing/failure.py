@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Mapping
-from typing import Any
-
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from ..core.graph import Graph
 from ..viewing.outline import failed_at
-from .capture.sites import LIBRARIES
+from .capture.libraries import LIBRARIES
 from .front_door import Arguments
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def advice(graph: Graph, error: BaseException, given: Arguments) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import reprlib
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from ..backends import base
 from ..backends.tracing import Traces
-from ..core.errors import InputError
+from ..core.errors import InputError, MissingExtraError, missing_packages
 from .results.trace import Trace
 
 if TYPE_CHECKING:
@@ -63,6 +64,21 @@ def backend_of(verb: str, model: Any, given: Arguments) -> Traces | None:
             "inspect take it."
         )
     return backend
+
+
+def require_torch(verb: str) -> None:
+    """Raise MissingExtraError if PyTorch, which runs functions, is not installed.
+
+    Args:
+        verb: The function that the caller called.
+    """
+    if find_spec("torch") is None:
+        message = missing_packages(f"intus.{verb}", ["torch"], "torch")
+        if others := [framework for framework in base.known() if find_spec(framework) is not None]:
+            message += (
+                f". It is PyTorch that runs functions; without it, pass a model of {' or '.join(others)}."
+            )
+        raise MissingExtraError(message)
 
 
 def must_be_torch(verb: str, model: Any, given: Arguments) -> None:

@@ -18,7 +18,7 @@ from .results.trace import Trace
 def read(path: str | Path, /, *inputs: Any, **named_inputs: Any) -> Trace:
     """Read the graph of a model file, and the values of its operations if inputs are given.
 
-    No code of the file runs. ``docs/values.md`` lists the formats and the packages that they need.
+    No code of the file runs. ``docs/files.md`` lists the formats and the packages that they need.
 
     Args:
         path: The file: an ONNX model (``.onnx``), for example.
@@ -41,6 +41,8 @@ def read(path: str | Path, /, *inputs: Any, **named_inputs: Any) -> Trace:
     if not isinstance(path, str | Path):
         raise InputError(f"read takes the path of a model file, got a {type(path).__name__}.")
     path = Path(path)
+    if _is_trace(path):
+        raise InputError(f"{str(path)!r} is a saved trace. Use intus.load to read it, or intus.view.")
     given = arguments(inputs, named_inputs)
     graph, values = reading.read(path, given.args, given.kwargs)
     format_ = graph.facts.get("format", path.suffix.removeprefix(".") or "a file")
@@ -50,9 +52,13 @@ def read(path: str | Path, /, *inputs: Any, **named_inputs: Any) -> Trace:
 
 def is_model_file(path: Any) -> bool:
     """Return whether ``read`` reads a path, to judge by its ending; a saved trace may end as weights do."""
-    if not isinstance(path, str | Path) or Path(path).suffix.lower() not in reading.ENDINGS:
+    if not isinstance(path, str | Path) or not str(path).lower().endswith(reading.ENDINGS):
         return False
+    return not _is_trace(Path(path))
+
+
+def _is_trace(path: Path) -> bool:
     try:
-        return Path(path).suffix.lower() != ".safetensors" or "intus" not in CheckedFile(Path(path)).metadata
-    except (CodecError, OSError):
-        return True
+        return "intus" in CheckedFile(path).metadata
+    except (CodecError, OSError):  # no safetensors file, or none at all
+        return False

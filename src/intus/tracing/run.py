@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ..backends.tracing import Traces
-from ..core.errors import InputError, check_installed
+from ..core.errors import InputError
 from ..core.probes_disabled import probes_disabled
 from ..core.selection import Selection
 from .front_door import Arguments, arguments, front_door
-from .models import backend_of
+from .models import backend_of, require_torch
 from .results.trace import Trace
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def trace(
         }
         _refuse(backend.name, [name for name, is_given in options.items() if is_given])
         return _traced(backend, model, given, save)
-    check_installed("intus.trace", ["torch"], "torch")
+    require_torch("trace")
     from .record import record
 
     return record(

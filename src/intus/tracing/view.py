@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import InputError, check_installed
+from ..core.errors import InputError
 from ..core.graph import Graph
 from ..viewing.html import View
 from ..viewing.overlay import Overlay, to_save
 from .front_door import Arguments, arguments, front_door
 from .load import load
-from .models import backend_of
+from .models import backend_of, require_torch
 from .read import is_model_file, read
 from .results.trace import Trace
 from .run import trace
@@ -100,7 +100,7 @@ def view(
         return View(shown, depth=depth, overlay=overlay, rolled=rolled, details=details)
     if not isinstance(shown, Trace):
         if backend_of("view", shown, given) is None:
-            check_installed("intus.view", ["torch"], "torch")
+            require_torch("view")
         shown = trace(shown, given, save=to_save(overlay), seed=seed, kwargs={})
     return shown.show(depth=depth, overlay=overlay, rolled=rolled, details=details)
 

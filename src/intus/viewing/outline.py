@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.analysis.flops import flops
-from ..core.graph import FAILED, OP, OP_KINDS, Graph, end_names
+from ..core.graph import FAILED, OP, OP_KINDS, PARAMETER, Graph, end_names
 from .scene import totals
 
 _HEADER = ("", "type", "output", "parameters", "FLOPs", "time")
@@ -90,6 +90,8 @@ def summary(graph: Graph, *, depth: int | None = None, most: int | None = 50) ->
         text += f"\n\nLevels 0 to {depth} of {deepest}; summary(depth={depth + 1}) opens the next."
     for sentence in graph.facts.get("not_restored", ()):
         text += f"\n\nNot restored: {sentence}"
+    for sentence in graph.facts.get("notes", ()):
+        text += f"\n\nNote: {sentence}"
     return text
 
 
@@ -266,7 +268,7 @@ class _CallTotals:
         failed = " failed" if graph.ops.flags[row] & FAILED else ""
         return Row(
             depth,
-            graph.labels[row],
+            graph.state_address(row) if kind == PARAMETER else graph.labels[row],
             (graph.types[graph.ops.type[row]] if kind == OP else self.ends.get(row, OP_KINDS[kind])) + failed,
             "" if failed else dimensions(graph.metas[graph.ops.meta[row]].shape),
             self._size(self.op_params.get(row, set())),
@@ -289,12 +291,12 @@ def _first_tensors(graph: Graph) -> np.ndarray:
 
 
 def dimensions(shape: tuple[int, ...]) -> str:
-    """Format a shape.
+    """Format a shape; ``?`` is a length that is open, or a shape that is not known.
 
-    >>> dimensions((2, 3, 8)), dimensions(())
-    ('2×3×8', 'scalar')
+    >>> dimensions((2, 3, 8)), dimensions(()), dimensions((-1, 3))
+    ('2×3×8', 'scalar', '?×3')
     """
-    return "×".join(map(str, shape)) or "scalar"
+    return "×".join("?" if length < 0 else str(length) for length in shape) or "scalar"
 
 
 def size(nbytes: float) -> str:

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import intus
+from intus.core.analysis.flops import flops, products
 from intus.core.errors import InputError
+from intus.core.units import UnitAxes
 from intus.reading import read
 
 
@@ -93,10 +96,38 @@ def test_graph_without_inputs(exported):
 def test_inputs_that_do_not_fit(exported):
     _, x, path = exported
     for inputs, named, message in (
-        ((x.double(),), {}, r"must be float32, 2×3×8×8, got float64. Convert it with .astype\('float32'\)"),
+        ((x.double(),), {}, r"must be float32, 2×3×8×8, got float64. Convert it to float32"),
         ((x[:, :2],), {}, r"must be float32, 2×3×8×8, got the shape \(2, 2, 8, 8\)"),
         ((x, x), {}, "takes 1 input, got 2"),
         ((), {"y": x}, "has no input 'y'"),
     ):
         with pytest.raises(InputError, match=message):
             read(path, inputs, named)
+
+
+def test_floating_point_operations_of_products_are_those_that_torch_counts(exported):
+    net, x, path = exported
+    with FlopCounterMode(display=False) as counter:
+        net(x)
+    graph, _ = read(path, (x,))
+    assert flops(graph)[products(graph)].sum() == counter.get_total_flops()
+    assert flops(graph).min() >= 0
+
+
+def test_floating_point_operations_of_lstm(tmp_path):
+    net, x = nn.LSTM(4, 3, bidirectional=True), torch.randn(5, 2, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter
+        torch.onnx.export(net, (x,), tmp_path / "net.onnx", dynamo=False, verbose=False)
+    graph, _ = read(tmp_path / "net.onnx", (x,))
+    weights = sum(param.numel() for name, param in net.named_parameters() if name.startswith("weight"))
+    assert flops(graph)[products(graph)].sum() == 2 * 5 * 2 * weights
+
+
+def test_units_are_channels_and_features(exported):
+    _, x, path = exported
+    graph, _ = read(path, (x,))
+    axes = UnitAxes(graph)
+    for type_, axis in (("conv", 1), ("relu", 1), ("gemm", 1), ("layer_normalization", 1)):
+        rows = [row for row in graph.rows_of(0) if graph.type_of(row) == type_]
+        assert [axes.find(row) for row in rows] == [axis] * len(rows), type_

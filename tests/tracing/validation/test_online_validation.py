@@ -13,7 +13,7 @@ from torch import nn
 from zoo_models import ZOO, make
 
 import intus
-from intus.tracing import run
+from intus.tracing import record
 from intus.tracing.capture.call_log import CallLog
 from intus.tracing.capture.recording import ROW
 
@@ -77,8 +77,8 @@ def altered_graph(monkeypatch):
                 object.__setattr__(graph, "op_params", params(graph.op_params))
             return graph, where
 
-        plain = run.assemble
-        monkeypatch.setattr(run, "assemble", assemble)
+        plain = record.assemble
+        monkeypatch.setattr(record, "assemble", assemble)
 
     return alter
 

@@ -81,11 +81,14 @@ def products(graph: Graph) -> np.ndarray:
 
 def _count(type_: str, call: CallShapes, flags: int) -> int:
     if flags & FAILED or any(-1 in shape for shape in (call.out, *call.all())):
-        return UNKNOWN  # a failed call returned nothing; -1 is a length that differs between items
+        return UNKNOWN  # a failed call returned nothing; -1 is a length that is not known
     if flags & CREATED or type_ in _MOVES:
         return 0
     rule = PRODUCTS.get(type_) or _OTHERS.get(type_)
-    count = None if rule is None else rule(call)
+    try:
+        count = None if rule is None else rule(call)
+    except IndexError:  # shapes that contradict each other, as in a damaged file
+        count = None
     return UNKNOWN if count is None else count
 
 
@@ -126,6 +129,11 @@ def _pool(axes: int) -> Callable[[CallShapes], int | None]:
     return rule
 
 
+def _onnx_pool(call: CallShapes) -> int | None:
+    kernel = re.search(r"kernel_shape=\[([\d, ]+)\]", call.settings)
+    return prod(call.out) * prod(map(int, kernel[1].split(","))) if kernel else None
+
+
 def _interpolate(call: CallShapes) -> int | None:
     mode = re.search(r"mode='([a-z-]+)'", call.settings)
     taps = {"nearest": 0, "nearest-exact": 0, "linear": 2, "bilinear": 4, "trilinear": 8, "bicubic": 16}
@@ -148,11 +156,13 @@ _ELEMENTWISE = """
     bitwise_not lshift rshift isnan isinf isfinite where masked_fill hypot xlogy subtract multiply divide
     negative absolute greater less greater_equal less_equal not_equal nan_to_num deg2rad rad2deg logaddexp
     polygamma lgamma digamma sinc
+    and or xor not less_or_equal greater_or_equal hard_sigmoid hard_swish swish is_nan is_inf
 """
 _REDUCTIONS = """
     sum mean prod max min amax amin all any argmax argmin cumsum cumprod cummax cummin nansum nanmean
     count_nonzero adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d
     adaptive_max_pool2d adaptive_max_pool3d
+    reduce_sum reduce_mean reduce_prod reduce_max reduce_min global_average_pool global_max_pool
 """
 #: Types that copy, view, look up or create values, at no cost.
 _FREE = """
@@ -168,6 +178,8 @@ _FREE = """
     channel_shuffle atleast_1d atleast_2d atleast_3d requires_grad set_data alias view_as_real
     view_as_complex lift_fresh normal uniform bernoulli nonzero identity resolve_conj resolve_neg pin_memory
     repeat_kv item
+    cast slice shape constant_of_shape gather_elements gather_nd scatter_elements scatter_nd
+    depth_to_space space_to_depth
 """
 _OTHERS: dict[str, Callable[[CallShapes], int | None]] = {
     **{name: _each(factor) for name, factor in _PER_ELEMENT.items()},
@@ -176,7 +188,9 @@ _OTHERS: dict[str, Callable[[CallShapes], int | None]] = {
     **dict.fromkeys(("norm", "vector_norm", "linalg_norm", "linalg_vector_norm"), _each_read(2)),
     **dict.fromkeys(("var", "std", "var_mean", "std_mean", "logsumexp"), _each_read(4)),
     **dict.fromkeys(("layer_norm", "group_norm", "instance_norm", "rms_norm"), _norm),
-    "batch_norm": _batch_norm,
+    **dict.fromkeys(("layer_normalization", "instance_normalization", "rms_normalization"), _norm),
+    **dict.fromkeys(("batch_norm", "batch_normalization"), _batch_norm),
+    **dict.fromkeys(("max_pool", "average_pool"), _onnx_pool),
     **{f"{name}_pool{n}d": _pool(n) for name in ("max", "avg") for n in (1, 2, 3)},
     **dict.fromkeys(("interpolate", "upsample"), _interpolate),
     **dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"), _dropout),

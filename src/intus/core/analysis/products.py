@@ -73,6 +73,11 @@ def _linear(call: CallShapes) -> int | None:
     return None if x is None else 2 * prod(call.out) * x[-1]
 
 
+def _gemm(call: CallShapes) -> int | None:
+    x = call.find("0")
+    return None if x is None else 2 * prod(call.out) * x[0 if "transA=1" in call.settings else -1]
+
+
 def _weight(call: CallShapes) -> Shape | None:
     return call.find("1", "weight") or next((p for p in call.params if len(p) > 2), None)
 
@@ -108,7 +113,9 @@ def _recurrent(call: CallShapes) -> int | None:
     """Count every weight matrix once for each item of each step."""
     x = call.find("0", "input")
     weights = [shape for name, shape in call.tensors.items() if re.match(r"[23](\.|$)", name)]
-    weights = [shape for shape in (*weights, *call.params) if len(shape) == 2]
+    weights += call.params
+    axes = max(map(len, weights), default=0)  # ONNX has one more, for the directions
+    weights = [shape for shape in weights if len(shape) == axes > 1]
     return 2 * (prod(x) // x[-1]) * sum(map(prod, weights)) if x and x[-1] and weights else None
 
 
@@ -180,8 +187,11 @@ PRODUCTS: dict[str, Callable[[CallShapes], int | None]] = {
     **dict.fromkeys(("dot", "vdot"), _dot),
     "linear": _linear,
     "einsum": _einsum,
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution"), _conv),
-    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _conv_transpose),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution", "conv"), _conv),
+    **dict.fromkeys(
+        ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "conv_transpose"), _conv_transpose
+    ),
+    "gemm": _gemm,
     "scaled_dot_product_attention": _attention,
     "multi_head_attention_forward": _multi_head,
     **{name + cell: _recurrent for name in _RECURRENT for cell in ("", "_cell")},

@@ -14,7 +14,7 @@ from .graph import build
 from .inlining import constants, inline
 from .inputs import feeds
 from .loading import array_of, structure, whole
-from .running import run
+from .running import as_numpy, run
 
 
 def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Traced:
@@ -28,7 +28,7 @@ def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Trace
         given = feeds(model, path, inputs, named)
         complete = inline(whole(path), path).model
         values, missing = run(complete, path, given)
-        values |= {name: value for name, value in given.items() if isinstance(value, np.ndarray)}
+        values |= {name: as_numpy(value) for name, value in given.items() if isinstance(value, np.ndarray)}
         weights = constants(complete)
     facts: dict[str, Any] = {
         "format": "ONNX",
@@ -43,5 +43,5 @@ def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Trace
     for row in names.keys() - known.keys():
         array = array_of(weights[names[row]], path) if names[row] in weights else None
         if array is not None:
-            known[row] = array
+            known[row] = as_numpy(array)
     return Traced(graph, known)

@@ -52,7 +52,9 @@ class _Rows:
         self._known = _types(self._onnx)
         self._versions = {one.domain: one.version for one in self._onnx.opset_import}
         props = {entry.key: entry.value for entry in self._onnx.graph.metadata_props}
-        self._targets = {name: kind for kind, name in _TARGET.findall(props.get(_SIGNATURE, ""))}
+        self._targets: dict[str, str] = {
+            name: kind for kind, name in _TARGET.findall(props.get(_SIGNATURE, ""))
+        }
         self._rows: dict[str, int] = {}
         self._outputs: list[tuple[int, str]] = []
         self._weights: dict[str, onnx.TensorProto] = {}
@@ -261,8 +263,7 @@ class _Rows:
     def _is_buffer(self, name: str, node: onnx.NodeProto, position: int) -> bool:
         if name in self._targets:
             return self._targets[name] == "BUFFER"
-        is_batch_norm: bool = node.op_type == "BatchNormalization"
-        return is_batch_norm and position in (3, 4)
+        return position in (3, 4) and bool(node.op_type == "BatchNormalization")
 
     def _names(self, node: onnx.NodeProto) -> tuple[tuple[str, ...], bool]:
         version = self._versions.get(node.domain, self._versions.get("", 1))
@@ -273,7 +274,7 @@ class _Rows:
 
     def _meta(self, name: str) -> _Known:
         """Return the shape and dtype of a tensor."""
-        shape, dtype = self._known.get(name, ((), ""))
+        shape, dtype = self._known.get(name, ((-1,), ""))
         value = self._values.get(name)
         return (shape, dtype) if value is None else (value.shape, dtype or _dtype(value))
 
@@ -305,9 +306,9 @@ def _type(type_: onnx.TypeProto) -> _Known:
         tensor = getattr(type_, kind)
         dtype = dtype_of(tensor.elem_type)
         if not tensor.HasField("shape"):
-            return (), ""
+            return (-1,), dtype
         lengths = (dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim)
         return tuple(max(-1, length) for length in lengths), dtype
     if kind in ("sequence_type", "optional_type"):
-        return (), f"{kind.removesuffix('_type')}({_type(getattr(type_, kind).elem_type)[1]})"
-    return (), "map" if kind else ""
+        return (-1,), f"{kind.removesuffix('_type')}({_type(getattr(type_, kind).elem_type)[1]})"
+    return (-1,), "map" if kind else ""

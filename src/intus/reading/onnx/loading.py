@@ -132,7 +132,14 @@ def _check(model: onnx.ModelProto, path: Path) -> None:
             f"{str(path)!r} has version {model.ir_version} of ONNX's format, but onnx {onnx.__version__} "
             f"reads 1 to {onnx.IR_VERSION}. Update onnx if there is a newer one, or export the model again."
         )
-    for tensor in model.graph.initializer:
+    graph = model.graph
+    named = (*graph.node, *graph.initializer, *graph.input, *graph.output, *graph.value_info)
+    texts = [model.producer_name, model.producer_version, graph.name, *(one.name for one in named)]
+    texts += [text for node in graph.node for text in (node.op_type, node.domain, *node.input, *node.output)]
+    texts += [attribute.name for node in graph.node for attribute in node.attribute]
+    if not all(isinstance(text, str) for text in texts):  # protobuf returns bytes that are no text
+        raise CodecError(f"{str(path)!r} is damaged: a name in it is no text.")
+    for tensor in graph.initializer:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             external(tensor, path)
 

@@ -18,23 +18,19 @@ import onnx
 from ...core.errors import InputError, require
 from .inlining import nested
 
-#: What onnxruntime cannot run, in its messages when it loads a model.
-_UNKNOWN = re.compile(
-    r"Fatal error: (?P<domain>[^\s:]*):(?P<type>[^\s:(]+)\(|In Node, \(\"(?P<name>[^\"]*)\"|"
-    r"node with name '(?P<node>[^']*)'"
-)
-#: Types of tensors that it cannot return as numpy arrays.
+#: Types of tensors that onnxruntime cannot return as numpy arrays.
 _NO_ARRAY = re.compile(r"tensor\((bfloat16|float8.*|float4.*|u?int[24])\)")
 #: The ending of the names of tensors that are returned as float32.
 _CAST = "/as float32"
+_CODES = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : |/onnxruntime_src/\S+ .*?\) ")
 
 
 class Run(NamedTuple):
     """The values of a run.
 
     Attributes:
-        values: Arrays by the name of the tensor.
-        missing: Why values are missing, as sentences.
+        values: Arrays by the name of the tensor; of types that numpy lacks, as float32.
+        missing: Why other tensors have no value, as sentences.
     """
 
     values: dict[str, np.ndarray]
@@ -45,7 +41,7 @@ def run(model: onnx.ModelProto, path: Path, feeds: Mapping[str, Any]) -> Run:
     """Compute the values of the tensors of a model.
 
     Args:
-        model: The model with its weights, without functions.
+        model: The model with its weights, without functions; it is changed.
         path: Its file: data in other files are read from its folder.
         feeds: The inputs by name.
 
@@ -53,130 +49,141 @@ def run(model: onnx.ModelProto, path: Path, feeds: Mapping[str, Any]) -> Run:
         InputError: If the model cannot run on these inputs.
         MissingExtraError: If onnxruntime is not installed.
     """
-    runtime = require("onnxruntime", extra="onnx", why="to compute the values of an ONNX file")
-    model = onnx.ModelProto.FromString(model.SerializeToString())
+    runner = _Runner(require("onnxruntime", extra="onnx", why="to compute the values of an ONNX file"), path)
     missing: list[str] = []
     taken: dict[str, bool] = {}
     while True:
-        session = _session(runtime, model, path, missing)
-        try:
-            results = session.run(None, feeds)
-        except Exception as error:  # of a type for each cause, which onnxruntime does not document
-            raise InputError(f"{path.name} cannot run on these inputs: {_message(error)}") from None
-        outputs = session.get_outputs()
-        named = {out.name.removesuffix(_CAST): one for out, one in zip(outputs, results, strict=True)}
-        values = {name: value for name, value in named.items() if isinstance(value, np.ndarray)}
-        changed = [name for name, way in taken.items() if name in values and bool(values[name].any()) != way]
+        missing += runner.leave_out(model)
+        values = runner.run(model, feeds)
+        changed = [name for name, way in taken.items() if _truth(values.get(name)) not in (None, way)]
         if changed:
             raise InputError(
                 f"{path.name} takes another branch each time that it runs: its condition {changed[0]!r} is "
                 "random, so there are no values to show."
             )
-        if not _take_branches(model, values, taken):
-            return Run(values, missing)
+        branches = _take_branches(model, values)
+        taken |= branches
+        if not branches:
+            break
+    lists = [name for name, value in values.items() if not isinstance(value, np.ndarray)]
+    if lists:
+        missing.append(f"{lists[0]!r} is a list or is left out, so it has no value that can be shown.")
+    if taken:
+        missing.append("Of an If, the operations of the branch that was not taken have no value.")
+    repeated = {node.op_type for node in model.graph.node if nested(node)}
+    missing += [f"The operations inside a {type_} run several times and have no value." for type_ in repeated]
+    return Run({name: value for name, value in values.items() if name not in lists}, missing)
 
 
-def _session(runtime: Any, model: onnx.ModelProto, path: Path, missing: list[str]) -> Any:
-    """Return a session with every tensor as an output; leave out what onnxruntime cannot run."""
-    options = runtime.SessionOptions()
-    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4  # it raises what it logs
-    options.add_session_config_entry(
-        "session.model_external_initializers_file_folder_path", str(path.resolve().parent)
-    )
-    while True:
+class _Runner:
+    """Runs models with every tensor as an output."""
+
+    def __init__(self, runtime: Any, path: Path) -> None:
+        self._runtime, self._path = runtime, path
+        self._options = runtime.SessionOptions()
+        self._options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        self._options.log_severity_level = 4  # it raises what it logs
+        folder = str(path.resolve().parent)
+        self._options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+
+    def run(self, model: onnx.ModelProto, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of all tensors by name; those of no array as onnxruntime returns them."""
+        if not model.graph.node:
+            return {}
+        session = self._session(model)
+        casts = [out.name for out in session.get_outputs() if _NO_ARRAY.fullmatch(out.type)]
+        if casts:
+            session = self._session(model, casts=casts)
+        outputs = [out.name.removesuffix(_CAST) for out in session.get_outputs()]
+        names = [one.name for one in session.get_inputs()]
+        fed = {name: feeds[name.removesuffix(_CAST)] for name in names if name.removesuffix(_CAST) in feeds}
         try:
-            data = _with_outputs(model).SerializeToString()
-            session = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-            casts = [out.name for out in session.get_outputs() if _NO_ARRAY.fullmatch(out.type)]
-            if casts:
-                data = _with_outputs(model, casts).SerializeToString()
-                session = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-            return session
+            results = session.run(None, {name: as_numpy(value) for name, value in fed.items()})
         except Exception as error:  # of a type for each cause, which onnxruntime does not document
-            left_out = _leave_out(model, str(error))
-            if not left_out:
-                raise InputError(f"onnxruntime cannot load {path.name}: {_message(error)}") from None
-            missing.append(f"onnxruntime cannot run {left_out}, so what depends on it has no value.")
+            raise InputError(f"{self._path.name} cannot run on these inputs: {_message(error)}") from None
+        return dict(zip(outputs, results, strict=True))
 
+    def leave_out(self, model: onnx.ModelProto) -> list[str]:
+        """Take out of a model what onnxruntime cannot run, and what depends on it; return why."""
+        why = []
+        while model.graph.node:
+            error = self._error(model, len(model.graph.node))
+            if error is None:
+                break
+            low, high = 0, len(model.graph.node)  # with `low` nodes it loads, with `high` it does not
+            while high - low > 1:
+                middle = (low + high) // 2
+                found = self._error(model, middle)
+                low, high, error = (middle, high, error) if found is None else (low, middle, found)
+            wrong = model.graph.node[high - 1]
+            name = f"{wrong.domain or 'ai.onnx'}:{wrong.op_type}"
+            why.append(
+                f"onnxruntime cannot run the operator {name} of {wrong.name!r}, so that what depends on it "
+                f"has no value: {_message(error)}"
+            )
+            _remove(model, wrong)
+        return why
 
-def _with_outputs(model: onnx.ModelProto, casts: Collection[str] = ()) -> onnx.ModelProto:
-    """Return a copy of a model of which every tensor is an output, some of them as float32."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    graph = copy.graph
-    have = {value.name for value in graph.output}
-    for node in model.graph.node:
-        graph.output.extend(
-            onnx.ValueInfoProto(name=name) for name in node.output if name and name not in have
+    def _error(self, model: onnx.ModelProto, nodes: int) -> Exception | None:
+        try:
+            self._session(model, nodes)
+        except Exception as error:  # of a type for each cause, which onnxruntime does not document
+            return error
+        return None
+
+    def _session(self, model: onnx.ModelProto, nodes: int | None = None, casts: Collection[str] = ()) -> Any:
+        """Return a session of the first nodes of a model, with every tensor as an output."""
+        graph = model.graph
+        kept = list(graph.node)[:nodes]
+        made = [name for node in kept for name in node.output if name]
+        known = {value.name: value for value in graph.output}
+        outputs = [known.get(name, onnx.ValueInfoProto(name=name)) for name in made if name not in casts]
+        outputs += [onnx.ValueInfoProto(name=f"{name}{_CAST}") for name in casts]
+        kept += [
+            onnx.helper.make_node("Cast", [name], [f"{name}{_CAST}"], to=onnx.TensorProto.FLOAT)
+            for name in casts
+        ]
+        inputs = []
+        for value in graph.input:
+            number = value.type.tensor_type.elem_type
+            if _is_foreign(number):
+                cast = f"{value.name}{_CAST}"
+                inputs.append(onnx.helper.make_tensor_value_info(cast, onnx.TensorProto.FLOAT, None))
+                kept.insert(0, onnx.helper.make_node("Cast", [cast], [value.name], to=number))
+            else:
+                inputs.append(value)
+        part = onnx.GraphProto(name=graph.name, node=kept, input=inputs, output=outputs)
+        part.initializer.extend(graph.initializer)
+        part.sparse_initializer.extend(graph.sparse_initializer)
+        data = onnx.ModelProto(
+            ir_version=model.ir_version, opset_import=model.opset_import, graph=part
+        ).SerializeToString()
+        return self._runtime.InferenceSession(
+            data, self._options, providers=["CPUExecutionProvider"], enable_fallback=0
         )
-    for name in casts:
-        as_float = f"{name}{_CAST}"
-        to = onnx.TensorProto.FLOAT
-        graph.node.append(onnx.helper.make_node("Cast", [name], [as_float], name=as_float, to=to))
-    if casts:
-        kept = [value for value in graph.output if value.name not in casts]
-        kept += [onnx.ValueInfoProto(name=f"{name}{_CAST}") for name in casts]
-        copies = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
-        del graph.output[:]
-        graph.output.extend(copies)
-    return copy
 
 
-def _leave_out(model: onnx.ModelProto, message: str) -> str:
-    """Take out the nodes that a message names, and those that depend on them; return what was named."""
-    found = _UNKNOWN.search(message)
-    if not found:
-        return ""
-    named, operator = found["name"] or found["node"], (found["domain"], found["type"])
-    what = ""
-    lost: set[str] = set()
-    kept: list[onnx.NodeProto] = []
-    for node in model.graph.node:
-        inside = list(_with_nested(node))
-        wrong = [one for one in inside if one.name == named or (one.domain, one.op_type) == operator]
-        if wrong and not what:
-            what = f"the operator {wrong[0].domain or 'ai.onnx'}:{wrong[0].op_type} of {wrong[0].name!r}"
-        if wrong or any(name in lost for one in inside for name in one.input):
-            lost |= set(node.output)
-        else:
-            kept.append(node)
-    if what:
-        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
-        outputs = [onnx.ValueInfoProto.FromString(one.SerializeToString()) for one in model.graph.output]
-        del model.graph.node[:], model.graph.output[:]
-        model.graph.node.extend(copies)
-        model.graph.output.extend(one for one in outputs if one.name not in lost)
-    return what
+def as_numpy(value: Any) -> Any:
+    """Return an array of a dtype that numpy lacks, such as bfloat16, as float32; anything else unchanged."""
+    return value.astype(np.float32) if isinstance(value, np.ndarray) and value.dtype.isbuiltin == 2 else value
 
 
-def _with_nested(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    yield node
-    for graph in nested(node).values():
-        for inner in graph.node:
-            yield from _with_nested(inner)
+def _is_foreign(number: int) -> bool:
+    """Return whether numpy lacks a dtype, by its number in ``TensorProto.DataType``."""
+    return number != 0 and np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number)).isbuiltin == 2
 
 
-def _message(error: Exception) -> str:
-    """Return what onnxruntime says, without its codes and the places in its sources."""
-    text = str(error).removeprefix("[ONNXRuntimeError] : ").partition(" : ")[2] or str(error)
-    text = text.partition(" : ")[2] or text
-    text = re.sub(r"/onnxruntime_src/\S+ .*?\) ", "", text)
-    return " ".join(text.split())[:400].rstrip(".") + "."
-
-
-def _take_branches(model: onnx.ModelProto, values: Mapping[str, np.ndarray], taken: dict[str, bool]) -> bool:
-    """Put the branches that were taken in the place of ``If`` nodes; return whether there were any."""
-    nodes = list(model.graph.node)
-    if not any(node.op_type == "If" and node.input[0] in values for node in nodes):
-        return False
+def _take_branches(model: onnx.ModelProto, values: Mapping[str, Any]) -> dict[str, bool]:
+    """Put the branches that were taken in the place of ``If`` nodes; return the conditions."""
+    taken: dict[str, bool] = {}
     replaced: list[onnx.NodeProto] = []
-    for node in nodes:
-        if node.op_type != "If" or node.input[0] not in values:
+    for node in model.graph.node:
+        way = _truth(values.get(node.input[0])) if node.op_type == "If" and not node.domain else None
+        if way is None:
             replaced.append(node)
             continue
-        taken[node.input[0]] = bool(values[node.input[0]].any())
-        branch = nested(node)["then_branch" if taken[node.input[0]] else "else_branch"]
+        taken[node.input[0]] = way
+        branch = nested(node)["then_branch" if way else "else_branch"]
         model.graph.initializer.extend(branch.initializer)
         replaced += branch.node
         replaced += [
@@ -184,7 +191,46 @@ def _take_branches(model: onnx.ModelProto, values: Mapping[str, np.ndarray], tak
             for inner, name in zip(branch.output, node.output, strict=False)
             if name
         ]
-    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in replaced]
+    if taken:
+        _set_nodes(model, replaced)
+    return taken
+
+
+def _truth(value: Any) -> bool | None:
+    """Return the truth of a condition; None if it is unknown."""
+    return bool(value.any()) if isinstance(value, np.ndarray) else None
+
+
+def _remove(model: onnx.ModelProto, wrong: onnx.NodeProto) -> None:
+    """Take a node out of a model, with those that depend on it; all of its kind if the kind is unknown."""
+    kind = (wrong.domain, wrong.op_type)
+    is_known = onnx.defs.has(wrong.op_type, domain=wrong.domain)
+    lost: set[str] = set()
+    kept = []
+    for node in model.graph.node:
+        is_wrong = node.name == wrong.name or (not is_known and (node.domain, node.op_type) == kind)
+        if is_wrong or not lost.isdisjoint(_read(node)):
+            lost |= set(node.output)
+        else:
+            kept.append(node)
+    _set_nodes(model, kept)
+
+
+def _read(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the names of the tensors that a node reads, also in its graphs."""
+    yield from node.input
+    for graph in nested(node).values():
+        yield from (value.name for value in graph.output)
+        for inner in graph.node:
+            yield from _read(inner)
+
+
+def _set_nodes(model: onnx.ModelProto, nodes: Collection[onnx.NodeProto]) -> None:
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del model.graph.node[:]
     model.graph.node.extend(copies)
-    return True
+
+
+def _message(error: Exception) -> str:
+    """Return what onnxruntime says, without its codes and the places in its sources."""
+    return " ".join(_CODES.sub("", str(error)).split())[:300].rstrip(".") + "."

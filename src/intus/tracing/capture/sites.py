@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from types import CodeType
 from typing import Any
 
-import torch
-
 from ...core.graph import Source
+from .libraries import LIBRARIES
 from .recording import Recording
 
-#: Start of the file names of library code: torch's, and intus's own when one trace runs inside another.
-#: Each folder ends with a separator: torchvision, which stands beside torch, is user code.
-LIBRARIES = (
-    f"{Path(torch.__file__).parent}{os.sep}",
-    f"{Path(__file__).parents[1]}{os.sep}",
-    "<__array_function__",
-)
 _USER, _LIBRARY, _ENTRY = range(3)
 
 

@@ -427,6 +427,12 @@ class Op(HasMeta):
             why = self._trace.why_not_stored(self.row)
             if why:
                 raise AddressError(f"{self.label!r} was not stored: it {why}.") from None
+            if "format" in self._graph.facts:
+                notes = (
+                    " ".join(self._graph.facts.get("notes", ()))
+                    or "Read the file with inputs: read(path, x)."
+                )
+                raise AddressError(f"{self.label!r} has no value. {notes}") from None
             raise AddressError(
                 f"{self.label!r} was not saved. Trace again with save='all', or save={self.label!r}."
             ) from None

@@ -51,7 +51,8 @@ export function figures(tree: Tree): Figures {
 
 export const product = (shape: number[]): number => shape.reduce((a, b) => a * b, 1);
 
-export const dimensions = (shape: number[]): string => shape.join("×") || "scalar";
+/** Format a shape; a negative length is not known. */
+export const dimensions = (shape: number[]): string => shape.map((length) => (length < 0 ? "?" : length)).join("×") || "scalar";
 
 /** Format a graph's totals: what ran, and what it holds. */
 export function totals({ totals: t }: Scene): [ran: string, holds: string] {

@@ -168,11 +168,13 @@ function isLaterTensor({ ops }: Scene, row: number): boolean {
 const STATE: Kind[] = ["buffer", "constant", "parameter"];
 const isState = (kind: number): boolean => kind >= BUFFER && kind <= PARAMETER;
 
-/** Create the boxes of all rows except buffers, constants and parameters, and of the module calls around them; return the box of each call. */
+/** Create the boxes of all rows except buffers, constants and parameters that something reads, and of the module calls around them; return
+ * the box of each call. */
 function placeRows(builder: Builder): Int32Array {
   const { scene, nodes, boxOf } = builder;
   const { ops, calls } = scene;
   const inside = operationsInside(scene);
+  const read = new Set(scene.edges.src);
   const callBox = new Int32Array(calls.parent.length).fill(-1);
   for (let call = 0; call < callBox.length; call++) {
     if (calls.parent[call] < 0 && calls.address[call] === "") callBox[call] = 0;
@@ -192,6 +194,13 @@ function placeRows(builder: Builder): Int32Array {
   };
   for (let row = 0; row < ops.kind.length; row++) {
     const kind = ops.kind[row];
+    if (kind === PARAMETER && !read.has(row)) {
+      // Of a file of weights: what reads it is not known.
+      const box = newNode(builder, "parameter", boxForCall(ops.call[row], row), row);
+      box.rows = [row];
+      box.hasParams = true;
+      boxOf[row] = box.id;
+    }
     if (isState(kind)) continue;
     if (kind === OP && isLaterTensor(scene, row)) {
       boxOf[row] = boxOf[row - 1];

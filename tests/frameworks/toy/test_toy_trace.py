@@ -137,6 +137,8 @@ for call in (intus.trace, intus.view, intus.validate):
         call(len, x)
     except intus.core.errors.MissingExtraError as error:
         assert str(error).startswith(f"intus.{getattr(call, '__name__', 'validate')} needs torch"), error
+        by_itself = "without it, pass a model of toynet." in str(error)
+        assert by_itself == hasattr(call, "__name__"), error  # trace and view
     else:
         raise AssertionError(call)
 try:

@@ -1,0 +1,390 @@
+"""Read the graph of TorchScript: of a file that ``torch.jit.save`` wrote, or of a loaded model.
+
+Every call of a submodule's method is a module call. A function of ``torch.nn.functional`` is one operation.
+Nothing runs: conditions on constants, such as ``training``, are decided, other branches and loops are drawn
+once, and no values are computed.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from ..core.building import GraphBuilder, Scope
+from ..core.errors import CodecError, InputError
+from ..core.graph import CREATED, INPLACE, Graph
+from ..core.traced import Traced
+
+_LONGEST = 200
+_DEEPEST = 200
+_NOT_FOLDED = object()
+_UNKNOWN: tuple[tuple[int, ...], str] = ((-1,), "")
+#: Operations that pass their first argument on as it is.
+_SAME = frozenset(
+    {
+        "prim::unchecked_cast",
+        "prim::unchecked_unwrap_optional",
+        "aten::_unwrap_optional",
+        "prim::Uninitialized",
+    }
+)
+
+
+class _Row(NamedTuple):
+    """A value that is a row of the graph; ``param`` is the address of a parameter, which is none."""
+
+    row: int = -1
+    param: str = ""
+
+
+class _Module(NamedTuple):
+    """A value that is a module."""
+
+    address: str
+    script: Any
+
+
+class _Many(NamedTuple):
+    """A list or tuple of values."""
+
+    items: list[Any]
+
+
+class _Open(NamedTuple):
+    """A number or other value that is not known; ``row`` is that of a tensor that it was computed from."""
+
+    text: str
+    row: int = -1
+
+
+def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Traced:
+    """Return the graph of a TorchScript file.
+
+    Args:
+        path: The file.
+        inputs: Inputs, which are refused.
+        named: Inputs by name, which are refused.
+
+    Raises:
+        CodecError: If the file is damaged, or contains code that runs when it is loaded.
+        InputError: If inputs are given.
+    """
+    if inputs or named:
+        raise InputError(
+            f"{path.name} is TorchScript, of which intus reads the graph but computes no values. Leave the "
+            "inputs out, or export the model with torch.export or to ONNX."
+        )
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if name.endswith(".py") and b"__setstate__" in archive.read(name):
+                raise CodecError(
+                    f"{str(path)!r} contains code that runs when it is loaded (__setstate__ in {name}), so "
+                    "it is not read. Export the model with torch.export or to ONNX."
+                )
+    try:
+        load: Any = torch._C.import_ir_module  # torch.jit.load without its warning
+        script = load(torch._C.CompilationUnit(), str(path), torch.device("cpu"), {}, False)
+    except RuntimeError as error:
+        text = " ".join(str(error).split())[:200]
+        raise CodecError(
+            f"{str(path)!r} is damaged, or of a version that torch does not know: {text}"
+        ) from None
+    return Traced(structure(script, path.name), {})
+
+
+def structure(script: Any, name: str) -> Graph:
+    """Return the graph of a TorchScript module.
+
+    Args:
+        script: The module: ``torch._C.ScriptModule``, as ``_c`` of a ``torch.jit.ScriptModule`` is one.
+        name: The model's name.
+    """
+    rows = _Rows(script, name)
+    rows.model()
+    return rows.graph()
+
+
+class _Rows:
+    def __init__(self, script: Any, name: str) -> None:
+        self._root = _Module("", script)
+        self._builder = GraphBuilder(name, _class(script))
+        self._rows: dict[str, int] = {}
+        self._params: set[str] = set()
+        self._by_data: dict[tuple[int, tuple[int, ...]], str] = {}  # parameters, by memory and shape
+        self._modules: set[str] = set()
+        self._calls: dict[str, int] = {}
+        self._arguments: dict[str, list[str]] = {}
+        self._count = 0
+        self._declare(self._root)
+
+    def _declare(self, module: _Module) -> None:
+        prefix = f"{module.address}." if module.address else ""
+        params: Any = torch._C.ParameterDict(module.script)
+        buffers: Any = torch._C.BufferDict(module.script)
+        modules: Any = torch._C.ModuleDict(module.script)
+        for name, value in params.items():
+            meta = _meta(value)
+            self._builder.param(f"{prefix}{name}", *meta, trainable=value.requires_grad)
+            self._params.add(f"{prefix}{name}")
+            self._by_data[value.data_ptr(), tuple(value.shape)] = f"{prefix}{name}"
+        for name, value in buffers.items():
+            self._builder.buffer_of(f"{prefix}{name}", *_meta(value))
+        for name, value in modules.items():
+            inner = _Module(f"{prefix}{name}", value)
+            self._builder.module(inner.address, _class(value))
+            self._modules.add(inner.address)
+            self._declare(inner)
+
+    def graph(self) -> Graph:
+        """Return the graph."""
+        notes = ["The shapes and values of TorchScript are not in the file."]
+        return self._builder.graph({"format": "TorchScript", "arguments": self._arguments, "notes": notes})[0]
+
+    def model(self) -> None:
+        """Add everything."""
+        if not self._root.script._has_method("forward"):
+            raise CodecError("The TorchScript model has no method forward.")
+        graph = self._root.script._get_method("forward").graph
+        given: list[Any] = [self._root]
+        for value in list(graph.inputs())[1:]:
+            name = value.debugName().partition(".")[0]
+            given.append(_Row(self._builder.input(name, *_of_type(value.type()))))
+        results = self._run(graph, given, (), 0)
+        for result in results:
+            for row in self._flat(result, ()):
+                self._builder.output("", row)
+
+    def _run(self, graph: Any, given: Sequence[Any], scope: tuple[Scope, ...], depth: int) -> list[Any]:
+        """Add the operations of a graph or a block; return what it returns."""
+        if depth > _DEEPEST:
+            raise CodecError(f"The methods of TorchScript call each other more than {_DEEPEST} deep.")
+        known = dict(zip((value.debugName() for value in graph.inputs()), given, strict=False))
+        return self._block(graph, known, scope, depth)
+
+    def _block(self, block: Any, known: dict[str, Any], scope: tuple[Scope, ...], depth: int) -> list[Any]:
+        for node in block.nodes():
+            results = self._node(node, known, scope, depth)
+            for value, result in zip(node.outputs(), results, strict=False):
+                known[value.debugName()] = result
+        return [self._known(value, known) for value in block.outputs()]
+
+    def _known(self, value: Any, known: Mapping[str, Any]) -> Any:
+        return known.get(value.debugName(), _Open(value.debugName()))
+
+    def _node(self, node: Any, known: dict[str, Any], scope: tuple[Scope, ...], depth: int) -> list[Any]:
+        """Return the values of the outputs of a node."""
+        kind = node.kind()
+        given = [self._known(value, known) for value in node.inputs()]
+        if kind == "prim::Constant":
+            return [self._constant(node, scope)]
+        if kind == "prim::GetAttr":
+            return [self._attribute(given[0], node.s("name"), scope)]
+        if kind == "prim::CallMethod" and isinstance(given[0], _Module):
+            return self._method(given[0], node.s("name"), given, scope, depth)
+        if kind in ("prim::ListConstruct", "prim::TupleConstruct"):
+            return [_Many(given)]
+        if kind in ("prim::ListUnpack", "prim::TupleUnpack"):
+            several = list(node.outputs())
+            if isinstance(given[0], _Many) and len(given[0].items) == len(several):
+                return given[0].items
+            return [given[0]] * len(several)
+        if kind in _SAME and given:
+            return given[:1]
+        if (folded := _folded(kind, given)) is not _NOT_FOLDED:
+            return [folded]
+        if kind in ("prim::If", "prim::Loop"):
+            return self._nested(node, given, known, scope, depth)
+        return self._operation(node, given, scope)
+
+    def _constant(self, node: Any, scope: tuple[Scope, ...]) -> Any:
+        value = node.output()
+        if value.type().kind() == "FunctionType":
+            return _Open(node.s("name"))
+        constant = value.toIValue()
+        if isinstance(constant, torch.Tensor):
+            if constant.dim() == 0:
+                return constant.item()
+            return _Row(self._builder.constant(*_meta(constant), scope))
+        return constant
+
+    def _attribute(self, owner: Any, name: str, scope: tuple[Scope, ...]) -> Any:
+        if not isinstance(owner, _Module):
+            return _Open(name)
+        address = f"{owner.address}.{name}".lstrip(".")
+        if address in self._params:
+            return _Row(param=address)
+        value = owner.script.getattr(name)
+        if isinstance(value, torch._C.ScriptModule):
+            return _Module(address, value)
+        if isinstance(value, torch.Tensor):
+            if address not in self._rows:
+                self._rows[address] = self._builder.buffer(address, *_meta(value), scope)
+            return _Row(self._rows[address])
+        if isinstance(value, list) and value and all(isinstance(one, torch.Tensor) for one in value):
+            known = [self._by_data.get((one.data_ptr(), tuple(one.shape)), "") for one in value]
+            return _Many([_Row(param=one) if one else _Open(name) for one in known])  # weights of an LSTM
+        return value
+
+    def _method(
+        self, module: _Module, name: str, given: Sequence[Any], scope: tuple[Scope, ...], depth: int
+    ) -> list[Any]:
+        """Add the operations of a method; of another module, as a call of it."""
+        inner = next((one.address for one in reversed(scope) if one.address in self._modules), "")
+        if module.address != inner:
+            self._calls[module.address] = call = self._calls.get(module.address, 0) + 1
+            scope = (*scope, Scope(module.address, _class(module.script), call))
+        results = self._run(module.script._get_method(name).graph, given, scope, depth + 1)
+        return [results[0] if len(results) == 1 else _Many(results)]
+
+    def _nested(
+        self, node: Any, given: list[Any], known: dict[str, Any], scope: tuple[Scope, ...], depth: int
+    ) -> list[Any]:
+        """Add the blocks of a condition or loop, and an operation for each tensor that it returns."""
+        type_ = node.kind().rpartition("::")[2].lower()
+        blocks = list(node.blocks())
+        if type_ == "if" and isinstance(given[0], bool):
+            return self._block(blocks[not given[0]], dict(known), scope, depth)
+        self._count += 1
+        address = f"{scope[-1].address}.{type_}_{self._count}" if scope else f"{type_}_{self._count}"
+        around = (*scope, Scope(address, type_))
+        names = ("then", "else") if type_ == "if" else ("body",)
+        ends: list[list[Any]] = []
+        for name, block in zip(names, blocks, strict=False):
+            inside = dict(known)
+            if type_ == "loop":  # the number of the iteration, then what is carried
+                carried = [_Open("i"), *given[2:]]
+                inside |= dict(zip((value.debugName() for value in block.inputs()), carried, strict=False))
+            results = self._block(block, inside, (*around, Scope(f"{address}.{name}", name)), depth)
+            ends.append(results[1:] if type_ == "loop" else results)
+        returned: list[Any] = []
+        for place, value in enumerate(node.outputs()):
+            parents = [
+                (row, name)
+                for name, results in zip(names, ends, strict=False)
+                if place < len(results)
+                for row in self._flat(results[place], around)
+            ]
+            if not parents:
+                returned.append(_Open(value.debugName()))
+                continue
+            parents += [(row, "condition") for row in self._flat(given[0], around, plain=True)]
+            row = self._builder.op(type_, *_of_type(value.type()), scope=around, parents=parents)
+            returned.append(_Row(row))
+        return returned
+
+    def _operation(self, node: Any, given: list[Any], scope: tuple[Scope, ...]) -> list[Any]:
+        kind = node.kind()
+        names: list[str] = []
+        if kind == "prim::CallFunction" and isinstance(given[0], _Open):
+            type_, given = given[0].text, given[1:]
+        else:
+            type_ = kind.rpartition("::")[2]
+            if node.schema() != "(no schema)":
+                names = [one.name for one in torch._C.parse_schema(node.schema()).arguments]
+        is_inplace = type_.endswith("_") and not type_.endswith("__")
+        type_ = (type_.strip("_") or type_).lower()
+        parents: list[tuple[int, str]] = []
+        params: list[str] = []
+        settings: list[str] = []
+        for place, value in enumerate(given):
+            found = list(_leaves(value))
+            for number, one in enumerate(found):
+                if isinstance(one, _Row) and one.param:
+                    params.append(one.param)
+                elif isinstance(one, _Row):
+                    parents.append((one.row, f"{place}.{number}" if isinstance(value, _Many) else str(place)))
+            if value is not None and not any(isinstance(one, _Row | _Module) for one in found):
+                name = names[place] if place < len(names) else ""
+                settings.append(f"{name}={_text(value)}" if name else _text(value))
+        outputs = list(node.outputs())
+        if len(names) > 1:
+            self._arguments.setdefault(type_, names)
+        if not any(_has_tensor(value.type()) for value in outputs):
+            return [_Open(type_, parents[0][0] if parents else -1) for _ in outputs]
+        event, several = len(self._builder), len(outputs) > 1
+        flags = (INPLACE if is_inplace else 0) | (0 if parents or params else CREATED)
+        results: list[Any] = []
+        for place, value in enumerate(outputs):
+            row = self._builder.op(
+                type_,
+                *_of_type(value.type()),
+                scope=scope,
+                parents=parents,
+                params=params,
+                setting=", ".join(settings)[:_LONGEST],
+                event=event if several else None,
+                output=place if several else -1,
+                flags=flags,
+            )
+            results.append(_Row(row))
+        return results
+
+    def _flat(self, value: Any, scope: tuple[Scope, ...], *, plain: bool = False) -> list[int]:
+        """Return the rows in a value.
+
+        Args:
+            value: The value.
+            scope: The module calls around, for a parameter, which gets a row.
+            plain: Whether to return the rows that numbers were computed from too, but none of parameters.
+        """
+        rows = []
+        for one in _leaves(value):
+            if isinstance(one, _Row) and one.param and not plain:
+                rows.append(self._builder.parameter(one.param, scope))
+            elif (isinstance(one, _Row) and not one.param) or (
+                isinstance(one, _Open) and plain and one.row >= 0
+            ):
+                rows.append(one.row)
+        return rows
+
+
+def _folded(kind: str, given: Sequence[Any]) -> Any:
+    """Return the result of an operation on what is known without running: ``x is None``, ``pair[0]``."""
+    name = kind.rpartition("::")[2]
+    if name in ("__is__", "__isnot__") and len(given) == 2 and given[1] is None:
+        is_none = given[0] is None
+        return _NOT_FOLDED if isinstance(given[0], _Open) else is_none == (name == "__is__")
+    if name == "__not__" and isinstance(given[0], bool):
+        return not given[0]
+    if name in ("TupleIndex", "__getitem__") and isinstance(given[0], _Many) and isinstance(given[1], int):
+        items = given[0].items
+        return items[given[1]] if -len(items) <= given[1] < len(items) else _NOT_FOLDED
+    return _NOT_FOLDED
+
+
+def _leaves(value: Any) -> Iterable[Any]:
+    if isinstance(value, _Many):
+        for one in value.items:
+            yield from _leaves(one)
+    else:
+        yield value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, _Many):
+        return f"[{', '.join(map(_text, value.items))}]"
+    return value.text if isinstance(value, _Open) else repr(value)
+
+
+def _class(script: Any) -> str:
+    """Return the name of the class of a module, without what TorchScript adds to tell copies apart."""
+    return str(script._type()).rpartition(".")[2]
+
+
+def _meta(tensor: Any) -> tuple[tuple[int, ...], str]:
+    return tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+
+
+def _of_type(type_: Any) -> tuple[tuple[int, ...], str]:
+    """Return the shape and dtype that a type states; traced models that were not saved have them."""
+    if type_.kind() != "TensorType" or type_.sizes() is None or type_.dtype() is None:
+        return _UNKNOWN
+    return tuple(type_.sizes()), str(type_.dtype()).removeprefix("torch.")
+
+
+def _has_tensor(type_: Any) -> bool:
+    return type_.kind() == "TensorType" or any(map(_has_tensor, type_.containedTypes()))

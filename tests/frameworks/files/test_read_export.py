@@ -1,0 +1,197 @@
+"""Files of torch.export: read without being loaded, with the values that torch computes."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import intus
+from intus.core.errors import CodecError, InputError
+from intus.reading import read
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.fc, self.act = nn.LayerNorm(8), nn.Linear(8, 8), nn.GELU(approximate="tanh")
+
+    def forward(self, x):
+        return x + self.act(self.fc(self.norm(x)))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.bn = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+        self.blocks = nn.ModuleList([Block() for _ in range(2)])
+        self.register_buffer("scale", torch.tensor(0.5, dtype=torch.bfloat16))
+
+    def forward(self, x):
+        x = torch.relu(self.bn(self.conv(x))).mean((2, 3)) * self.scale
+        left, right = x.chunk(2, dim=1)
+        for block in self.blocks:
+            x = block(torch.cat([right, left], 1))
+        return x.reshape(x.shape[0], -1, 2)
+
+
+class Branches(nn.Module):
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos() + 1, (x,))
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    torch.manual_seed(0)
+    net, x = Net().eval(), torch.randn(2, 3, 8, 8)
+    path = tmp_path_factory.mktemp("export") / "net.pt2"
+    torch.export.save(torch.export.export(net, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},)), path)
+    return net, path
+
+
+def changed(path, folder, change):
+    """Copy a file with another graph."""
+    copy = folder / "changed.pt2"
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(copy, "w") as target:
+        for name in source.namelist():
+            data = source.read(name)
+            if name.endswith("models/model.json"):
+                program = json.loads(data)
+                change(program)
+                data = json.dumps(program).encode()
+            target.writestr(name, data)
+    return copy
+
+
+def test_values_have_the_bits_of_torch(exported):
+    net, path = exported
+    x = torch.randn(3, 3, 8, 8)
+    theirs = intus.trace(net, x)
+    graph, values = read(path, (x,))
+    assert set(values) == set(range(len(graph.ops)))
+    for address in theirs.modules:
+        rows = graph.rows(address)
+        if address and rows:
+            assert np.array_equal(values[rows[-1]], theirs.value(f"{address}").detach().numpy()), address
+    assert {"conv", "bn", "blocks.0", "blocks.1.norm"} <= {m.address for m in graph.modules}
+    assert np.array_equal(values[graph.rows_of(2)[0]], net(x).detach().numpy())
+
+
+def test_structure_is_that_of_torch(exported):
+    net, path = exported
+    graph, values = read(path)
+    assert values == {}
+    ours = {p.address: (p.shape, p.dtype, p.trainable) for p in graph.params}
+    assert ours == {
+        name: (tuple(p.shape), str(p.dtype).removeprefix("torch."), p.requires_grad)
+        for name, p in net.named_parameters()
+    }
+    assert {b.address for b in graph.buffers} == dict(net.named_buffers()).keys()
+    assert graph.modules[0].type == "Net"
+    traced = intus.trace(net, torch.randn(2, 3, 8, 8)).graph
+    assert [graph.type_of(row) for row in graph.rows_of(0)][:4] == [
+        traced.type_of(row) for row in traced.rows_of(0)
+    ][:4]
+    assert graph.metas[graph.ops.meta[0]].shape == (-1, 3, 8, 8)
+    assert "approximate='tanh'" in graph.settings
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_branches_of_cond(tmp_path, sign):
+    x = sign * torch.ones(3)
+    path = tmp_path / "branches.pt2"
+    torch.export.save(torch.export.export(Branches(), (x,)), path)
+    graph, values = read(path, (x,))
+    (end,) = graph.rows_of(2)
+    assert np.array_equal(values[end], Branches()(x).numpy())
+    without = {graph.type_of(row) for row in range(len(graph.ops)) if row not in values}
+    assert without == ({"cos", "add"} if sign > 0 else {"sin"})
+    assert graph.facts["notes"] == ["Of cond, the operations of the branch that was not taken have no value."]
+
+
+def test_transformer(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+        vocab_size=50,
+        attn_implementation="eager",
+    )
+    torch.manual_seed(0)
+    net, ids = transformers.BertModel(config).eval(), torch.randint(0, 50, (2, 7))
+    path = tmp_path / "bert.pt2"
+    torch.export.save(torch.export.export(net, (), {"input_ids": ids}), path)
+    graph, values = read(path, (), {"input_ids": ids})
+    theirs = intus.trace(net, input_ids=ids)
+    for address in ("embeddings", "encoder.layer.0.attention.self.query", "encoder.layer.1", "pooler"):
+        row = graph.rows(address)[0]
+        assert np.array_equal(values[row], theirs.value(address).detach().numpy()), address
+
+
+def test_functions_that_a_file_names_are_not_called(exported, tmp_path):
+    _, path = exported
+    trap = tmp_path / "trap"
+    code = f"__import__('pathlib').Path({str(trap)!r}).touch()"
+
+    def change(program):
+        graph = program["graph_module"]["graph"]
+        relu = next(node for node in graph["nodes"] if "relu" in node["target"])
+        relu["target"] = "os.system"
+        relu["inputs"] = [{"name": "command", "arg": {"as_string": f"touch {trap}"}, "kind": 1}]
+        for meta in graph["tensor_values"].values():
+            for size in meta["sizes"]:
+                if "as_expr" in size:
+                    size["as_expr"]["expr_str"] = code
+        program["range_constraints"] = {code: {"min_val": 0, "max_val": None}}
+
+    graph, values = read(changed(path, tmp_path, change), (torch.randn(3, 3, 8, 8),))
+    assert not trap.exists()
+    assert graph.facts["notes"] == [
+        "os.system is no operator of torch, so it is not called: what depends on it has no value."
+    ]
+    assert graph.rows("system_1")
+    assert graph.rows_of(2)[0] not in values
+    assert graph.rows("batch_norm_1")[0] in values
+
+
+@pytest.mark.parametrize(
+    ("inputs", "named", "message"),
+    [
+        ((), {"y": 1}, "net.pt2 has no input 'y'. Known names: 'x'"),
+        ((torch.ones(2, 3, 8, 8).double(),), {}, r"must be float32, \?×3×8×8, got float64"),
+        ((torch.ones(2, 3, 8),), {}, r"got the shape \(2, 3, 8\)"),
+        ((1, 2), {}, "takes 1 input, got 2"),
+    ],
+)
+def test_inputs_that_do_not_fit(exported, inputs, named, message):
+    with pytest.raises(InputError, match=message):
+        read(exported[1], inputs, named)
+
+
+@pytest.mark.parametrize("keep", [30, 0.5, 0.99])
+def test_truncated(exported, tmp_path, keep):
+    data = Path(exported[1]).read_bytes()
+    path = tmp_path / "net.pt2"
+    path.write_bytes(data[: keep if keep > 1 else int(len(data) * keep)])
+    with pytest.raises(CodecError, match="damaged or truncated"):
+        read(path)
+
+
+def test_graph_that_is_no_graph(exported, tmp_path):
+    path = changed(exported[1], tmp_path, lambda program: program.pop("graph_module"))
+    with pytest.raises(
+        CodecError, match=r"is damaged, or of a version that intus does not know: KeyError: .graph_module.\."
+    ):
+        read(path)
+
+
+def test_pickled_weights_in_a_zip_file(tmp_path):
+    path = tmp_path / "net.pt"
+    torch.save(nn.Linear(2, 2).state_dict(), path)
+    with pytest.raises(CodecError, match="has pickled weights, which can run code when they are loaded"):
+        read(path)
