@@ -5,7 +5,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 ENGINES := firefox-esr webkit2gtk-driver xvfb
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: help demo test test-slow test-postgres test-engines test-ray test-frameworks check bench notebooks loops gallery scores calibrate web web-check format clean
+.PHONY: help demo test test-slow test-postgres test-engines test-ray test-frameworks test-all check bench notebooks loops gallery scores calibrate web web-check format clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -57,10 +57,14 @@ test-ray: .venvs/ray/.ready  ## scoring on Ray's workers, some of which are kill
 FRAMEWORKS := onnx jax tensorflow mxnet
 test-frameworks: $(FRAMEWORKS:%=test-%)  ## the other frameworks and model files, each in its own environment
 
+# Their tests send to a server in the main environment, and compare with PyTorch there.
 # -p no:cacheprovider: the environments share the repository's folder.
 .PHONY: $(FRAMEWORKS:%=test-%)
-$(FRAMEWORKS:%=test-%): test-%: .venvs/%/.ready
-	INTUS_FRAMEWORK=$* $(ONE_THREAD) .venvs/$*/bin/python -m pytest -p no:cacheprovider tests/frameworks/$* $(ARGS)
+$(FRAMEWORKS:%=test-%): test-%: .venvs/%/.ready .venv/.ready
+	INTUS_FRAMEWORK=$* INTUS_SERVER_PYTHON=$(CURDIR)/$(PY) $(ONE_THREAD) .venvs/$*/bin/python -m pytest -p no:cacheprovider tests/frameworks/$* $(ARGS)
+
+# It takes long. Run it before an issue is called resolved.
+test-all: check test test-slow test-frameworks test-ray test-postgres test-engines notebooks loops  ## everything that is tested
 
 .venvs/%/.ready: tests/frameworks/environments/%.txt pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venvs/$*

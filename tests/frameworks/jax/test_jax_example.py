@@ -1,0 +1,11 @@
+"""The example in NNX trains as the one in PyTorch does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from backends.example_losses import assert_same_losses
+
+
+def test_same_losses_as_torch(tmp_path: Path) -> None:
+    assert_same_losses("nnx", tmp_path)
