@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from docs_help import ROOT, run_blocks
+
 from intus.serving.run import Server
 
 
