@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import intus
 from intus.core.analysis import alignment
 from intus.core.analysis.alignment import align
+from intus.core.graph import Graph
 
 STEPS = {
     "tanh": torch.tanh,
@@ -53,7 +54,7 @@ def test_pairs_are_heaviest_common_subsequence(one, other):
     a, b = graph_of(one), graph_of(other)
     numbers = {}
     nothing = [np.full((len(g.ops), 3), np.nan) for g in (a, b)]
-    traits_a, traits_b = (alignment._traits(g, numbers, n) for g, n in zip((a, b), nothing, strict=True))
+    traits_a, traits_b = (alignment._traits(g, numbers, n, {}) for g, n in zip((a, b), nothing, strict=True))
     whole = slice(0, len(b.ops))
     weights = np.array([alignment._weights(traits_a, i, traits_b, whole, 0) for i in range(len(a.ops))])
     found = alignment._heaviest(traits_a, traits_b, (0, len(a.ops)), (0, len(b.ops)), 0)
@@ -110,3 +111,17 @@ def test_oversized_table_is_split(monkeypatch):
     pairs = align(a, b)
     assert sorted(j for _, j in pairs if j >= 0) == list(range(len(b.ops)))
     assert sum(i >= 0 and j >= 0 for i, j in pairs) > 90
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (["0", "0.norm"], ["blocks.0", "blocks.0.norm"], {"blocks.0": "0", "blocks.0.norm": "0.norm"}),
+        (["layers.1.fc"], ["layers_1.fc"], {"layers_1.fc": "layers.1.fc"}),
+        (["norm"], ["a.norm", "b.norm"], {}),
+        (["a", "fc"], ["a", "net.fc"], {"net.fc": "fc"}),
+    ],
+)
+def test_modules_with_the_same_end_correspond(one, other, same):
+    a, b = (Graph.of_modules("Net", [(name, "M") for name in ("", *names)]) for names in (one, other))
+    assert alignment._same_modules(a, b) == same

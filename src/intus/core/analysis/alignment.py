@@ -9,7 +9,9 @@ order are then paired if their parents are paired.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -73,7 +75,7 @@ def align(
     ids: dict[object, int] = {}
     if sums is None:
         sums = np.full((len(a.ops), 3), np.nan), np.full((len(b.ops), 3), np.nan)
-    traits_a, traits_b = _traits(a, ids, sums[0]), _traits(b, ids, sums[1])
+    traits_a, traits_b = _traits(a, ids, sums[0], {}), _traits(b, ids, sums[1], _same_modules(a, b))
     partner = np.full(len(a.ops), -1)
     if _same(traits_a, traits_b):
         partner = np.arange(len(a.ops))
@@ -84,13 +86,36 @@ def align(
     return _in_order(partner.tolist(), len(b.ops))
 
 
-def _traits(graph: Graph, ids: dict[object, int], sums: np.ndarray) -> _Traits:
+def _same_modules(a: Graph, b: Graph) -> dict[str, str]:
+    """Return the address in ``a`` of modules of ``b`` that have another, as ``0.norm`` of ``blocks.0.norm``.
+
+    Two modules correspond if one address ends with the other, and no other module of either graph does so.
+    """
+    names_a, names_b = ({m.address for m in graph.modules if m.address} for graph in (a, b))
+    left_a, left_b = sorted(names_a - names_b), sorted(names_b - names_a)
+    parts = {name: _parts(name) for name in (*left_a, *left_b)}
+    ends: dict[str, list[str]] = {name: [] for name in parts}
+    for name in left_a:
+        for other in left_b:
+            shorter, longer = sorted((parts[name], parts[other]), key=len)
+            if longer[-len(shorter) :] == shorter:
+                ends[name].append(other)
+                ends[other].append(name)
+    return {other: ends[other][0] for other in left_b if len(ends[other]) == 1 == len(ends[ends[other][0]])}
+
+
+def _parts(address: str) -> list[str]:
+    """Return the parts of an address: frameworks write ``blocks.0``, ``blocks_0`` or ``Blocks_0``."""
+    return re.sub(r"_(\d+)(?=\.|$)", r".\1", address.lower()).split(".")
+
+
+def _traits(graph: Graph, ids: dict[object, int], sums: np.ndarray, names: Mapping[str, str]) -> _Traits:
     def column(values: list[object]) -> np.ndarray:
         numbers = [-1 if v in ("", ()) else ids.setdefault(v, len(ids)) for v in values]
         return np.array(numbers, dtype=np.int64)
 
     ops, rows = graph.ops, range(len(graph.ops))
-    addresses = [graph.call_address(call) for call in range(len(graph.calls))]
+    addresses = [_renamed(graph.call_address(call), names) for call in range(len(graph.calls))]
     exits = [graph.row_exits.get(row, ()) for row in rows]
     params = [graph.row_params.get(row, ()) for row in rows]
     shapes = [graph.metas[meta].shape for meta in ops.meta.tolist()]
@@ -108,6 +133,12 @@ def _traits(graph: Graph, ids: dict[object, int], sums: np.ndarray) -> _Traits:
         size=np.array([int(np.prod(shape)) for shape in shapes], dtype=np.int64),
         sums=sums,
     )
+
+
+def _renamed(address: str, names: Mapping[str, str]) -> str:
+    """Return the address of a call under another name of its module."""
+    module, colon, number = address.partition(":")
+    return names.get(module, module) + colon + number
 
 
 def _same(a: _Traits, b: _Traits) -> bool:
@@ -235,7 +266,11 @@ def _weights(a: _Traits, i: int, b: _Traits, part: slice, near: float) -> np.nda
     else:
         ends = (b.kind[part] == INPUT) | (b.kind[part] == OUTPUT)
         allowed = (kind & (type_ | returned | (same("param_shapes") & size)) | ((close > 0) & shape)) & ~ends
-    weight = 2 * type_ + shape + 3 * module + 3 * returned + 4 * same("params") + 3 * close + 1
+    # Of several equal tensors in a row, that which a module returns corresponds to the same.
+    both_returned = (b.inner[part] >= 0) & (a.inner[i] >= 0)
+    weight = (
+        2 * type_ + shape + 3 * module + 3 * returned + both_returned + 4 * same("params") + 3 * close + 1
+    )
     return np.where(allowed, weight, 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -46,10 +47,12 @@ _PURE = (
     ),
     *("enum", "fractions", "functools", "heapq", "intus", "itertools", "keyword", "math", "nltk.grammar"),
     *("nltk.parse", "nltk.tree", "numbers", "numpy", "operator", "re", "statistics", "string", "textwrap"),
-    *("token", "tokenize", "torch", "types", "typing", "unicodedata"),
+    *("token", "tokenize", "types", "typing", "unicodedata"),
 )
 _TYPES = ("?", *np.typecodes["AllInteger"], "e", "f", "d")
 _FACTS = "facts"
+#: The type of functions with ``functools.cache`` or ``functools.lru_cache``.
+_CACHED = type(functools.cache(len))
 
 
 class Kept(NamedTuple):
@@ -171,6 +174,8 @@ class _Code(Content):
         """Raise UnknownContentError for a function or path by which something else is read."""
         if isinstance(value, FunctionType | BuiltinFunctionType | type):
             self.reads(value.__name__)
+        if isinstance(value, _CACHED):
+            raise UnknownContentError(f"{value!r} returns what it returned before")
         if isinstance(value, os.PathLike) or (isinstance(value, type) and issubclass(value, os.PathLike)):
             raise UnknownContentError(f"{value!r} is a path")
         if getattr(value, "training", False) is True and callable(value):

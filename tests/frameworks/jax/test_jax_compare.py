@@ -1,0 +1,99 @@
+"""``compare`` of an NNX model with its twin in PyTorch, which the main environment runs."""
+
+import json
+import os
+import subprocess
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import intus
+
+TWIN = """
+import json, sys, warnings
+import numpy as np, torch
+from torch import nn
+import intus
+
+folder, eps, approximate = sys.argv[1], float(sys.argv[2]), sys.argv[3]
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.fc, self.out = nn.LayerNorm(16, eps=eps), nn.Linear(16, 32), nn.Linear(32, 16)
+        self.act = nn.GELU(approximate=approximate)
+
+    def forward(self, x):
+        return x + self.out(self.act(self.fc(self.norm(x))))
+
+net = nn.Sequential(Block(), Block())
+saved = np.load(f"{folder}/weights.npz")
+net.load_state_dict({name: torch.tensor(saved[name]) for name in saved.files if name != "x"})
+other = intus.load(f"{folder}/nnx.trace")
+table = intus.compare(intus.trace(net, torch.tensor(saved["x"])), other)
+modules = table.modules.set_index("a").verdict.to_dict()
+print(json.dumps({"agree": table.agree, "first": table.attrs["first"], "modules": modules}))
+"""
+
+
+class Block(nnx.Module):
+    def __init__(self, rngs):
+        self.norm = nnx.LayerNorm(16, epsilon=1e-6, rngs=rngs)
+        self.fc, self.out = nnx.Linear(16, 32, rngs=rngs), nnx.Linear(32, 16, rngs=rngs)
+
+    def __call__(self, x):
+        return x + self.out(nnx.gelu(self.fc(self.norm(x)), approximate=True))
+
+
+class Net(nnx.Module):
+    def __init__(self, rngs):
+        self.blocks = nnx.List([Block(rngs) for _ in range(2)])
+
+    def __call__(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder with the trace of the NNX model and its weights under the names of the twin."""
+    path = tmp_path_factory.mktemp("twin")
+    model, x = Net(nnx.Rngs(0)), np.random.default_rng(0).normal(size=(3, 5, 16)).astype(np.float32) * 0.05
+    weights = {"x": x}
+    for number, block in enumerate(model.blocks):
+        for name in ("fc", "out"):
+            layer = getattr(block, name)
+            weights[f"{number}.{name}.weight"] = np.asarray(layer.kernel[...]).T
+            weights[f"{number}.{name}.bias"] = np.asarray(layer.bias[...])
+        weights[f"{number}.norm.weight"] = np.asarray(block.norm.scale[...])
+        weights[f"{number}.norm.bias"] = np.asarray(block.norm.bias[...])
+    np.savez(path / "weights.npz", **weights)
+    intus.trace(model, jnp.asarray(x)).save(path / "nnx.trace")
+    return path
+
+
+def compared(folder, eps="1e-6", approximate="tanh"):
+    command = [os.environ["INTUS_SERVER_PYTHON"], "-c", TWIN, str(folder), eps, approximate]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_twin_agrees(folder):
+    found = compared(folder)
+    assert found["agree"], found
+    assert {found["modules"][name] for name in ("0", "0.norm", "0.fc", "1", "1.out")} <= {"equal", "close"}
+
+
+def test_other_eps_is_named(folder):
+    first = compared(folder, eps="1e-3")["first"]
+    assert first["module"] == "0.norm"
+    assert any("eps=0.001" in why and "1e-06" in why for why in first["why"]), first
+
+
+def test_other_gelu_is_named(folder):
+    first = compared(folder, approximate="none")["first"]
+    assert first["module"] == "0.act", first
