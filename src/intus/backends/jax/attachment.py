@@ -64,7 +64,7 @@ class Attachment:
     ) -> None:
         self.library, self.model, self._kinds, self._tap = library, model, kinds, tap
         self._known = {operation.address: operation for operation in operations}
-        self._addresses = set(self._known) if library.operations(model) else None
+        self._addresses = set(self._known) if operations or library.operations(model) else None
         self._shadows: dict[tuple[Any, Hashable], Shadow | Exception] = {}
         #: Steps that need the values of numbers among their arguments (``static_argnums``).
         self._static: set[Callable[..., Any]] = set()
