@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import intus
-from docs_help import ROOT, environments, python_blocks, run_blocks
 from intus.cli import parser
+from project.docs_help import ROOT, environments, python_blocks, run_blocks
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 

@@ -10,8 +10,8 @@ import numpy
 import pytest
 
 import intus.backends.jax
-from docs_help import ROOT, run_blocks
 from intus.serving.run import Server
+from project.docs_help import ROOT, run_blocks
 
 MODULES = [one.name for one in pkgutil.iter_modules(intus.backends.jax.__path__, "intus.backends.jax.")]
 
