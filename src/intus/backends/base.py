@@ -54,6 +54,9 @@ class CapturedTensor:
         batch_axis: The axis of its rows if the operation determines it, else None.
         project: ``project(rows, axis)`` of the same rows returns them projected to ``PROJECTED`` features,
             and their ``SUMMARY``. None if the framework has no implementation, so that numpy is used.
+        began: When the work for this tensor began, ``(time.perf_counter(), time.process_time())``, for a
+            backend that computes it apart from the training, on any thread of the process. None if
+            ``on_tensor`` is all the work.
     """
 
     address: str
@@ -64,6 +67,7 @@ class CapturedTensor:
     copy: Callable[[int | None, int], np.ndarray]
     batch_axis: int | None = None
     project: Callable[[int | None, int], tuple[np.ndarray, np.ndarray]] | None = None
+    began: tuple[float, float] | None = None
 
     @property
     def has_batch(self) -> bool:

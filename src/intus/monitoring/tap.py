@@ -17,7 +17,7 @@ from ..core.projection import project, summarize
 from ..core.record import Record
 from ..storage.codec import encode_graph
 from .budget import Budget, Seconds
-from .clocks import process_seconds, thread_seconds, thread_seconds_since
+from .clocks import process_seconds, process_seconds_since, thread_seconds, thread_seconds_since
 from .probe_set import ProbeSet
 from .probe_set_runner import PassTags, ProbeSetRunner
 from .row_order import RowOrder
@@ -175,7 +175,7 @@ class ModelTap:
 
     def on_tensor(self, ticket: PassTags, tensor: CapturedTensor) -> None:
         """Copy a tensor and pass the record to the sender, if the queue has room."""
-        began = thread_seconds()
+        began = thread_seconds() if tensor.began is None else Seconds(*tensor.began)
         cut = self._schedule.cut(tensor, ticket.rows)
         if cut.axis is not None:
             self._pass_rows = max(self._pass_rows, tensor.shape[cut.axis])
@@ -191,7 +191,8 @@ class ModelTap:
             raise
         self.sender.gather(record, cut.nbytes)
         self.recorded += 1
-        self.budget.pay(thread_seconds_since(began))
+        since = thread_seconds_since if tensor.began is None else process_seconds_since
+        self.budget.pay(since(began))
 
     def on_forward_end(self, output: Any) -> None:
         """Send the records of the pass, and the graph of the first one."""

@@ -8,11 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen, nnx
+from sklearn.datasets import load_digits
 
 import intus
+from backends.contract import Collect
 from intus.backends.base import for_model
 from intus.core.errors import CaptureError, InputError
 from intus.core.graph import OUTPUT
+
+DIGITS = load_digits()
+IMAGES, LABELS = (DIGITS.data / 16).astype(np.float32)[:300], DIGITS.target[:300]
 
 
 def traced(model, *args, **kwargs):
@@ -196,10 +201,11 @@ def test_call_that_fails_names_the_reason():
 def test_graph_without_values_is_the_same():
     from intus.backends.jax.graph import structure, trace
     from intus.backends.jax.nnx import Nnx
+    from intus.backends.jax.shadow import ModelCall
 
     model, ids = Transformer(nnx.Rngs(0)), jnp.arange(12).reshape(2, 6)
     shape = jax.ShapeDtypeStruct(ids.shape, ids.dtype)
-    graph = structure(Nnx(), model, None, (shape,), {})
+    graph = structure(Nnx(), model, ModelCall((shape,), {}))
     assert graph.labels == trace(Nnx(), model, (ids,), {}).graph.labels
 
 
@@ -210,3 +216,85 @@ def test_trace_of_the_front_door(tmp_path):
     trace.save(tmp_path / "t.trace")
     again = intus.load(tmp_path / "t.trace")
     np.testing.assert_array_equal(again["head"].value, model(ids))
+
+
+class Digits(eqx.Module):
+    fc: eqx.nn.Linear
+    norm: eqx.nn.BatchNorm
+    out: eqx.nn.Linear
+
+    def __init__(self, key):
+        self.fc, self.out = eqx.nn.Linear(64, 32, key=key), eqx.nn.Linear(32, 10, key=key)
+        self.norm = eqx.nn.BatchNorm(32, axis_name="batch", mode="batch")
+
+    def __call__(self, x, state):
+        x, state = self.norm(self.fc(x), state)
+        return self.out(jax.nn.relu(x)), state
+
+
+def test_graph_of_a_call_inside_vmap_has_the_batch():
+    model, state = eqx.nn.make_with_state(Digits)(jax.random.key(0))
+    backend = for_model(model)
+    recorder, graphs = backend.graph_recorder(model), []
+
+    class Tap(Collect):
+        def on_forward_start(self, inputs):
+            recorder.begin(model, inputs)
+            return True
+
+        def on_forward_end(self, output):
+            graphs.append(recorder.end(output))
+
+    tap = Tap()
+    handle = backend.attach(model, [], ("output",), tap)
+
+    @eqx.filter_jit
+    def step(model, state, x):
+        return jax.vmap(model, in_axes=(0, None), out_axes=(0, None), axis_name="batch")(x, state)
+
+    handle.through(step)(model, state, IMAGES[:8])
+    handle.remove()
+    assert tap.errors == []
+    (graph,) = graphs
+    (row,) = graph.rows("fc")
+    assert graph.metas[graph.ops.meta[row]].shape == (8, 32)
+
+
+class LinenDigits(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return linen.Dense(10, name="out")(linen.relu(linen.Dense(32, name="fc")(x)))
+
+
+class NnxDigits(nnx.Module):
+    def __init__(self, rngs):
+        self.fc, self.out = nnx.Linear(64, 32, rngs=rngs), nnx.Linear(32, 10, rngs=rngs)
+
+    def __call__(self, x):
+        return self.out(nnx.relu(self.fc(x)))
+
+
+class EquinoxDigits(eqx.Module):
+    fc: eqx.nn.Linear
+
+    def __init__(self, key):
+        self.fc = eqx.nn.Linear(64, 32, key=key)
+
+    def __call__(self, x):
+        return jax.nn.relu(self.fc(x))
+
+
+@pytest.mark.parametrize("library", ["nnx", "linen", "equinox"])
+def test_inspect_has_the_correlations_of_numpy(library):
+    net = LinenDigits()
+    bound = net.bind(net.init(jax.random.key(0), IMAGES[:1]))
+    equinox = EquinoxDigits(jax.random.key(0))
+    model, fc = {
+        "nnx": lambda: ((one := NnxDigits(nnx.Rngs(0))), one.fc),
+        "linen": lambda: (bound, linen.Dense(32).bind({"params": bound.variables["params"]["fc"]})),
+        "equinox": lambda: (equinox, jax.vmap(equinox.fc)),
+    }[library]()
+    found = intus.inspect(model, {"odd": LABELS % 2}, "correlation", IMAGES, "fc")
+    outputs = np.asarray(fc(IMAGES))
+    expected = [np.corrcoef(outputs[:, unit], LABELS % 2)[0, 1] for unit in range(32)]
+    np.testing.assert_allclose(found["value"], expected, atol=1e-5)

@@ -27,6 +27,7 @@ from ..base import GraphRecorder, Operation, Tap, check_kinds
 from .arrays import first_rows, hashed, is_array
 from .attachment import Attachment, StepInputs, attached_to
 from .graph import trace
+from .interception import Met, intercepting
 from .library import Library
 from .recorder import StepRecorder
 
@@ -42,14 +43,18 @@ class JaxBackend:
 
     def __init__(self) -> None:
         self._mode: tuple[ref[Any], Callable[[], bool]] | None = None  # of the last model: asked at each step
+        self._met: tuple[ref[Any], list[Operation]] | None = (
+            None  # of the last model that knows no operations
+        )
 
     def owns(self, model: Any) -> bool:
         """Return whether the model is a module of one of the three libraries."""
         return any(library.owns(model) for library in _libraries(model))
 
     def operations(self, model: Any) -> list[Operation]:
-        """Return every module that can be called; of Linen none, whose modules are created in each call."""
-        return _library(model).operations(model)
+        """Return every module that can be called; of Linen those that were in a call of ``evaluation``."""
+        known = _library(model).operations(model)
+        return known if known or self._met is None or self._met[0]() is not model else self._met[1]
 
     def parameters(self, operation: Operation) -> list[str]:
         """Return the names of the module's own parameters."""
@@ -133,7 +138,12 @@ class JaxBackend:
             function, given = library.batched(copy, args, kwargs)
             for attachment in attached_to(model):
                 attachment.observe(function, given, {})
-            return function(*given)
+            if library.operations(model):
+                return function(*given)
+            with intercepting(met := Met()), library.tracing(model):
+                output = function(*given)
+            self._met = ref(model), [Operation(at, cls.__name__, cls) for at, cls in met.classes.items()]
+            return output
 
         yield run
 

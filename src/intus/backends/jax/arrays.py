@@ -48,7 +48,14 @@ def main_array(
     return positions.index(main), leaves[main], replaced
 
 
-def captured(address: str, kind: str, index: int, aval: Any, value: Callable[[], Any]) -> CapturedTensor:
+def captured(
+    address: str,
+    kind: str,
+    index: int,
+    aval: Any,
+    value: Callable[[], Any],
+    began: tuple[float, float] | None = None,
+) -> CapturedTensor:
     """Describe an array for the tap.
 
     Args:
@@ -57,9 +64,11 @@ def captured(address: str, kind: str, index: int, aval: Any, value: Callable[[],
         index: The index among several arrays.
         aval: Its shape and dtype.
         value: Returns the array, which may have to be computed.
+        began: When the work for it began; see ``CapturedTensor``.
     """
     nbytes = int(np.prod(aval.shape, dtype=np.int64)) * max(np.dtype(aval.dtype).itemsize, 1)
-    return CapturedTensor(address, kind, index, tuple(aval.shape), nbytes, partial(_copy, value))
+    copy = partial(_copy, value)
+    return CapturedTensor(address, kind, index, tuple(aval.shape), nbytes, copy, began=began)
 
 
 def _copy(value: Callable[[], Any], rows: int | None = None, axis: int = 0) -> np.ndarray:

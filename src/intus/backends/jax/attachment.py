@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable
 from functools import partial, update_wrapper
 from types import FunctionType, MethodType
@@ -64,7 +65,7 @@ class Attachment:
     ) -> None:
         self.library, self.model, self._kinds, self._tap = library, model, kinds, tap
         self._known = {operation.address: operation for operation in operations}
-        self._addresses = set(self._known) if library.operations(model) else None
+        self._addresses = set(self._known) if operations or library.operations(model) else None
         self._shadows: dict[tuple[Any, Hashable], Shadow | Exception] = {}
         #: Steps that need the values of numbers among their arguments (``static_argnums``).
         self._static: set[Callable[..., Any]] = set()
@@ -101,7 +102,13 @@ class Attachment:
                 return
             output: Any = None
             try:
-                output = self._show(*self.shadow(function, args, kwargs))
+                known, began = len(self._shadows), _now()
+                shadow, arrays = self.shadow(function, args, kwargs)
+                if len(self._shadows) > known:
+                    began = (
+                        _now()
+                    )  # a compilation is no cost of each pass, as the recording of a graph is none
+                output = self._show(shadow, arrays, began)
             except Exception as error:
                 self._tap.on_error(error)
             self._tap.on_forward_end(output)
@@ -141,7 +148,7 @@ class Attachment:
     def _traced(self, function: Callable[..., Any], args: Any, kwargs: Any, opened: Opened) -> Shadow:
         return Shadow(self.library, self.model, function, opened, self._kinds, self._addresses)
 
-    def _show(self, shadow: Shadow, arrays: list[Any]) -> Any:
+    def _show(self, shadow: Shadow, arrays: list[Any], began: tuple[float, float]) -> Any:
         """Pass the tensors of a call to the tap, which computes them when the first one is copied."""
         outputs: list[Any] = []
 
@@ -158,9 +165,14 @@ class Attachment:
             ticket = self._tap.wants(operation)
             for item in visit.items if ticket is not None else ():
                 aval, position = shadow.avals[item.position], item.position
-                tensor = captured(item.address, item.kind, item.which, aval, partial(value, position))
+                tensor = captured(item.address, item.kind, item.which, aval, partial(value, position), began)
                 self._tap.on_tensor(ticket, tensor)
+                began = _now()
         return True
+
+
+def _now() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
 
 
 class ObservedStep:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from .arrays import is_array, to_numpy
 from .internals import bind, name_stack, site
 from .jaxprs import Frame, evaluate
 from .library import Library, StateArray
-from .shadow import traced
+from .shadow import ModelCall, traced
 
 #: Equations that only arrange an array: of a parameter alone they return what is still that parameter.
 _ARRANGING = frozenset({
@@ -89,30 +90,19 @@ class Cell(NamedTuple):
 
 def trace(library: Library, model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Traced:
     """Run a call of a model; see ``backends.tracing.Traces``."""
-    return _interpreted(library, model, model, args, dict(kwargs), values=True)
+    return _interpreted(library, model, model, ModelCall(args, dict(kwargs)), values=True)
 
 
-def structure(
-    library: Library, model: Any, bound: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> Graph:
-    """Return the graph of a call without running it.
-
-    Args:
-        library: The library of the model.
-        model: The model.
-        bound: The model with its variables if it has none itself, else None.
-        args: The positional arguments; of arrays, shape and dtype are enough.
-        kwargs: The keyword arguments, likewise.
-    """
-    return _interpreted(
-        library, model, model if bound is None else bound, args, dict(kwargs), values=False
-    ).graph
+def structure(library: Library, model: Any, call: ModelCall) -> Graph:
+    """Return the graph of a call of a model without running it."""
+    target = model if call.bound is None else call.bound
+    return _interpreted(library, model, target, call, values=False).graph
 
 
-def _interpreted(
-    library: Library, model: Any, target: Any, args: Any, kwargs: Any, *, values: bool
-) -> Traced:
-    function, given = library.forward(target, args, kwargs)
+def _interpreted(library: Library, model: Any, target: Any, call: ModelCall, *, values: bool) -> Traced:
+    function, given = library.forward(target, call.args, call.kwargs)
+    if call.axes is not None:
+        function = _over_batch(function, call)
     scopes = Scopes()
     opened = library.open(target, given, {}, numbers=False)
     try:
@@ -123,10 +113,21 @@ def _interpreted(
         raise CaptureError(f"JAX could not trace the call: {type(error).__name__}: {error}") from error
     rows = _Rows(type(model).__name__, scopes, values)
     rows.declare(library, model, target)
-    names = dict(_input_names(model, args, kwargs))
+    names = dict(_input_names(model, call.args, call.kwargs))
     cells = [rows.argument(array, names.get(id(array), "")) for array in opened.arrays]
     outputs = evaluate(closed, cells, rows.visit, rows.literal, rows.constant)
     return rows.traced(outputs)
+
+
+def _over_batch(function: Callable[..., Any], call: ModelCall) -> Callable[..., Any]:
+    """Return a function of ``Library.forward`` under ``jax.vmap``, over its last two arguments."""
+
+    def over_batch(*given: Any) -> Any:
+        *model, args, kwargs = given
+        mapped = jax.vmap(partial(function, *model), in_axes=call.axes, axis_name=call.axis_name)
+        return mapped(args, kwargs)
+
+    return over_batch
 
 
 class _Rows:

@@ -62,6 +62,30 @@ class Interceptor(Protocol):
         """
 
 
+class Met:
+    """An interceptor that notes the modules that are called.
+
+    Attributes:
+        classes: The class of each, by address, in order of their first calls.
+    """
+
+    parameters = False
+
+    def __init__(self) -> None:
+        self.classes: dict[str, type] = {}
+
+    def call(
+        self, address: str, cls: type, run: Callable[..., Any], args: Any, kwargs: Any, bound: Any = None
+    ) -> Any:
+        """Note the module, and run the call."""
+        self.classes.setdefault(address, cls)
+        return run(*args, **kwargs)
+
+    def parameter(self, address: str, name: str, value: Any) -> Any:
+        """Return the value; not called."""
+        return value
+
+
 _active: ContextVar[Interceptor | None] = ContextVar("intus_jax_interceptor", default=None)
 
 

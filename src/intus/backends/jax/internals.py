@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from jax._src.interpreters.batching import BatchTracer
 from jax._src.source_info_util import user_frames
 
 from ...core.graph import Source
@@ -29,6 +30,28 @@ def bind(equation: Any, values: Sequence[Any]) -> list[Any]:
 def name_stack(equation: Any) -> str:
     """Return the names of the scopes that an equation was traced in, relative to the call around it."""
     return str(equation.source_info.name_stack)
+
+
+class Batched(NamedTuple):
+    """A value inside of ``jax.vmap``.
+
+    Attributes:
+        shape: Its shape with the batch in front.
+        axis_name: The name of the axis; None if it has none.
+    """
+
+    shape: tuple[int, ...]
+    axis_name: Any
+
+
+def batched(value: Any) -> Batched | None:
+    """Return the batch that a traced value is one record of; None if it is none."""
+    if not isinstance(value, BatchTracer) or not isinstance(value.batch_dim, int):
+        return None
+    shape = list(value.val.shape)
+    size = shape.pop(value.batch_dim)
+    name = value._trace.axis_data.name
+    return Batched((size, *shape), name if isinstance(name, str) else None)
 
 
 def site(equation: Any) -> Source | None:

@@ -30,4 +30,4 @@ class StepRecorder:
         called = None if inputs is None or output is None else inputs.model_call()
         if inputs is None or called is None:
             return None
-        return structure(inputs.library, inputs.model, called.bound, called.args, called.kwargs)
+        return structure(inputs.library, inputs.model, called)

@@ -18,7 +18,7 @@ from jax.extend.core import ClosedJaxpr, Literal
 from ...core.errors import CaptureError
 from .arrays import main_array
 from .interception import intercepting
-from .internals import bind
+from .internals import batched, bind
 from .jaxprs import Frame, evaluate
 from .library import Library, Opened
 from .tap_primitive import GRADIENT, VALUE, Mark, tap, tap_p
@@ -34,11 +34,31 @@ class ModelCall(NamedTuple):
         args: Its positional arguments; of arrays only shapes and dtypes.
         kwargs: Its keyword arguments, likewise.
         bound: The model with its variables if it has none itself, likewise.
+        axes: ``in_axes`` of the arguments if the call is inside of ``jax.vmap``, and then these have the
+            batch in front; else None.
+        axis_name: The name of that axis; None if it has none.
     """
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    bound: Any
+    bound: Any = None
+    axes: Any = None
+    axis_name: Any = None
+
+    @classmethod
+    def of(cls, args: Any, kwargs: Any, bound: Any, is_leaf: Callable[[Any], bool]) -> ModelCall:
+        """Describe a call that is being traced."""
+        leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_leaf)
+        batches = [batched(leaf) for leaf in leaves]
+        args, kwargs = jax.tree.unflatten(tree, list(map(abstract, leaves)))
+        names = [batch.axis_name for batch in batches if batch is not None]
+        return cls(
+            args,
+            kwargs,
+            jax.tree.map(abstract, bound, is_leaf=is_leaf),
+            jax.tree.unflatten(tree, [None if batch is None else 0 for batch in batches]) if names else None,
+            names[0] if names else None,
+        )
 
 
 class Taps:
@@ -73,7 +93,7 @@ class Taps:
         number = self._calls[address]
         self.classes.setdefault(address, cls)
         if not address and self.model_call is None:
-            self.model_call = ModelCall(*map(self._abstract, (args, kwargs, bound)))
+            self.model_call = ModelCall.of(args, kwargs, bound, self._is_leaf)
         if not address or (observed and self._inputs):
             args, kwargs = self._marked((args, kwargs), Mark(address, "input", number))
         result = run(*args, **kwargs)
@@ -92,12 +112,12 @@ class Taps:
         index, array, replaced = main
         return replaced(tap(array, mark._replace(which=index)))
 
-    def _abstract(self, value: Any) -> Any:
-        return jax.tree.map(abstract, value, is_leaf=self._is_leaf)
-
 
 def abstract(value: Any) -> Any:
-    """Return the shape and dtype of an array; other values unchanged."""
+    """Return the shape and dtype of an array, with the batch of ``jax.vmap``; other values unchanged."""
+    batch = batched(value)
+    if batch is not None:
+        return jax.ShapeDtypeStruct(batch.shape, value.dtype)
     if isinstance(value, jax.Array | np.ndarray):
         return jax.ShapeDtypeStruct(value.shape, value.dtype)
     return value
