@@ -22,6 +22,15 @@ def test_unsupported_model_error_names_type_and_frameworks(model):
         base.for_model(model)
 
 
+@pytest.mark.parametrize("other", ["torch.nn.modules", "flax.nnx.module"])
+def test_nearest_base_decides(other):
+    """A layer of Keras on PyTorch is a module of PyTorch too, and on Flax one of Flax."""
+    module = type("Module", (), {"__module__": other})
+    layer = type("Layer", (module,), {"__module__": "keras.src.layers.layer"})
+    model = type("Net", (layer,), {"__module__": "__main__"})
+    assert base.frameworks_of(model) == ["keras", other.partition(".")[0]]
+
+
 def test_lookup_imports_no_framework():
     code = (
         "import sys\n"

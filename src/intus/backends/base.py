@@ -347,9 +347,13 @@ def find(model: Any) -> Backend | None:
 
 
 def frameworks_of(cls: type) -> list[str]:
-    """Return the supported frameworks whose packages define a class or one of its bases."""
-    packages = {base.__module__.partition(".")[0] for base in cls.__mro__}
-    return [framework for framework in known() if framework in packages]
+    """Return the supported frameworks whose packages define a class or one of its bases, nearest base first.
+
+    A model of Keras is a module of PyTorch or Flax too, if it runs on these.
+    """
+    packages = dict.fromkeys(base.__module__.partition(".")[0] for base in cls.__mro__)
+    frameworks = known()
+    return [package for package in packages if package in frameworks]
 
 
 def for_model(model: Any) -> Backend:

@@ -33,8 +33,8 @@ class Keras(ProbeCallback, _callback()):  # type: ignore[misc]
         InputError: If ``probe`` has no such option; when the training starts, if an option is invalid.
 
     Example:
-        >>> callback = Keras(probe_set=(images, {"digit": labels}))  # doctest: +SKIP
-        >>> model.fit(x, y, epochs=5, callbacks=[callback])  # doctest: +SKIP
+        callback = Keras(probe_set=(images, {"digit": labels}))
+        model.fit(x, y, epochs=5, callbacks=[callback])
     """
 
     def __init__(self, host: str = HOST, port: int = PORT, **options: Any) -> None:

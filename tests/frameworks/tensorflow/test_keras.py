@@ -16,7 +16,7 @@ import intus
 from backends.contract import Collect
 from intus.backends.base import for_model
 from intus.callbacks import Keras
-from intus.core.errors import InputError
+from intus.core.errors import CaptureError, InputError
 from intus.serving.run import Server
 
 DIGITS = load_digits()
@@ -315,3 +315,28 @@ def test_trace_restores_model():
     types = {traced.graph.type_of(row) for row in range(len(traced.graph.ops))}
     assert "StatelessRandomUniformV2" in types
     assert "call" not in vars(model.layers[0])
+
+
+def test_other_backend_of_keras_has_probe_sets_alone(monkeypatch):
+    """On JAX and PyTorch only calls of intus are observed. Here the name of the backend is another's."""
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(2, name="fc")])
+    plain = model(IMAGES[:4])
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    backend, tap = for_model(model), Collect()
+    handle = backend.attach(model, backend.operations(model), ("output", "parameter"), tap)
+    assert np.array_equal(model(IMAGES[:4]), plain)
+    assert tap.passes == 0
+    assert "Of Keras on jax, the training's own passes cannot be recorded." in str(tap.errors[0])
+    assert "Pass a probe_set to probe()" in str(tap.errors[0])
+    with backend.evaluation(model) as run:
+        assert np.array_equal(run(backend.inputs(model, IMAGES[:4])), plain)
+    handle.remove()
+    assert len(tap.errors) == 1
+    assert np.array_equal(tap.seen[0]["output", "fc"], plain)
+    assert np.array_equal(tap.seen[0]["parameter", "fc.kernel"], model.layers[0].kernel.numpy())
+    with pytest.raises(InputError, match="kinds of Keras on jax must be of output, input, parameter"):
+        backend.attach(model, [], ("grad_output",), tap)
+    with pytest.raises(CaptureError, match="KERAS_BACKEND=tensorflow"):
+        backend.trace(model, (IMAGES[:4],), {})
+    assert backend.graph_recorder(model) is None
