@@ -16,7 +16,6 @@ from docs_help import ROOT, environments, python_blocks, run_blocks
 
 import intus
 from intus.cli import parser
-from project.docs_help import ROOT, environments, python_blocks, run_blocks
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 

@@ -12,7 +12,6 @@ from docs_help import ROOT, run_blocks
 
 import intus.backends.jax
 from intus.serving.run import Server
-from project.docs_help import ROOT, run_blocks
 
 MODULES = [one.name for one in pkgutil.iter_modules(intus.backends.jax.__path__, "intus.backends.jax.")]
 
