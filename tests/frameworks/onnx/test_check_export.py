@@ -117,7 +117,7 @@ def test_training_mode_is_said(case):
     net, x, file = case
     check = intus.check_export(copy.deepcopy(net).train(), file, x)
     assert not check
-    assert "The model is in training mode (BatchNorm2d)." in str(check)
+    assert "The model is in training mode, in which BatchNorm2d compute otherwise." in str(check)
 
 
 def test_half_precision_export_agrees(case, tmp_path):
@@ -217,3 +217,119 @@ class Renamed(nn.Module):
 
     def forward(self, picture, factor):
         return self.net(picture, factor)
+
+
+class Layout(nn.Module):
+    def __init__(self, last):
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(4, 4, 1), last
+
+    def forward(self, x):
+        y = self.conv(x)
+        return y.permute(0, 2, 3, 1) if self.last else y
+
+
+@pytest.mark.parametrize("size", [4, 6])  # with 4 all shapes are equal
+def test_other_layout_of_the_output_is_a_difference(size, tmp_path):
+    torch.manual_seed(0)
+    model, x = Layout(True), torch.randn(2, 4, size, size)
+    file = exported(model, (x,), tmp_path / "last.onnx")
+    assert intus.check_export(model, file, x)
+    model.last = False
+    assert not intus.check_export(model, file, x)
+
+
+def test_changed_weight_within_the_rounding_of_half_precision_is_named(tmp_path):
+    torch.manual_seed(0)
+    layers = [layer for _ in range(20) for layer in (nn.Linear(16, 16), nn.LayerNorm(16), nn.GELU())]
+    model, x = nn.Sequential(*layers, nn.Linear(16, 4)).eval().half(), torch.randn(2, 16).half()
+    file = exported(model, (x,), tmp_path / "half.onnx")
+    assert intus.check_export(model, file, x)
+    with torch.no_grad():
+        model[60].weight.mul_(1.02)
+    check = intus.check_export(model, file, x)
+    assert not check
+    assert check.first["module"] == "60"
+    assert "60.weight of a and of b differ by 0.02" in str(check)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_weight_of_little_effect_is_named(seed, tmp_path):
+    torch.manual_seed(seed)
+    model = bert().eval()
+    ids = torch.arange(12).reshape(2, 6) + 1
+    file = exported(model, (ids,), tmp_path / "bert.onnx")
+    with torch.no_grad():
+        model.encoder.layer[1].attention.self.key.weight.mul_(1.5)
+    check = intus.check_export(model, file, ids)
+    assert not check
+    assert check.first["module"] == "encoder.layer.1.attention.self.key"
+
+
+def test_parameters_of_two_changed_layers_are_named(case):
+    net, x, file = case
+    other = copy.deepcopy(net)
+    weight(other)
+    head(other)
+    check = intus.check_export(other, file, x)
+    assert [sentence.partition(" ")[0] for sentence in check.parameters] == [
+        "blocks.0.fc.weight",
+        "head.bias",
+    ]
+
+
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_change_after_a_folded_norm_is_named_there(dynamo, tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4))
+    x = torch.randn(4, 3, 8, 8)
+    model.train()(x)  # so that the statistics are not those of a new norm
+    file = exported(model, (x,), tmp_path / "net.onnx", dynamo=dynamo)
+    assert intus.check_export(model, file, x)
+    other = copy.deepcopy(model)
+    other[2] = nn.LeakyReLU(0.3)
+    assert intus.check_export(other, file, x).first["module"] == "2"
+    other = copy.deepcopy(model)
+    other[1].running_mean += 0.5
+    assert intus.check_export(other, file, x).first["module"] == "1"
+
+
+def test_outputs_of_other_dtypes_and_numbers(tmp_path):
+    class Ends(nn.Module):
+        def __init__(self, kind):
+            super().__init__()
+            self.kind = kind
+
+        def forward(self, x):
+            y = (x * 4).round()
+            return (y, y + 1) if self.kind == "two" else y.to(getattr(torch, self.kind))
+
+    x = torch.randn(5)
+    float32 = intus.trace(Ends("float32"), x)
+    files = {
+        kind: exported(Ends(kind), (x,), tmp_path / f"{kind}.onnx") for kind in ("int64", "float16", "two")
+    }
+    whole = intus.check_export(float32, files["int64"])
+    assert not whole
+    assert "output_1 is float32 in the model, int64 in the file." in str(whole)
+    half = intus.check_export(float32, files["float16"])
+    assert half
+    assert half.notes == ["output_1 is float32 in the model, float16 in the file."]
+    assert "The file has 2 outputs, the model 1." in intus.check_export(float32, files["two"]).notes
+    assert not intus.check_export(intus.trace(Ends("two"), x), files["float16"])
+
+
+def test_input_without_axes(tmp_path):
+    class Scaled(nn.Module):
+        def forward(self, x, factor):
+            return x * factor
+
+    x, factor = torch.randn(3), torch.tensor(2.0)
+    assert intus.check_export(Scaled(), exported(Scaled(), (x, factor), tmp_path / "s.onnx"), x, factor)
+
+
+def test_half_precision_file_of_a_float32_model(case, tmp_path):
+    net, x, _ = case
+    file = exported(copy.deepcopy(net).half(), (x.half(),), tmp_path / "half.onnx")
+    check = intus.check_export(net, file, x)
+    assert check, str(check)

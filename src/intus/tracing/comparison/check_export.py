@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,31 +10,43 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core.errors import CodecError, InputError, require
-from ...core.graph import INPUT, Graph
+from ...core.graph import INPUT, OUTPUT, Graph
 from ...viewing.repr_text import listed
 from ..read import read
 from ..results.trace import Trace
 from .compare import compare
 from .elements import plain
+from .modules import pair_modules
+from .parameters import changed_parameters
 
 if TYPE_CHECKING:
     from .table import Comparison
 
 
 class ExportCheck:
-    """The result of ``check_export``; true if the file computes what the model computes.
+    """The result of ``check_export``; true if the file computes what the model computes on the inputs.
 
     Attributes:
         table: The comparison of the model (a) with the file (b), tensor by tensor; see ``compare``.
-        agree: Whether every output was compared, and nothing differs by more than rounding explains.
+        parameters: How parameters of the model and of the file differ, as sentences; also those without
+            effect on these inputs.
         first: The first operation that makes a difference, as a dict of ``a``, ``b``, ``module`` and ``why``;
             None if there is none.
+        notes: What else differs: the dtype of an output, the number of outputs.
     """
 
-    def __init__(self, table: Comparison, model: Trace, path: Path) -> None:
+    def __init__(self, table: Comparison, model: Trace, exported: Trace, path: Path) -> None:
         self.table, self._model, self._path = table, model, path
-        self.agree: bool = table.agree
-        self.first: dict[str, Any] | None = table.attrs["first"]
+        changed = changed_parameters(model, exported, pair_modules(model.graph, exported.graph, table.pairs))
+        self.parameters = [sentence for sentences in changed.values() for sentence in sentences]
+        self.first = _first(model, table.attrs["first"], changed)
+        faults, self.notes = _outputs(model.graph, exported.graph, table)
+        self._faults = faults
+
+    @property
+    def agree(self) -> bool:
+        """True if every output was compared and nothing differs, neither tensors nor parameters."""
+        return bool(self.table.agree) and not self.parameters and not self._faults
 
     def __bool__(self) -> bool:
         return self.agree
@@ -44,23 +57,53 @@ class ExportCheck:
         compared = modules[modules.verdict != "not saved"]
         if self.agree:
             inside = f" Of {len(compared)} modules that both have, all agree." if len(compared) > 1 else ""
-            return (
-                f"{file} computes what {name} does: nothing differs that rounding does not explain.{inside}"
+            verdict = (
+                f"On these inputs {file} computes what {name} does: nothing differs that rounding does not "
+                f"explain.{inside}"
             )
-        if self.first is None:
-            verdict = f"Not proven that {file} computes what {name} does: not every output could be compared."
+            return "\n".join([verdict, *self.notes])
+        if self.first is not None:
+            where = f"in {self.first['module']}" if self.first["module"] else f"at {self.first['a']}"
+            verdict = f"{file} does not compute what {name} does. The first difference is {where}."
+        elif self._faults:
+            verdict = f"{file} does not return what {name} does."
         else:
-            where = f" in {self.first['module']}" if self.first["module"] else ""
-            verdict = f"{file} does not compute what {name} does. The first difference is{where}."
-        notes = (
-            [f"The model is in training mode{_in_training(self._model.graph)}."]
-            if self._is_training()
-            else []
-        )
-        return "\n".join([verdict, *notes, str(self.table)])
+            verdict = f"Not proven that {file} computes what {name} does: not every output could be compared."
+        lines = [verdict, *self._faults, *self.notes]
+        if self.parameters:
+            lines.append(f"Parameters differ: {listed(self.parameters)}.")
+        classes = _in_training(self._model.graph)
+        if classes:
+            lines.append(f"The model is in training mode, in which {listed(classes)} compute otherwise.")
+        return "\n".join([*lines, str(self.table)])
 
-    def _is_training(self) -> bool:
-        return bool(self._model.graph.facts.get("training"))
+
+def _first(
+    model: Trace, first: dict[str, Any] | None, changed: Mapping[int, list[str]]
+) -> dict[str, Any] | None:
+    """Return the first difference of tensors or, if that is earlier, of parameters."""
+    if not changed:
+        return first
+    row, sentences = next(iter(changed.items()))
+    if first is not None and (not first["a"] or model[first["a"]].row <= row):
+        return first
+    op = model._handles([row])[0]
+    return {"a": op.label, "b": "", "module": op.module or "", "why": sentences}
+
+
+def _outputs(model: Graph, file: Graph, table: Comparison) -> tuple[list[str], list[str]]:
+    """Return what makes the outputs others: faults, and notes on what need not be one."""
+    faults: list[str] = []
+    notes: list[str] = []
+    ends, others = model.rows_of(OUTPUT), file.rows_of(OUTPUT)
+    if len(others) > len(ends):
+        notes.append(f"The file has {len(others)} outputs, the model {len(ends)}.")
+    for row in table[table.a.str.startswith("output_") & (table.b != "")].itertuples():
+        if row.dtype_a != row.dtype_b:
+            both_float = all("float" in dtype for dtype in (row.dtype_a, row.dtype_b))
+            text = f"{row.a} is {row.dtype_a} in the model, {row.dtype_b} in the file."
+            (notes if both_float else faults).append(text)
+    return faults, notes
 
 
 def check_export(
@@ -68,8 +111,10 @@ def check_export(
 ) -> ExportCheck:
     """Check that an exported file computes what the model computes, module by module.
 
-    The model is traced on the inputs, and the file is run on the same; their tensors are compared as
-    ``compare`` does. A file of a lower precision is compared within the rounding of that precision.
+    The model is traced on the inputs, and the file is run on the same. Their tensors are compared as
+    ``compare`` does, and their parameters. A file of a lower precision is compared within the rounding of
+    that precision; a quantized file differs by more. The result holds for these inputs: two activations that
+    are equal on them are not told apart, so use inputs as the model gets them.
 
     Args:
         model: The model that was exported, in the mode it was exported in, which usually is evaluation mode.
@@ -109,29 +154,29 @@ def check_export(
         from ..run import trace
 
         traced = trace(model, *args, kwargs=kwargs)
-    exported = read(file, _inputs(traced, read(file).graph, file))
+    exported = read(file, *_inputs(traced, read(file).graph, file))
     if not exported.values:
         raise CodecError(f"{str(file)!r} has no operations that can be run, so nothing can be compared.")
-    return ExportCheck(compare(traced, exported), traced, file)
+    return ExportCheck(compare(traced, exported), traced, exported, file)
 
 
-def _inputs(trace: Trace, file: Graph, path: Path) -> dict[str, np.ndarray]:
-    """Return the inputs of a traced pass by the names of the file's inputs."""
-    names = list(file.facts.get("inputs", ()))
-    values = {row: plain(trace.values[row]) for row in trace.graph.rows_of(INPUT) if row in trace.values}
-    rows = trace.graph.rows_of(INPUT)
-    if not rows or any(values.get(row) is None for row in rows):
-        raise InputError("The model's inputs have no saved values. Trace it with save='all', on tensors.")
-    own = _named(trace.graph, rows)
-    arrays = {name: _array(values[row]) for name, row in own.items()}
+def _inputs(trace: Trace, file: Graph, path: Path) -> list[np.ndarray]:
+    """Return the inputs of a traced pass in the order of the file's inputs, in the file's precision."""
+    ends, rows = file.rows_of(INPUT), trace.graph.rows_of(INPUT)
+    if any(row not in trace.values for row in rows):
+        raise InputError("The model's inputs have no saved values. Trace it with save='all'.")
+    names, own = _named(file, ends), _named(trace.graph, rows)
     if set(names) <= set(own):
-        return {name: arrays[name] for name in names}
-    if len(names) == len(rows):
-        return dict(zip(names, arrays.values(), strict=True))
-    raise InputError(
-        f"{path.name} takes {len(names)} inputs ({listed(names)}), and the model was called with "
-        f"{len(rows)} tensors ({listed(list(own))}). Call it with the inputs that it was exported with."
-    )
+        chosen = [own[name] for name in names]
+    elif len(ends) == len(rows):
+        chosen = rows
+    else:
+        raise InputError(
+            f"{path.name} takes {len(ends)} inputs ({listed(list(names))}), and the model was called with "
+            f"{len(rows)} tensors ({listed(list(own))}). Call it with the inputs that it was exported with."
+        )
+    dtypes = [file.metas[int(file.ops.meta[end])].dtype for end in ends]
+    return [_array(trace.values[row], dtype) for row, dtype in zip(chosen, dtypes, strict=True)]
 
 
 def _named(graph: Graph, rows: Sequence[int]) -> dict[str, int]:
@@ -140,12 +185,33 @@ def _named(graph: Graph, rows: Sequence[int]) -> dict[str, int]:
     return {name or graph.label(row): row for name, row in zip(names, rows, strict=True)}
 
 
-def _array(value: Any) -> np.ndarray:
-    return np.ascontiguousarray(value.array)
+def _array(value: Any, dtype: str) -> np.ndarray:
+    """Return a value as an array; a float in the dtype of the file, which may be of another precision."""
+    found = plain(value)
+    if found is None:
+        raise InputError("An input of the model is no plain tensor, so the file cannot be run on it.")
+    array = np.asarray(found.array, order="C")
+    if not found.is_float or dtype == array.dtype.name:
+        return array
+    ml_dtypes = sys.modules.get("ml_dtypes")  # which onnx imports
+    other = (
+        getattr(ml_dtypes, dtype, None)
+        if dtype in _EXTENDED
+        else np.dtype(dtype)
+        if "float" in dtype
+        else None
+    )
+    return array if other is None else array.astype(other)
 
 
-def _in_training(graph: Graph) -> str:
-    """Return the classes of a model's modules that behave otherwise in training, in brackets."""
-    classes = {module.type for module in graph.modules}
-    found = sorted(name for name in classes if "Dropout" in name or "BatchNorm" in name)
-    return f" ({listed(found)})" if found else ""
+#: Dtypes of floats that numpy has by the package ml_dtypes alone.
+_EXTENDED = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+
+
+def _in_training(graph: Graph) -> list[str]:
+    """Return the classes of modules in training mode that compute otherwise in it."""
+    if not graph.facts.get("training"):
+        return []
+    return sorted(
+        {m.type for m in graph.modules if m.training and ("Dropout" in m.type or "BatchNorm" in m.type)}
+    )

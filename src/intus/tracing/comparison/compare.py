@@ -22,7 +22,7 @@ from ...core.graph import OP, OUTPUT, Graph
 from ..results.trace import Trace
 from .differences import Difference, difference, element_sums, rounding
 from .elements import Elements, plain
-from .modules import pair_modules
+from .modules import pair_modules, with_folded_norms
 
 if TYPE_CHECKING:
     from .crossing import Calls
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 EQUAL, CLOSE, DIFFERS, SHAPE = "equal", "close", "differs", "shape"
 ONLY_A, ONLY_B, UNSAVED = "only in a", "only in b", "not saved"
 _UNKNOWN = float("nan")
+#: Frameworks whose images have their channels last.
+CHANNELS_LAST = frozenset({"jax", "keras", "tensorflow"})
 
 
 def compare(a: Trace, b: Trace) -> Comparison:
@@ -98,7 +100,9 @@ def compare(a: Trace, b: Trace) -> Comparison:
         side_a, side_b = _Side(a), _Side(b)
         coarse = any("16" in meta.dtype or "8" in meta.dtype for g in (a.graph, b.graph) for meta in g.metas)
         sums = side_a.element_sums(), side_b.element_sums()
-        pairs = align(a.graph, b.graph, sums, near=1e-2 if coarse else 1e-3)
+        pairs = with_folded_norms(
+            a.graph, b.graph, align(a.graph, b.graph, sums, near=1e-2 if coarse else 1e-3)
+        )
         judge = _Judge(side_a, side_b, pairs)
         return Comparison.of(a, b, judge.pairs, judge.origins(), judge.modules)
 
@@ -225,7 +229,8 @@ class _Judge:
     def __init__(self, a: _Side, b: _Side, pairs: list[tuple[int, int]]) -> None:
         self.a, self.b = a, b
         self.one_pass = _is_one_pass(a.graph, b.graph)
-        self.one_framework = a.graph.facts.get("framework") == b.graph.facts.get("framework")
+        frameworks = {a.graph.facts.get("framework"), b.graph.facts.get("framework")}
+        self.layouts_differ = len(frameworks) == 2 and not frameworks.isdisjoint(CHANNELS_LAST)
         self.pairs = [Pair(i, j) for i, j in pairs]
         self.modules = pair_modules(a.graph, b.graph, pairs)
         self._pair_of_a = {i: number for number, (i, _) in enumerate(pairs) if i >= 0}
@@ -258,7 +263,7 @@ class _Judge:
 
     def _laid_out(self, x: Elements, y: Elements) -> Elements:
         """Return ``y``, with its channels moved as in another framework if that is nearer to ``x``."""
-        if self.one_framework or x.array.ndim < 3:
+        if not self.layouts_differ or x.array.ndim < 3:
             return y
         moved = [y, *(y._replace(array=np.moveaxis(y.array, *axes)) for axes in ((1, -1), (-1, 1)))]
         fitting = [one for one in moved if one.array.shape == x.array.shape]
@@ -362,7 +367,7 @@ class _Judge:
         A difference that an operation of one side alone takes away is none: it may compute the rest of the
         module, as the batch norm does that an export has folded into a convolution.
         """
-        if not self._may_be_source(number):
+        if not self._may_be_source(number) or self.pairs[number].verdict == SHAPE:
             return False
         module_of = {n: module.a for module in self.modules for n in module.unpaired}
         around = set(self.a.graph.enclosing_calls(self.pairs[number].a))

@@ -65,6 +65,35 @@ def pair_modules(a: Graph, b: Graph, pairs: Sequence[tuple[int, int]]) -> list[M
     return [ModulePair(call, partner[call], outputs[call], unpaired[call]) for call in sorted(partner)]
 
 
+def with_folded_norms(a: Graph, b: Graph, pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return pairs in which a batch norm that only one side has is paired with what it was folded into.
+
+    An export folds a batch norm into the convolution before it, whose result is then that of the batch norm.
+
+    Args:
+        a: The first graph.
+        b: The second graph.
+        pairs: Pairs of rows, as ``align`` returns them.
+    """
+    partner = {i: j for i, j in pairs if i >= 0 and j >= 0}
+    folded: dict[int, int] = {}  # the convolution to its batch norm
+    for norm in range(len(a.ops)):
+        if a.type_of(norm) == "batch_norm" and norm not in partner and (before := a.parents(norm)):
+            into = before[0]
+            other = partner.get(into, -1)
+            if other >= 0 and len(a.children(into)) == 1 and not b.type_of(other).startswith("batch_norm"):
+                folded[into] = norm
+    changed = []
+    for i, j in pairs:
+        if i in folded:
+            changed.append((i, -1))
+        elif i in folded.values():
+            changed.append((i, partner[a.parents(i)[0]]))
+        else:
+            changed.append((i, j))
+    return changed
+
+
 def _matches(a: Graph, calls: Sequence[int], b: Graph, others: Sequence[int]) -> list[tuple[int, int]]:
     """Return the pairs of two lists of calls, innermost first, that returned the same row."""
     by_address = {b.call_address(other): other for other in others}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,7 @@ from .elements import Elements, plain
 
 if TYPE_CHECKING:
     from ..results.trace import Trace
+    from .modules import ModulePair
 
 
 def different_parameters(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iterable[int]) -> list[str]:
@@ -36,18 +37,83 @@ def different_parameters(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iter
         return [
             f"other parameters are combined there ({', '.join(sides)}), so they are not compared one by one"
         ]
-    found = []
-    for address, other in partners:
-        x, y = _value(a, address), _value(b, other)
-        if x is None or y is None:
+    sentences = (_difference(a, address, b, other) for address, other in partners)
+    return [sentence for sentence in sentences if sentence]
+
+
+def changed_parameters(a: Trace, b: Trace, modules: Iterable[ModulePair]) -> dict[int, list[str]]:
+    """Return the parameters of a model that are others in its export, also where that has no effect.
+
+    Parameters correspond as in ``different_parameters``, in modules that both have. Those that the export has
+    combined with others are left out.
+
+    Args:
+        a: The trace of the model.
+        b: The trace of the file.
+        modules: The modules that correspond to each other.
+
+    Returns:
+        Sentences by the row of ``a`` that uses the parameter.
+    """
+    found: dict[int, list[str]] = {}
+    users = {number: row for row, numbers in a.graph.row_params.items() for number in numbers}
+    numbers = {param.address: number for number, param in enumerate(a.graph.params)}
+    combined = set(_combined(b))
+    done: set[str] = set()
+    same = [(address, address) for address in numbers if address in {p.address for p in b.graph.params}]
+    of_modules = [
+        pair
+        for module in modules
+        for pair in _partners_inside(a, module.a, b, module.b)
+        if a.graph.type_of(users[numbers[pair[0]]]) in _DIRECT
+    ]
+    for address, other in (*same, *of_modules):
+        row = users.get(numbers[address], -1)
+        if address in done or other in combined or row < 0 or _is_folded(a, row, b):
             continue
-        both = f"{address} of a and of b" if address == other else f"{address} of a and {other} of b"
-        apart = _nearest(x, y)
-        if apart is None:
-            found.append(f"{both} are of shapes {x.array.shape} and {y.array.shape}")
-        elif apart.relative > rounding(x, y) or apart.lopsided:
-            found.append(f"{both} {_words(apart)}")
-    return found
+        done.add(address)
+        if sentence := _difference(a, address, b, other):
+            found.setdefault(row, []).append(sentence)
+    return dict(sorted(found.items()))
+
+
+#: Operations whose parameter an export stores as it is, but for the order of its axes.
+_DIRECT = frozenset(
+    {"linear", "conv1d", "conv2d", "conv3d", "addmm", "embedding", "layer_norm", "group_norm"}
+)
+
+
+def _partners_inside(a: Trace, call: int, b: Trace, other: int) -> list[tuple[str, str]]:
+    """Return the parameters that correspond in two module calls, without the calls inside of them."""
+    rows_a, rows_b = (np.flatnonzero(t.graph.ops.call == n).tolist() for t, n in ((a, call), (b, other)))
+    partners, left_a, left_b = _partners(_used(a, rows_a), _used(b, rows_b))
+    return [] if left_a or left_b else partners
+
+
+def _combined(trace: Trace) -> Iterator[str]:
+    """Yield the addresses of parameters that an exporter says it has computed from others."""
+    for row in trace.graph.row_params:
+        if "rewritten=" in trace.graph.setting(row) or "weights=" in trace.graph.setting(row):
+            yield from (param.address for param in _used(trace, [row]))
+
+
+def _is_folded(a: Trace, row: int, b: Trace) -> bool:
+    """Return whether a batch norm follows an operation whose parameters the file does not have."""
+    known = {param.address for param in b.graph.params}
+    following = (child for child in a.graph.children(row) if a.graph.type_of(child) == "batch_norm")
+    return any(param.address not in known for child in following for param in _used(a, [child]))
+
+
+def _difference(a: Trace, address: str, b: Trace, other: str) -> str:
+    """Return how a parameter of ``a`` and one of ``b`` differ, as a sentence; ``""`` if they do not."""
+    x, y = _value(a, address), _value(b, other)
+    if x is None or y is None or x.is_float != y.is_float:
+        return ""
+    both = f"{address} of a and of b" if address == other else f"{address} of a and {other} of b"
+    apart = _nearest(x, y)
+    if apart is None:
+        return f"{both} are of shapes {x.array.shape} and {y.array.shape}"
+    return f"{both} {_words(apart)}" if apart.relative > rounding(x, y) or apart.lopsided else ""
 
 
 def _words(apart: Difference) -> str:

@@ -9,6 +9,9 @@ from collections.abc import Iterable, Iterator
 from ...core.graph import Graph
 from ...viewing.repr_text import listed
 
+#: Arguments without effect in evaluation mode.
+_UNUSED = frozenset({"p", "dropout_p", "momentum"})
+
 
 def different_settings(a: Graph, row: int, b: Graph, other: int) -> list[str]:
     """Return how the arguments of two operations of one type differ, as sentences.
@@ -77,7 +80,7 @@ def _constants(graph: Graph, rows: Iterable[int]) -> Iterator[tuple[str, str]]:
     for row in rows:
         for name, text in _arguments(graph.setting(row)).items():
             number = _number(text)
-            if number is not None and number != round(number):
+            if number is not None and number != round(number) and name not in _UNUSED:
                 yield (text if name.startswith("argument ") else f"{name}={text}"), graph.label(row)
 
 

@@ -48,6 +48,11 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
         return bool(self.attrs["agree"])
 
     @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """The pairs of rows of the graphs, -1 where there is none."""
+        return [tuple(pair) for pair in self.attrs["pairs"]]
+
+    @property
     def modules(self) -> pd.DataFrame:
         """The module calls that were paired, with columns as in the table.
 
@@ -92,6 +97,7 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
         table.attrs = {
             "first": first,
             "at": origins[0].pair if origins else None,
+            "pairs": [(pair.a, pair.b) for pair in pairs],
             "summary": "\n".join(report.sentences(first)),
             "agree": not origins and bool(outputs) and all(pair.difference for pair in outputs),
             "modules": [
