@@ -16,7 +16,7 @@ def add(verbs: Any) -> None:
         "compare",
         help="find where two models, model files or traces diverge",
         description="Runs both on the same inputs and compares their tensors: a model with its export "
-        "(FILE.py:NAME net.onnx), two models, or two traces. Prints the first operation that makes a "
+        "(FILE.py:NAME net.onnx), two models, or two traces. Models run in evaluation mode. Prints the first operation that makes a "
         "difference, its module and the reason. The exit code is 0 if nothing differs that rounding does not "
         "explain, and 1 if something does or not every output could be compared.",
     )
@@ -29,15 +29,20 @@ def add(verbs: Any) -> None:
         metavar="EXPR",
         help='inputs in Python, with the names of torch and of the files, such as "randn(1, 3, 224, 224)"',
     )
+    verb.add_argument("--train", action="store_true", help="run models in the mode in which they are made")
     verb.set_defaults(run=_run)
 
 
 def _run(chosen: argparse.Namespace) -> int:
     from ..tracing.comparison.check_export import check_export
     from ..tracing.comparison.compare import compare
+    from ..tracing.models import is_module
 
     both = subject(chosen.a), subject(chosen.b)
     values = inputs(chosen.inputs, *both)
+    for one in both:
+        if not chosen.train and is_module(one.what):
+            one.what.eval()  # type: ignore[union-attr]
     files = [isinstance(one.what, Path) for one in both]
     if files in ([False, True], [True, False]):
         model, file = both if files[1] else both[::-1]
