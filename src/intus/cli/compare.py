@@ -16,9 +16,9 @@ def add(verbs: Any) -> None:
         "compare",
         help="find where two models, model files or traces diverge",
         description="Runs both on the same inputs and compares their tensors: a model with its export "
-        "(FILE.py:NAME net.onnx), two models, or two traces. Models run in evaluation mode. Prints the "
-        "first operation that makes a difference, its module and the reason. The exit code is 0 if nothing differs that rounding does not "
-        "explain, and 1 if something does or not every output could be compared.",
+        "(FILE.py:NAME net.onnx), two models, or two traces. Models run in evaluation mode. Prints the first "
+        "operation that makes a difference, its module and the reason. The exit code is 0 if nothing differs "
+        "that rounding does not explain, and 1 if something does or not every output could be compared.",
     )
     for name in ("a", "b"):
         verb.add_argument(
