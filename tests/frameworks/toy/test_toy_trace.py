@@ -39,7 +39,7 @@ def test_trace_has_the_values_of_the_model():
         (["dense", -1], ["dense_1_1", "dense_2_3", "mystery_1_5"]),
         (lambda op: op.type == "conv", ["conv_1_4"]),
     ],
-    ids=str,
+    ids=["none", "module", "types and ordinals", "predicate"],
 )
 def test_saved_values(save, saved):
     t = intus.trace(Network(layers), x=IMAGES, save=save)
