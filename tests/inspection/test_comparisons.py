@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import confusion_matrix, f1_score
 from sklearn.model_selection import ShuffleSplit
 from torch import nn
@@ -146,6 +147,33 @@ def test_repeated_splits_equal_scikit_learn(planted):
     # Scores that hold nothing out are those of a single split.
     once = inspect(Layers(), {"y": y}, "correlation", x, "clean[:@1]")
     np.testing.assert_array_equal(table[table.score == "correlation"].value, once.value)
+
+
+@pytest.mark.parametrize("regul", ["l1", "l2"])
+def test_repeated_splits_of_penalized_regressions_equal_scikit_learn(planted, regul):
+    x, y = planted
+    score, where = f"logistic_{regul}", ["clean[:@1]", "noisy[:@1]"]
+    table = inspect(Layers(), {"y": y == 0}, score, x, where, splits=8, against="noisy", null=20)
+    row = table[(table.score == score) & (table.address == "clean")].iloc[0]
+    scores = []
+    for train, test in ShuffleSplit(20, test_size=0.25, random_state=0).split(x):
+        ratio, strength = (1, 0.03) if regul == "l1" else (0, 1)
+        model = LogisticRegression(C=strength, l1_ratio=ratio, solver="saga", max_iter=500)
+        scores.append(
+            f1_score(y[test] == 0, model.fit(x[train], y[train] == 0).predict(x[test]), average="macro")
+        )
+    assert row.value == pytest.approx(np.mean(scores), abs=0.02)
+    assert row.low < np.mean(scores) < row.high
+    assert row.note == "mean of 8 splits"
+    gap = table[table.score == f"{score} above noisy"].iloc[0]
+    assert gap.value == pytest.approx(
+        row.value - table[table.score == score].set_index("address").value["noisy"]
+    )
+    units = table[(table.score == f"{score}.coef") & (table.address == "clean")]
+    once = inspect(Layers(), {"y": y == 0}, score, x, "clean[:@1]")
+    np.testing.assert_array_equal(units.value, once[once.unit >= 0].value)
+    np.testing.assert_array_equal(units.low, once[once.unit >= 0].low)
+    assert (units.note == "of split 1 of 8").all()
 
 
 def test_no_splits():

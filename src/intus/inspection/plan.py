@@ -54,6 +54,7 @@ class Block:
         symbols: Which symbols the positions of layers belong to; None if positions are symbols.
         padding: What is known of the padding of the records.
         lengths: The number of labels of each record, (records,), by hypothesis, and of types by ``""``.
+        placed: The hypotheses whose labels were put on the positions that are no padding by the mask.
     """
 
     numbers: np.ndarray
@@ -66,6 +67,7 @@ class Block:
     symbols: Alignment | None
     padding: Padding
     lengths: dict[str, np.ndarray] = field(default_factory=dict)
+    placed: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -172,11 +174,13 @@ class Plan:
         every = columns if types is None else columns | {"": types}
         labels = {name: column.values for name, column in every.items()}
         lengths = {name: column.lengths for name, column in every.items() if column.lengths is not None}
+        placed = set()
         if symbols is None:
             for name, column in every.items():
-                placed = padding.by_mask(*column)
-                if placed is not None:
-                    labels[name] = placed
+                on_mask = padding.by_mask(*column)
+                if on_mask is not None:
+                    labels[name] = on_mask
+                    placed.add(name)
                     del lengths[name]  # none is left to place
         aligned = None if symbols is None else padding.of_symbols(symbols.of(numbers, read))
         return Block(
@@ -190,6 +194,7 @@ class Plan:
             aligned,
             padding,
             lengths,
+            frozenset(placed),
         )
 
 

@@ -77,6 +77,11 @@ def over_splits(values: Sequence[float], held_out: float = HELD_OUT) -> Repeated
     return Repeated(mean, mean - half, mean + half, float(2 * special.stdtr(freedom, -abs(mean) / error)))
 
 
+def depends_on_split(info: ScoreInfo) -> bool:
+    """Return whether a score may hold items out: whether it is one of a layer and a target."""
+    return info.needs_target and info.level == "layer"
+
+
 def info_over_splits(info: ScoreInfo, splits: int) -> ScoreInfo:
     """Return the description of a score whose values are means over several splits.
 
@@ -84,7 +89,7 @@ def info_over_splits(info: ScoreInfo, splits: int) -> ScoreInfo:
         info: The description for one split.
         splits: The number of splits. A score that holds nothing out keeps its description.
     """
-    if splits < 2 or not info.needs_target or info.level != "layer":
+    if splits < 2 or not depends_on_split(info):
         return info
     interval = f"95 %, corrected resampled t over {splits} splits (Nadeau and Bengio 2003)"
     return replace(info, interval=f"{interval}; that of the first split where all give one value")

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core.errors import InputError
 from .base import Score, ScoreColumns, ScoreResult
-from .multiple import merged_splits
+from .multiple import depends_on_split, merged_splits
 from .scorer import SAMPLE_BYTES, Scorer
 
 _STRIDE = 7919  # between the seeds, whose neighbors other hashes use
@@ -20,7 +20,7 @@ class RepeatedScorer(Scorer):
     """A Scorer whose scores of a layer and a target are means over several splits.
 
     Scores that hold nothing out are computed once. ``predictions``, ``confusion`` and ``above`` are those of
-    the first split.
+    the first split, and so are the coefficients of units.
 
     Args:
         scores: As for ``Scorer``.
@@ -55,7 +55,7 @@ class RepeatedScorer(Scorer):
                 f"A RepeatedScorer needs 2 splits or more, got splits={splits!r}. Use Scorer for 1."
             )
         super().__init__(scores, seed=seed, sample_bytes=sample_bytes // splits, null=null)
-        again = [score for score in self.scores if score.per == "target"]
+        again = [score for score in self.scores if depends_on_split(score.infos[0])]
         seeds = [seed + number * _STRIDE for number in range(1, splits)]
         self.others = [Scorer(again, seed=one, sample_bytes=sample_bytes // splits) for one in seeds if again]
 
@@ -86,10 +86,16 @@ class RepeatedScorer(Scorer):
 
     def _columns(self, score: Score) -> ScoreColumns:
         first = score.columns(self.statistics)
-        if score.per != "target":
+        if not depends_on_split(score.infos[0]):
             return first
-        others = [list(score.columns(scorer.statistics)) for scorer in self.others]
-        merged = ScoreColumns.of(merged_splits([list(first), *others]))
+        splits = [list(first), *(list(score.columns(scorer.statistics)) for scorer in self.others)]
+        merged = ScoreColumns.of(merged_splits([[one for one in rows if one.unit == -1] for rows in splits]))
         info = score.infos[0]
         low, high = -np.inf if info.low is None else info.low, np.inf if info.high is None else info.high
-        return replace(merged, low=np.maximum(merged.low, low), high=np.minimum(merged.high, high))
+        means = iter(replace(merged, low=np.maximum(merged.low, low), high=np.minimum(merged.high, high)))
+        return ScoreColumns.of([next(means) if one.unit == -1 else self._of_first(one) for one in splits[0]])
+
+    def _of_first(self, result: ScoreResult) -> ScoreResult:
+        """Return the result of a unit, such as its coefficient, which is that of the first split."""
+        note = f"of split 1 of {1 + len(self.others)}"
+        return result._replace(note="; ".join(filter(None, [result.note, note])))

@@ -111,6 +111,20 @@ def test_real_labels_have_no_counterexamples(checkpoints, images):
     assert set(table.examples(0, k=2).kind) == {"top", "random"}
 
 
+@pytest.mark.parametrize("slope", [-2.0, 2.0])
+def test_top_of_real_labels_is_on_the_side_of_the_correlation(slope):
+    rng = np.random.default_rng(0)
+    unit = 100 + rng.normal(size=300)
+    labels = slope * unit + rng.normal(size=300)
+    table = inspect(
+        nn.Sequential(nn.Identity()), {"y": labels}, "correlation", torch.tensor(unit[:, None]), "0"
+    )
+    assert np.sign(table.value[0]) == np.sign(slope)
+    found = table.examples(0, k=4)
+    order = np.argsort(unit if slope < 0 else -unit)[:4]
+    assert found[found.kind == "top"].record.tolist() == order.tolist()
+
+
 def test_refusals(checkpoints, images):
     table = inspect(checkpoints[-1], ink, ["correlation", "linear_f1"], images, "conv1")
     with pytest.raises(InputError, match="k=0 must be 1 or more"):

@@ -69,6 +69,7 @@ def test_detector_follows_hypothesis_and_is_used(planted):
     assert two.effect.value > 0
     assert two.effect.low > 0
     assert two.p == two.p_anywhere == 1 / 16  # more than any of the 15 others
+    assert "against 15 random units of the layer; the least possible p is 0.062" in repr(found)
     assert two.mean == pytest.approx((tokens() >= 2).mean())
     assert found.notes == ()
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ...core.errors import InputError
+from ...scores.statistics.pairs import Pairs, correlation
 from ..plan import Plan
 from .symbols import symbols_of
 from .unit_reader import UnitReader, annotated
@@ -95,9 +96,9 @@ def examples_of(plan: Plan, row: UnitRow, k: int, seed: int | None) -> pd.DataFr
         raise InputError(f"k={k!r} must be 1 or more.")
     reader = UnitReader(plan, row)
     random = np.random.default_rng(plan.seed if seed is None else seed)
-    # A unit may be lower where the hypothesis holds, which is known only at the end, so that both are kept.
+    # A unit may be lower where a label is larger, which is known only at the end, so that both are kept.
     best = {(kind, sign): _Best(k) for kind in KINDS[:3] for sign in (1, -1)}
-    drawn, sums, binary = _Best(k), np.zeros((2, 2)), True
+    drawn, sums, binary = _Best(k), Pairs(1, 1), True
     with reader.reading() as read:
         for block in reader.plan.blocks():
             for numbers, values, labels in reader.aligned(read(block), block, row.unit):
@@ -106,8 +107,9 @@ def examples_of(plan: Plan, row: UnitRow, k: int, seed: int | None) -> pd.DataFr
                 counts = annotated(labels) & np.isfinite(values)
                 holds, lacks = _is(labels, 1) & counts, _is(labels, 0) & counts
                 binary = binary and bool((holds | lacks)[counts].all())
-                for at, chosen in enumerate((lacks, holds)):
-                    sums[at] += values[chosen].sum(dtype=float), chosen.sum()
+                if labels.dtype.kind in "fiub":
+                    pairs = values[counts].astype(float)[:, None], labels[counts].astype(float)[:, None]
+                    sums.update(*pairs, np.zeros(len(pairs[0]), dtype=np.int64))
                 for sign in (1, -1):
                     down = -sign * values
                     best["top", sign].add(_where(counts, down), numbers, grid, values, labels)
@@ -115,8 +117,7 @@ def examples_of(plan: Plan, row: UnitRow, k: int, seed: int | None) -> pd.DataFr
                     best[KINDS[2], sign].add(_where(holds, -down), numbers, grid, values, labels)
                 symbols = _where(counts, random.random(counts.shape))
                 drawn.add(symbols, numbers, grid, values, labels, random.random(len(numbers)))
-    means = sums[:, 0] / np.maximum(sums[:, 1], 1)
-    sign = -1 if binary and sums[:, 1].all() and means[1] < means[0] else 1
+    sign = -1 if correlation(sums.total())[0, 0] < 0 else 1
     kinds = {kind: best[kind, sign] for kind in (KINDS[:3] if binary else KINDS[:1])} | {"random": drawn}
     rows = [(kind, one) for kind, kept in kinds.items() for one in kept.kept]
     table = {

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...core.errors import InputError
 from .symbols import Symbols, symbols_of
-from .unit_reader import UnitReader
+from .unit_reader import UnitReader, ordered
 
 _CHANNELS = 3  # of a color image
 
@@ -56,14 +56,21 @@ def unit_over(reader: UnitReader, record: int) -> UnitOver:
             ((_, over),) = reader.on_grid(chosen, size, block)
             values = over[0, 0]
         return UnitOver(shown, labels, size, None, values, array.shape[2:])
-    grid = reader.filled(block.labels[row.target], array, block).shape[1:]
+    grid, order = reader.filled(block.labels[row.target], array, block).shape[1:], reader.order(array, block)
+    if order is not None and row.target in block.placed:
+        labels = ordered(labels[None], order)[0]
     count = labels.shape[0] if labels.ndim else len(shown) if hasattr(shown, "__len__") else 0
     symbols = symbols_of(shown, count) if labels.ndim < 2 else None
     values = None
     fits = bool(grid) or (block.symbols is None and array.ndim == 3 and array.shape[2] >= count)
     if symbols is not None and array.ndim == 3 and fits:
         over = np.concatenate([one for _, one in reader.on_grid(chosen, grid or array.shape[2:], block)])
-        values = over[0, 0, :count]
+        if labels.ndim == 0:  # the symbols have no labels that were placed
+            order = block.padding.by_mask(np.arange(count, dtype=float)[None], np.array([count]))
+        if order is None or order.shape[1] != over.shape[2]:
+            values = over[0, 0, :count]
+        else:
+            values = ordered(over[:, 0], order)[0]
     return UnitOver(shown, labels, (), symbols, values, array.shape[2:])
 
 

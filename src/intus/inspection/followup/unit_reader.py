@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from ...core.errors import AddressError, InputError, did_you_mean
+from ..alignment.align import fill
 from ..alignment.padding import Padding
 from ..behaviours import Records
 from ..plan import Block, Plan
@@ -95,6 +96,8 @@ class UnitReader:
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yield the behavior of one unit on the grid of the labels, some records at a time.
 
+        The labels of a sequence are in the order of its symbols, without the padding before or between them.
+
         Args:
             array: The output of the layer, (records, units, …positions).
             block: The block.
@@ -104,8 +107,34 @@ class UnitReader:
             The numbers of records, the behavior (records, …grid) and the labels (records, …grid).
         """
         labels = self.filled(block.labels[self.row.target], array, block)
+        order = self.order(array, block)
         for part, behavior in self.on_grid(array[:, [unit]], labels.shape[1:], block):
-            yield block.numbers[part], behavior[:, 0], labels[part]
+            values, own = behavior[:, 0], labels[part]
+            if order is not None:
+                values, own = ordered(values, order[part]), ordered(own, order[part])
+            yield block.numbers[part], values, own
+
+    def order(self, array: np.ndarray, block: Block) -> np.ndarray | None:
+        """Return the number of each position's label among those of its record, NaN for padding.
+
+        Args:
+            array: The output of the layer, (records, units, …positions).
+            block: The block.
+
+        Returns:
+            The numbers, (records, positions); None if each position has the label of the same number.
+        """
+        labels = block.labels[self.row.target]
+        if labels.ndim != 2:
+            return None
+        numbers = np.tile(np.arange(labels.shape[1], dtype=float), (len(labels), 1))
+        if self.row.target in block.placed and block.padding.mask is not None:
+            mask = block.padding.mask
+            order = np.where(mask, mask.cumsum(axis=1) - 1, np.nan)
+        else:
+            order = self.filled(numbers, array, block)
+        same = order.shape == numbers.shape and np.array_equal(order, numbers)
+        return None if same else order
 
     def filled(self, labels: np.ndarray, array: np.ndarray, block: Block) -> np.ndarray:
         """Return the labels of sequences of different lengths, padded to the positions of the layer."""
@@ -162,3 +191,21 @@ def annotated(labels: np.ndarray) -> np.ndarray:
     if labels.dtype.kind == "O":
         return np.asarray(labels != np.array(None))
     return np.asarray(labels == labels)
+
+
+def ordered(table: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Return values of positions in the order of the labels, NaN or None for a label without a position.
+
+    Args:
+        table: The values, (records, positions).
+        order: The number of each position's label, (records, positions), NaN for none.
+
+    Example:
+        >>> ordered(np.array([[0.0, 5.0, 7.0]]), np.array([[np.nan, 0.0, 1.0]]))
+        array([[5., 7.]])
+    """
+    rows, places = np.nonzero(np.isfinite(order))
+    numbers = order[rows, places].astype(int)
+    out = fill(table[:, :0], int(numbers.max(initial=-1)) + 1)
+    out[rows, numbers] = table[rows, places]
+    return out

@@ -67,7 +67,8 @@ class Verification:
             ]
             p = (
                 f"p of the difference {two.p:.2g}, of the effect anywhere {two.p_anywhere:.2g}, against "
-                f"{len(two.others)} random units of the layer"
+                f"{len(two.others)} random units of the layer; the least possible p is "
+                f"{1 / (1 + len(two.others)):.2g}"
             )
             others = [float(value) for value in two.others if np.isfinite(value)]
             found.append(VerifiedPart(f"Unit replaced by its mean, {two.mean:.3g}", measures, p, others))

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...core.errors import InputError
 from ..statistics import pairs
+from ..statistics.concentration import concentration
 from ..statistics.jackknife import jackknife
 from ..statistics.statistics import Statistics
 
@@ -18,7 +19,8 @@ class Estimates(NamedTuple):
 
     Attributes:
         value: Of all items, shape (units, hypotheses).
-        without: Of all items but those of a group, shape (groups, units, hypotheses).
+        without: Of all items but those of a group, shape (groups, units, hypotheses); NaN for pairs that
+            rest on too few groups for an interval.
     """
 
     value: np.ndarray
@@ -49,7 +51,8 @@ def correlations(statistics: Statistics) -> Estimates:
     """
     sums = statistics.pairs
     value = pairs.partial_correlation(sums.total(), sums.given)
-    without = [pairs.partial_correlation(one, sums.given) for one in sums.without()]
+    thin = concentration(sums).thin
+    without = [np.where(thin, np.nan, pairs.partial_correlation(one, sums.given)) for one in sums.without()]
     return Estimates(value, np.stack(without) if without else np.empty((0, *value.shape)))
 
 

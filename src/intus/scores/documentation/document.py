@@ -26,6 +26,10 @@ scores of installed packages. How to add one is in [how it works](how-it-works.m
 A result has a value, where the score has them an interval and a baseline, and the number of rows `n`. The
 interval covers only the source of error that is named below. Compare a value with its baseline, not with
 zero. If there is no value, the note gives the reason.
+
+Intervals and p-values of units come from the spread between 16 groups of items. If a hypothesis or a unit
+varies in a few items only, its variance is in few groups. With fewer than 6 in effect, (Σ S)² / Σ S² for the
+sums S of squared deviations in each group, there is no interval and no p-value; the note gives the number.
 """
 
 

@@ -21,6 +21,7 @@ from ...core.score_info import ScoreInfo
 from ..base import NAN, Need, Score, ScoreResult, add_score
 from ..probes.judging import CHANCE, INTERVAL, ConfusionCounts, judge
 from ..probes.labelled import CLASSES, complete, too_few
+from ..statistics.concentration import least_groups, of_columns
 from ..statistics.jackknife import jackknife
 from ..statistics.labels import MISSING
 from ..statistics.moments import Gram
@@ -35,6 +36,7 @@ MOST_UNITS = 1024  #: with more units, coefficients have no interval
 _STEPS = 1000  # most steps of a regression with an L1 penalty
 _TOLERANCE = 1e-6  # largest step at which it ends
 _CONSTANT = "the unit is constant"
+_THIN = "no interval, no p: the unit or the hypothesis varies in too few groups of items"
 Regul = Literal["L1", "L2"]
 
 
@@ -474,14 +476,21 @@ def _of_units(name: str, target: str, rows: Rows, fit: Fit, control: Fit | None)
     low = high = p = np.full(len(value), NAN)
     if fit.without is not None:
         low, high, p = jackknife(value, fit.without)
+    z, y, groups = rows.trained
+    least = least_groups(len(np.unique(groups)))
+    thin = of_columns(z, groups) < least
+    thin |= of_columns(y[:, None], groups) < least
+    low, high, p = (np.where(thin, NAN, part) for part in (low, high, p))
     n = int((~rows.places.held).sum())
     for unit in range(len(value)):
         if rows.constant[unit]:
             yield ScoreResult(f"{name}.coef", NAN, target, unit, n=n, note=_CONSTANT)
             continue
         bounds = float(low[unit]), float(high[unit])
+        reason = _THIN if fit.without is not None and thin[unit] else ""
+        notes = "; ".join(filter(None, [note, reason]))
         yield ScoreResult(
-            f"{name}.coef", float(value[unit]), target, unit, *bounds, base, n, note, float(p[unit])
+            f"{name}.coef", float(value[unit]), target, unit, *bounds, base, n, notes, float(p[unit])
         )
 
 

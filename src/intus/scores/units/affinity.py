@@ -16,6 +16,7 @@ import numpy as np
 
 from ..base import NAN, Score, ScoreColumns, ScoreResult, info_of, score, summary
 from ..statistics import pairs
+from ..statistics.concentration import Concentration, by_ranks, concentration, least_groups
 from ..statistics.jackknife import Jackknife, half_width, jackknife
 from ..statistics.moved import sources, taken
 from ..statistics.permutation import Strength, absolute_correlation, family_wise
@@ -26,6 +27,7 @@ BLOCK = 1 << 14
 _SAMPLED = "from a sample of the rows"
 _LEAST = "the least p of {} permutations"
 _NO_SPREAD = "no interval: fewer than 4 groups of items, or no spread between them"
+_THIN = "{}: the {} varies in too few items, in effect in {} of {} groups ({:.2g} are needed)"
 #: Descriptions of the baseline and of the interval of these scores.
 MOVED = "the largest absolute value of any unit when hypotheses are moved to other items"
 INTERVAL = "95 %, jackknife over groups of items"
@@ -54,7 +56,8 @@ def _batch_means(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return |measure| and the half-width of its interval from the spread of the measures of groups."""
     value = measure(sums.total())
-    return np.abs(value), half_width(_stacked([measure(one) for one in sums.groups()], value))
+    half = half_width(_stacked([measure(one) for one in sums.groups()], value))
+    return np.abs(value), np.where(concentration(sums).thin, NAN, half)
 
 
 @score(
@@ -203,6 +206,7 @@ def spread(
     notes: np.ndarray | None = None,
     rows: np.ndarray | None = None,
     strength: Strength | None = None,
+    ranked: bool = False,
 ) -> ScoreColumns:
     """Return a result for each hypothesis and unit, as columns.
 
@@ -218,10 +222,15 @@ def spread(
             computed from the sample; None for one that was computed from all rows.
         strength: The statistic for p-values from permutations of the sample, if they are requested; None for
             a score without such p-values.
+        ranked: Whether the score depends on the order of values alone.
     """
     units, count = value.shape
     targets = statistics.targets
     base = np.broadcast_to(base, value.shape)
+    spread_over = _concentration(statistics, sampled=rows is not None, ranked=ranked)
+    thin = np.broadcast_to(spread_over.thin, value.shape)
+    permuted = bool(statistics.null) and strength is not None
+    bounds = Jackknife(*[np.where(thin, NAN, part) for part in bounds])
     if statistics.null and strength is not None:
         bounds = bounds._replace(p=_permuted(statistics, strength))
     wrong = [_unfit(statistics, target, h, binary) for h, target in enumerate(targets)]
@@ -229,9 +238,10 @@ def spread(
     n = counted if rows is None else np.minimum(rows, counted)
     sampled = rows is not None and not statistics.sample.complete
     left_out = counted.max(axis=0, initial=0) - counted  # annotated rows where only some units are finite
-    without_interval = np.isfinite(value) & ~np.isfinite(bounds.low)
+    without_interval = np.isfinite(value) & ~np.isfinite(bounds.low) & ~thin
     note = _notes(value, n, notes, wrong, sampled, left_out, without_interval)
-    if statistics.null and strength is not None:
+    _add_thin(note, spread_over, np.isfinite(value), "no interval" if permuted else "no interval, no p")
+    if permuted:
         _add(note, np.isclose(bounds.p, 1 / (1 + statistics.null)), _LEAST.format(statistics.null))
     unfit = np.array([bool(reason) for reason in wrong], dtype=bool)
     exists = np.isfinite(value) & ~unfit
@@ -252,6 +262,37 @@ def spread(
         note=note.T.ravel(),
         p=p,
     )
+
+
+def _concentration(statistics: Statistics, *, sampled: bool, ranked: bool) -> Concentration:
+    """Return over how many groups of items units and hypotheses are spread, once for scores of one kind."""
+
+    def compute() -> Concentration:
+        sums = statistics.pairs
+        if sampled and not statistics.sample.complete:
+            places, x, values = drawn(statistics)
+            sums = pairs.Pairs(x.shape[1], values.shape[1])
+            sums.update(x, values, places.group)
+        found = concentration(sums)
+        if not ranked or not found.thin.any():
+            return found
+        places, x, values = drawn(statistics)
+        return by_ranks(found, x, values, places.group)
+
+    return statistics.once(("concentration", sampled, ranked), compute)
+
+
+def _add_thin(notes: np.ndarray, found: Concentration, exists: np.ndarray, lacking: str) -> None:
+    """Note over how few groups a side is spread, the hypothesis if both are."""
+    rest = exists.copy()
+    for side, groups in (("hypothesis", found.hypotheses), ("unit", found.units)):
+        few = np.broadcast_to(groups < found.least, notes.shape) & rest
+        rest &= ~few
+        count = np.broadcast_to(np.floor(np.nan_to_num(groups) + 1e-6), notes.shape)
+        filled = np.broadcast_to(found.filled, notes.shape)
+        for number, of in sorted({*zip(count[few].tolist(), filled[few].tolist(), strict=True)}):
+            text = _THIN.format(lacking, side, int(number), of, least_groups(of))
+            _add(notes, few & (count == number) & (filled == of), text)
 
 
 def _permuted(statistics: Statistics, strength: Strength) -> np.ndarray:

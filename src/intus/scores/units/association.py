@@ -54,7 +54,9 @@ def auroc(statistics: Statistics) -> Iterable[ScoreResult]:
         ranks = statistics.once("midranks", lambda: midranks(x))
         return rank_difference(ranks, np.where(statistics.pairs.binary, permuted, NAN))
 
-    return spread("auroc", statistics, value, bounds, base, binary=True, rows=rows, strength=strength)
+    return spread(
+        "auroc", statistics, value, bounds, base, binary=True, rows=rows, strength=strength, ranked=True
+    )
 
 
 @score(
@@ -83,4 +85,6 @@ def mutual_information(statistics: Statistics) -> Iterable[ScoreResult]:
         return informations(x, permuted)[0]
 
     bounds = bounds._replace(p=untested)
-    return spread("mutual_information", statistics, value, bounds, base, rows=rows, strength=strength)
+    return spread(
+        "mutual_information", statistics, value, bounds, base, rows=rows, strength=strength, ranked=True
+    )

@@ -243,7 +243,16 @@ def _with_notes(
     notes = _iou_notes(threshold, whole, capped=capped)
     rows = np.isfinite(values).sum(axis=0)
     return spread(
-        name, statistics, value, bounds, base, binary=True, notes=notes, rows=rows, strength=strength
+        name,
+        statistics,
+        value,
+        bounds,
+        base,
+        binary=True,
+        notes=notes,
+        rows=rows,
+        strength=strength,
+        ranked=True,
     )
 
 

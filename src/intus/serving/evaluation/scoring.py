@@ -17,7 +17,7 @@ from ...core.results import COLUMNS, Predictions, Results
 from ...core.score_info import ScoreInfo
 from ...scores import Score, Scorer, ScoreResult, get, infos, names
 from ...scores.comparisons.similarity import Sketch, sketch
-from ...scores.multiple import info_over_splits
+from ...scores.multiple import depends_on_split, info_over_splits
 from ...scores.repeated import RepeatedScorer
 from ...scores.scorer import SAMPLE_BYTES
 from ..data_point import DataPoint
@@ -179,7 +179,7 @@ _BY_ITEM = (None, None)  # the hold-out of targets without groups and types
 
 def _scorer(seed: int, splits: int, scores: list[Score]) -> Scorer:
     """Return a scorer; each of several splits has as large a sample as a single one."""
-    if splits > 1 and any(score.per == "target" for score in scores):
+    if splits > 1 and any(depends_on_split(score.infos[0]) for score in scores):
         return RepeatedScorer(scores, splits=splits, seed=seed, sample_bytes=splits * SAMPLE_BYTES)
     return Scorer(scores, seed=seed)
 
