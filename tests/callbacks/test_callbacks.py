@@ -20,7 +20,7 @@ def test_import_loads_no_framework():
     code = (
         "import sys, intus.callbacks\n"
         "assert not {'torch', 'transformers', 'lightning'} & set(sys.modules)\n"
-        "assert dir(intus.callbacks) == ['LightningProbe', 'TrainerProbe']"
+        "assert dir(intus.callbacks) == ['Keras', 'LightningProbe', 'TrainerProbe']"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError, match="KerasProbe"):

@@ -34,7 +34,7 @@ VALUES = {
     "host": st.sampled_from(["127.0.0.1", "::1", "0.0.0.0"]),
     "port": st.none() | st.integers(0, 65535),
     "database": st.sampled_from(["x.db", "postgresql://user@host/name"]),
-    "token": st.text("abcXYZ019-_=+/", min_size=1),
+    "token": st.text("abcXYZ019-_=+/", min_size=1).filter(lambda token: token != "--"),
     "evaluator_url": st.none() | st.just("http://elsewhere:8081"),
     "max_bytes": st.integers(1, 1 << 40),
     "trigger": st.sampled_from(["epoch", "epoch,step", "mode"]),
@@ -82,6 +82,11 @@ def test_token_is_not_printed():
     with pytest.raises(InputError) as caught:
         ServerOptions(token="s3cret\n")
     assert "s3cret" not in str(caught.value)
+
+
+def test_token_that_ends_a_command_line_is_refused():
+    with pytest.raises(InputError, match="not --"):
+        ServerOptions(token="--")
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def match(graph: Graph, text: str) -> Match:
     if place in (idle := _never_called(graph)) or (pattern and any(matches(place, one) for one in idle)):
         raise AddressError(did_not_run(place))
     others = {} if pattern else graph.facts.get("second_names", {})
-    if own := others.get(str(Address(Address.parse(place).name))):
+    if others and (own := others.get(str(Address(Address.parse(place).name)))):
         calls = [name for name in graph.module_names if name.rpartition(":")[0] == own]
         raise AddressError(
             f"{graph.model} has no {place!r} of its own: it is another name of the module {own!r}, whose "

@@ -50,7 +50,8 @@ def _is_url(value: Any) -> bool:
 
 
 def _is_token(value: Any) -> bool:
-    return isinstance(value, str) and value.isascii() and value.isprintable() and value == value.strip()
+    is_text = isinstance(value, str) and value.isascii() and value.isprintable()
+    return is_text and value == value.strip() and value != "--"
 
 
 def _are_triggers(value: Any) -> bool:
@@ -113,7 +114,8 @@ class ServerOptions:
         None,
         "secret that every request must bring; required to listen beyond this machine",
         valid=_is_token,
-        must_be="of ASCII letters, digits and signs, with no space at an end, since it travels in a header",
+        must_be="of ASCII letters, digits and signs, with no space at an end, since it travels in a header, and "
+        "not --, which ends the options of a command line",
         secret=True,
     )
     evaluator_url: str | None = _url(
