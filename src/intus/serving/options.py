@@ -116,6 +116,7 @@ class ServerOptions:
         valid=_is_token,
         must_be="of ASCII letters, digits and signs, with no space at an end, since it travels in a "
         "header, and not --, which ends the options of a command line",
+        secret=True,
     )
     evaluator_url: str | None = _url(
         "where the aggregator finds the evaluator, if it runs alone (default: HOST and the evaluator's port)"
