@@ -399,3 +399,44 @@ def test_random_state_and_optimizer_that_hold_what_the_step_changes():
     assert tap.errors == []
     for seen, result in zip(tap.seen, results, strict=True):
         np.testing.assert_allclose(seen["output", "drop"], result, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["output", "grad_output", "parameter", "parameter_grad"])
+@pytest.mark.parametrize("calls_target", [False, True])
+def test_graph_definition_with_the_states_of_two_models(kind, calls_target):
+    """The optimizer's moments and an unused target are states that fit too, but the step calls one model."""
+
+    class Plain(nnx.Module):
+        def __init__(self, seed):
+            self.fc, self.out = (nnx.Linear(4, 4, rngs=nnx.Rngs(seed + at)) for at in (0, 1))
+
+        def __call__(self, x):
+            return self.out(nnx.relu(self.fc(x)))
+
+    model, target = Plain(0), Plain(2)
+    adam, (graphdef, state) = optax.adam(0.01), nnx.split(model)
+
+    @partial(jax.jit, static_argnums=0)
+    def step(graphdef, state, moments, other, x):
+        def loss(state):
+            wanted = nnx.merge(graphdef, other)(x) if calls_target else 0
+            return ((nnx.merge(graphdef, state)(x) - wanted) ** 2).mean()
+
+        return jax.grad(loss)(state)
+
+    arguments = graphdef, state, adam.init(state), nnx.state(target), X
+    tap, (gradients,) = observed(model, step, arguments, kinds=(kind,))
+    if calls_target:
+        assert tap.seen == [{}]
+        assert [type(error) for error in tap.errors] == [CaptureError]
+        assert "Pass the modules themselves to a step that nnx.jit compiled." in str(tap.errors[0])
+        return
+    assert tap.errors == []
+    expected = {
+        "output": ("out", model(X)),
+        "grad_output": ("out", model(X) / 12),
+        "parameter": ("out.kernel", model.out.kernel[...]),
+        "parameter_grad": ("out.kernel", gradients["out"]["kernel"][...]),
+    }
+    address, value = expected[kind]
+    np.testing.assert_allclose(tap.seen[0][kind, address], value, rtol=1e-5, atol=1e-6)

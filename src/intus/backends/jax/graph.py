@@ -37,7 +37,7 @@ _SCOPE = re.compile(r"intus(\d+)")
 class Scopes:
     """The interceptor that names the scope of each module call; see ``interception.Interceptor``."""
 
-    parameters = False
+    parameters = origins = False
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
