@@ -26,6 +26,11 @@ from .sender import Sender
 from .sent_counts import EpochKey
 from .warn_once import WarningLog, logger
 
+_NO_BATCH = (
+    "intus: which axis of the %s of %r of %s is the batch is not known, because it is inside of several "
+    "transforms such as jax.vmap. It is recorded without ids of items and labels. Let one jax.vmap run over "
+    "the batch, and the model itself over the other axis."
+)
 _SKIPPED = (
     "intus: the probe of %s skips passes to take at most %s of the training time, so labels cannot be "
     "matched to rows by order of arrival. Set Probe.items = ids before each call, pass a probe_set to "
@@ -253,6 +258,8 @@ class ModelTap:
             if cut.projected_from is not None:
                 summary = summarize(np.moveaxis(array, axis or 0, 0).reshape(array.shape[axis or 0], -1))
                 array = project(array if array.ndim == 3 else array.reshape(len(array), -1))
+        if not tensor.batch_known:
+            self.troubles.warn_once(_NO_BATCH, tensor.kind, tensor.address, self.name)
         if items is not None:  # a tensor with another number of rows has no ids
             fits = axis is not None and tensor.shape[axis] == len(items)
             items = items[: array.shape[axis]] if fits and axis is not None else None

@@ -440,3 +440,39 @@ def test_graph_definition_with_the_states_of_two_models(kind, calls_target):
     }
     address, value = expected[kind]
     np.testing.assert_allclose(tap.seen[0][kind, address], value, rtol=1e-5, atol=1e-6)
+
+
+def test_batch_axis_under_several_vmaps_is_not_claimed(caplog):
+    """Times and batch have equal sizes, so that ids of items would fit both."""
+    model = eqx.nn.MLP(4, 2, 8, 1, key=jax.random.key(0))
+    records = []
+
+    class Listening(Collect):
+        def on_tensor(self, ticket, tensor):
+            records.append((tensor.kind, tensor.address, tensor.has_batch, tensor.copy(None, 0)))
+
+    @eqx.filter_jit
+    def step(model, x, plain):
+        def loss(model):
+            return jax.vmap(jax.vmap(model), in_axes=1, out_axes=1)(x).sum()
+
+        return eqx.filter_grad(loss)(model), jax.vmap(model)(plain)
+
+    backend = for_model(model)
+    handle = backend.attach(model, backend.operations(model), ("output", "grad_output"), Listening())
+    x = np.random.default_rng(0).normal(size=(6, 6, 4)).astype(np.float32)
+    _, plain = handle.through(step)(model, x, X)
+    handle.remove()
+    found = {(kind, address): (known, value) for kind, address, known, value in records}
+    known, value = found["output", ""]
+    expected = jax.vmap(jax.vmap(model))(x)
+    assert not known
+    np.testing.assert_allclose(value, np.swapaxes(expected, 0, 1), rtol=1e-5, atol=1e-6)
+    assert not found["grad_output", "layers.0"][0]
+    known, value = found["output", ":2"]
+    assert known
+    np.testing.assert_allclose(value, plain, rtol=1e-5, atol=1e-6)
+    with intus.probe(model, "127.0.0.1", 1, budget=np.inf) as watch:
+        watch.items = np.arange(6)
+        watch.through(step)(model, x, X)
+    assert "is the batch is not known, because it is inside of several transforms" in caplog.text

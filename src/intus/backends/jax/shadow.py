@@ -137,12 +137,14 @@ class Item(NamedTuple):
         address: The operation with its call, or the parameter.
         which: The index among several arrays of the call.
         position: The position among the outputs of the program.
+        has_batch: Whether its batch axis can be known, which it cannot under several ``jax.vmap``.
     """
 
     kind: str
     address: str
     which: int
     position: int
+    has_batch: bool
 
 
 class Visit(NamedTuple):
@@ -324,10 +326,13 @@ def _visits(flat: ClosedJaxpr, kinds: Collection[str]) -> tuple[list[Visit], lis
     """Return the module calls that were marked, with what is observed, and the variables of the items."""
     marked: dict[tuple[Mark, str], list[Any]] = defaultdict(list)
     order: list[tuple[Mark, int]] = []
+    nested: set[Any] = set()  # values under more than one jax.vmap
     for equation in flat.jaxpr.eqns:
         if equation.primitive is tap_p:
             mark, stage = equation.params["mark"], equation.params["stage"]
             marked[mark, stage].append(equation.outvars[0])
+            if equation.params["batches"] > 1:
+                nested.add(equation.outvars[0])
             if mark.kind == "output" and stage == VALUE:
                 order.append((mark, len(marked[mark, stage]) - 1))
     marks_of: dict[tuple[str, int], list[Mark]] = defaultdict(list)
@@ -351,7 +356,7 @@ def _visits(flat: ClosedJaxpr, kinds: Collection[str]) -> tuple[list[Visit], lis
             address = _address(mark, number)
             for kind, variable in ((mark.kind, value), (_GRADIENTS[mark.kind], gradient)):
                 if kind in kinds and variable is not None:
-                    items.append(Item(kind, address, mark.which, len(variables)))
+                    items.append(Item(kind, address, mark.which, len(variables), value not in nested))
                     variables.append(variable)
         visits.append(Visit(output.address, tuple(items)))
     return visits, variables
