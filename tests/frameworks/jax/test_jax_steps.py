@@ -476,3 +476,22 @@ def test_batch_axis_under_several_vmaps_is_not_claimed(caplog):
         watch.items = np.arange(6)
         watch.through(step)(model, x, X)
     assert "is the batch is not known, because it is inside of several transforms" in caplog.text
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_equinox_model_after_its_moving_average(caplog, known):
+    model, average, other = (eqx.nn.MLP(4, 2, 8, 1, key=jax.random.key(key)) for key in range(3))
+
+    @eqx.filter_jit
+    def step(average, model, x):
+        return jax.vmap(average)(x), jax.vmap(model)(x)
+
+    later = jax.tree.map(lambda part: part + 1 if eqx.is_array(part) else part, model)
+    calls = (average, model, X), (average, later, X[:2])
+    tap, results = observed(model if known else other, step, *calls)
+    assert tap.errors == []
+    assert [len(seen) for seen in tap.seen] == [3, 3]
+    for seen, result in zip(tap.seen, results, strict=True):
+        np.testing.assert_allclose(seen["output", ""], result[1 if known else 0], rtol=1e-5, atol=1e-6)
+    said = "of which none have its arrays, so the first is taken for it"
+    assert caplog.text.count(said) == (0 if known else 1)

@@ -41,6 +41,7 @@ class Nnx:
     """Flax NNX; see ``Library`` for the contract of each method."""
 
     expected = "step(model, …), or step(graphdef, state, …) of nnx.split(model)"
+    is_updated = True
 
     def owns(self, model: Any) -> bool:
         """Return whether this is an NNX module."""

@@ -1,8 +1,8 @@
 """``intus_tap``: an identity that marks a value in a jaxpr, and with it the value's gradient.
 
 It compiles to nothing. Its derivative is a mark too, whose transpose marks the gradient. Under ``jax.vmap``
-one batched value is marked, with the batch as its first axis and the number of transforms as ``batches``: with
-more than one, nothing says which of the axes in front is the batch.
+one batched value is marked, with the batch as its first axis and the number of transforms as ``batches``:
+with more than one, nothing says which of the axes in front is the batch.
 """
 
 from __future__ import annotations
