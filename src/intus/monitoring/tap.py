@@ -181,6 +181,8 @@ class ModelTap:
     def on_tensor(self, ticket: PassTags, tensor: CapturedTensor) -> None:
         """Copy a tensor and pass the record to the sender, if the queue has room."""
         began = thread_seconds() if tensor.began is None else Seconds(*tensor.began)
+        if not tensor.batch_known:
+            self.troubles.warn_once(_NO_BATCH, tensor.kind, tensor.address, self.name)
         cut = self._schedule.cut(tensor, ticket.rows)
         if cut.axis is not None:
             self._pass_rows = max(self._pass_rows, tensor.shape[cut.axis])
@@ -258,8 +260,6 @@ class ModelTap:
             if cut.projected_from is not None:
                 summary = summarize(np.moveaxis(array, axis or 0, 0).reshape(array.shape[axis or 0], -1))
                 array = project(array if array.ndim == 3 else array.reshape(len(array), -1))
-        if not tensor.batch_known:
-            self.troubles.warn_once(_NO_BATCH, tensor.kind, tensor.address, self.name)
         if items is not None:  # a tensor with another number of rows has no ids
             fits = axis is not None and tensor.shape[axis] == len(items)
             items = items[: array.shape[axis]] if fits and axis is not None else None
