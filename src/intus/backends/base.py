@@ -57,6 +57,7 @@ class CapturedTensor:
         began: When the work for this tensor began, ``(time.perf_counter(), time.process_time())``, for a
             backend that computes it apart from the training, on any thread of the process. None if
             ``on_tensor`` is all the work.
+        batch_known: False if nothing says which of its axes is the batch, so that it has no rows.
     """
 
     address: str
@@ -68,11 +69,16 @@ class CapturedTensor:
     batch_axis: int | None = None
     project: Callable[[int | None, int], tuple[np.ndarray, np.ndarray]] | None = None
     began: tuple[float, float] | None = None
+    batch_known: bool = True
 
     @property
     def has_batch(self) -> bool:
         """True if the tensor can have a batch axis, which parameters and scalars cannot."""
-        return bool(self.shape) and self.kind not in ("parameter", "parameter_grad", "update")
+        return (
+            self.batch_known
+            and bool(self.shape)
+            and self.kind not in ("parameter", "parameter_grad", "update")
+        )
 
 
 class Tap(Protocol):

@@ -126,6 +126,9 @@ def probe(
             f"kinds must be of {', '.join(WITHOUT_TRAINING)} with a probe set, which runs without gradients, "
             f"got {unavailable[0]!r}."
         )
+    refused = getattr(backend, "without_probe_set", None)
+    if checked_set is not None and refused is not None and (reason := refused(model)) is not None:
+        raise InputError(reason)
     sender = get_sender(host, port, queue_mb or 0.0)
     tap = ModelTap(
         model,

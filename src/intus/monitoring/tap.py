@@ -26,6 +26,11 @@ from .sender import Sender
 from .sent_counts import EpochKey
 from .warn_once import WarningLog, logger
 
+_NO_BATCH = (
+    "intus: which axis of the %s of %r of %s is the batch is not known, because it is inside of several "
+    "transforms such as jax.vmap. It is recorded without ids of items and labels. Let one jax.vmap run over "
+    "the batch, and the model itself over the other axis."
+)
 _SKIPPED = (
     "intus: the probe of %s skips passes to take at most %s of the training time, so labels cannot be "
     "matched to rows by order of arrival. Set Probe.items = ids before each call, pass a probe_set to "
@@ -176,6 +181,8 @@ class ModelTap:
     def on_tensor(self, ticket: PassTags, tensor: CapturedTensor) -> None:
         """Copy a tensor and pass the record to the sender, if the queue has room."""
         began = thread_seconds() if tensor.began is None else Seconds(*tensor.began)
+        if not tensor.batch_known:
+            self.troubles.warn_once(_NO_BATCH, tensor.kind, tensor.address, self.name)
         cut = self._schedule.cut(tensor, ticket.rows)
         if cut.axis is not None:
             self._pass_rows = max(self._pass_rows, tensor.shape[cut.axis])

@@ -298,3 +298,12 @@ def test_inspect_has_the_correlations_of_numpy(library):
     outputs = np.asarray(fc(IMAGES))
     expected = [np.corrcoef(outputs[:, unit], LABELS % 2)[0, 1] for unit in range(32)]
     np.testing.assert_allclose(found["value"], expected, atol=1e-5)
+
+
+def test_input_has_its_name_whatever_the_model_calls_itself():
+    class Named(nnx.Module):
+        def __call__(s, x, scale):  # noqa: N805
+            return x * scale
+
+    result = traced(Named(), np.ones(3, np.float32), np.ones(3, np.float32))
+    assert result.graph.facts["inputs"] == ["x", "scale"]

@@ -399,3 +399,99 @@ def test_random_state_and_optimizer_that_hold_what_the_step_changes():
     assert tap.errors == []
     for seen, result in zip(tap.seen, results, strict=True):
         np.testing.assert_allclose(seen["output", "drop"], result, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["output", "grad_output", "parameter", "parameter_grad"])
+@pytest.mark.parametrize("calls_target", [False, True])
+def test_graph_definition_with_the_states_of_two_models(kind, calls_target):
+    """The optimizer's moments and an unused target are states that fit too, but the step calls one model."""
+
+    class Plain(nnx.Module):
+        def __init__(self, seed):
+            self.fc, self.out = (nnx.Linear(4, 4, rngs=nnx.Rngs(seed + at)) for at in (0, 1))
+
+        def __call__(self, x):
+            return self.out(nnx.relu(self.fc(x)))
+
+    model, target = Plain(0), Plain(2)
+    adam, (graphdef, state) = optax.adam(0.01), nnx.split(model)
+
+    @partial(jax.jit, static_argnums=0)
+    def step(graphdef, state, moments, other, x):
+        def loss(state):
+            wanted = nnx.merge(graphdef, other)(x) if calls_target else 0
+            return ((nnx.merge(graphdef, state)(x) - wanted) ** 2).mean()
+
+        return jax.grad(loss)(state)
+
+    arguments = graphdef, state, adam.init(state), nnx.state(target), X
+    tap, (gradients,) = observed(model, step, arguments, kinds=(kind,))
+    if calls_target:
+        assert tap.seen == [{}]
+        assert [type(error) for error in tap.errors] == [CaptureError]
+        assert "Pass the modules themselves to a step that nnx.jit compiled." in str(tap.errors[0])
+        return
+    assert tap.errors == []
+    expected = {
+        "output": ("out", model(X)),
+        "grad_output": ("out", model(X) / 12),
+        "parameter": ("out.kernel", model.out.kernel[...]),
+        "parameter_grad": ("out.kernel", gradients["out"]["kernel"][...]),
+    }
+    address, value = expected[kind]
+    np.testing.assert_allclose(tap.seen[0][kind, address], value, rtol=1e-5, atol=1e-6)
+
+
+def test_batch_axis_under_several_vmaps_is_not_claimed(caplog):
+    """Times and batch have equal sizes, so that ids of items would fit both."""
+    model = eqx.nn.MLP(4, 2, 8, 1, key=jax.random.key(0))
+    records = []
+
+    class Listening(Collect):
+        def on_tensor(self, ticket, tensor):
+            records.append((tensor.kind, tensor.address, tensor.has_batch, tensor.copy(None, 0)))
+
+    @eqx.filter_jit
+    def step(model, x, plain):
+        def loss(model):
+            return jax.vmap(jax.vmap(model), in_axes=1, out_axes=1)(x).sum()
+
+        return eqx.filter_grad(loss)(model), jax.vmap(model)(plain)
+
+    backend = for_model(model)
+    handle = backend.attach(model, backend.operations(model), ("output", "grad_output"), Listening())
+    x = np.random.default_rng(0).normal(size=(6, 6, 4)).astype(np.float32)
+    _, plain = handle.through(step)(model, x, X)
+    handle.remove()
+    found = {(kind, address): (known, value) for kind, address, known, value in records}
+    known, value = found["output", ""]
+    expected = jax.vmap(jax.vmap(model))(x)
+    assert not known
+    np.testing.assert_allclose(value, np.swapaxes(expected, 0, 1), rtol=1e-5, atol=1e-6)
+    assert not found["grad_output", "layers.0"][0]
+    known, value = found["output", ":2"]
+    assert known
+    np.testing.assert_allclose(value, plain, rtol=1e-5, atol=1e-6)
+    with intus.probe(model, "127.0.0.1", 1, budget=np.inf) as watch:
+        watch.items = np.arange(6)
+        watch.through(step)(model, x, X)
+    assert "is the batch is not known, because it is inside of several transforms" in caplog.text
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_equinox_model_after_its_moving_average(caplog, known):
+    model, average, other = (eqx.nn.MLP(4, 2, 8, 1, key=jax.random.key(key)) for key in range(3))
+
+    @eqx.filter_jit
+    def step(average, model, x):
+        return jax.vmap(average)(x), jax.vmap(model)(x)
+
+    later = jax.tree.map(lambda part: part + 1 if eqx.is_array(part) else part, model)
+    calls = (average, model, X), (average, later, X[:2])
+    tap, results = observed(model if known else other, step, *calls)
+    assert tap.errors == []
+    assert [len(seen) for seen in tap.seen] == [3, 3]
+    for seen, result in zip(tap.seen, results, strict=True):
+        np.testing.assert_allclose(seen["output", ""], result[1 if known else 0], rtol=1e-5, atol=1e-6)
+    said = "of which none have its arrays, so the first is taken for it"
+    assert caplog.text.count(said) == (0 if known else 1)

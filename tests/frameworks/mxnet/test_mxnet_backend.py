@@ -399,3 +399,46 @@ def test_labels_are_learned_on_a_real_server(way, tmp_path):
         points = running.points("r", "Net", "linear_f1", "side")
     assert {"", "0", "1"} <= set(points["address"])
     assert max(points["value"]) > 0.9
+
+
+def test_trace_of_recurrent_layer_that_makes_its_states():
+    layer = gluon.rnn.LSTM(4, input_size=3)
+    layer.initialize()
+    x = mx.nd.random.normal(shape=(5, 2, 3))
+    expected = layer(x).asnumpy()
+    trace = intus.trace(layer, x)
+    assert np.array_equal(trace.outputs[0].parents[0].value, expected)
+    assert "forward" not in vars(layer)
+    assert np.array_equal(layer(x).asnumpy(), expected)
+
+
+@pytest.mark.parametrize(
+    ("probability", "recording", "lost"), [(0.5, True, 1), (0.5, False, 0), (0, True, 0)]
+)
+def test_trace_says_that_random_numbers_were_drawn(probability, recording, lost):
+    net = nn.HybridSequential()
+    net.add(nn.Dense(4, in_units=6), nn.Dropout(probability))
+    net.initialize()
+
+    def drawn(traced):
+        mx.random.seed(1)
+        if traced:
+            with autograd.record(train_mode=recording):
+                assert len(intus.trace(net, X).not_restored) == lost
+        with autograd.record():
+            return nn.Dropout(0.5)(mx.nd.ones((50,))).asnumpy()
+
+    assert np.array_equal(drawn(True), drawn(False)) == (not lost)
+
+
+def test_probe_set_of_numpy_arrays():
+    net = dense()
+    net(X)
+    data = X.asnumpy().astype(np.float64), {"label": [0, 1, 0, 1]}
+    with intus.probe(net, "127.0.0.1", 1, probe_set=data) as watch:
+        watch.run_probe_set()
+        status = watch.status()
+    assert (status["troubles"], status["recorded"]) == (
+        0,
+        4,
+    )  # the network, two layers, and the activation of one

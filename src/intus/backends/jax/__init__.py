@@ -113,6 +113,15 @@ class JaxBackend:
 
         return jax.tree.map(converted, data)
 
+    def without_probe_set(self, model: Any) -> str | None:
+        """Return why a model can have no probe set: it is a value, and training returns another one."""
+        if _library(model).is_updated:
+            return None
+        return (
+            f"A probe set needs a model that the steps update, such as an NNX module. Steps return a new "
+            f"{type(model).__name__}, so this one stays untrained. Leave probe_set out and set Probe.items."
+        )
+
     @contextmanager
     def evaluation(self, model: Any) -> Iterator[Callable[[Any], Any]]:
         """Yield a function that calls a copy of the model in evaluation mode.

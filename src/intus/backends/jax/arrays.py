@@ -55,6 +55,8 @@ def captured(
     aval: Any,
     value: Callable[[], Any],
     began: tuple[float, float] | None = None,
+    *,
+    has_batch: bool = True,
 ) -> CapturedTensor:
     """Describe an array for the tap.
 
@@ -65,10 +67,13 @@ def captured(
         aval: Its shape and dtype.
         value: Returns the array, which may have to be computed.
         began: When the work for it began; see ``CapturedTensor``.
+        has_batch: Whether its batch axis can be known.
     """
     nbytes = int(np.prod(aval.shape, dtype=np.int64)) * max(np.dtype(aval.dtype).itemsize, 1)
     copy = partial(_copy, value)
-    return CapturedTensor(address, kind, index, tuple(aval.shape), nbytes, copy, began=began)
+    return CapturedTensor(
+        address, kind, index, tuple(aval.shape), nbytes, copy, began=began, batch_known=has_batch
+    )
 
 
 def _copy(value: Callable[[], Any], rows: int | None = None, axis: int = 0) -> np.ndarray:

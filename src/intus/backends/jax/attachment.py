@@ -165,7 +165,15 @@ class Attachment:
             ticket = self._tap.wants(operation)
             for item in visit.items if ticket is not None else ():
                 aval, position = shadow.avals[item.position], item.position
-                tensor = captured(item.address, item.kind, item.which, aval, partial(value, position), began)
+                tensor = captured(
+                    item.address,
+                    item.kind,
+                    item.which,
+                    aval,
+                    partial(value, position),
+                    began,
+                    has_batch=item.has_batch,
+                )
                 self._tap.on_tensor(ticket, tensor)
                 began = _now()
         return True

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from functools import cache, partial
@@ -16,6 +17,7 @@ from .interception import PLACE, Place, active, dotted
 from .library import Leaves, Opened, StateArray, not_found
 
 Path = tuple[Any, ...]
+logger = logging.getLogger("intus.backends")
 _UNITS_LAST = frozenset({"Linear", "LayerNorm", "RMSNorm", "Embedding", "MultiheadAttention"})
 
 
@@ -23,6 +25,12 @@ class Equinox:
     """Equinox; see ``Library`` for the contract of each method."""
 
     expected = "step(model, …)"
+    is_updated = False
+
+    def __init__(self) -> None:
+        self._chosen: dict[
+            Any, int | None
+        ] = {}  # which of several models it is, by the form of the arguments
 
     def owns(self, model: Any) -> bool:
         """Return whether this is an Equinox module."""
@@ -71,8 +79,9 @@ class Equinox:
         occurrences = [value for value in occurrences if type(value) is type(model)]
         if not occurrences:
             raise not_found(model, self.expected)
-        whole = jax.tree.structure(model)
-        chosen = next((i for i, one in enumerate(occurrences) if jax.tree.structure(one) == whole), None)
+        if tree not in self._chosen:  # later steps get other arrays
+            self._chosen[tree] = self._choose(model, occurrences)
+        chosen = self._chosen[tree]
         split = Leaves.of(leaves, numbers=False)
 
         def rebuild(arrays: Any) -> Any:
@@ -89,6 +98,21 @@ class Equinox:
             return jax.tree.map(tapped, given, is_leaf=lambda value: type(value) is type(model))
 
         return Opened((tree, split.key), split.arrays, rebuild)
+
+    def _choose(self, model: eqx.Module, occurrences: Sequence[Any]) -> int | None:
+        """Return which tree is the model: that of the same arrays, else the first; None if none is whole."""
+        whole = jax.tree.structure(model)
+        found = [i for i, one in enumerate(occurrences) if jax.tree.structure(one) == whole]
+        same = [i for i in found if all(map(_is_same, *map(jax.tree.leaves, (occurrences[i], model))))]
+        if len(found) > 1 and len(same) != 1:
+            logger.warning(
+                "intus: the step has %s arguments that may be the probed %s, of which %s have its arrays, so "
+                "the first is taken for it. Call probe with the model that goes into the first step.",
+                len(found),
+                type(model).__name__,
+                len(same) or "none",
+            )
+        return next(iter(same or found), None)
 
     def updates(self, model: eqx.Module, args: Any, kwargs: Any) -> bool:
         """Return False: a step returns new arrays."""
@@ -114,6 +138,10 @@ class Equinox:
     def batched(self, model: Any, args: Any, kwargs: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Return a function that calls its first argument for each record: models of Equinox take one."""
         return _call_batch, (model, args, kwargs)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return one is other or not eqx.is_array(one)
 
 
 def _call(model: Any, args: Any, kwargs: Any) -> Any:

@@ -37,7 +37,7 @@ _SCOPE = re.compile(r"intus(\d+)")
 class Scopes:
     """The interceptor that names the scope of each module call; see ``interception.Interceptor``."""
 
-    parameters = False
+    parameters = origins = False
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
@@ -243,7 +243,7 @@ class _Rows:
 def _input_names(model: Any, args: Any, kwargs: Any) -> Iterator[tuple[int, str]]:
     """Yield the ids of arrays among the arguments of a call with the names that the model gives to them."""
     try:
-        called = [name for name in inspect.signature(type(model).__call__).parameters if name != "self"]
+        called = list(inspect.signature(type(model).__call__).parameters)[1:]  # without the model
     except (TypeError, ValueError):
         called = []
     for path, value in jax.tree_util.tree_flatten_with_path((args, kwargs))[0]:

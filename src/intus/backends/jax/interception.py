@@ -27,11 +27,13 @@ class Place:
         parameters: The paths of its own parameters.
         observed: Whether it belongs to the model, and not to a tree that is built alike (moments of an
             optimizer, a target network).
+        origin: The path of a parameter that shows which state the module was made of; None if it is known.
     """
 
     address: str
     parameters: tuple[tuple[Any, ...], ...] = field(default=(), compare=False)
     observed: bool = field(default=True, compare=False)
+    origin: tuple[Any, ...] | None = field(default=None, compare=False)
 
 
 class Interceptor(Protocol):
@@ -39,6 +41,8 @@ class Interceptor(Protocol):
 
     #: Whether ``parameter`` is called.
     parameters: bool
+    #: Whether ``parameter`` is called, without a name, with the parameter at ``Place.origin``.
+    origins: bool
 
     def call(
         self, address: str, cls: type, run: Callable[..., Any], args: Any, kwargs: Any, bound: Any = None
@@ -69,7 +73,7 @@ class Met:
         classes: The class of each, by address, in order of their first calls.
     """
 
-    parameters = False
+    parameters = origins = False
 
     def __init__(self) -> None:
         self.classes: dict[str, type] = {}

@@ -46,6 +46,8 @@ class Library(Protocol):
 
     #: What the library's users pass to a step so that a model's calls are found.
     expected: str
+    #: Whether a step can update a model in place.
+    is_updated: bool
 
     def owns(self, model: Any) -> bool:
         """Return whether this is a model of the library."""

@@ -73,6 +73,7 @@ class Linen:
     """Flax Linen; see ``Library`` for the contract of each method."""
 
     expected = "the step must call module.apply(variables, …)"
+    is_updated = False
 
     def owns(self, model: Any) -> bool:
         """Return whether this is a Linen module."""

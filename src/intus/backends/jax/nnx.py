@@ -41,6 +41,7 @@ class Nnx:
     """Flax NNX; see ``Library`` for the contract of each method."""
 
     expected = "step(model, …), or step(graphdef, state, …) of nnx.split(model)"
+    is_updated = True
 
     def owns(self, model: Any) -> bool:
         """Return whether this is an NNX module."""
@@ -149,7 +150,7 @@ class Nnx:
         path = None if merged is None else _find(model, merged)
         if path is None:
             return definition
-        _tap_modules(_at(merged, path))
+        _tap_modules(_at(merged, path), origins=True)
         return nnx.split(merged)[0]
 
 
@@ -240,13 +241,20 @@ def _is_state(value: Any) -> bool:
     return isinstance(value, nnx.State)
 
 
-def _tap_modules(model: nnx.Module) -> None:
-    """Give the modules of a copied model their tapped classes and their places."""
+def _tap_modules(model: nnx.Module, *, origins: bool = False) -> None:
+    """Give the modules of a copied model their tapped classes and their places.
+
+    Args:
+        model: The copy.
+        origins: Whether it is a graph definition, which the step may merge with any state.
+    """
     seen: set[int] = set()
     for path, module in list(modules(model)):
         if callable(module):
             names = tuple(name for name, _ in own_parameters(module, seen))
-            object.__setattr__(module, PLACE, Place(dotted(path), names))
+            inside = nnx.to_flat_state(nnx.state(module, nnx.Param)) if origins else ()
+            origin = next((at for at, _ in inside), None)
+            object.__setattr__(module, PLACE, Place(dotted(path), names, origin=origin))
             cls: Any = type(module)
             module.__class__ = _tapped(cls)
 
@@ -270,15 +278,23 @@ def _tapped(cls: Any) -> Any:
 def _parameters_passed(module: nnx.Module, place: Place, interceptor: Any) -> Iterator[None]:
     """Let a module's own parameters pass through the interceptor for the time of a call."""
     changed = []
-    for path in place.parameters if interceptor.parameters else ():
+    named = [(path, dotted(path)) for path in place.parameters if interceptor.parameters]
+    if interceptor.origins and place.origin is not None:
+        named.append((place.origin, ""))
+    for path, name in named:
         variable = _at(module, path)
-        value = variable.get_value()
-        passed = interceptor.parameter(place.address, dotted(path), value)
+        value = variable.get_raw_value()
+        passed = interceptor.parameter(place.address, name, variable.get_value())
         changed.append((variable, value, passed))
-        variable.set_value(passed)
+        _set(variable, passed)
     try:
         yield
     finally:
-        for variable, value, passed in changed:
-            if variable.get_value() is passed:
-                variable.set_value(value)
+        for variable, value, passed in reversed(changed):
+            if variable.get_raw_value() is passed:
+                _set(variable, value)
+
+
+def _set(variable: nnx.Param[Any], value: Any) -> None:
+    """Set a value for the time of a call, which may be inside of a transformation that the merge is not."""
+    object.__setattr__(variable, "_raw_value", value)  # as flax does; set_value refuses another trace level

@@ -23,6 +23,8 @@ from .jaxprs import Frame, evaluate
 from .library import Library, Opened
 from .tap_primitive import GRADIENT, VALUE, Mark, tap, tap_p
 
+#: The kind of the mark of a parameter that shows which state a module was made of.
+_ORIGIN = "origin"
 #: The kind of the gradient of each kind of marked value.
 _GRADIENTS = {"output": "grad_output", "input": "grad_input", "parameter": "parameter_grad"}
 
@@ -74,6 +76,8 @@ class Taps:
         model_call: The first call of the model; None if there was none.
     """
 
+    origins = True
+
     def __init__(
         self, kinds: Collection[str], addresses: Collection[str] | None, is_leaf: Callable[[Any], bool]
     ) -> None:
@@ -100,7 +104,9 @@ class Taps:
         return self._marked(result, Mark(address, "output", number)) if observed else result
 
     def parameter(self, address: str, name: str, value: Any) -> Any:
-        """Mark a parameter on its way into a call."""
+        """Mark a parameter on its way into a call; one without a name as what the module was made of."""
+        if not name:
+            return tap(value, Mark(address, _ORIGIN, self._calls[address] + 1))
         if self._addresses is not None and address not in self._addresses:
             return value
         return tap(value, Mark(address, "parameter", self._calls[address] + 1, 0, name))
@@ -131,12 +137,14 @@ class Item(NamedTuple):
         address: The operation with its call, or the parameter.
         which: The index among several arrays of the call.
         position: The position among the outputs of the program.
+        has_batch: Whether its batch axis can be known, which it cannot under several ``jax.vmap``.
     """
 
     kind: str
     address: str
     which: int
     position: int
+    has_batch: bool
 
 
 class Visit(NamedTuple):
@@ -169,7 +177,8 @@ class Shadow:
         avals: Shape and dtype of each output.
 
     Raises:
-        CaptureError: If a module needs values that only the host knows.
+        CaptureError: If a module needs values that only the host knows, or one graph definition is called
+            with several states.
     """
 
     def __init__(
@@ -184,6 +193,7 @@ class Shadow:
         taps = Taps(kinds, addresses, library.is_leaf)
         flat = _flat(traced(function, library, model, opened, taps))
         self.classes, self.model_call = taps.classes, taps.model_call
+        _check_origins(flat)
         self.visits, outputs = _visits(flat, kinds)
         kept, self._inputs = _cut(flat, outputs)
         self._data = _data(flat)
@@ -289,6 +299,24 @@ def _data(flat: ClosedJaxpr) -> int | None:
     return next((at for at, variable in invars if variable.aval.ndim), None)
 
 
+def _check_origins(flat: ClosedJaxpr) -> None:
+    """Raise CaptureError if calls at one address use the parameters of several states."""
+    made_by = {variable: equation for equation in flat.jaxpr.eqns for variable in equation.outvars}
+    found: dict[str, Any] = {}
+    for equation in flat.jaxpr.eqns:
+        if not _is_mark(equation, _ORIGIN, VALUE):
+            continue
+        variable, address = equation.invars[0], equation.params["mark"].address
+        while variable in made_by and len(made_by[variable].invars) == 1:  # a copy, or another dtype
+            variable = made_by[variable].invars[0]
+        if found.setdefault(address, variable) is not variable:
+            raise CaptureError(
+                "The step merges one graph definition with several states, such as those of a student and a "
+                "target network, so intus cannot tell which of them is the probed model and records none. "
+                "Pass the modules themselves to a step that nnx.jit compiled."
+            )
+
+
 def _is_mark(equation: Any, kind: str, stage: str) -> bool:
     params = equation.params
     return equation.primitive is tap_p and params["mark"].kind == kind and params["stage"] == stage
@@ -298,15 +326,18 @@ def _visits(flat: ClosedJaxpr, kinds: Collection[str]) -> tuple[list[Visit], lis
     """Return the module calls that were marked, with what is observed, and the variables of the items."""
     marked: dict[tuple[Mark, str], list[Any]] = defaultdict(list)
     order: list[tuple[Mark, int]] = []
+    nested: set[Any] = set()  # values under more than one jax.vmap
     for equation in flat.jaxpr.eqns:
         if equation.primitive is tap_p:
             mark, stage = equation.params["mark"], equation.params["stage"]
             marked[mark, stage].append(equation.outvars[0])
+            if equation.params["batches"] > 1:
+                nested.add(equation.outvars[0])
             if mark.kind == "output" and stage == VALUE:
                 order.append((mark, len(marked[mark, stage]) - 1))
     marks_of: dict[tuple[str, int], list[Mark]] = defaultdict(list)
     for mark, stage in marked:
-        if stage == VALUE:
+        if stage == VALUE and mark.kind != _ORIGIN:
             marks_of[mark.address, mark.call].append(mark)
     total, variables, visits = _Totals(flat), list[Any](), list[Visit]()
     counts: dict[str, int] = defaultdict(int)
@@ -325,7 +356,7 @@ def _visits(flat: ClosedJaxpr, kinds: Collection[str]) -> tuple[list[Visit], lis
             address = _address(mark, number)
             for kind, variable in ((mark.kind, value), (_GRADIENTS[mark.kind], gradient)):
                 if kind in kinds and variable is not None:
-                    items.append(Item(kind, address, mark.which, len(variables)))
+                    items.append(Item(kind, address, mark.which, len(variables), value not in nested))
                     variables.append(variable)
         visits.append(Visit(output.address, tuple(items)))
     return visits, variables

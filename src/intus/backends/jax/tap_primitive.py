@@ -1,7 +1,8 @@
 """``intus_tap``: an identity that marks a value in a jaxpr, and with it the value's gradient.
 
 It compiles to nothing. Its derivative is a mark too, whose transpose marks the gradient. Under ``jax.vmap``
-one batched value is marked, with the batch as its first axis.
+one batched value is marked, with the batch as its first axis and the number of transforms as ``batches``:
+with more than one, nothing says which of the axes in front is the batch.
 """
 
 from __future__ import annotations
@@ -38,25 +39,26 @@ tap_p = Primitive("intus_tap")
 
 def tap(value: Any, mark: Mark) -> Any:
     """Return an array, marked in the jaxpr that is being traced."""
-    return tap_p.bind(value, mark=mark, stage=VALUE)
+    return tap_p.bind(value, mark=mark, stage=VALUE, batches=0)
 
 
-def _differentiate(primals: Any, tangents: Any, *, mark: Mark, stage: str) -> tuple[Any, Any]:
+def _differentiate(primals: Any, tangents: Any, *, mark: Mark, stage: str, batches: int) -> tuple[Any, Any]:
     (value,), (tangent,) = primals, tangents
-    result = tap_p.bind(value, mark=mark, stage=stage)
+    result = tap_p.bind(value, mark=mark, stage=stage, batches=batches)
     if isinstance(tangent, ad.Zero) or stage != VALUE:
         return result, tangent
-    return result, tap_p.bind(tangent, mark=mark, stage=TANGENT)
+    return result, tap_p.bind(tangent, mark=mark, stage=TANGENT, batches=batches)
 
 
-def _transpose(gradient: Any, _: Any, *, mark: Mark, stage: str) -> list[Any]:
+def _transpose(gradient: Any, _: Any, *, mark: Mark, stage: str, batches: int) -> list[Any]:
     if isinstance(gradient, ad.Zero):
         return [gradient]
-    return [tap_p.bind(gradient, mark=mark, stage=GRADIENT)]
+    return [tap_p.bind(gradient, mark=mark, stage=GRADIENT, batches=batches)]
 
 
-def _batch(values: Any, axes: Any, *, mark: Mark, stage: str) -> tuple[Any, int]:
-    return tap_p.bind(jnp.moveaxis(values[0], axes[0], 0), mark=mark, stage=stage), 0
+def _batch(values: Any, axes: Any, *, mark: Mark, stage: str, batches: int) -> tuple[Any, int]:
+    value = jnp.moveaxis(values[0], axes[0], 0)
+    return tap_p.bind(value, mark=mark, stage=stage, batches=batches + 1), 0
 
 
 tap_p.def_impl(lambda value, **_: value)

@@ -204,6 +204,8 @@ def _evaluation(model: Any) -> Iterator[Callable[[Any], Any]]:
             return module.run_evaluation(model, module.as_dict(model, inputs))
         if isinstance(inputs, Mapping):
             raise InputError("Gluon blocks have no keyword arguments. Pass the inputs as a tuple.")
+        array = _first_parameter(model)
+        inputs = as_arrays(inputs, *((array.context, array.dtype) if array is not None else (None, None)))
         return model(*inputs if isinstance(inputs, tuple) else (inputs,))
 
     with autograd.pause(train_mode=False):

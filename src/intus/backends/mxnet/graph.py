@@ -28,6 +28,16 @@ from .hybrid import inside, run_with_symbols
 from .symbols import nodes
 
 _SCOPE = "__intus_scope__"
+#: How the names of operations begin that draw random numbers, in training only and always.
+_DROPPING = ("dropout", "rnn")
+_RANDOM = (
+    *("random", "sample", "shuffle", "npi_random", "npi_uniform", "npi_normal", "npi_bernoulli"),
+    *("npi_choice", "npi_multinomial", "npi_gamma", "npi_exponential"),
+)
+_NOT_RESTORED = (
+    "the random numbers of MXNet, whose state it does not give: the pass drew some in {}, so that later ones "
+    "differ. Call mxnet.random.seed after the trace, or trace outside of autograd.record()."
+)
 
 
 class Variable(NamedTuple):
@@ -51,7 +61,7 @@ def trace(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Trace
     if isinstance(model, Block):
         if kwargs:
             raise InputError(f"Gluon blocks have no keyword arguments, got {next(iter(kwargs))!r}.")
-        return _of_block(model, args).run()
+        return _of_block(model, _forward_arguments(model, args)).run()
     given = kwargs or (args[0] if len(args) == 1 and isinstance(args[0], Mapping) else args)
     return _of_module(model, module.as_dict(model, given)).run()
 
@@ -131,11 +141,29 @@ class _Program:
             if at not in values:
                 values[at] = to_numpy(arrays[self._nodes[node]["name"]])
         metas = [(values[at].shape, values[at].dtype.name) for at in range(len(self._entries))]
-        graph, rows = self._build(metas)
+        graph, rows = self._build(metas, drawn=self._draws())
         return Traced(graph, {row: values[at] for at, row in rows.items()})
 
-    def _build(self, metas: list[tuple[tuple[int, ...], str]]) -> tuple[Graph, dict[int, int]]:
-        """Return the graph, and the row of each entry that has one."""
+    def _draws(self) -> str:
+        """Return the names of the operations that draw random numbers in the mode of autograd, or ``""``."""
+        found = []
+        for node in self._nodes:
+            name, settings = node["op"].lower().strip("_"), node.get("attrs", {})
+            drops = name in _DROPPING and float(settings.get("p", 0 if name == "rnn" else 0.5)) > 0
+            active = autograd.is_training() or settings.get("mode") == "always"
+            if name.startswith(_RANDOM) or (drops and active):
+                found.append(node["name"])
+        return ", ".join(found)
+
+    def _build(
+        self, metas: list[tuple[tuple[int, ...], str]], *, drawn: str = ""
+    ) -> tuple[Graph, dict[int, int]]:
+        """Return the graph, and the row of each entry that has one.
+
+        Args:
+            metas: The shape and dtype of each entry.
+            drawn: The names of the operations that drew random numbers.
+        """
         builder = GraphBuilder(self._name)
         for one in self._parameters.values():
             shape, dtype = one.array.shape, np.dtype(one.array.dtype).name
@@ -169,7 +197,10 @@ class _Program:
         for node_, output, *_ in json.loads(self._symbol.tojson())["heads"]:
             if (node_, output) in rows:
                 ends.append((builder.output("", rows[node_, output]), rows[node_, output]))
-        graph, placed = builder.graph({"framework": f"mxnet {mx.__version__}"})
+        facts: dict[str, Any] = {"framework": f"mxnet {mx.__version__}"}
+        if drawn:
+            facts["not_restored"] = [_NOT_RESTORED.format(drawn)]
+        graph, placed = builder.graph(facts)
         found = {at: int(placed[row]) for at, row in numbers.items()}
         return graph, found
 
@@ -245,6 +276,28 @@ def _of_block(block: Block, args: tuple[Any, ...]) -> _Program:
             parameters.setdefault(parameter.name, variable)
     inputs = dict(zip(names, arrays, strict=True))
     return _Program(type(block).__name__, symbol, inputs, parameters, _recorded_scope)
+
+
+def _forward_arguments(block: Block, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments of ``forward``, to which a block such as a recurrent layer adds in its call."""
+    found: list[tuple[Any, ...]] = []
+    stood = vars(block).get("forward")
+    if type(block).__call__ is Block.__call__:
+        return args
+
+    def forward(*given: Any) -> Any:
+        found.append(given)
+        return given
+
+    vars(block)["forward"] = forward
+    try:
+        block(*args)
+    finally:
+        if stood is None:
+            del vars(block)["forward"]
+        else:
+            vars(block)["forward"] = stood
+    return found[0]
 
 
 def _array(parameter: Parameter) -> NDArray:
