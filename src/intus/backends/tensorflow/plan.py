@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from tensorflow.python.client.session import _FetchMapper
+from tensorflow.python.client.session import _FetchHandler, _FetchMapper
 
 from ...core.address import Address
 from ..base import Operation
@@ -52,7 +52,8 @@ def observable(graph: Any) -> list[Operation]:
     """Return the operations that compute floating-point tensors with axes from data.
 
     Initializers, constants, variables and the optimizer's slots are not computed from data. Gradients, and
-    what is computed from them, are left out, and so is what runs only if a condition holds.
+    what is computed from them, are left out, and so is what runs only if a condition holds, or what cannot
+    be fetched.
 
     Args:
         graph: The graph.
@@ -107,7 +108,13 @@ def _sorted(operations: list[Any]) -> list[Any]:
 def _is_observable(op: Any) -> bool:
     output = op.outputs[0]
     is_float = output.dtype.is_floating and not output.dtype._is_ref_dtype
-    return is_float and output.shape.rank != 0 and op._get_control_flow_context() is None
+    return is_float and output.shape.rank != 0 and can_fetch(output)
+
+
+def can_fetch(tensor: Any) -> bool:
+    """Return whether a tensor can be fetched whichever branches a run takes."""
+    op = tensor.op
+    return bool(op.graph.is_fetchable(tensor)) and op._get_control_flow_context() is None
 
 
 def _gradient_scope(op: Any) -> str | None:
@@ -128,6 +135,11 @@ def elements(graph: Any, fetches: Any) -> list[Any]:
     with graph.as_default():
         found = _FetchMapper.for_fetch(fetches).unique_fetches()
         return [graph.as_graph_element(one) for one in found]
+
+
+def check_fetches(graph: Any, tensors: list[Any]) -> None:
+    """Raise what ``run`` would raise before it runs anything if it cannot fetch these tensors."""
+    _FetchHandler(graph, tensors, {})
 
 
 def ancestors(ends: Iterable[Any], fed: Collection[Any] = ()) -> set[Any]:
@@ -159,9 +171,11 @@ def plan(operations: Iterable[Operation], ends: Collection[Any], fed: Collection
     """
     computed = ancestors(ends, fed)
     outputs = [
-        Watched(operation, "output", operation.module.outputs[0])
+        Watched(operation, "output", tensor)
         for operation in operations
-        if operation.module in computed and operation.module.outputs[0].name not in fed
+        if operation.module in computed
+        and (tensor := operation.module.outputs[0]).name not in fed
+        and can_fetch(tensor)
     ]
     groups: dict[Any, list[Any]] = {}
     for op in computed:
@@ -199,6 +213,7 @@ def _gradient(op: Any, group: Collection[Any], fed: Collection[str]) -> Any | No
         and tensor.name.startswith(scope)
         and tensor.dtype == op.outputs[0].dtype
         and tensor.name not in fed
+        and can_fetch(tensor)
         and tensor.shape.is_compatible_with(op.outputs[0].shape)
     }
     return next(iter(found.values())) if len(found) == 1 else None

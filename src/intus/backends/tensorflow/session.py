@@ -13,7 +13,7 @@ import tensorflow as tf
 from ...core.errors import CaptureError, InputError
 from ..base import Operation, Tap
 from .observer import Observer
-from .plan import Plan, ancestors, elements, observable, plan
+from .plan import Plan, ancestors, check_fetches, elements, observable, plan
 from .values import possible_kinds
 
 KINDS = ("output", "grad_output")
@@ -118,7 +118,7 @@ def _observed_run(session: Any) -> Callable[..., Any]:
         attachments = vars(session)[_STATE]
         try:
             plans = _plans(session, attachments, fetches, feed_dict)
-        except Exception as error:  # mostly fetches or feeds of which ``run`` says what is wrong
+        except Exception as error:  # of fetches and feeds of the user, for which ``run`` raises, or of ours
             result = own(fetches, feed_dict, options, run_metadata)
             for one in attachments:
                 one.observer.on_error(error)
@@ -141,12 +141,14 @@ def _plans(
     session: Any, attachments: _Attachments, fetches: Any, feed_dict: Any
 ) -> list[tuple[SessionAttachment, Plan]]:
     """Return what each attachment can have of a run; known at once if the same was run before."""
-    key = _key(fetches), _key(list(feed_dict or ()))
+    key = _key(fetches), _key(list(feed_dict or ())), session.graph.version
     plans = attachments.plans.get(key) if None not in key else None
     if plans is None:
         ends = elements(session.graph, fetches)
         fed = frozenset(fed_names(session.graph, feed_dict))
         plans = [(one, one.plan(ends, fed)) for one in attachments]
+        ours = [one.tensor for _, made in plans for one in (*made.outputs, *made.gradients)]
+        check_fetches(session.graph, ours)
         attachments.plans[key] = plans
     return plans
 

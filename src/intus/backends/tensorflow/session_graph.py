@@ -14,7 +14,7 @@ from ...core.errors import CaptureError
 from ...core.graph import Graph
 from ...core.traced import Traced
 from .graph import FACTS, Rows, meta_of, values_by_row
-from .plan import ancestors, elements, forward, observable
+from .plan import ancestors, can_fetch, elements, forward, observable
 from .session import fed_names, plain_run
 
 
@@ -37,8 +37,7 @@ def trace_session(session: Any, fetches: Any, feeds: Mapping[Any, Any]) -> Trace
     fetched = [
         name
         for name in rows.rows
-        if (tensor := graph.as_graph_element(name)).op in operations
-        and tensor.op._get_control_flow_context() is None
+        if (tensor := graph.as_graph_element(name)).op in operations and can_fetch(tensor)
     ]
     try:
         arrays = plain_run(session, fetched, feeds)
@@ -78,7 +77,7 @@ def _build(graph: Any, ends: Iterable[Any], fed: frozenset[str]) -> tuple[GraphB
         if handle.op in needed:
             variables[handle.name] = address = str(Address(variable.op.name))
             if id(variable) in trained:
-                builder.param(address, variable.shape, variable.dtype.base_dtype.name)
+                builder.param(address, variable.shape.as_list(), variable.dtype.base_dtype.name)
             else:
                 buffers[address] = variable
     watched = {one.module for one in observable(graph)}
