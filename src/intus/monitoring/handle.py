@@ -144,6 +144,8 @@ def probe(
     operations = schedule.chosen(model, known, modules_graph(backend, tap.name, known))
     if known and not operations:
         logger.warning("intus: which= selects no operation of %s, so nothing is recorded.", tap.name)
+    if apart := next((op.apart for op in operations if op.apart), ""):
+        logger.warning("intus: %s", apart)
     tap.attach(known, operations)
     watch = Probe(tap, backend.attach(model, operations, kinds, tap))
     for target, labels in (checked_set.labels if checked_set else {}).items():

@@ -10,6 +10,7 @@ from tensorflow.python.client.session import _FetchHandler, _FetchMapper
 
 from ...core.address import Address
 from ..base import Operation
+from .fusion import APART, inner_members
 
 #: Operations that bring data into a graph.
 _SOURCES = frozenset(
@@ -53,20 +54,23 @@ def observable(graph: Any) -> list[Operation]:
 
     Initializers, constants, variables and the optimizer's slots are not computed from data. Gradients, and
     what is computed from them, are left out, and so is what runs only if a condition holds, or what cannot
-    be fetched.
+    be fetched. Members of a chain that TensorFlow fuses are observed only where they are selected.
 
     Args:
         graph: The graph.
     """
     of_data: set[Any] = set()
     found = []
-    for op in forward(graph):
+    operations = forward(graph)
+    inner = inner_members(operations, _OF_SHAPE)
+    for op in operations:
         if op.type in _SOURCES:
             of_data.add(op)
         elif op.type not in _OF_SHAPE and any(tensor.op in of_data for tensor in op.inputs):
             of_data.add(op)
             if op.outputs and _is_observable(op):
-                found.append(Operation(str(Address(op.name)), op.type, op))
+                address = str(Address(op.name))
+                found.append(Operation(address, op.type, op, APART % address if op in inner else ""))
     return found
 
 
