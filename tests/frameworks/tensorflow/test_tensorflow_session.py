@@ -279,6 +279,46 @@ def test_trace_with_values(session):
         for_model(session).trace(session, (["c:0"],), {})
 
 
+@pytest.mark.parametrize("resource", [True, False])
+def test_trace_does_not_train(resource):
+    """Fetches that write a variable are refused, whatever the optimizer; no variable changes."""
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf1.placeholder(tf.float32, [None, 3], "x")
+        w = tf1.get_variable("w", initializer=ROWS[:3, :3].copy(), use_resource=resource)
+        loss = tf.reduce_mean(tf.square(x @ w, name="square"))
+        makers = (tf1.train.AdamOptimizer, tf1.train.GradientDescentOptimizer, tf1.train.RMSPropOptimizer)
+        writes = [maker(0.1).minimize(loss, name=maker.__name__) for maker in makers]
+        writes += [tf1.scatter_update(w, [0], ROWS[:1]), tf1.assign_add(w, ROWS[:3, :3])]
+        with tf1.Session(graph=graph) as session:
+            session.run(tf1.global_variables_initializer())
+            before = session.run(tf1.global_variables())
+            for write in writes:
+                with pytest.raises(InputError, match="writes a variable"):
+                    intus.trace(session, [write, loss], {x: ROWS})
+            assert intus.trace(session, loss, {x: ROWS}).not_restored == []
+            for old, new in zip(before, session.run(tf1.global_variables()), strict=True):
+                assert np.array_equal(old, new)
+
+
+def test_trace_tells_of_random_numbers():
+    """The generators of a Session advance: the trace says so."""
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf1.placeholder(tf.float32, [None, 3], "x")
+        y = tf1.nn.dropout(x, rate=0.5, seed=1, name="drop")
+
+        def draws(traced):
+            with tf1.Session(graph=graph) as session:
+                trace = intus.trace(session, y, {x: ROWS}) if traced else None
+                return session.run(y, {x: ROWS}), trace
+
+        plain, traced = draws(False)[0], draws(True)
+    assert not np.array_equal(plain, traced[0])
+    (sentence,) = traced[1].not_restored
+    assert "RandomUniform" in sentence
+
+
 def test_digits_with_server(tmp_path):
     """A training has the same bits with the probe, and its layers learn the digits."""
     digits = load_digits()

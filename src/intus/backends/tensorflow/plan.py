@@ -18,7 +18,16 @@ _SOURCES = frozenset(
 )
 #: Operations whose result depends on the shape of their arguments alone.
 _OF_SHAPE = frozenset({"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"})
-_UPDATES = ("Assign", "Apply", "ResourceApply", "ResourceSparseApply", "SparseApply", "ScatterNd")
+_UPDATES = (
+    "Assign",
+    "Apply",
+    "ResourceApply",
+    "ResourceSparseApply",
+    "SparseApply",
+    "ResourceScatter",
+    "Scatter",
+)
+_RANDOM = ("Random", "Multinomial", "TruncatedNormal")
 
 
 class Watched(NamedTuple):
@@ -141,6 +150,17 @@ def elements(graph: Any, fetches: Any) -> list[Any]:
         return [graph.as_graph_element(one) for one in found]
 
 
+def is_update(op: Any) -> bool:
+    """Return whether an operation writes a variable."""
+    is_write = op.type.startswith(_UPDATES)
+    return is_write and any(one.dtype == tf.resource or one.dtype._is_ref_dtype for one in op.inputs)
+
+
+def is_random(op: Any) -> bool:
+    """Return whether an operation draws from a generator whose state the Session keeps."""
+    return bool(op.op_def.is_stateful) and any(name in op.type for name in _RANDOM)
+
+
 def check_fetches(graph: Any, tensors: list[Any]) -> None:
     """Raise what ``run`` would raise before it runs anything if it cannot fetch these tensors."""
     _FetchHandler(graph, tensors, {})
@@ -191,7 +211,7 @@ def plan(operations: Iterable[Operation], ends: Collection[Any], fed: Collection
         if (gradient := _gradient(one.operation.module, groups.get(one.operation.module, ()), fed))
         is not None
     ]
-    return Plan(outputs, gradients, any(op.type.startswith(_UPDATES) for op in computed))
+    return Plan(outputs, gradients, any(map(is_update, computed)))
 
 
 def _gradient(op: Any, group: Collection[Any], fed: Collection[str]) -> Any | None:

@@ -13,12 +13,11 @@ import tensorflow as tf
 from ...core.errors import CaptureError, InputError
 from ..base import Operation, Tap
 from .observer import Observer
-from .plan import Plan, ancestors, check_fetches, elements, observable, plan
+from .plan import Plan, ancestors, check_fetches, elements, is_random, observable, plan
 from .values import possible_kinds
 
 KINDS = ("output", "grad_output")
 SESSIONS = (tf.compat.v1.Session, tf.compat.v1.InteractiveSession)
-_RANDOM = ("Random", "Multinomial", "TruncatedNormal")
 _SOURCES = ("Placeholder", "PlaceholderV2", "IteratorGetNext")
 _UNSEEN = ("make_callable", "partial_run_setup")
 _NOT_RUN = "What %s runs is not recorded, for it does not call Session.run. Call run instead."
@@ -258,11 +257,7 @@ def session_evaluation(session: Any) -> Iterator[Callable[[Any], Any]]:
 
 
 def _is_computable(op: Any, fed: frozenset[str]) -> bool:
-    return not any(one.type in _SOURCES or _is_random(one) for one in ancestors([op.outputs[0]], fed))
-
-
-def _is_random(op: Any) -> bool:
-    return bool(op.op_def.is_stateful) and any(name in op.type for name in _RANDOM)
+    return not any(one.type in _SOURCES or is_random(one) for one in ancestors([op.outputs[0]], fed))
 
 
 def variables(session: Any) -> list[np.ndarray] | None:
