@@ -340,3 +340,36 @@ def test_other_backend_of_keras_has_probe_sets_alone(monkeypatch):
     with pytest.raises(CaptureError, match="KERAS_BACKEND=tensorflow"):
         backend.trace(model, (IMAGES[:4],), {})
     assert backend.graph_recorder(model) is None
+
+
+def test_recurrent_layers_are_whole():
+    """A cell runs in a loop, so that its layer is recorded: every step, with the cell's variables."""
+    keras.utils.set_random_seed(1)
+    layers = keras.layers
+    stacked = layers.RNN([layers.GRUCell(3), layers.LSTMCell(2)], name="stacked")
+    model = keras.Sequential(
+        [
+            keras.Input((5, 4)),
+            layers.SimpleRNN(6, return_sequences=True, name="rnn"),
+            layers.Bidirectional(layers.GRU(3, return_sequences=True), name="both"),
+            stacked,
+        ]
+    )
+    model.compile("sgd", "mse", jit_compile=False)
+    backend, tap = for_model(model), Collect()
+    known = backend.operations(model)
+    expected = ["", "rnn", "both", "both.forward_layer", "both.backward_layer", "stacked"]
+    assert [one.address for one in known] == expected
+    names = [f"{one.address}.{name}" for one in known for name in backend.parameters(one)]
+    assert len(names) == len(set(names)) == len(model.trainable_variables)
+    rows = np.random.default_rng(0).random((8, 5, 4)).astype(np.float32)
+    handle = backend.attach(model, known, ("output",), tap)
+    model.predict(rows, verbose=0)
+    handle.remove()
+    assert tap.errors == []
+    shown = tap.seen[0]
+    extractor = keras.Model(model.inputs, [layer.output for layer in model.layers])
+    for layer, own in zip(model.layers, extractor.predict(rows, verbose=0), strict=True):
+        np.testing.assert_allclose(shown["output", layer.name], own, atol=1e-6)
+    traced = intus.trace(model, rows)
+    np.testing.assert_allclose(traced["rnn"].value, extractor.predict(rows, verbose=0)[0], atol=1e-6)
