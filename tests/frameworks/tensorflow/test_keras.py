@@ -373,3 +373,16 @@ def test_recurrent_layers_are_whole():
         np.testing.assert_allclose(shown["output", layer.name], own, atol=1e-6)
     traced = intus.trace(model, rows)
     np.testing.assert_allclose(traced["rnn"].value, extractor.predict(rows, verbose=0)[0], atol=1e-6)
+
+
+def test_cause_of_a_failing_trace():
+    """The error holds the sentence that Keras itself gives, in one line."""
+    model = net()
+    with pytest.raises(ValueError, match="incompatible") as own:
+        model.layers[0](IMAGES[:4, :3])
+    with pytest.raises(CaptureError) as ours:
+        intus.trace(model, IMAGES[:4, :3])
+    sentence = str(own.value).partition("is incompatible")[2].split(", but")[0]
+    assert sentence
+    assert sentence in str(ours.value)
+    assert not {"\n", "\x1b"} & set(str(ours.value))
