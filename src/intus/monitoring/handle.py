@@ -52,10 +52,10 @@ def probe(
 
     The training is not affected. Monitoring errors are never raised into it, its results stay bitwise
     identical, and without a server it continues while one warning says that nothing is recorded. In
-    TensorFlow they may differ by rounding where it would optimize across what is recorded. An operation of a PyTorch
-    model is a module. Modules that run outside a call of ``model`` itself, or inside ``torch.compile``, are
-    not recorded. A model of JAX is a value without calls of its own: its training step is observed, see
-    ``Probe.through``.
+    TensorFlow they may differ by rounding where it would optimize across what is recorded. An operation of
+    a PyTorch model is a module. Modules that run outside a call of ``model`` itself, or inside
+    ``torch.compile``, are not recorded. A model of JAX is a value without calls of its own: its training
+    step is observed, see ``Probe.through``.
 
     Args:
         model: The model. Of a wrapper for data parallelism, the module inside is probed, and with a
