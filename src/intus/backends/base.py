@@ -32,11 +32,14 @@ class Operation(NamedTuple):
         address: Its address (``features.0``; ``""`` for the model itself).
         type: The name of its class or kind.
         module: The framework's own object, which only its backend accesses.
+        apart: If it is only observed where the caller selects it, what that changes, as a sentence; else
+            ``""``.
     """
 
     address: str
     type: str
     module: Any
+    apart: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -51,10 +51,11 @@ def probe(
     """Attach to a model in training: each call of the model sends the outputs of its operations to a server.
 
     The training is not affected. Monitoring errors are never raised into it, its results stay bitwise
-    identical, and without a server it continues while one warning says that nothing is recorded. An operation
-    of a PyTorch model is a module. Modules that run outside a call of ``model`` itself, or inside
-    ``torch.compile``, are not recorded. A model of JAX is a value without calls of its own: its training step
-    is observed, see ``Probe.through``.
+    identical, and without a server it continues while one warning says that nothing is recorded. In
+    TensorFlow they may differ by rounding where it would optimize across what is recorded. An operation of
+    a PyTorch model is a module. Modules that run outside a call of ``model`` itself, or inside
+    ``torch.compile``, are not recorded. A model of JAX is a value without calls of its own: its training
+    step is observed, see ``Probe.through``.
 
     Args:
         model: The model. Of a wrapper for data parallelism, the module inside is probed, and with a
@@ -147,6 +148,8 @@ def probe(
     operations = schedule.chosen(model, known, modules_graph(backend, tap.name, known))
     if known and not operations:
         logger.warning("intus: which= selects no operation of %s, so nothing is recorded.", tap.name)
+    if apart := next((op.apart for op in operations if op.apart), ""):
+        logger.warning("intus: %s", apart)
     tap.attach(known, operations)
     watch = Probe(tap, backend.attach(model, operations, kinds, tap))
     for target, labels in (checked_set.labels if checked_set else {}).items():

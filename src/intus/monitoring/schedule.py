@@ -55,7 +55,8 @@ class Schedule:
 
     Args:
         which: A function ``which(model, operation)``, called once for each operation, or a selection of
-            module addresses (``"h.*.attn"``, ``["fc1", "Linear"]``); None for all operations.
+            module addresses (``"h.*.attn"``, ``["fc1", "Linear"]``); None for all operations whose
+            observation changes nothing.
         when: A function ``when(model, operation)``, called at each call; None for always.
         rows: The maximum number of rows of a batch to copy, from its start; None for all.
         batch_axis: The axis of the rows.
@@ -102,7 +103,9 @@ class Schedule:
         Raises:
             AddressError: If an address of ``which`` matches no module, or not a whole one.
         """
-        if self._which is None or callable(self._which):
+        if self._which is None:
+            return [op for op in operations if not op.apart]
+        if callable(self._which):
             return [op for op in operations if self._call("which", self._which, model, op)]
         wanted = {
             address

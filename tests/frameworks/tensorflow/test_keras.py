@@ -340,3 +340,49 @@ def test_other_backend_of_keras_has_probe_sets_alone(monkeypatch):
     with pytest.raises(CaptureError, match="KERAS_BACKEND=tensorflow"):
         backend.trace(model, (IMAGES[:4],), {})
     assert backend.graph_recorder(model) is None
+
+
+def test_recurrent_layers_are_whole():
+    """A cell runs in a loop, so that its layer is recorded: every step, with the cell's variables."""
+    keras.utils.set_random_seed(1)
+    layers = keras.layers
+    stacked = layers.RNN([layers.GRUCell(3), layers.LSTMCell(2)], name="stacked")
+    model = keras.Sequential(
+        [
+            keras.Input((5, 4)),
+            layers.SimpleRNN(6, return_sequences=True, name="rnn"),
+            layers.Bidirectional(layers.GRU(3, return_sequences=True), name="both"),
+            stacked,
+        ]
+    )
+    model.compile("sgd", "mse", jit_compile=False)
+    backend, tap = for_model(model), Collect()
+    known = backend.operations(model)
+    expected = ["", "rnn", "both", "both.forward_layer", "both.backward_layer", "stacked"]
+    assert [one.address for one in known] == expected
+    names = [f"{one.address}.{name}" for one in known for name in backend.parameters(one)]
+    assert len(names) == len(set(names)) == len(model.trainable_variables)
+    rows = np.random.default_rng(0).random((8, 5, 4)).astype(np.float32)
+    handle = backend.attach(model, known, ("output",), tap)
+    model.predict(rows, verbose=0)
+    handle.remove()
+    assert tap.errors == []
+    shown = tap.seen[0]
+    extractor = keras.Model(model.inputs, [layer.output for layer in model.layers])
+    for layer, own in zip(model.layers, extractor.predict(rows, verbose=0), strict=True):
+        np.testing.assert_allclose(shown["output", layer.name], own, atol=1e-6)
+    traced = intus.trace(model, rows)
+    np.testing.assert_allclose(traced["rnn"].value, extractor.predict(rows, verbose=0)[0], atol=1e-6)
+
+
+def test_cause_of_a_failing_trace():
+    """The error holds the sentence that Keras itself gives, in one line."""
+    model = net()
+    with pytest.raises(ValueError, match="incompatible") as own:
+        model.layers[0](IMAGES[:4, :3])
+    with pytest.raises(CaptureError) as ours:
+        intus.trace(model, IMAGES[:4, :3])
+    sentence = str(own.value).partition("is incompatible")[2].split(", but")[0]
+    assert sentence
+    assert sentence in str(ours.value)
+    assert not {"\n", "\x1b"} & set(str(ours.value))

@@ -67,6 +67,56 @@ def test_v1_cond(taken):
     assert np.array_equal(outputs(tap)["y"], plain)
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_training_through_a_branch(version):
+    """A conditional of either version, whose own operation may not be fetchable, is trained and traced."""
+    outside = {} if version == 2 else {"cond/Merge": 1}
+
+    def training(watched):
+        graph = tf.Graph()
+        with graph.as_default():
+            if version == 1:
+                tf1.disable_control_flow_v2()
+                tf1.disable_v2_tensorshape()
+            try:
+                x = tf1.placeholder(tf.float32, [None, 3], "x")
+                w = tf1.get_variable("w", initializer=ROWS[:3, :3].copy())
+                h = tf.matmul(x, w, name="h")
+                branch = tf1.cond(tf.reduce_mean(h) < 100.0, lambda: h * 2.0, lambda: h, name="cond")
+                loss = tf.reduce_mean(tf.square(branch, name="end"), name="loss")
+                train = tf1.train.GradientDescentOptimizer(0.1).minimize(loss)
+                with tf1.Session(graph=graph) as session:
+                    session.run(tf1.global_variables_initializer())
+                    handle, tap = attached(session, ("output", "grad_output")) if watched else (None, None)
+                    losses = [session.run([train, loss], {x: ROWS})[1] for _ in range(3)]
+                    if watched:
+                        handle.remove()
+                        assert tap.errors == []
+                        assert {"h", "end", *outside} <= set(outputs(tap))
+                        traced = for_model(session).trace(session, (loss, {x: ROWS}), {})
+                        for name in ("h", "end"):
+                            (row,) = traced.graph.rows(name)
+                            assert np.array_equal(traced.values[row], session.run(f"{name}:0", {x: ROWS}))
+                    return np.array(losses).tobytes() + session.run(w).tobytes()
+            finally:
+                tf1.enable_control_flow_v2()
+                tf1.enable_v2_tensorshape()
+
+    assert training(True) == training(False)
+
+
+def test_fetches_of_ours_that_fail_are_not_the_users(session, monkeypatch):
+    """If TensorFlow refuses what is observed, the user's run goes on as it is, and the tap learns of it."""
+    handle, tap = attached(session)
+    monkeypatch.setattr("intus.backends.tensorflow.plan.can_fetch", lambda tensor: True)
+    session.graph.prevent_fetching(session.graph.get_operation_by_name("b"))
+    assert np.array_equal(session.run("a:0", {"x:0": ROWS}), np.maximum(ROWS, 0))
+    plain = type(session).run(session, "c:0", {"x:0": ROWS})
+    assert np.array_equal(session.run("c:0", {"x:0": ROWS}), plain)
+    handle.remove()
+    assert [type(one).__name__ for one in tap.errors] == ["InaccessibleTensorError"]
+
+
 def test_v1_while_loop():
     graph = tf.Graph()
     with graph.as_default():
@@ -227,6 +277,46 @@ def test_trace_with_values(session):
     assert [graph.type_of(row) for row in range(len(graph.ops))] == ["input", "Relu", "Exp", "Mul", "output"]
     with pytest.raises(CaptureError, match="could not run the fetches"):
         for_model(session).trace(session, (["c:0"],), {})
+
+
+@pytest.mark.parametrize("resource", [True, False])
+def test_trace_does_not_train(resource):
+    """Fetches that write a variable are refused, whatever the optimizer; no variable changes."""
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf1.placeholder(tf.float32, [None, 3], "x")
+        w = tf1.get_variable("w", initializer=ROWS[:3, :3].copy(), use_resource=resource)
+        loss = tf.reduce_mean(tf.square(x @ w, name="square"))
+        makers = (tf1.train.AdamOptimizer, tf1.train.GradientDescentOptimizer, tf1.train.RMSPropOptimizer)
+        writes = [maker(0.1).minimize(loss, name=maker.__name__) for maker in makers]
+        writes += [tf1.scatter_update(w, [0], ROWS[:1]), tf1.assign_add(w, ROWS[:3, :3])]
+        with tf1.Session(graph=graph) as session:
+            session.run(tf1.global_variables_initializer())
+            before = session.run(tf1.global_variables())
+            for write in writes:
+                with pytest.raises(InputError, match="writes a variable"):
+                    intus.trace(session, [write, loss], {x: ROWS})
+            assert intus.trace(session, loss, {x: ROWS}).not_restored == []
+            for old, new in zip(before, session.run(tf1.global_variables()), strict=True):
+                assert np.array_equal(old, new)
+
+
+def test_trace_tells_of_random_numbers():
+    """The generators of a Session advance: the trace says so."""
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf1.placeholder(tf.float32, [None, 3], "x")
+        y = tf1.nn.dropout(x, rate=0.5, seed=1, name="drop")
+
+        def draws(traced):
+            with tf1.Session(graph=graph) as session:
+                trace = intus.trace(session, y, {x: ROWS}) if traced else None
+                return session.run(y, {x: ROWS}), trace
+
+        plain, traced = draws(False)[0], draws(True)
+    assert not np.array_equal(plain, traced[0])
+    (sentence,) = traced[1].not_restored
+    assert "RandomUniform" in sentence
 
 
 def test_digits_with_server(tmp_path):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -123,8 +125,9 @@ class _Trace:
                 made = tf.function(function, autograph=False)
                 self._function = made.get_concrete_function(*map(_spec, self._tensors))
         except Exception as error:
-            text = str(error).strip().splitlines() or [""]
-            raise CaptureError(f"The call cannot be traced: {type(error).__name__}: {text[0]}") from error
+            raise CaptureError(
+                f"The call cannot be traced: {type(error).__name__}: {_text(error)}"
+            ) from error
 
     def run(self) -> tuple[list[str], list[Any]]:
         """Run the graph; return the names of tensors, and their values."""
@@ -204,6 +207,14 @@ class _Trace:
         finally:
             self._stack.pop()
         return output
+
+
+def _text(error: Exception) -> str:
+    """Return the first line of an error; of one that Keras wrapped, also the lines that it wrapped."""
+    lines = [line.strip() for line in re.sub(r"\x1b\[\d*m", "", str(error)).splitlines() if line.strip()]
+    if not lines or not lines[0].startswith("Exception encountered when calling"):
+        return lines[0] if lines else ""
+    return " ".join(takewhile(lambda line: not line.startswith("Arguments received by"), lines))
 
 
 def _spec(tensor: Any) -> Any:

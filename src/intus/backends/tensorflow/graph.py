@@ -109,7 +109,7 @@ class Rows:
     def _buffer(self, address: str, scope: Sequence[Scope]) -> int:
         if address not in self._buffer_rows:
             variable = self._buffers[address]
-            shape, dtype = tuple(variable.shape), str(variable.dtype.base_dtype.name)
+            shape, dtype = tuple(variable.shape.as_list()), str(variable.dtype.base_dtype.name)
             self._buffer_rows[address] = self._builder.buffer(address, shape, dtype, scope)
         return self._buffer_rows[address]
 
@@ -128,8 +128,8 @@ def values_by_row(rows: Mapping[str, int], values: Mapping[str, Any], order: np.
 def meta_of(tensor: Any) -> tuple[tuple[int, ...], str]:
     """Return the shape of a tensor, with -1 for unknown lengths, and its dtype."""
     shape = tensor.shape
-    lengths = () if shape.rank is None else tuple(-1 if one is None else int(one) for one in shape)
-    return lengths, str(tensor.dtype.base_dtype.name)
+    lengths = [] if shape.rank is None else shape.as_list()
+    return tuple(-1 if one is None else one for one in lengths), str(tensor.dtype.base_dtype.name)
 
 
 def _argument(op: Any, number: int) -> str:

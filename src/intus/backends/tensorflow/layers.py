@@ -19,7 +19,8 @@ def layers_of(model: Any) -> list[Operation]:
     """Return the layers of a model by address, the model itself first.
 
     A layer is named by the public attribute that has it (``encoder.blocks.0``), else by its own name. One
-    that is used several times has its first name.
+    that is used several times has its first name. Cells of recurrent layers are left out, because a loop of
+    TensorFlow runs them, of which only one step would be seen.
 
     Args:
         model: The model.
@@ -33,7 +34,7 @@ def layers_of(model: Any) -> list[Operation]:
             if id(part) in seen:
                 continue
             seen.add(id(part))
-            if isinstance(part, keras.layers.InputLayer):
+            if isinstance(part, keras.layers.InputLayer) or _is_cell(part, layer):
                 continue
             name = names.get(id(part), part.name)
             at = f"{path}.{name}" if path else name
@@ -44,6 +45,10 @@ def layers_of(model: Any) -> list[Operation]:
 
     walk(model, "")
     return list(found.values())
+
+
+def _is_cell(part: Any, layer: Any) -> bool:
+    return isinstance(layer, keras.layers.RNN) and part is layer.cell
 
 
 def _attributes(layer: Any) -> dict[int, str]:
@@ -66,10 +71,16 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def variables_of(layer: Any) -> dict[str, Any]:
-    """Return a layer's own variables by name that are trained, or were before they were frozen."""
+    """Return a layer's own variables by name that are trained, or were before they were frozen.
+
+    Those of a recurrent layer's cell are the layer's own (``cell.kernel``).
+    """
+    cells = layer.cell._flatten_layers() if isinstance(layer, keras.layers.RNN) else ()
+    named = [("", variable) for variable in layer._trainable_variables]
+    named += [("cell.", variable) for cell in cells for variable in cell._trainable_variables]
     found: dict[str, Any] = {}
-    for variable in layer._trainable_variables:
-        name = variable.name
+    for prefix, variable in named:
+        name = f"{prefix}{variable.name}"
         while name in found:
             name += "_"
         found[name] = variable

@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from tensorflow.python.client.session import _FetchMapper
+from tensorflow.python.client.session import _FetchHandler, _FetchMapper
 
 from ...core.address import Address
 from ..base import Operation
+from .fusion import APART, inner_members
 
 #: Operations that bring data into a graph.
 _SOURCES = frozenset(
@@ -17,7 +18,16 @@ _SOURCES = frozenset(
 )
 #: Operations whose result depends on the shape of their arguments alone.
 _OF_SHAPE = frozenset({"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"})
-_UPDATES = ("Assign", "Apply", "ResourceApply", "ResourceSparseApply", "SparseApply", "ScatterNd")
+_UPDATES = (
+    "Assign",
+    "Apply",
+    "ResourceApply",
+    "ResourceSparseApply",
+    "SparseApply",
+    "ResourceScatter",
+    "Scatter",
+)
+_RANDOM = ("Random", "Multinomial", "TruncatedNormal")
 
 
 class Watched(NamedTuple):
@@ -52,20 +62,24 @@ def observable(graph: Any) -> list[Operation]:
     """Return the operations that compute floating-point tensors with axes from data.
 
     Initializers, constants, variables and the optimizer's slots are not computed from data. Gradients, and
-    what is computed from them, are left out, and so is what runs only if a condition holds.
+    what is computed from them, are left out, and so is what runs only if a condition holds, or what cannot
+    be fetched. Members of a chain that TensorFlow fuses are observed only where they are selected.
 
     Args:
         graph: The graph.
     """
     of_data: set[Any] = set()
     found = []
-    for op in forward(graph):
+    operations = forward(graph)
+    inner = inner_members(operations, _OF_SHAPE)
+    for op in operations:
         if op.type in _SOURCES:
             of_data.add(op)
         elif op.type not in _OF_SHAPE and any(tensor.op in of_data for tensor in op.inputs):
             of_data.add(op)
             if op.outputs and _is_observable(op):
-                found.append(Operation(str(Address(op.name)), op.type, op))
+                address = str(Address(op.name))
+                found.append(Operation(address, op.type, op, APART % address if op in inner else ""))
     return found
 
 
@@ -107,7 +121,13 @@ def _sorted(operations: list[Any]) -> list[Any]:
 def _is_observable(op: Any) -> bool:
     output = op.outputs[0]
     is_float = output.dtype.is_floating and not output.dtype._is_ref_dtype
-    return is_float and output.shape.rank != 0 and op._get_control_flow_context() is None
+    return is_float and output.shape.rank != 0 and can_fetch(output)
+
+
+def can_fetch(tensor: Any) -> bool:
+    """Return whether a tensor can be fetched whichever branches a run takes."""
+    op = tensor.op
+    return bool(op.graph.is_fetchable(tensor)) and op._get_control_flow_context() is None
 
 
 def _gradient_scope(op: Any) -> str | None:
@@ -128,6 +148,22 @@ def elements(graph: Any, fetches: Any) -> list[Any]:
     with graph.as_default():
         found = _FetchMapper.for_fetch(fetches).unique_fetches()
         return [graph.as_graph_element(one) for one in found]
+
+
+def is_update(op: Any) -> bool:
+    """Return whether an operation writes a variable."""
+    is_write = op.type.startswith(_UPDATES)
+    return is_write and any(one.dtype == tf.resource or one.dtype._is_ref_dtype for one in op.inputs)
+
+
+def is_random(op: Any) -> bool:
+    """Return whether an operation draws from a generator whose state the Session keeps."""
+    return bool(op.op_def.is_stateful) and any(name in op.type for name in _RANDOM)
+
+
+def check_fetches(graph: Any, tensors: list[Any]) -> None:
+    """Raise what ``run`` would raise before it runs anything if it cannot fetch these tensors."""
+    _FetchHandler(graph, tensors, {})
 
 
 def ancestors(ends: Iterable[Any], fed: Collection[Any] = ()) -> set[Any]:
@@ -159,9 +195,11 @@ def plan(operations: Iterable[Operation], ends: Collection[Any], fed: Collection
     """
     computed = ancestors(ends, fed)
     outputs = [
-        Watched(operation, "output", operation.module.outputs[0])
+        Watched(operation, "output", tensor)
         for operation in operations
-        if operation.module in computed and operation.module.outputs[0].name not in fed
+        if operation.module in computed
+        and (tensor := operation.module.outputs[0]).name not in fed
+        and can_fetch(tensor)
     ]
     groups: dict[Any, list[Any]] = {}
     for op in computed:
@@ -173,7 +211,7 @@ def plan(operations: Iterable[Operation], ends: Collection[Any], fed: Collection
         if (gradient := _gradient(one.operation.module, groups.get(one.operation.module, ()), fed))
         is not None
     ]
-    return Plan(outputs, gradients, any(op.type.startswith(_UPDATES) for op in computed))
+    return Plan(outputs, gradients, any(map(is_update, computed)))
 
 
 def _gradient(op: Any, group: Collection[Any], fed: Collection[str]) -> Any | None:
@@ -199,6 +237,7 @@ def _gradient(op: Any, group: Collection[Any], fed: Collection[str]) -> Any | No
         and tensor.name.startswith(scope)
         and tensor.dtype == op.outputs[0].dtype
         and tensor.name not in fed
+        and can_fetch(tensor)
         and tensor.shape.is_compatible_with(op.outputs[0].shape)
     }
     return next(iter(found.values())) if len(found) == 1 else None

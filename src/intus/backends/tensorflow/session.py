@@ -13,12 +13,11 @@ import tensorflow as tf
 from ...core.errors import CaptureError, InputError
 from ..base import Operation, Tap
 from .observer import Observer
-from .plan import Plan, ancestors, elements, observable, plan
+from .plan import Plan, ancestors, check_fetches, elements, is_random, observable, plan
 from .values import possible_kinds
 
 KINDS = ("output", "grad_output")
 SESSIONS = (tf.compat.v1.Session, tf.compat.v1.InteractiveSession)
-_RANDOM = ("Random", "Multinomial", "TruncatedNormal")
 _SOURCES = ("Placeholder", "PlaceholderV2", "IteratorGetNext")
 _UNSEEN = ("make_callable", "partial_run_setup")
 _NOT_RUN = "What %s runs is not recorded, for it does not call Session.run. Call run instead."
@@ -118,7 +117,7 @@ def _observed_run(session: Any) -> Callable[..., Any]:
         attachments = vars(session)[_STATE]
         try:
             plans = _plans(session, attachments, fetches, feed_dict)
-        except Exception as error:  # mostly fetches or feeds of which ``run`` says what is wrong
+        except Exception as error:  # of fetches and feeds of the user, for which ``run`` raises, or of ours
             result = own(fetches, feed_dict, options, run_metadata)
             for one in attachments:
                 one.observer.on_error(error)
@@ -141,12 +140,14 @@ def _plans(
     session: Any, attachments: _Attachments, fetches: Any, feed_dict: Any
 ) -> list[tuple[SessionAttachment, Plan]]:
     """Return what each attachment can have of a run; known at once if the same was run before."""
-    key = _key(fetches), _key(list(feed_dict or ()))
+    key = _key(fetches), _key(list(feed_dict or ())), session.graph.version
     plans = attachments.plans.get(key) if None not in key else None
     if plans is None:
         ends = elements(session.graph, fetches)
         fed = frozenset(fed_names(session.graph, feed_dict))
         plans = [(one, one.plan(ends, fed)) for one in attachments]
+        ours = [one.tensor for _, made in plans for one in (*made.outputs, *made.gradients)]
+        check_fetches(session.graph, ours)
         attachments.plans[key] = plans
     return plans
 
@@ -256,11 +257,7 @@ def session_evaluation(session: Any) -> Iterator[Callable[[Any], Any]]:
 
 
 def _is_computable(op: Any, fed: frozenset[str]) -> bool:
-    return not any(one.type in _SOURCES or _is_random(one) for one in ancestors([op.outputs[0]], fed))
-
-
-def _is_random(op: Any) -> bool:
-    return bool(op.op_def.is_stateful) and any(name in op.type for name in _RANDOM)
+    return not any(one.type in _SOURCES or is_random(one) for one in ancestors([op.outputs[0]], fed))
 
 
 def variables(session: Any) -> list[np.ndarray] | None:

@@ -10,12 +10,14 @@ import tensorflow as tf
 
 from ...core.address import Address
 from ...core.building import GraphBuilder, Scope
-from ...core.errors import CaptureError
+from ...core.errors import CaptureError, InputError
 from ...core.graph import Graph
 from ...core.traced import Traced
 from .graph import FACTS, Rows, meta_of, values_by_row
-from .plan import ancestors, elements, forward, observable
+from .plan import ancestors, can_fetch, elements, forward, is_random, is_update, observable
 from .session import fed_names, plain_run
+
+_DRAWN = "The run drew random numbers (%s). A Session cannot restore the state of its generators."
 
 
 def trace_session(session: Any, fetches: Any, feeds: Mapping[Any, Any]) -> Traced:
@@ -27,25 +29,33 @@ def trace_session(session: Any, fetches: Any, feeds: Mapping[Any, Any]) -> Trace
         feeds: The feeds of ``run``.
 
     Raises:
+        InputError: If the fetches write a variable.
         CaptureError: If the fetches are not computed from the feeds.
     """
     graph = session.graph
     fed = frozenset(fed_names(graph, feeds))
     ends = elements(graph, fetches)
+    needed = ancestors(ends, fed)
+    if update := next((op for op in graph.get_operations() if op in needed and is_update(op)), None):
+        raise InputError(
+            f"The fetches need {update.name} ({update.type}), which writes a variable, and a trace must not "
+            "train. Trace what computes the loss instead."
+        )
     builder, rows = _build(graph, ends, fed)
     operations = {tensor.op for tensor in (graph.as_graph_element(name) for name in rows.rows)}
     fetched = [
         name
         for name in rows.rows
-        if (tensor := graph.as_graph_element(name)).op in operations
-        and tensor.op._get_control_flow_context() is None
+        if (tensor := graph.as_graph_element(name)).op in operations and can_fetch(tensor)
     ]
     try:
         arrays = plain_run(session, fetched, feeds)
     except (tf.errors.OpError, RuntimeError, ValueError) as error:
         raise CaptureError(f"The Session could not run the fetches: {str(error).splitlines()[0]}") from error
     _add_outputs(builder, rows, ends)
-    built, order = builder.graph(FACTS)
+    drawn = sorted(op.name for op in needed if is_random(op))
+    facts = {**FACTS, "not_restored": [_DRAWN % ", ".join(drawn)]} if drawn else FACTS
+    built, order = builder.graph(facts)
     values = {name: np.asarray(array) for name, array in zip(fetched, arrays, strict=True)}
     return Traced(built, values_by_row(rows.rows, values, order))
 
@@ -78,7 +88,7 @@ def _build(graph: Any, ends: Iterable[Any], fed: frozenset[str]) -> tuple[GraphB
         if handle.op in needed:
             variables[handle.name] = address = str(Address(variable.op.name))
             if id(variable) in trained:
-                builder.param(address, variable.shape, variable.dtype.base_dtype.name)
+                builder.param(address, variable.shape.as_list(), variable.dtype.base_dtype.name)
             else:
                 buffers[address] = variable
     watched = {one.module for one in observable(graph)}
