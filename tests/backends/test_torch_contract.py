@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -9,6 +12,8 @@ from torch.nn import functional as F
 from torch.optim import optimizer as optimizers
 
 from backends.contract import CLASSES, FEATURES, BackendContract, Subject, Training, batch, unchanged
+from intus.backends import base
+from intus.backends.torch import TorchBackend
 from intus.core.record import KINDS
 
 
@@ -110,3 +115,49 @@ class TestTorchContract(BackendContract):
     @pytest.fixture
     def subject(self):
         return TorchSubject()
+
+
+class Removed(TorchBackend):
+    """Leaves its hooks on the model."""
+
+    def attach(self, model, operations, kinds, tap):
+        handle = super().attach(model, operations, kinds, tap)
+        handle.remove = lambda: None
+        return handle
+
+
+class Scaled(TorchBackend):
+    """Changes the last bits of what the model computes."""
+
+    def attach(self, model, operations, kinds, tap):
+        model.head.register_forward_hook(lambda module, args, output: output * (1 + 1e-7))
+        return super().attach(model, operations, kinds, tap)
+
+
+class Inexact(TorchBackend):
+    """Gives other values than the model computes."""
+
+    def attach(self, model, operations, kinds, tap):
+        receive = tap.on_tensor
+
+        def on_tensor(ticket, tensor):
+            copy = tensor.copy
+            receive(ticket, replace(tensor, copy=lambda rows, axis: copy(rows, axis) * np.float32(1.00001)))
+
+        tap.on_tensor = on_tensor
+        return super().attach(model, operations, kinds, tap)
+
+
+@pytest.mark.parametrize(
+    ("fault", "test", "more"),
+    [
+        (Removed, "test_removal_restores_model", ()),
+        (Removed, "test_removal_during_training", ()),
+        (Scaled, "test_training_has_the_same_bits", ("all passes",)),
+        (Inexact, "test_values_equal_those_of_framework", ()),
+    ],
+)
+def test_contract_finds_faults(monkeypatch, fault, test, more):
+    monkeypatch.setitem(base._BACKENDS, "torch", fault)
+    with pytest.raises(AssertionError):
+        getattr(BackendContract(), test)(TorchSubject(), *more)

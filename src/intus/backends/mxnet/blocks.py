@@ -161,9 +161,9 @@ class Forward:
         """Call the block's own ``forward``, and report the call."""
         block: Any = self._block()
         own = self.own or partial(type(block).forward, block)
-        if leaves(args, Symbol):
-            return own(*args)
         listeners, output = list(self.listeners), None
+        if not any(one.is_model or one.session.running for one in listeners) or leaves(args, Symbol):
+            return own(*args)
         for listener in listeners:
             listener.begin(args)
         try:
