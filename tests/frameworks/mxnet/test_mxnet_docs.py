@@ -8,10 +8,10 @@ import pkgutil
 from pathlib import Path
 
 import pytest
+from docs_help import ROOT, run_blocks
 
 import intus.backends.mxnet
 from backends.served import server
-from docs_help import ROOT, run_blocks
 
 MODULES = [one.name for one in pkgutil.iter_modules(intus.backends.mxnet.__path__, "intus.backends.mxnet.")]
 
