@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import re
 import subprocess
 import sys
@@ -115,6 +116,15 @@ def test_registered_function_is_described_by_docstring():
     assert known["gap_t"].baseline == "the same with shuffled labels"
     assert (known["both_t"].level, known["both_t"].needs_target, known["both_t"].high) == ("unit", True, 1)
     assert list(known)[-6:-3] == ["kurtosis_t", "gap_t", "both_t"]  # after intus's own, before those of pairs
+
+
+def test_registered_function_without_a_module_cannot_be_pickled():
+    """Another process does not have what this process registered, so its name is no use there."""
+    register("lambda_t", lambda behaviours: behaviours.mean())
+    with pytest.raises(
+        InputError, match=r"'lambda_t' cannot be sent to another process .*top level of a mod"
+    ):
+        pickle.dumps(Scorer("lambda_t"))
 
 
 def test_estimator_score_has_description():

@@ -99,8 +99,8 @@ def test_tasks_of_killed_worker_are_run_again(engine, database, expected):
     service = AggregatorService(evaluator)
     done, results = threading.Semaphore(0), evaluator.frontend.results
 
-    def counted(found, infos):
-        results(found, infos)
+    def counted(*scored):
+        results(*scored)
         done.release()
 
     evaluator.frontend.results = counted
@@ -109,10 +109,10 @@ def test_tasks_of_killed_worker_are_run_again(engine, database, expected):
     handed_on.start()
     pids = processes(engine)
     for _ in range(3):
-        done.acquire()
+        assert done.acquire(timeout=60)
     os.kill(pids[0], signal.SIGKILL)  # a whole process, in the middle of an epoch
     for _ in range(8):
-        done.acquire()
+        assert done.acquire(timeout=60)
     engine._ray.kill(engine._workers[1].actor)  # an actor, by Ray itself
     handed_on.join()
     assert not set(processes(engine)) & set(pids)
@@ -120,12 +120,14 @@ def test_tasks_of_killed_worker_are_run_again(engine, database, expected):
     assert evaluator.status() == {"scored": 30, "failed": 0, "pending": 0}
 
 
-def test_data_point_that_kills_workers_gives_notice(engine, database, monkeypatch):
-    def fatal(statistics):
-        if statistics.features == 4:
-            os._exit(1)
-        return [base.ScoreResult("fatal", 1.0)]
+def fatal(statistics):
+    """End the process that scores a layer of four features."""
+    if statistics.features == 4:
+        os._exit(1)
+    return [base.ScoreResult("fatal", 1.0)]
 
+
+def test_data_point_that_kills_workers_gives_notice(engine, database, monkeypatch):
     monkeypatch.setitem(base._SCORES, "fatal", base.Score("fatal", fatal, frozenset({"tally"})))
     evaluator = Evaluator(Frontend(database), ["fatal"], engine=engine)
     blocks = [

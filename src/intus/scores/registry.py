@@ -23,6 +23,8 @@ ENTRY_POINTS = "intus.scores"
 _ALIASES = {"LocalIOU": "iou"}
 #: The note of results of a function of (behaviours, labels) that was not registered.
 _TOLD = "the function was given the whole layer, (rows, units); see register(per='unit') for single units"
+#: The names of scores that this process registered, which other processes do not have.
+_REGISTERED_HERE: set[str] = set()
 _log = logging.getLogger(__name__)
 
 
@@ -85,6 +87,7 @@ def register(
         add_score(of_pairs(CheckedFunction(what, name, "unit"), name, **fields))
     else:
         add_score(as_score(what, name, **fields))
+    _REGISTERED_HERE.add(name)
     return what
 
 
@@ -173,12 +176,12 @@ def _load_entry_points() -> None:
 
 
 def _reduced(score: Score) -> tuple[Any, ...]:
-    """Return how to pickle a score: by value, or by name if its function cannot be imported by name."""
+    """Return how to pickle a score: by value, or by name if only its package can make its function."""
     parts = tuple(getattr(score, field.name) for field in fields_of(Score))
     try:
         pickle.dumps((score.compute, score.suits, score.judged))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        if _SCORES.get(score.name) is score:
+        if _SCORES.get(score.name) is score and score.name not in _REGISTERED_HERE:
             return get, (score.name,)
         raise InputError(
             f"The score {score.name!r} cannot be sent to another process ({error}). Define its function at "
