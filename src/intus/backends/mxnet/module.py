@@ -22,8 +22,9 @@ from mxnet.ndarray import NDArray
 from ...core.address import Address
 from ...core.errors import InputError
 from ..base import Operation, Tap
+from ..visit import Visit
 from .arrays import to_numpy
-from .session import Session, Visit
+from .session import Session
 from .symbols import TAP, nodes, with_taps
 
 _NAME = re.compile(rf"({TAP})?(.+?)(_backward)?_(?:0|output0?)$")

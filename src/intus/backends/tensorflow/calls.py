@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from ...core.errors import CaptureError
 from ..base import Operation, Tap
-from .observer import Observer, Visit
+from ..visit import Visit
+from .observer import Observer
 from .running import is_unobserved
 
 WITHOUT_GRADIENTS = ("output", "input", "parameter")
