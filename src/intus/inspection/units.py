@@ -73,7 +73,8 @@ class UnitGroup:
         for name in self.hypotheses:
             if name not in columns:
                 raise InputError(f"units names the hypothesis {name!r}. {did_you_mean(name, columns)}")
-        return {name: column for name, column in columns.items() if name in {*self.hypotheses, *beside}}
+        chosen = {*self.hypotheses, *beside}
+        return {name: column for name, column in columns.items() if name in chosen}
 
     def compute(self, array: np.ndarray) -> np.ndarray:
         """Return the units of a layer's output: the output itself, or its directions or features.
