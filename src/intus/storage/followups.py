@@ -1,4 +1,4 @@
-"""What was found about single units after an inspection, in the database: examples and verifications."""
+"""Store examples and verifications of single units, which follow an inspection, in the database."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ class Observer:
 
 
 class Watch:
-    """What stands in for ``forward``, ``backward`` and ``update`` on a module while it has observers.
+    """Replaces ``forward``, ``backward`` and ``update`` of a module while it has observers.
 
     Args:
         model: The module.
