@@ -127,15 +127,15 @@ def _examples(verbs: Any) -> None:
         "examples",
         "run scripts that use probe or inspect",
         "Each is a script with a few lines of intus (intus/examples). mlp and lstm train on scikit-learn's "
-        "handwritten digits, transformer on the characters of Python's standard library; trainer and "
-        "lightning use the training loops of Hugging Face and Lightning, if these are installed. These five "
-        "send their layers to a running `intus serve`. The others need no server: they train a network, ask "
-        "which of its units respond to an idea, and write network, tables and pictures into a folder. "
-        "Nothing is downloaded.",
+        "handwritten digits, transformer on the characters of Python's standard library, translation on "
+        "sentences by a grammar; trainer and lightning use the training loops of Hugging Face and Lightning, "
+        "if these are installed. These six send their layers to a running `intus serve`. The others need no "
+        "server: they train a network, ask which of its units respond to an idea, and write network, tables "
+        "and pictures into a folder. Nothing is downloaded.",
     )
     known = (
-        "mlp, lstm, transformer (these three by default), trainer, lightning; without a server: pacman, "
-        "python, minilm, dissection, translator, sae, tcav"
+        "mlp, lstm, transformer (these three by default), translation, trainer, lightning; without a server: "
+        "pacman, python, minilm, dissection, translator, sae, tcav"
     )
     verb.add_argument("names", nargs="*", metavar="NAME", help=known)
     verb.add_argument(

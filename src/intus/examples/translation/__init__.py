@@ -4,7 +4,9 @@ A transformer translates sentences that a grammar makes (``grammar``), so that t
 entity of each word and the topic of each sentence are known exactly. Its encoder and decoder are scored on
 all three after every epoch: the plan of the paper on Vivisect. ``analysis`` puts the result into words.
 
-Start ``intus serve``, then run:  intus examples translation
+Start ``intus serve``, then run ``intus examples translation``. Afterwards
+``python -m intus.examples.translation runs.db``
+repeats the analysis of a database's newest run, and draws the curves.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ import torch.nn.functional as F
 
 from intus import flush, probe, runs
 from intus.examples.translation.analysis import report
-from intus.examples.translation.grammar import sentences
-from intus.examples.translation.model import LAYERS, SOURCE, Translator, encode, labels
+from intus.examples.translation.grammar import SOURCE, sentences
+from intus.examples.translation.model import LAYERS, Translator, encode, labels
 
 TRAINED, TESTED = 4000, 800
 
@@ -57,7 +59,3 @@ def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 12, run: str 
     watch.remove()
     if flush(host, port, run=watch.run, timeout=900):
         print(report(runs(f"{host}:{port}")[watch.run].scores(model=watch.model)))
-
-
-if __name__ == "__main__":
-    train()

@@ -1,18 +1,15 @@
 """Put the scores of the translator into tables and sentences.
 
-After `intus examples translation`, ``python -m intus.examples.translation.analysis runs.db`` writes both for
-the newest run, and the curves as ``translation.png``. A number stands with its 95 % interval.
+Every number stands with its 95 % interval, and a sentence says no more than the intervals do.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pandas
 
-from intus import runs
 from intus.examples.inspecting import pictures
 
 SCORE, CONTROL = "linear_f1", "linear_selectivity"
@@ -100,17 +97,20 @@ def markdown(table: pandas.DataFrame) -> str:
 
 
 def draw(scores: pandas.DataFrame, folder: Path) -> None:
-    """Save the curves of all targets as ``translation.png``."""
+    """Save the curves of all targets, with their intervals, as ``translation.png``."""
     kept = scores[(scores.score == SCORE) & scores.value.notna()]
-    targets = list(dict.fromkeys(kept.target))
-    drawn, panels = pictures.figure(len(targets))
-    for panel, target in zip(panels, targets, strict=True):
+    targets, layers = list(dict.fromkeys(kept.target)), list(dict.fromkeys(kept.address))
+    drawn, panels = pictures.figure(4, height=5, rows=-(-len(targets) // 4))
+    lines = {}
+    for panel, target in zip(panels, targets, strict=False):
         for layer, rows in kept[kept.target == target].groupby("address", sort=False):
-            rows = rows.sort_values("epoch")
-            panel.plot(rows.epoch, rows.value, label=layer)
-            panel.fill_between(rows.epoch, rows.low, rows.high, alpha=0.15)
-        panel.set(title=target, xlabel="epoch", ylabel=SCORE)
-        panel.legend(fontsize=6)
+            rows, color = rows.sort_values("epoch"), f"C{layers.index(layer)}"
+            (lines[layer],) = panel.plot(rows.epoch, rows.value, color=color)
+            panel.fill_between(rows.epoch, rows.low, rows.high, color=color, alpha=0.15, linewidth=0)
+        panel.set(title=target, ylim=(0, 1.02))
+    drawn.supxlabel("epoch")
+    drawn.supylabel(SCORE)
+    drawn.legend([lines[layer] for layer in layers], layers, loc="outside right center", fontsize=8)
     pictures.save(drawn, folder, "translation")
 
 
@@ -120,9 +120,3 @@ def _number(row: Any) -> str:
 
 def _names(rows: list[Any]) -> str:
     return ", ".join(f"`{row.layer}`" for row in rows)
-
-
-if __name__ == "__main__":
-    newest = next(iter(runs(sys.argv[1]).values()))
-    print(report(newest.scores()))
-    draw(newest.scores(), Path())
