@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .inspection import Dictionary, Directions, hypothesis, inspect
     from .inspection.query import query
     from .monitoring import clear, flush, probe, register_targets, remove
+    from .reporting import runs
     from .serving.run import serve
     from .tracing.collect import collect
     from .tracing.comparison.check_export import check_export
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from .tracing.results.op import Op
     from .tracing.results.trace import Trace
     from .tracing.run import trace
-    from .tracing.validation.report import Report
     from .tracing.validation.validate import validate
     from .tracing.view import view
     from .tracing.why_nan import why_nan
@@ -48,7 +48,6 @@ _MODULES = {
     "IntusError": ".core.errors",
     "Op": ".tracing.results.op",
     "Record": ".core.record",
-    "Report": ".tracing.validation.report",
     "Results": ".core.results",
     "Trace": ".tracing.results.trace",
     "View": ".viewing.html",
@@ -67,6 +66,7 @@ _MODULES = {
     "read": ".tracing.read",
     "register_targets": ".monitoring",
     "remove": ".monitoring",
+    "runs": ".reporting",
     "scores": "",
     "serve": ".serving.run",
     "trace": ".tracing.run",
@@ -86,7 +86,6 @@ __all__ = [
     "IntusError",
     "Op",
     "Record",
-    "Report",
     "Results",
     "Trace",
     "View",
@@ -105,6 +104,7 @@ __all__ = [
     "read",
     "register_targets",
     "remove",
+    "runs",
     "scores",
     "serve",
     "trace",

@@ -101,6 +101,28 @@ def test_types_of_probe_set():
     assert given({"types": None}).types == {"tag": None}
 
 
+def test_types_are_not_guessed_from_one_of_two_vocabularies():
+    """Labels of a translator may be those of the source or of the target; a mask or positions are neither."""
+    tokens, others = torch.arange(12).reshape(4, 3), torch.arange(12, 24).reshape(4, 3)
+    labels = {"tag": [["a"] * 3] * 4}
+
+    def types(*inputs, **named):
+        return check_probe_set((named or inputs, labels), None, lambda inputs: 4).types["tag"]
+
+    assert types(tokens, others) is None
+    assert types(input_ids=tokens, decoder_input_ids=others) is None
+    for beside in ((tokens > 5).long(), torch.arange(3).expand(4, 3)):  # a mask; positions
+        assert types(tokens, beside) == types(input_ids=tokens, other=beside) == tokens.tolist()
+
+
+def test_types_and_layers_of_each_target():
+    words, others = [["x", "y", "z"]] * 4, [["u", "v", "w"]] * 4
+    labels = {"tag": [["a", "b", "c"]] * 4, "next": [["b", "c", None]] * 4, "topic": [1, 2, 1, 2]}
+    checked = given({"types": {"tag": words, "next": others}, "layers": {"next": "decoder"}}, labels=labels)
+    assert checked.types == {"tag": words, "next": others, "topic": None}
+    assert checked.layers == {"next": "decoder"}
+
+
 @pytest.mark.parametrize(
     ("third", "message"),
     [
@@ -108,7 +130,12 @@ def test_types_of_probe_set():
         ({"groups": [1, 2, 3, None]}, r"groups must be whole numbers or strings, got None at \[3\]"),
         ({"groups": [0.5] * 4}, "got 0.5"),
         ({"types": [1, 2, 3, 4]}, r"types has shape \(4,\), but the targets need \(4, 3\)"),
-        ({"group": [1] * 4}, "may have 'groups' and 'types', got 'group'"),
+        ({"types": {"tags": [["a"] * 3] * 4}}, "types names 'tags', which has no labels. Did you mean 'tag'"),
+        ({"types": {"tag": [1, 2, 3, 4]}}, r"types\['tag'\] has shape \(4,\)"),
+        ({"layers": {"tags": "fc"}}, "layers names 'tags', which has no labels. Did you mean 'tag'"),
+        ({"layers": {"tag": "("}}, r"layers\['tag'\]"),
+        ({"layers": "fc"}, "layers must map names of targets"),
+        ({"group": [1] * 4}, "may have 'groups', 'types' and 'layers', got 'group'"),
         ([1] * 4, "must be a pair"),
     ],
 )

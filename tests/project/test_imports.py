@@ -24,6 +24,7 @@ FOLDERS = {
     "tracing": CORE | {"backends", "reading", "storage", "viewing"},
     "backends.framework": CORE | {"backends", "tracing"},  # tracing inside functions: a graph of torch
     "monitoring": CORE | {"backends", "storage"},
+    "reporting": CORE | {"monitoring", "storage"},
     "serving": CORE | {"storage", "scores", "engines", "viewing"},
     "inspection": CORE | {"backends", "hypotheses", "storage", "scores", "engines", "tracing"},
 }

@@ -1,4 +1,4 @@
-"""The command ``intus`` with its subcommands: compare, demo, examples, serve, verify, view."""
+"""The command ``intus`` with its subcommands: compare, demo, examples, export, serve, verify, view."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from .. import __version__
 from ..core.errors import InputError, IntusError, check_installed
 from ..serving.options import add_options, one_thread, port
-from . import compare, verify, view
+from . import compare, export, verify, view
 
 #: What a server imports, and what the demo and the examples import besides.
 _SERVER = ("msgspec", "re2", "scipy", "sklearn", "sqlalchemy", "starlette", "uvicorn")
@@ -29,6 +29,7 @@ examples:
   intus view net.onnx                          a model file, of which no code runs
   intus view before.trace --beside after.trace
   intus compare net.py:Net net.onnx --inputs "randn(1, 3, 224, 224)"    does the file compute the same?
+  intus export runs.db --score linear_f1 --out scores.csv    scores of recorded trainings as a table
   intus verify saved.trace                     compare each tensor with its checksum
 
 exit codes: 0 success, 1 failure (the reason is printed), 2 invalid command line, 130 interrupted by Ctrl+C
@@ -77,6 +78,7 @@ def parser() -> argparse.ArgumentParser:
     _serve(verbs)
     view.add(verbs)
     compare.add(verbs)
+    export.add(verbs)
     verify.add(verbs)
     return top
 
@@ -125,15 +127,15 @@ def _examples(verbs: Any) -> None:
         "examples",
         "run scripts that use probe or inspect",
         "Each is a script with a few lines of intus (intus/examples). mlp and lstm train on scikit-learn's "
-        "handwritten digits, transformer on the characters of Python's standard library; trainer and "
-        "lightning use the training loops of Hugging Face and Lightning, if these are installed. These five "
-        "send their layers to a running `intus serve`. The others need no server: they train a network, ask "
-        "which of its units respond to an idea, and write network, tables and pictures into a folder. "
-        "Nothing is downloaded.",
+        "handwritten digits, transformer on the characters of Python's standard library, translation on "
+        "sentences by a grammar; trainer and lightning use the training loops of Hugging Face and Lightning, "
+        "if these are installed. These six send their layers to a running `intus serve`. The others need no "
+        "server: they train a network, ask which of its units respond to an idea, and write network, tables "
+        "and pictures into a folder. Nothing is downloaded.",
     )
     known = (
-        "mlp, lstm, transformer (these three by default), trainer, lightning; without a server: pacman, "
-        "python, minilm, dissection, translator, sae, tcav"
+        "mlp, lstm, transformer (these three by default), translation, trainer, lightning; without a server: "
+        "pacman, python, minilm, dissection, translator, sae, tcav"
     )
     verb.add_argument("names", nargs="*", metavar="NAME", help=known)
     verb.add_argument(

@@ -16,6 +16,7 @@ TRAININGS: dict[str, tuple[str, ...]] = {
     "mlp": (),
     "lstm": (),
     "transformer": (),
+    "translation": ("pandas",),
     "trainer": ("transformers", "accelerate"),
     "lightning": ("lightning",),
 }
@@ -68,7 +69,8 @@ def examples(names: list[str], host: str, port: int, epochs: int | None, folder:
             kept.mkdir(parents=True, exist_ok=True)
             importlib.import_module(f".inspecting.{name}", __package__).run(kept, epochs)
         else:
-            importlib.import_module(f".{name}", __package__).train(host, port, epochs or 5, run)
+            train = importlib.import_module(f".{name}", __package__).train
+            train(host, port, run=run, **({"epochs": epochs} if epochs else {}))
     if trainings:
         print(f"\nThey are on the page, as the run {run!r}: {page}")
     return 0

@@ -41,7 +41,7 @@ class Answer(NamedTuple):
 
 
 class Client:
-    """Posts to one server, one request at a time.
+    """Sends requests to one server, one at a time.
 
     Args:
         host: The server's host name.
@@ -52,6 +52,10 @@ class Client:
     def __init__(self, host: str, port: int, timeout: float = 10.0) -> None:
         self.host, self.port, self.timeout = host, port, timeout
         self._connection: http.client.HTTPConnection | None = None
+
+    def get(self, path: str) -> Answer:
+        """Send a GET request and return its answer; raises ServeError if none comes."""
+        return self._sent("GET", path)
 
     def post(self, path: str, body: bytes, content: str = JSON, wait: float | None = None) -> Answer:
         """Send a request and return its answer.
@@ -68,15 +72,24 @@ class Client:
         Raises:
             ServeError: If no answer comes.
         """
+        headers = {"Content-Type": content}
+        if wait is not None:
+            headers["Prefer"] = f"wait={math.ceil(wait)}"  # RFC 7240
+        return self._sent("POST", path, body, headers)
+
+    def _sent(
+        self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
+    ) -> Answer:
+        """Send a request, and once more if a reused connection was closed."""
         reused = self._connection is not None
         try:
-            return self._post(path, body, content, wait)
+            return self._request(method, path, body, headers or {})
         except (OSError, http.client.HTTPException) as error:
             self.close()
             if not reused or isinstance(error, TimeoutError):
                 raise self._unreachable(error) from error
         try:
-            return self._post(path, body, content, wait)
+            return self._request(method, path, body, headers or {})
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise self._unreachable(error) from error
@@ -88,7 +101,7 @@ class Client:
             with contextlib.suppress(OSError):
                 connection.close()
 
-    def _post(self, path: str, body: bytes, content: str, wait: float | None) -> Answer:
+    def _request(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
         if self._connection is None:
             connection = http.client.HTTPConnection(
                 self.host, self.port, timeout=min(CONNECT_S, self.timeout)
@@ -96,12 +109,9 @@ class Client:
             connection.connect()
             connection.sock.settimeout(self.timeout)
             self._connection = connection
-        headers = {"Content-Type": content}
-        if wait is not None:
-            headers["Prefer"] = f"wait={math.ceil(wait)}"  # RFC 7240
         if token := os.environ.get(TOKEN):
-            headers["Authorization"] = f"Bearer {token}"
-        self._connection.request("POST", path, body, headers)
+            headers = headers | {"Authorization": f"Bearer {token}"}
+        self._connection.request(method, path, body or None, headers)
         response = self._connection.getresponse()
         return Answer(response.status, _object(response.read()), _seconds(response.getheader("Retry-After")))
 

@@ -93,8 +93,10 @@ def probe(
             passes: inputs as the model is called with (a tensor, a tuple of positional arguments or a dict of
             keyword arguments), and one label per row for each target. It is run in evaluation mode at the end
             of each epoch: when ``Probe.epoch`` is set, in ``flush``, and in ``Probe.remove``. A third part
-            ``{"groups": ids, "types": ids}`` says which rows belong together and what each label's row is an
-            instance of, as for ``register_targets``. Of inputs of token ids, these are the types by default.
+            ``{"groups": ids, "types": ids, "layers": {"digit": pattern}}`` says which rows belong together,
+            what each label's row is an instance of, and which layers a target is for, as for
+            ``register_targets``; ``types`` may also be a dict with those of each target. Of inputs of token
+            ids, these are the types by default.
         every: Run the probe set before every ``every``-th call of the model instead, and record it under the
             number of that call instead of the epoch.
 
@@ -152,13 +154,20 @@ def probe(
         logger.warning("intus: %s", apart)
     tap.attach(known, operations)
     watch = Probe(tap, backend.attach(model, operations, kinds, tap))
-    for target, labels in (checked_set.labels if checked_set else {}).items():
+    if checked_set is not None:
         patterns = {"model_pattern": f"^{re.escape(tap.name)}$", "run_pattern": f"^{re.escape(tap.run)}$"}
         owner = f"{sender.id}{OF_PROBE_SET}{tap.run} {tap.name}"  # the process may train other models too
-        types = checked_set.types[target] if checked_set else None
-        groups = checked_set.groups if checked_set else None
-        queue_targets(sender, target, labels, groups=groups, types=types, owner=owner, **patterns)
-    if checked_set is not None:
+        for target, labels in checked_set.labels.items():
+            queue_targets(
+                sender,
+                target,
+                labels,
+                groups=checked_set.groups,
+                types=checked_set.types[target],
+                layer_pattern=checked_set.layers.get(target, ".*"),
+                owner=owner,
+                **patterns,
+            )
         sender.before_flush.add(tap)
     return watch
 

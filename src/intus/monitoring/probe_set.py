@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.errors import InputError
-from .targets import plain_ids, plain_labels
+from ..core.errors import InputError, did_you_mean
+from .targets import check_pattern, plain_ids, plain_labels
 
 
 class ProbeSet(NamedTuple):
@@ -19,6 +19,7 @@ class ProbeSet(NamedTuple):
         labels: Labels by name, one per row.
         groups: The group of each row, or None.
         types: The types of the labels of each name, or None.
+        layers: Regular expressions for the addresses of the layers that labels are meant for, by name.
         items: The ids of the rows.
         every: The number of calls of the model between two runs; None for once per epoch.
     """
@@ -27,6 +28,7 @@ class ProbeSet(NamedTuple):
     labels: dict[str, list[Any]]
     groups: list[Any] | None
     types: dict[str, list[Any] | None]
+    layers: dict[str, str]
     items: np.ndarray
     every: int | None
 
@@ -58,12 +60,14 @@ def check_probe_set(given: Any, every: Any, rows_of: Callable[[Any], int | None]
         raise InputError(
             f"probe_set must be a pair (inputs, {{'name': labels}}), got {type(given).__name__}. The inputs "
             "are a tensor, a tuple of positional arguments or a dict of keywords. A third part may name "
-            "{'groups': ids, 'types': ids}."
+            "{'groups': ids, 'types': ids, 'layers': {'name': pattern}}."
         )
     inputs, named = given[0], maps[0]
     ids: Mapping[str, Any] = maps[1] if len(maps) == 2 else {}
-    if unknown := [name for name in ids if name not in ("groups", "types")]:
-        raise InputError(f"The third part of probe_set may have 'groups' and 'types', got {unknown[0]!r}.")
+    if unknown := [name for name in ids if name not in ("groups", "types", "layers")]:
+        raise InputError(
+            f"The third part of probe_set may have 'groups', 'types' and 'layers', got {unknown[0]!r}."
+        )
     rows = rows_of(inputs)
     if not rows:
         raise InputError("The inputs of probe_set must have a tensor with at least one row.")
@@ -78,11 +82,37 @@ def check_probe_set(given: Any, every: Any, rows_of: Callable[[Any], int | None]
             )
     groups = plain_ids("groups", ids.get("groups"), [None] * rows)
     types = _types_of(ids.get("types"), labels) if "types" in ids else _tokens_of(inputs, labels)
-    return ProbeSet(inputs, labels, groups, types, np.arange(rows), every)
+    layers = _layers_of(ids.get("layers", {}), labels)
+    return ProbeSet(inputs, labels, groups, types, layers, np.arange(rows), every)
+
+
+def _layers_of(given: Any, labels: Mapping[str, Any]) -> dict[str, str]:
+    """Return the pattern of the layers of each target that names one."""
+    if not isinstance(given, Mapping):
+        raise InputError(
+            f"layers must map names of targets to regular expressions for addresses, got {given!r}."
+        )
+    _check_names("layers", given, labels)
+    return {name: check_pattern(f"layers[{name!r}]", pattern) for name, pattern in given.items()}
+
+
+def _check_names(part: str, given: Mapping[str, Any], labels: Mapping[str, Any]) -> None:
+    for name in given:
+        if name not in labels:
+            raise InputError(f"{part} names {name!r}, which has no labels. {did_you_mean(name, labels)}")
 
 
 def _types_of(given: Any, labels: dict[str, list[Any]]) -> dict[str, list[Any] | None]:
-    """Return the types of each target whose labels they fit; InputError if there is no such target."""
+    """Return the types of each target whose labels they fit; InputError if there is no such target.
+
+    A mapping names the types of each target, None or left out for a target without.
+    """
+    if isinstance(given, Mapping):
+        _check_names("types", given, labels)
+        return {
+            name: None if (ids := given.get(name)) is None else plain_ids(f"types[{name!r}]", ids, column)
+            for name, column in labels.items()
+        }
     out: dict[str, list[Any] | None] = {}
     reason: InputError | None = None
     for name, column in labels.items():
@@ -99,17 +129,32 @@ def _tokens_of(inputs: Any, labels: dict[str, list[Any]]) -> dict[str, list[Any]
     """Return the token ids of the inputs as the types of labels of tokens; None for other labels.
 
     Inputs of token ids are an integer tensor of shape (rows, positions) or (rows,), alone, first among
-    positional arguments, or named ``input_ids``.
+    positional arguments, or named ``input_ids``. If the model is also called with other token ids, such as
+    those of a decoder, nobody knows which of them the labels belong to, and there are no types.
     """
     if isinstance(inputs, Mapping):
-        inputs = inputs.get("input_ids", next(iter(inputs.values())) if len(inputs) == 1 else None)
-    elif isinstance(inputs, tuple | list):
-        inputs = inputs[0]
-    shape = tuple(getattr(inputs, "shape", ()))
-    if "int" not in str(getattr(inputs, "dtype", "")) or len(shape) not in (1, 2):
+        every = list(inputs.values())
+        first = inputs.get("input_ids", every[0] if len(every) == 1 else None)
+    else:
+        every = list(inputs) if isinstance(inputs, tuple | list) else [inputs]
+        first = every[0]
+    others = [other for other in every if other is not first and _has_ids(other)]
+    if not _has_ids(first) or any(map(_is_vocabulary, others)):
         return dict.fromkeys(labels)
-    tokens = inputs.tolist()
+    tokens = first.tolist()
     return {name: _fitted(tokens, column) for name, column in labels.items()}
+
+
+def _has_ids(value: Any) -> bool:
+    shape = tuple(getattr(value, "shape", ()))
+    return "int" in str(getattr(value, "dtype", "")) and len(shape) in (1, 2)
+
+
+def _is_vocabulary(ids: Any) -> bool:
+    """Return whether ids may be tokens: more than two values, and not the same in every row."""
+    rows = ids.tolist()
+    values = {value for row in rows for value in (row if isinstance(row, list) else [row])}
+    return len(values) > 2 and any(row != rows[0] for row in rows)
 
 
 def _fitted(tokens: list[Any], labels: list[Any]) -> list[Any] | None:

@@ -13,16 +13,20 @@ from ...core.errors import require
 
 
 def figure(
-    columns: int, width: float = 10, height: float = 3.2, widths: Sequence[float] | None = None
+    columns: int,
+    width: float = 10,
+    height: float = 3.2,
+    widths: Sequence[float] | None = None,
+    rows: int = 1,
 ) -> Any:
-    """Return a figure and its panels, without a window."""
+    """Return a figure and its panels, row by row, without a window."""
     require("matplotlib", extra="draw", why="to draw the pictures of an example")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     out = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(out)
-    return out, np.atleast_1d(out.subplots(1, columns, width_ratios=widths))
+    return out, np.ravel(out.subplots(rows, columns, width_ratios=widths))
 
 
 def save(drawn: Any, folder: Path, name: str) -> None:

@@ -1,0 +1,62 @@
+"""``intus export``: write the scores of recorded trainings as a table."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import InputError, did_you_mean
+
+if TYPE_CHECKING:
+    import pandas
+
+#: How to write a table to a file or stream, by the file's ending.
+_WRITERS: dict[str, Callable[[pandas.DataFrame, Any], Any]] = {
+    ".csv": lambda table, out: table.to_csv(out, index=False),
+    ".json": lambda table, out: table.to_json(out, orient="records", indent=1),
+}
+_SELECTED = ("model", "address", "kind", "target", "score")
+
+
+def add(verbs: Any) -> None:
+    """Add the command to the command line."""
+    verb = verbs.add_parser(
+        "export",
+        help="write the scores of recorded trainings as a table",
+        description="Reads scores from a database or from a server that runs, and writes one row per score: "
+        "run, model, epoch, step, address, unit, kind, target, score, value, low, high, baseline, n, note. "
+        "intus.runs(...) returns the same in Python.",
+    )
+    verb.add_argument("where", metavar="WHERE", help="a database (runs.db, a URL) or HOST:PORT of a server")
+    verb.add_argument("--run", dest="only", metavar="NAME", help="only this run (default: all)")
+    for name in _SELECTED:
+        verb.add_argument(f"--{name}", metavar=name.upper(), help=f"only rows of this {name}")
+    verb.add_argument("--units", action="store_true", help="scores of single units instead of whole layers")
+    verb.add_argument(
+        "--out", metavar="FILE", help="file ending in .csv or .json (default: CSV on standard output)"
+    )
+    verb.set_defaults(run=_run)
+
+
+def _run(chosen: argparse.Namespace) -> None:
+    from ..reporting import runs
+
+    writer = _WRITERS[".csv"]
+    if chosen.out is not None:
+        ending = Path(chosen.out).suffix.lower()
+        if ending not in _WRITERS:
+            raise InputError(f"--out {chosen.out!r} must end in {' or '.join(_WRITERS)}.")
+        writer = _WRITERS[ending]
+    known = runs(chosen.where)
+    selected: dict[str, Any] = {"level": "unit" if chosen.units else "layer"}
+    selected |= {name: value for name in _SELECTED if (value := getattr(chosen, name)) is not None}
+    if chosen.only is None:
+        table = known.scores(**selected)
+    elif chosen.only in known:
+        table = known[chosen.only].scores(**selected)
+    else:
+        raise InputError(f"{chosen.where} has no run {chosen.only!r}. {did_you_mean(chosen.only, known)}")
+    writer(table, chosen.out or sys.stdout)

@@ -1,0 +1,137 @@
+"""Where scores are read: a database, or a server that runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlencode, urlsplit
+
+from ..core.errors import InputError, ServeError
+from ..core.results import COLUMNS, Results
+from ..monitoring.client import Client
+
+#: A server as ``host:port``, with an IPv6 address in brackets.
+_ADDRESS = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\]):(\d+)")
+
+
+class Source(Protocol):
+    """Reads runs and their scores.
+
+    Attributes:
+        where: What was opened, for messages.
+    """
+
+    where: str
+
+    def runs(self) -> list[dict[str, Any]]:
+        """Return a summary of every (run, model), the newest first; see ``Database.runs``."""
+
+    def points(self, run: str, model: str, level: str, equal: Mapping[str, str]) -> Results:
+        """Return the scores of a run whose columns equal the given values."""
+
+
+class DatabaseSource:
+    """Reads a database. Its connections are closed after each call.
+
+    Args:
+        where: A path or a URL.
+
+    Raises:
+        InputError: If there is no such file, or it is no database of intus.
+    """
+
+    def __init__(self, where: str | Path) -> None:
+        if "://" not in str(where) and not Path(where).is_file():
+            raise InputError(
+                f"There is no file {str(where)!r}. Give the database of `intus serve --database FILE`, or "
+                "HOST:PORT of a server that runs."
+            )
+        self.where = str(where)
+        self.runs()
+
+    def runs(self) -> list[dict[str, Any]]:
+        """Return a summary of every (run, model), the newest first."""
+        with self._open() as database:
+            found: list[dict[str, Any]] = database.runs()
+        return found
+
+    def points(self, run: str, model: str, level: str, equal: Mapping[str, str]) -> Results:
+        """Return the scores of a run whose columns equal the given values."""
+        with self._open() as database:
+            found: Results = database.points(run, model, level=level, **equal)
+        return found
+
+    def _open(self) -> Any:
+        from ..storage.database import Database  # SQLAlchemy is needed for databases alone
+
+        return Database(self.where)
+
+
+class ServerSource:
+    """Reads from a server that runs.
+
+    Args:
+        host: Its host name.
+        port: The port of its page, or of a server with all roles.
+
+    Raises:
+        ServeError: If it does not answer.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self.where = f"{host}:{port}"
+        self._client = Client(host, port, timeout=60.0)
+        self.runs()
+
+    def runs(self) -> list[dict[str, Any]]:
+        """Return a summary of every (run, model), the newest first."""
+        found: list[dict[str, Any]] = self._get("/api/runs")["runs"]
+        return found
+
+    def points(self, run: str, model: str, level: str, equal: Mapping[str, str]) -> Results:
+        """Return the scores of a run whose columns equal the given values."""
+        found = self._get("/api/points", run=run, model=model, level=level, **equal)
+        size = len(found.get("value", ()))
+        columns = {name: _filled(found[name], missing) for name, missing in COLUMNS.items() if name in found}
+        return Results(columns | {"run": [run] * size, "model": [model] * size})
+
+    def _get(self, path: str, **query: str) -> dict[str, Any]:
+        try:
+            answer = self._client.get(f"{path}?{urlencode(query)}" if query else path)
+        finally:
+            self._client.close()
+        if answer.status == 404:
+            raise ServeError(f"{self.where} has no page. Give the port of the page, 8080 by default.")
+        if not answer.ok:
+            raise ServeError(f"{self.where} refused {path}: {answer.why}")
+        return answer.reply
+
+
+def _filled(values: list[Any], missing: Any) -> list[Any]:
+    return [missing if value is None else value for value in values] if missing != missing else values
+
+
+def source(where: str | Path) -> Source:
+    """Return the source of a path, of a database's URL, or of ``host:port`` or ``http://host:port``.
+
+    Raises:
+        InputError: If there is no such file, or the URL has no port.
+        ServeError: If the server does not answer.
+
+    Example:
+        >>> source("no.db")
+        Traceback (most recent call last):
+        ...
+        intus.core.errors.InputError: There is no file 'no.db'. Give the database of `intus serve ...
+    """
+    text = str(where)
+    if address := _ADDRESS.fullmatch(text):
+        return ServerSource(address[1].strip("[]"), int(address[2]))
+    if text.startswith("http://"):
+        parts = urlsplit(text)
+        return ServerSource(parts.hostname or "", parts.port or 80)
+    if text.startswith("https://"):
+        raise InputError(f"{text!r} is https, which servers of intus do not speak. Write http://HOST:PORT.")
+    return DatabaseSource(where)

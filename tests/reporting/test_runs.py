@@ -1,0 +1,163 @@
+"""``intus.runs``: scores of recorded trainings as DataFrames, from a database and from a server."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+import intus
+from intus.core.errors import InputError, ServeError
+from intus.serving.run import Server
+
+DIGITS = load_digits()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """Return a server with two recorded trainings on digits."""
+    path = tmp_path_factory.mktemp("runs") / "runs.db"
+    images, labels = torch.tensor(DIGITS.data[:400] / 16).float(), DIGITS.target[:400]
+    with Server(database=path, port=0) as server:
+        for run in ("first", "second"):
+            torch.manual_seed(0)
+            model = torch.nn.Sequential(torch.nn.Linear(64, 16), torch.nn.ReLU(), torch.nn.Linear(16, 10))
+            probe_set = images, {"digit": labels, "even": labels % 2}
+            with intus.probe(model, server.host, server.port, run=run, probe_set=probe_set) as watch:
+                for watch.epoch in range(2):
+                    model(images)
+        assert intus.flush(server.host, server.port)
+        server.database_path = path
+        yield server
+
+
+@pytest.fixture(params=["file", "server", "url"])
+def runs(server, request):
+    address = f"{server.host}:{server.port}"
+    return intus.runs(
+        {"file": server.database_path, "server": address, "url": f"http://{address}"}[request.param]
+    )
+
+
+def run(*arguments):
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=60)
+
+
+def stored(path, query):
+    with sqlite3.connect(path) as connection:
+        return connection.execute(query).fetchall()
+
+
+def test_runs_are_a_mapping_with_the_newest_first(runs):
+    assert list(runs) == ["second", "first"]
+    assert len(runs) == 2
+    assert "first" in runs
+    assert "third" not in runs
+    first = runs["first"]
+    assert (first.models, first.epochs, first.targets) == (["Sequential"], [0.0, 1.0], ["digit", "even"])
+    assert first.addresses == ["0", "1", "2", ""]
+    assert first.started <= first.updated
+    assert "'first': Sequential, epochs 0 to 1, 4 layers, targets digit, even" in repr(runs)
+
+
+def test_scores_equal_the_rows_of_the_database(runs, server):
+    """The judge is SQL on the file itself."""
+    table = runs["first"].scores()
+    rows = stored(
+        server.database_path,
+        "SELECT point.epoch, address, target, score, value, low, high, baseline, n FROM point "
+        "JOIN series ON series.id = point.series JOIN run ON run.id = series.run "
+        "WHERE run.run = 'first' AND unit < 0",
+    )
+    names = ["epoch", "address", "target", "score", "value", "low", "high", "baseline", "n"]
+    keys = names[:4]
+    expected = pd.DataFrame(rows, columns=names).astype({"value": float, "low": float, "high": float})
+    pd.testing.assert_frame_equal(
+        table[names].sort_values(keys, ignore_index=True),
+        expected.astype({"baseline": float}).sort_values(keys, ignore_index=True),
+        check_dtype=False,
+    )
+    assert set(table["run"]) == {"first"}
+    assert len(table) > 100
+
+
+def test_scores_are_selected_by_column(runs):
+    table = runs["first"].scores(target="digit", score="linear_f1", address="0")
+    assert table["epoch"].tolist() == [0.0, 1.0]
+    assert (table["value"] > 0.5).all()
+    both = runs.scores(target="digit", score="linear_f1")
+    wide = both.pivot_table("value", "epoch", ["run", "address"])
+    assert wide.shape == (2, 8)
+    np.testing.assert_array_equal(wide["first"], wide["second"])  # the same seed
+
+
+def test_what_does_not_exist_is_named(runs):
+    with pytest.raises(KeyError, match=r"has no run 'fist'.*'first'"):
+        runs["fist"]
+    with pytest.raises(InputError, match=r"The run 'first' has no score 'linear'.*linear_f1"):
+        runs["first"].scores(score="linear")
+    with pytest.raises(InputError, match=r"The run 'first' has no target 'digits'.*'digit'"):
+        runs["first"].scores(target="digits")
+    with pytest.raises(InputError, match=r"has no score 'linear_f2'.*linear_f1"):
+        runs.scores(score="linear_f2")
+    with pytest.raises(InputError, match=r"not selected by 'layer'"):
+        runs["first"].scores(layer="0")
+
+
+def test_sources_that_do_not_exist(tmp_path, server):
+    missing = tmp_path / "none.db"
+    with pytest.raises(InputError, match=r"There is no file .*none.db"):
+        intus.runs(missing)
+    assert not missing.exists()
+    (tmp_path / "notes.db").write_bytes(b"no database")
+    with pytest.raises(InputError, match=r"Could not open the database .*notes.db"):
+        intus.runs(tmp_path / "notes.db")
+    with pytest.raises(ServeError, match=r"127.0.0.1:1 does not answer"):
+        intus.runs("127.0.0.1:1")
+    with pytest.raises(InputError, match="https"):
+        intus.runs("https://127.0.0.1:8082")
+
+
+def test_reading_runs_imports_no_framework(server):
+    code = "import sys, intus; intus.runs(sys.argv[1]).scores(); print('torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, server.database_path],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout.strip() == "False"
+
+
+def test_export_writes_the_same_table(server, tmp_path):
+    expected = intus.runs(server.database_path)["first"].scores(target="digit")
+    chosen = ["-m", "intus", "export", server.database_path, "--run", "first", "--target", "digit"]
+    for ending, read in {".csv": pd.read_csv, ".json": pd.read_json}.items():
+        path = tmp_path / f"scores{ending}"
+        assert run(*chosen, "--out", path).returncode == 0
+        table = read(path, **({"keep_default_na": True} if ending == ".csv" else {}))
+        numbers = ["epoch", "value", "low", "high", "baseline", "n"]
+        pd.testing.assert_frame_equal(table[numbers], expected[numbers], check_dtype=False)
+        assert table["score"].tolist() == expected["score"].tolist()
+    assert run(*chosen).stdout == (tmp_path / "scores.csv").read_text()
+
+
+def test_export_names_what_is_wrong(server, tmp_path):
+    path = server.database_path
+    for arguments, sentence in {
+        ("none.db",): "There is no file 'none.db'",
+        (path, "--run", "fist"): "has no run 'fist'. Did you mean 'first'?",
+        (path, "--out", tmp_path / "scores.xls"): "must end in .csv or .json",
+        (path, "--score", "linear"): "has no score 'linear'",
+    }.items():
+        done = run("-m", "intus", "export", *arguments)
+        assert done.returncode == 1
+        assert sentence in done.stderr
+        assert "Traceback" not in done.stderr
