@@ -111,7 +111,7 @@ def test_damaged_symbols_are_refused_or_drawn(path, change):
     path.write_text(json.dumps(symbol))
     refusal = ""
     try:
-        assert len(intus.read(path)) == 3
+        assert len(intus.read(path)) in (3, 4)  # one more for an output that only it names
     except CodecError as error:
         refusal = str(error)
     assert "\n" not in refusal
