@@ -28,7 +28,7 @@ const raisedAt = ({ scene }: Tree): Raised | null => (scene.facts.raised as Rais
 /** Return what the graph does not show or could not compute, as its trace's notes say; null if there are none. */
 export function notesOf({ scene }: Tree): HTMLElement | null {
   const notes = scene.facts?.notes as string[] | undefined;
-  return notes?.length ? el("p", { class: "ig-error ig-notes" }, notes.join("\n")) : null;
+  return notes?.length ? el("div", { class: "ig-error ig-notes" }, notes.join("\n")) : null;
 }
 
 /** Return the notice of a failed pass; null if the pass succeeded. */
