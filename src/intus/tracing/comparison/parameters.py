@@ -69,7 +69,7 @@ def changed_parameters(a: Trace, b: Trace, modules: Iterable[ModulePair]) -> dic
     ]
     for address, other in (*same, *of_modules):
         row = users.get(numbers[address], -1)
-        if address in done or other in combined or row < 0 or _is_folded(a, row, b):
+        if address in done or other in combined or row < 0 or is_folded(a, row, b):
             continue
         done.add(address)
         if sentence := _difference(a, address, b, other):
@@ -97,7 +97,7 @@ def _combined(trace: Trace) -> Iterator[str]:
             yield from (param.address for param in _used(trace, [row]))
 
 
-def _is_folded(a: Trace, row: int, b: Trace) -> bool:
+def is_folded(a: Trace, row: int, b: Trace) -> bool:
     """Return whether a batch norm follows an operation whose parameters the file does not have."""
     known = {param.address for param in b.graph.params}
     following = (child for child in a.graph.children(row) if a.graph.type_of(child) == "batch_norm")
