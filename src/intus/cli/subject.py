@@ -256,7 +256,7 @@ def _near(source: Path) -> str:
     folder = source.parent
     if not folder.is_dir():
         return f"There is no folder {str(folder)!r} either. "
-    files = [one.name for one in folder.iterdir() if one.suffix in (".py", ".trace", *ENDINGS)]
+    files = [one.name for one in folder.iterdir() if one.name.endswith((".py", ".trace", *ENDINGS))]
     suggestion = did_you_mean(source.name, files) if files else ""
     return f"{suggestion} " if suggestion.startswith("Did") else ""
 

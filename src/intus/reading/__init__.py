@@ -17,7 +17,7 @@ from ..core.traced import Traced
 from . import export
 
 #: The endings of files that ``read`` reads.
-ENDINGS = (".onnx", ".pt2", ".pt", ".safetensors", ".safetensors.index.json", ".gguf")
+ENDINGS = (".onnx", ".pt2", ".pt", "-symbol.json", ".safetensors", ".safetensors.index.json", ".gguf")
 
 _Reader = Callable[[Path, tuple[Any, ...], Mapping[str, Any]], Traced]
 
@@ -72,7 +72,11 @@ def _reader(path: Path) -> _Reader:
         # The length of a safetensors header, which any number of bytes may be, comes before its brace.
         if start[8:9] != b"{" and (start.startswith(magic) or start[4:].startswith(magic)):
             raise CodecError(f"{str(path)!r} cannot be read. {advice}")
-    if start.startswith(b"GGUF") or start[8:9] == b"{" or path.name.endswith(ENDINGS[3:]):
+    if path.name.endswith("-symbol.json"):
+        from .mxnet import read as read_mxnet
+
+        return read_mxnet
+    if start.startswith(b"GGUF") or start[8:9] == b"{" or path.name.endswith(ENDINGS[4:]):
         from .weights import read as read_weights
 
         return read_weights

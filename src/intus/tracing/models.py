@@ -25,6 +25,12 @@ def is_module(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.nn.Module)
 
 
+def is_script(value: Any) -> bool:
+    """Return whether a value is a module that ``torch.jit`` compiled."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.jit.ScriptModule)
+
+
 def is_module_class(value: Any) -> bool:
     """Return whether a value is a class of modules of PyTorch."""
     torch = sys.modules.get("torch")

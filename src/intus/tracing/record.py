@@ -23,6 +23,7 @@ from .capture.context.interrupts import interrupts_deferred
 from .capture.context.randomness import same_random_state
 from .capture.context.sharded_parameters import is_fsdp
 from .capture.interpose import Capture
+from .capture.recording import CALL, Recording
 from .capture.run_generators import drained
 from .capture.saving.choose import Chooser
 from .capture.saving.form import Form, To
@@ -90,6 +91,12 @@ def record(
         }
         if failure is not None:
             facts["raised"] = raised_at(failure, owner)
+        if compiled := _compiled(capture.recording):
+            facts["notes"] = [
+                f"{repr(address) if address else 'The model'} is compiled by torch.jit, so it is one "
+                "operation. To see inside, trace it alone and without options other than save and seed."
+                for address in compiled
+            ]
         result = finish(capture, _name(model, owner), facts, grads, output)
     try:
         if failure is None or (on_error == "keep" and isinstance(failure, Exception)):
@@ -222,6 +229,13 @@ def _run(
         except BaseException as error:
             return None, error
     return output, None
+
+
+def _compiled(recording: Recording) -> list[str]:
+    """Return the addresses of the modules that ran compiled by ``torch.jit``."""
+    numbers = dict.fromkeys(recording.calls[:: len(CALL)])
+    modules, names = recording.addresses.modules, recording.addresses.names
+    return [names[one] for one in numbers if isinstance(modules[one], torch.jit.ScriptModule)]
 
 
 def _called(model: Callable[..., Any], given: Arguments) -> Any:

@@ -14,8 +14,9 @@ from ..backends.tracing import Traces
 from ..core.errors import InputError
 from ..core.probes_disabled import probes_disabled
 from ..core.selection import Selection
+from ..core.traced import Traced
 from .front_door import Arguments, arguments, front_door
-from .models import backend_of, require_torch
+from .models import backend_of, is_script, require_torch
 from .results.trace import Trace
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def trace(
 
     The model is one of PyTorch, a function of tensors, or one of another framework whose backend can trace
     (``intus.backends``). For another framework ``save`` is the only option, and values are numpy arrays.
+    So are those of a module that ``torch.jit`` compiled; with options other than ``save`` and ``seed`` it is
+    recorded as one operation.
 
     Call it as you call the model: ``trace(model, x, mask=mask, save="none")`` runs ``model(x, mask=mask)``.
 
@@ -141,20 +144,24 @@ def trace(
     """
     given = arguments(args, kwargs)
     backend = backend_of("trace", model, given)
+    options = {
+        "on_error": on_error != "raise",
+        "meta_value": meta_value is not None,
+        "to": to is not None,
+        "transform": transform is not None,
+        "copy": copy,
+        "grads": grads is not False,
+        "decompose": decompose,
+        "store": store is not None,
+    }
     if backend is not None:
-        options = {
-            "seed": seed is not None,
-            "on_error": on_error != "raise",
-            "meta_value": meta_value is not None,
-            "to": to is not None,
-            "transform": transform is not None,
-            "copy": copy,
-            "grads": grads is not False,
-            "decompose": decompose,
-            "store": store is not None,
-        }
+        options["seed"] = seed is not None
         _refuse(backend.name, [name for name, is_given in options.items() if is_given])
-        return _traced(backend, model, given, save)
+        return _saved(_traced(backend, model, given), save)
+    if is_script(model) and not any(options.values()):
+        from .building.scripted import trace_script
+
+        return _saved(trace_script(cast("torch.jit.ScriptModule", model), given, seed), save)
     require_torch("trace")
     from .record import record
 
@@ -185,15 +192,20 @@ def _refuse(framework: str, options: list[str]) -> None:
         )
 
 
-def _traced(backend: Traces, model: Any, given: Arguments, save: Selection | Chooser) -> Trace:
-    """Return the trace of a model of another framework, with the values that are to be saved."""
+def _traced(backend: Traces, model: Any, given: Arguments) -> Traced:
+    """Return the graph of a call of another framework's model, with values."""
     started, began = time.time(), time.perf_counter_ns()
     with probes_disabled():
-        graph, values, params = backend.trace(model, given.args, given.kwargs)
+        found = backend.trace(model, given.args, given.kwargs)
     seconds = (time.perf_counter_ns() - began) / 1e9
-    facts = {"started": started, "seconds": seconds, **graph.facts, "framework": backend.name}
-    arrays = {row: np.asarray(value) for row, value in values.items()}
-    result = Trace(replace(graph, facts=facts), arrays, params=params)
+    facts = {"started": started, "seconds": seconds, **found.graph.facts, "framework": backend.name}
+    return found._replace(graph=replace(found.graph, facts=facts))
+
+
+def _saved(found: Traced, save: Selection | Chooser) -> Trace:
+    """Return the trace with the values that are to be saved."""
+    arrays = {row: np.asarray(value) for row, value in found.values.items()}
+    result = Trace(found.graph, arrays, params=found.params)
     if save != "all":
         saved = set() if save == "none" else set(result._select(cast(Selection, save)))
         result.values = {row: value for row, value in result.values.items() if row in saved}

@@ -12,7 +12,7 @@ from ..viewing.html import View
 from ..viewing.overlay import Overlay, to_save
 from .front_door import Arguments, arguments, front_door
 from .load import load
-from .models import backend_of, require_torch
+from .models import backend_of, is_script, require_torch
 from .read import is_model_file, read
 from .results.trace import Trace
 from .run import trace
@@ -101,6 +101,11 @@ def view(
     if not isinstance(shown, Trace):
         if backend_of("view", shown, given) is None:
             require_torch("view")
+        if is_script(shown) and not has_inputs:
+            from ..reading.torchscript import structure
+
+            graph = structure(shown._c, shown.original_name)
+            return View(graph, depth=depth, overlay=overlay, rolled=rolled, details=details)
         shown = trace(shown, given, save=to_save(overlay), seed=seed, kwargs={})
     return shown.show(depth=depth, overlay=overlay, rolled=rolled, details=details)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from playwright.sync_api import Page
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
 from waiting import until
@@ -18,6 +20,7 @@ from zoo import MODELS, Recurrent, graph_of
 
 from intus.core.graph import Graph
 from intus.tracing.run import trace
+from intus.tracing.view import view
 from intus.viewing.html import View
 
 pytestmark = pytest.mark.browser
@@ -630,3 +633,20 @@ def test_heat_map_and_image_of_a_value(open_graph: Open) -> None:
     pixels = page.get_by_role("img", name="Image of the value[0]").evaluate(PIXELS)
     assert pixels == [[255, 0, 255, 255], *[[0, 0, 255, 255]] * 63]
     assert page.locator("figcaption").inner_text() == "[0]"
+
+
+# -- notes ----------------------------------------------------------------------------------------------
+
+
+def test_notes_of_a_file_are_shown(open_graph: Open, tmp_path: Path) -> None:
+    save_file({"h.0.fc.weight": torch.zeros(3, 2)}, tmp_path / "net.safetensors")
+    shown = open_graph(view(tmp_path / "net.safetensors"))
+    notes = shown.locator(".ig-notes")
+    assert notes.inner_text() == "This file holds weights only. Which operations use them is not in it."
+    box = notes.bounding_box()
+    assert box is not None
+    assert 0 < box["height"] < 80
+    if folder := os.environ.get("INTUS_PICTURES"):
+        shown.screenshot(path=f"{folder}/notes.png")
+    plain = open_graph(view(torch.nn.Linear(2, 1), torch.ones(1, 2)))
+    assert plain.locator(".ig-notes").count() == 0

@@ -100,8 +100,8 @@ def test_loop(tmp_path):
         if "loop.body" in map(graph.call_address, graph.enclosing_calls(row))
     ]
     assert types(graph, inside) == ["loop_input", "loop_input", "loop_input", "add", "identity"]
-    assert not values.keys() & set(inside)
-    assert graph.facts["notes"] == ["The operations inside a Loop run several times and have no value."]
+    assert [values[row].tolist() for row in inside] == [2, True, (3 * x).tolist(), (4 * x).tolist(), True]
+    assert graph.facts["notes"] == ["Inside of 'loop', values are those of the last of 3 iterations."]
 
 
 def test_functions_are_modules(tmp_path):

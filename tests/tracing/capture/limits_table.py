@@ -89,7 +89,10 @@ def _():
     return model
 
 
-case("a `ScriptModule`", opaque="recursivescriptmodule")(lambda: torch.jit.script(small()))
+case("a `ScriptModule`")(lambda: torch.jit.script(small()))
+case("a `ScriptModule` as a part of a model", opaque="recursivescriptmodule")(
+    lambda: nn.Sequential(torch.jit.script(small()), nn.ReLU())
+)
 
 
 @case("a function of `torch.jit`")

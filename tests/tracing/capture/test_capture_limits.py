@@ -59,7 +59,7 @@ def test_outcome_of_each_row(name):
     str(trace), trace.to_pandas(), trace.show()
     if case.same:
         for op, expected in zip(trace.outputs, plainly(model, given), strict=True):
-            assert torch.equal(op.value, expected)
+            assert torch.equal(torch.as_tensor(op.value), expected)
 
 
 def what_happened(trace, opaque):

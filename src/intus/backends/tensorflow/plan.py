@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 from tensorflow.python.client.session import _FetchHandler, _FetchMapper
@@ -127,7 +128,56 @@ def _is_observable(op: Any) -> bool:
 def can_fetch(tensor: Any) -> bool:
     """Return whether a tensor can be fetched whichever branches a run takes."""
     op = tensor.op
-    return bool(op.graph.is_fetchable(tensor)) and op._get_control_flow_context() is None
+    is_inside = op._get_control_flow_context() is not None or op in _branches(op.graph)
+    return bool(op.graph.is_fetchable(tensor)) and not is_inside
+
+
+#: By graph: its version, and the operations in branches and loops.
+_known: WeakKeyDictionary[Any, tuple[int, frozenset[Any]]] = WeakKeyDictionary()
+
+
+def _branches(graph: Any) -> frozenset[Any]:
+    """Return the operations of a graph that are in a branch or loop, by its Switch and Enter operations.
+
+    Operations that ``import_graph_def`` made have no control flow context, but a dead one ends a run.
+    """
+    version = graph.version
+    if graph not in _known or _known[graph][0] != version:
+        _known[graph] = (
+            version,
+            frozenset(op for op, depth in _depths(graph.get_operations()).items() if depth),
+        )
+    return _known[graph][1]
+
+
+def _depths(operations: list[Any]) -> dict[Any, int]:
+    """Return the number of branches and loops around each operation; nothing if there are none."""
+    if not any(op.type.removeprefix("Ref") in ("Switch", "Enter") for op in operations):
+        return {}
+    found: dict[Any, int] = {}
+    entered: set[Any] = set()
+    for op in operations:
+        todo = [op]
+        while todo:
+            one = todo[-1]
+            read = [tensor.op for tensor in one.inputs]
+            before = [two for two in (*read, *one.control_inputs) if two.type != "NextIteration"]
+            if one not in entered:
+                entered.add(one)
+                todo += [two for two in before if two not in entered]
+                continue
+            todo.pop()
+            if one in found:
+                continue
+            depth = max((found.get(two, 0) for two in before), default=0)
+            closes_loop = len(before) < len(read)  # the Merge at the beginning of a loop
+            kind = one.type.removeprefix("Ref")
+            if kind == "Enter" or (kind == "Switch" and all(two.type != "LoopCond" for two in read)):
+                depth += 1
+            elif kind == "Exit" or (kind == "Merge" and not closes_loop):
+                depth -= 1
+            found[one] = max(0, depth)
+    return found
 
 
 def _gradient_scope(op: Any) -> str | None:

@@ -2,7 +2,8 @@
 
 The model runs with every tensor as an output and without optimizations, so that the operations are those of
 the file. A nested graph has no outputs of its own, so the branch that an ``If`` took is put in its place and
-the model runs again. What onnxruntime cannot run is left out with all that depends on it.
+the model runs again; see ``loops`` for the graphs of loops. What onnxruntime cannot run is left out with all
+that depends on it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import onnx
 
 from ...core.errors import InputError, require
 from .inlining import nested
+from .loops import last_values, with_outputs
 
 #: Types of tensors that onnxruntime cannot return as numpy arrays.
 _NO_ARRAY = re.compile(r"tensor\((bfloat16|float8.*|float4.*|u?int[24])\)")
@@ -70,9 +72,25 @@ def run(model: onnx.ModelProto, path: Path, feeds: Mapping[str, Any]) -> Run:
         missing.append(f"{lists[0]!r} is a list or is left out, so it has no value that can be shown.")
     if taken:
         missing.append("Of an If, the operations of the branch that was not taken have no value.")
-    repeated = {node.op_type for node in model.graph.node if nested(node)}
-    missing += [f"The operations inside a {type_} run several times and have no value." for type_ in repeated]
+    if any(nested(node) for node in model.graph.node):
+        inside, notes = _inside_of_loops(runner, model, feeds, values)
+        values |= inside
+        missing += notes
     return Run({name: value for name, value in values.items() if name not in lists}, missing)
+
+
+def _inside_of_loops(
+    runner: _Runner, model: onnx.ModelProto, feeds: Mapping[str, Any], values: Mapping[str, Any]
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Return the values inside of loops in the last iteration, and sentences about them."""
+    loops = with_outputs(model)
+    try:
+        return last_values(loops, model, values, runner.run(loops.model, feeds))
+    except Exception as error:  # of a type for each cause, which onnxruntime does not document
+        return {}, [
+            "The operations inside a loop have no value, because onnxruntime cannot return them: "
+            f"{_message(error)}"
+        ]
 
 
 class _Runner:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core.errors import CodecError, InputError, require
-from ...core.graph import INPUT, OUTPUT, Graph
+from ...core.graph import INPUT, OP, OUTPUT, Graph
 from ...viewing.repr_text import listed
 from ..read import read
 from ..results.trace import Trace
@@ -18,6 +18,7 @@ from .compare import compare
 from .elements import plain
 from .modules import pair_modules
 from .parameters import changed_parameters
+from .quantization import Quantization, quantization
 
 if TYPE_CHECKING:
     from .table import Comparison
@@ -33,6 +34,7 @@ class ExportCheck:
         first: The first operation that makes a difference, as a dict of ``a``, ``b``, ``module`` and ``why``;
             None if there is none.
         notes: What else differs: the dtype of an output, the number of outputs.
+        quantization: What was found out about a quantized file that differs; None for any other file.
     """
 
     def __init__(self, table: Comparison, model: Trace, exported: Trace, path: Path) -> None:
@@ -42,11 +44,24 @@ class ExportCheck:
         self.first = _first(model, table.attrs["first"], changed)
         faults, self.notes = _outputs(model.graph, exported.graph, table)
         self._faults = faults
+        self.quantization: Quantization | None = None
 
     @property
     def agree(self) -> bool:
         """True if every output was compared and nothing differs, neither tensors nor parameters."""
         return bool(self.table.agree) and not self.parameters and not self._faults
+
+    @property
+    def verdict(self) -> str:
+        """The result in a word: ``"equal"``, ``"quantized"``, ``"differs"`` or ``"not proven"``.
+
+        ``"quantized"``: nothing differs but what the quantization of the file explains.
+        """
+        if self.agree:
+            return "equal"
+        if self.quantization is not None:
+            return self.quantization.verdict
+        return "differs" if self.first is not None or self._faults else "not proven"
 
     def __bool__(self) -> bool:
         return self.agree
@@ -62,6 +77,9 @@ class ExportCheck:
                 f"explain.{inside}"
             )
             return "\n".join([verdict, *self.notes])
+        if self.quantization is not None:
+            sentences = self.quantization.sentences(name, file)
+            return "\n".join([*sentences, *self.notes, *self._faults, str(self.table)])
         if self.first is not None:
             where = f"in {self.first['module']}" if self.first["module"] else f"at {self.first['a']}"
             verdict = f"{file} does not compute what {name} does. The first difference is {where}."
@@ -113,8 +131,9 @@ def check_export(
 
     The model is traced on the inputs, and the file is run on the same. Their tensors are compared as
     ``compare`` does, and their parameters. A file of a lower precision is compared within the rounding of
-    that precision; a quantized file differs by more. The result holds for these inputs: two activations that
-    are equal on them are not told apart, so use inputs as the model gets them.
+    that precision. A quantized file differs by more: the result is false, and its ``verdict`` is
+    ``"quantized"`` if nothing but the quantization differs. The result holds for these inputs: two
+    activations that are equal on them are not told apart, so use inputs as the model gets them.
 
     Args:
         model: The model that was exported, in the mode it was exported in, which usually is evaluation mode.
@@ -157,7 +176,11 @@ def check_export(
     exported = read(file, *_inputs(traced, read(file).graph, file))
     if not exported.values:
         raise CodecError(f"{str(file)!r} has no operations that can be run, so nothing can be compared.")
-    return ExportCheck(compare(traced, exported), traced, exported, file)
+    check = ExportCheck(compare(traced, exported), traced, exported, file)
+    types = {exported.graph.type_of(row) for row in exported.graph.rows_of(OP)}
+    if not check and types & _QUANTIZED:
+        check.quantization = quantization(check, traced, exported, file)
+    return check
 
 
 def _inputs(trace: Trace, file: Graph, path: Path) -> list[np.ndarray]:
@@ -206,6 +229,10 @@ def _array(value: Any, dtype: str) -> np.ndarray:
 
 #: Dtypes of floats that numpy has by the package ml_dtypes alone.
 _EXTENDED = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+
+
+#: Operations of quantized files.
+_QUANTIZED = {"dequantize_linear", "dynamic_quantize_linear", "qlinear_conv", "qlinear_matmul"}
 
 
 def _in_training(graph: Graph) -> list[str]:

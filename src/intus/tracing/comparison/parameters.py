@@ -71,7 +71,7 @@ def changed_parameters(a: Trace, b: Trace, modules: Iterable[ModulePair]) -> dic
     ]
     for address, other in (*same, *of_modules):
         row = users.get(numbers[address], -1)
-        if address in done or other in combined or row < 0 or _is_folded(a, row, known):
+        if address in done or other in combined or row < 0 or is_folded(a, row, known):
             continue
         done.add(address)
         if sentence := _difference(a, address, b, other):
@@ -99,7 +99,7 @@ def _combined(trace: Trace) -> Iterator[str]:
             yield from (param.address for param in _used(trace, [row]))
 
 
-def _is_folded(a: Trace, row: int, known: Container[str]) -> bool:
+def is_folded(a: Trace, row: int, known: Container[str]) -> bool:
     """Return whether a batch norm follows an operation whose parameters are not ``known`` to the file."""
     following = (child for child in a.graph.children(row) if a.graph.type_of(child) == "batch_norm")
     return any(param.address not in known for child in following for param in _used(a, [child]))

@@ -25,6 +25,12 @@ export function failedBox(tree: Tree): TreeNode | undefined {
 
 const raisedAt = ({ scene }: Tree): Raised | null => (scene.facts.raised as Raised | null | undefined) ?? null;
 
+/** Return what the graph does not show or could not compute, as its trace's notes say; null if there are none. */
+export function notesOf({ scene }: Tree): HTMLElement | null {
+  const notes = scene.facts?.notes as string[] | undefined;
+  return notes?.length ? el("div", { class: "ig-error ig-notes" }, notes.join("\n")) : null;
+}
+
 /** Return the notice of a failed pass; null if the pass succeeded. */
 export function errorNote(tree: Tree, goTo: (id: number) => void): HTMLElement | null {
   const { scene } = tree;

@@ -7,7 +7,7 @@ import type { Tree } from "../model/tree.ts";
 import type { BuiltIn, Paint } from "../paint/paint.ts";
 import type { Camera } from "../paint/picture.ts";
 import { visibleBox, type VisibleBox, visibleRoute, type VisibleRoute } from "../paint/visibleBoxes.ts";
-import { errorNote } from "../panel/failure.ts";
+import { errorNote, notesOf } from "../panel/failure.ts";
 import { Outline } from "../panel/outline.ts";
 import { panelFor } from "../panel/panel.ts";
 import { searchField, type SearchField, SearchIndex } from "../panel/search.ts";
@@ -49,7 +49,7 @@ export class GraphView extends Session implements GraphCommands {
     area.append(this.colours.element, this.announcement);
     if (this.tree.nodes.length === 1) area.append(el("p", { class: "ig-nothing" }, "No operation ran."));
     const notice = errorNote(this.tree, (id) => this.goTo(id));
-    this.root = el("div", { class: "intus-graph" }, this.bar.element, notice, el("div", { class: "ig-body" }, this.outline.element, area));
+    this.root = el("div", { class: "intus-graph" }, this.bar.element, notice, notesOf(this.tree), el("div", { class: "ig-body" }, this.outline.element, area));
     host.replaceChildren(this.root);
     host.intusView = this;
     this.colours.put("");

@@ -1,0 +1,162 @@
+"""Tell what the quantization of an exported file explains of its differences, and what it does not."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ...core.graph import INPUT, OP
+from ...viewing.repr_text import listed
+from ..read import read
+from ..results.trace import Trace
+from .compare import compare
+from .elements import plain
+from .parameters import is_folded
+
+if TYPE_CHECKING:
+    from .check_export import ExportCheck
+
+#: A tensor whose range in the file is so many times that of its values, or of which this fraction is outside
+#: of its range, is named; neither is a proof of a fault, because a range is chosen on other data.
+_WIDE, _OUTSIDE, _FEW = 4.0, 0.05, 64
+
+
+#: Operations that onnxruntime leaves out if the range of what follows has their ends.
+_CLAMPS = {"relu6", "hardtanh", "clamp", "clip"}
+
+
+class Quantization(NamedTuple):
+    """What a quantized file is without its quantization.
+
+    Attributes:
+        weights: The parameters that the file holds as whole numbers.
+        faults: Differences that the quantization does not explain, as sentences.
+        unknown: Why that cannot be told, as sentences.
+        ranges: Tensors whose range does not fit their values, as sentences.
+        differences: The relative difference by module, the largest first.
+    """
+
+    weights: list[str]
+    faults: list[str]
+    unknown: list[str]
+    ranges: list[str]
+    differences: dict[str, float]
+
+    @property
+    def verdict(self) -> str:
+        """``"differs"``, ``"not proven"`` or ``"quantized"``."""
+        return "differs" if self.faults else "not proven" if self.unknown else "quantized"
+
+    def sentences(self, model: str, file: str) -> list[str]:
+        """Return the result as text.
+
+        Args:
+            model: The name of the model.
+            file: The name of the file.
+        """
+        of_weights = f"{len(self.weights)} weights are whole numbers"
+        first = {
+            "differs": f"{file} does not compute what {model} does: its quantization does not explain all.",
+            "not proven": f"Not proven that {file} is {model} quantized.",
+            "quantized": f"{file} is {model} quantized: {of_weights}, each within the rounding that its "
+            "scale states, and without rounding it computes what the model does.",
+        }[self.verdict]
+        lines = [first, *(f"{one}." for one in self.faults), *self.unknown, *self.ranges]
+        if self.differences:
+            module, most = next(iter(self.differences.items()))
+            lines.append(
+                f"Differences are up to {most:.2g} of the norm, the largest in {module or 'the model'}."
+            )
+        return lines
+
+
+def quantization(check: ExportCheck, model: Trace, exported: Trace, path: Path) -> Quantization | None:
+    """Return what the quantization of a file explains; None if it is not quantized.
+
+    Args:
+        check: The comparison of the model with the file.
+        model: The trace of the model.
+        exported: The trace of the file.
+        path: The file.
+    """
+    from ...reading.onnx.quantized import twin
+
+    found = twin(path, _parameters(model, exported))
+    if found is None:
+        return None
+    modules = check.table.modules
+    relative = {row.a or row.b: float(row.relative) for row in modules.itertuples() if row.relative > 0}
+    differences = dict(sorted(relative.items(), key=lambda one: -one[1]))
+    faults, unknown = [*found.faults, *check.parameters], list(found.unknown)
+    if found.model:
+        unrounded = _run(found.model, exported)
+        table = compare(model, unrounded)
+        first = table.attrs["first"]
+        types = {model.graph.type_of(row) for row in model.graph.rows_of(OP)}
+        if first is not None and found.unmatched:
+            unknown += found.unmatched
+        elif first is not None and types & _CLAMPS:
+            unknown.append("An operation that clamps may be part of a range in the file: it is not compared.")
+        elif first is not None:
+            where = f"in {first['module']}" if first["module"] else f"at {first['a']}"
+            faults.append(f"Without rounding the first difference is {where}: {listed(list(first['why']))}")
+        elif not table.agree:
+            unknown.append("Without rounding, not every output could be compared.")
+    return Quantization(found.weights, faults, unknown, _ranges(exported), differences)
+
+
+def _parameters(model: Trace, exported: Trace) -> dict[str, np.ndarray]:
+    """Return the parameters of a model as arrays, without those that a batch norm was folded into."""
+    arrays: dict[str, np.ndarray] = {}
+    known = {param.address for param in exported.graph.params}
+    combined = {
+        model.graph.params[number].address
+        for row, numbers in model.graph.row_params.items()
+        if is_folded(model, row, known)
+        for number in numbers
+    }
+    for param in model.params:
+        if param.address in combined:
+            continue
+        value = plain(model._parameter(param.address))
+        if value is not None:
+            arrays[param.address] = np.asarray(value.array)
+    return arrays
+
+
+def _run(model: bytes, exported: Trace) -> Trace:
+    """Run a model on the inputs that the file was run on."""
+    inputs: list[Any] = [exported.values[row] for row in exported.graph.rows_of(INPUT)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "unrounded.onnx")
+        path.write_bytes(model)
+        return read(path, *inputs)
+
+
+def _ranges(exported: Trace) -> list[str]:
+    """Return the tensors whose range in the file does not fit their values, as sentences."""
+    graph, values, sentences = exported.graph, exported.values, []
+    for row in graph.rows_of(OP):
+        rows = [*graph.parents(row)[:1], row, *graph.children(row)[:1]]
+        if graph.type_of(row) != "quantize_linear" or len(rows) < 3 or not values.keys() >= set(rows):
+            continue
+        own, whole, back = (np.asarray(values[one]).astype(np.float64) for one in rows)
+        used = float(whole.max(initial=0) - whole.min(initial=0))
+        if whole.size < _FEW or not used or back.shape != own.shape:
+            continue
+        limits = np.iinfo(np.asarray(values[row]).dtype)
+        if back.min() >= 0:  # the range takes the place of a ReLU
+            own = own.clip(0)
+        step = (back.max() - back.min()) / used
+        outside = float((np.abs(own - back) > step).mean())
+        label = graph.label(rows[0])
+        if outside > _OUTSIDE:
+            sentences.append(f"{outside:.0%} of the elements of {label} are outside of its range.")
+        elif (limits.max - limits.min) / used > _WIDE:
+            sentences.append(
+                f"The range of {label} is {(limits.max - limits.min) / used:.2g} times that of its values."
+            )
+    return sentences

@@ -1,0 +1,144 @@
+"""Models compiled by torch.jit: their graph with modules, and the values that torch computes."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import intus
+from intus.core.errors import AddressError
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*torch.jit.*is deprecated", "ignore::torch.jit.TracerWarning"
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_grad():
+    # With gradients torch.jit itself refuses the ReLU that writes into the result of a Linear.
+    with torch.no_grad():
+        yield
+
+
+class Block(nn.Module):
+    def __init__(self, p=0.0):
+        super().__init__()
+        self.norm, self.fc, self.act = nn.LayerNorm(8), nn.Linear(8, 8), nn.ReLU(inplace=True)
+        self.drop = nn.Dropout(p)
+
+    def forward(self, x):
+        y = self.fc(self.norm(x))
+        self.act(y)
+        y += 1
+        return x + self.drop(y)
+
+
+class Net(nn.Module):
+    def __init__(self, p=0.0):
+        super().__init__()
+        self.conv, self.bn = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+        self.block, self.lstm = Block(p), nn.LSTM(8, 4, batch_first=True)
+
+    def forward(self, x: torch.Tensor, scale: float = 2.0):
+        x = torch.relu(self.bn(self.conv(x))).flatten(2).transpose(1, 2)
+        x = self.block(self.block(x)) * scale
+        out, (h, _) = self.lstm(x)
+        return out, h
+
+
+class Choice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor):
+        x = self.a(x)
+        if bool(x.sum() > 1e9):
+            x = self.b(x) + 1
+        return x.tanh()
+
+
+x = torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(0))
+MAKE = {"scripted": torch.jit.script, "traced": lambda net: torch.jit.trace(net, x, check_trace=False)}
+
+
+@pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
+def test_values_are_those_of_the_model_in_python(make):
+    net = Net().eval()
+    script = make(net)
+    with torch.no_grad():
+        trace, python, output = intus.trace(script, x), intus.trace(net, x), script(x)
+    for ours, theirs in zip(trace.outputs, output, strict=True):
+        assert np.array_equal(ours.value, theirs.numpy())
+    assert set(python.modules) <= set(trace.modules)
+    for address in ("conv", "bn", "block:1", "block.norm:1", "block.fc:2", "block.act:1", "block:2"):
+        ours, theirs = trace[address].value, python[address].value.detach().numpy()
+        np.testing.assert_array_equal(ours, theirs, err_msg=address)
+    added = next(op for op in trace.ops if op.type == "add" and op.module == "block:1")
+    assert [parent.type for parent in added.parents] == ["relu"]
+    # ``fc`` before the ReLU and the sum that write into its result
+    assert (trace["block.fc:1"].value < 0).any()
+    saved = [op for op in trace.ops if op.saved]
+    assert [op.shape for op in saved] == [op.value.shape for op in saved]
+    assert all("lstm" in op.module for op in trace.ops if not op.saved)  # it has conditions on shapes
+    assert trace.framework == "TorchScript"
+
+
+def test_state_and_arguments_are_restored():
+    script = torch.jit.script(Net(0.5).train())
+    before = {name: value.clone() for name, value in script.state_dict().items()}
+    given, state = x.clone(), torch.get_rng_state()
+    trace = intus.trace(script, given, seed=3)
+    assert all(torch.equal(value, before[name]) for name, value in script.state_dict().items())
+    assert torch.equal(given, x)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(3)
+    with torch.no_grad():
+        assert np.array_equal(trace.outputs[0].value, script(x)[0].numpy())
+
+
+def test_random_numbers_inside_a_method_have_no_value():
+    script = torch.jit.script(Net(0.5).train())
+    trace = intus.trace(script, x, seed=3)
+    dropped = [op for op in trace.ops if op.type == "dropout"]
+    assert sum(op.saved for op in dropped) < len(dropped)
+    assert any("returns something else" in note for note in trace.graph.facts["notes"])
+    assert trace["block:2"].value.shape == (2, 16, 8)
+
+
+def test_branch_on_a_value():
+    script = torch.jit.script(Choice())
+    trace = intus.trace(script, torch.ones(1, 4))
+    assert np.array_equal(trace.outputs[0].value, script(torch.ones(1, 4)).detach().numpy())
+    inside = trace["b"]
+    with pytest.raises(AddressError, match="inside of a condition of TorchScript has no value"):
+        _ = inside.value
+
+
+def test_keywords_defaults_and_errors():
+    script = torch.jit.script(Net().eval())
+    trace = intus.trace(script, x, scale=0.5)
+    with torch.no_grad():
+        assert np.array_equal(trace.outputs[0].value, script(x, scale=0.5)[0].numpy())
+    assert "scale" not in [op.label for op in trace.inputs]
+    with torch.enable_grad():
+        with_gradients = intus.trace(torch.jit.script(Choice()), torch.ones(1, 4), grads=True)
+    assert len(with_gradients) == 1
+    assert "The model is compiled by torch.jit" in with_gradients.summary()
+    with pytest.raises(RuntimeError):
+        intus.trace(script, torch.ones(1))
+
+
+def test_view_with_and_without_inputs():
+    script = torch.jit.script(Net().eval())
+    with_inputs, without = intus.view(script, x), intus.view(script)
+    for graph in (with_inputs.graph, without.graph):
+        assert {name for name, _ in Net().named_modules()} <= {module.address for module in graph.modules}
+
+
+def test_compiled_part_of_a_model_is_named():
+    inner = torch.jit.script(Block().eval())
+    trace = intus.trace(nn.Sequential(nn.Linear(8, 8), inner), torch.ones(1, 8))
+    assert [note.partition(" is compiled")[0] for note in trace.graph.facts["notes"]] == ["'1'"]
+    assert "Note: '1' is compiled by torch.jit" in trace.summary()
+    assert "notes" not in intus.trace(nn.Sequential(nn.Linear(8, 8)), torch.ones(1, 8)).graph.facts
