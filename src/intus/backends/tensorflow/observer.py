@@ -16,11 +16,13 @@ class Visit(NamedTuple):
         ticket: The value that ``Tap.wants`` returned.
         address: The operation's address with its call.
         first: Whether it is the operation's first call of this pass.
+        only: Returns whether it is its only call so far.
     """
 
     ticket: Any
     address: str
     first: bool
+    only: Callable[[], bool]
 
 
 class Observer:
@@ -39,7 +41,7 @@ class Observer:
 
     def begin(self, inputs: Any) -> bool:
         """Handle the start of a call of the model; return whether it is observed."""
-        self._calls.clear()
+        self._calls = {}  # visits of earlier passes keep theirs
         self._inside = False
         self._guarded(lambda tap: self._begin(tap, inputs))
         return self._inside
@@ -52,7 +54,10 @@ class Observer:
         at = operation.address
         call = self._calls[at] = self._calls.get(at, 0) + 1
         ticket = self._guarded(lambda tap: tap.wants(operation))
-        return None if ticket is None else Visit(ticket, at if call == 1 else f"{at}:{call}", call == 1)
+        if ticket is None:
+            return None
+        calls = self._calls
+        return Visit(ticket, at if call == 1 else f"{at}:{call}", call == 1, lambda: calls[at] == 1)
 
     def show(self, ticket: Any, address: str, kind: str, array: Any, index: int = 0) -> None:
         """Pass a tensor to the tap.
