@@ -19,6 +19,7 @@ import numpy as np
 from .address import UnitRange, Units
 from .errors import AddressError, InputError
 from .graph import OP, Graph
+from .vocabularies import common_types, is_translated
 
 Index = int | slice | list[int]
 
@@ -43,7 +44,7 @@ _SECOND = _names("""
 #: Operations whose features are the last axis.
 _LAST = _names("""
     linear addmm mm embedding embedding_bag bilinear lstm gru rnn_tanh rnn_relu lstm_cell gru_cell
-    rnn_tanh_cell rnn_relu_cell multi_head_attention_forward gemm
+    rnn_tanh_cell rnn_relu_cell multi_head_attention_forward gemm fully_connected rnn_of_flat_weights
 """)
 #: Elementwise operations.
 _POINTWISE = _names("""
@@ -82,9 +83,22 @@ _RESHAPING = _names("view reshape flatten unflatten ravel squeeze unsqueeze view
 _SWAPPING = frozenset({"transpose", "swapaxes", "swapdims"})
 _MOVING = frozenset({"movedim", "moveaxis"})
 #: Operations whose parameters hold several gates or projections, one below the other.
-_GATED = _names("lstm gru rnn_tanh rnn_relu lstm_cell gru_cell multi_head_attention_forward")
+_GATED = _names(
+    "lstm gru rnn_tanh rnn_relu lstm_cell gru_cell multi_head_attention_forward rnn_of_flat_weights"
+)
 #: Operations whose units are the columns of a matrix.
 _SECOND_OF_MATRIX = _names("addmm mm matmul embedding embedding_bag")
+#: Operations that keep the axes of arguments, though one along which they compute may be shorter.
+_KEEPING_AXES = KEEPING | _names("pool_by_window squared_difference add_to_channels")
+#: Operations of TensorFlow whose channels are last, unless they say that these come first.
+_CHANNELS_LAST = _names("""
+    conv_to_last conv_transpose_to_last conv_of_each_channel pool_to_last batch_norm_to_last add_to_channels
+""")
+#: Operations of MXNet whose layout is a setting; without one the channels are second.
+_BY_LAYOUT = _names("conv_by_layout conv_transpose_by_layout pool_by_layout")
+_DOT_GENERAL = re.compile(
+    r"dimension_numbers=\(\(\(([\d, ]*)\), \(([\d, ]*)\)\), \(\(([\d, ]*)\), \([\d, ]*\)\)\)"
+)
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?![\w.])")
 
 
@@ -99,6 +113,9 @@ class UnitAxes:
     Args:
         graph: The graph of a forward pass.
 
+    Attributes:
+        is_translated: Whether its operations are those of another framework than PyTorch.
+
     Example:
         >>> from intus import trace
         >>> conv = trace(torch.nn.Conv2d(3, 8, 3), torch.ones(1, 3, 5, 5)).graph
@@ -107,7 +124,8 @@ class UnitAxes:
     """
 
     def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+        self._graph, self._types = graph, common_types(graph)
+        self.is_translated = is_translated(graph)
 
     def of(self, row: int, key: str | None = None) -> int:
         """Return the unit axis of a row's value.
@@ -136,14 +154,20 @@ class UnitAxes:
         graph = self._graph
         shapes = [graph.metas[meta].shape for meta in graph.ops.meta.tolist()]
         axes: list[int | None] = []
+        lost: list[bool] = []  # whether the units of an argument are no axis of the row any more
         for row, shape in enumerate(shapes):
-            axis = _axis_of_operation(graph, row, shape, shapes)
+            type_ = self._types[int(graph.ops.type[row])]
+            axis = _axis_of_operation(graph, row, type_, shape, shapes)
             if axis is None:
+                above = graph.parents(row) if graph.ops.kind[row] == OP else []
                 parents = [(shapes[parent], axes[parent]) for parent in graph.parents(row)]
-                axis = _axis_of_arguments(graph, row, shape, parents)
-                known = any(axis is not None for _, axis in parents) and graph.ops.kind[row] == OP
+                axis = _axis_of_arguments(graph, row, type_, shape, parents)
+                known = any(axes[parent] is not None or lost[parent] for parent in above)
                 if axis is None and not known and 1 <= len(shape) <= 2:
                     axis = len(shape) - 1
+                lost.append(axis is None and known)
+            else:
+                lost.append(False)
             axes.append(axis)
         return axes
 
@@ -163,7 +187,7 @@ class UnitAxes:
         """
         graph, shape = self._graph, self._graph.params[number].shape
         rows = [row for row, params in graph.row_params.items() if number in params]
-        axes = {_axis_of_parameter(graph.types[int(graph.ops.type[row])], len(shape)) for row in rows}
+        axes = {_axis_of_parameter(self._types[int(graph.ops.type[row])], len(shape)) for row in rows}
         axis = axes.pop() if len(axes) == 1 else 0 if len(shape) == 1 and not axes else None
         if axis is None:
             raise unknown_axis(key, shape)
@@ -176,9 +200,13 @@ def _axis_of_parameter(type_: str, axes: int) -> int | None:
         return None
     if axes == 1:
         return 0
+    if type_ in ("conv_to_last", "conv_transpose_to_last"):
+        return axes - (2 if "transpose" in type_ else 1)
+    if type_ in ("conv_general_dilated", "conv_of_each_channel"):
+        return None
     if type_.startswith("conv"):
         return 1 if "transpose" in type_ else 0
-    if type_ == "linear":
+    if type_ in ("linear", "fully_connected"):
         return 0
     return 1 if axes == 2 and type_ in _SECOND_OF_MATRIX else None
 
@@ -217,10 +245,10 @@ def axis_of_type(type_: str, axes: int) -> int | None:
 
 
 def _axis_of_operation(
-    graph: Graph, row: int, shape: tuple[int, ...], shapes: list[tuple[int, ...]]
+    graph: Graph, row: int, type_: str, shape: tuple[int, ...], shapes: list[tuple[int, ...]]
 ) -> int | None:
     """Return the axis that the row's own operation determines, or None."""
-    type_, last = graph.types[int(graph.ops.type[row])], len(shape) - 1
+    last = len(shape) - 1
     if type_ == "multi_head_attention_forward" and int(graph.ops.output[row]) > 0:
         return None  # attention weights
     axis = axis_of_type(type_, len(shape))
@@ -230,23 +258,70 @@ def _axis_of_operation(
         return last if len(_numbers(graph.setting(row).partition(")")[0].partition("]")[0])) == 1 else None
     if type_ == "scaled_dot_product_attention":
         return 1 if last == 3 else None  # (batch, heads, positions, features)
-    if type_ == "matmul":
+    if last >= 2 and (axis := _axis_of_settings(type_, graph.setting(row), last)) is not None:
+        return axis
+    if type_ == "gather_slices":  # of JAX and TensorFlow: rows of a table
+        tables = [graph.params[number].shape for number in graph.row_params.get(row, ())]
+        places = re.search(r"offset_dims=\((\d+),?\)", graph.setting(row))
+        if len(tables) != 1 or len(tables[0]) != 2:
+            return None
+        return int(places[1]) if places else last if "offset_dims" not in graph.setting(row) else None
+    if type_ == "dot_general":
+        return _axis_of_dot_general(graph, row, last, shapes)
+    if type_ in ("matmul", "matmul_by_settings", "dot_by_settings", "batch_dot"):
         second = [shapes[src] for src, arg in _arguments(graph, row) if arg in ("1", "other")]
         second += [graph.params[number].shape for number in graph.row_params.get(row, ())]
         return last if any(len(one) == 2 for one in second) and last >= 1 else None
     return None
 
 
+def _axis_of_settings(type_: str, settings: str, last: int) -> int | None:
+    """Return the axis of the channels that an operation declares in its settings, or None."""
+    if type_ in _CHANNELS_LAST:
+        return 1 if "data_format=NC" in settings else last
+    if type_ in _BY_LAYOUT:
+        layout = re.search(r"layout=(N\w+)", settings)
+        return layout[1].find("C") if layout and layout[1] != "None" else 1
+    if type_ == "batch_norm_by_axis":
+        declared = re.search(r"\baxis=(-?\d+)", settings)
+        return int(declared[1]) % (last + 1) if declared else 1
+    if type_ == "conv_general_dilated":
+        channels = re.search(r"out_spec=\(\d+, (\d+)", settings)
+        return int(channels[1]) if channels else None
+    return None
+
+
+def _axis_of_dot_general(graph: Graph, row: int, last: int, shapes: list[tuple[int, ...]]) -> int | None:
+    """Return the axis of the features of a product of JAX: the only one that comes from a matrix.
+
+    The result has the common axes of both arguments first, then the others of the first, then of the second.
+    """
+    axes = _DOT_GENERAL.search(graph.setting(row))
+    sides = {arg: len(shapes[src]) for src, arg in _arguments(graph, row)}
+    if axes is None or axes[3]:
+        return None
+    left, right = (len(_numbers(axes[at])) for at in (1, 2))
+    if "1" in sides and "0" not in sides and graph.row_params.get(row):
+        return 0 if last + 1 - (sides["1"] - right) == 1 else None
+    if "0" in sides and ("1" not in sides or sides["1"] == 2):
+        return last if last + 1 - (sides["0"] - left) == 1 else None
+    return None
+
+
 def _axis_of_arguments(
-    graph: Graph, row: int, shape: tuple[int, ...], parents: Iterable[tuple[tuple[int, ...], int | None]]
+    graph: Graph,
+    row: int,
+    type_: str,
+    shape: tuple[int, ...],
+    parents: Iterable[tuple[tuple[int, ...], int | None]],
 ) -> int | None:
     """Return the axis that the unit axes of the arguments become, or None if unknown or contradictory."""
-    type_, settings = graph.types[int(graph.ops.type[row])], graph.setting(row)
+    settings = graph.setting(row)
     axes: set[int] = set()
     for before, axis in parents:
         if axis is None:
             continue
-        if type_ in KEEPING or graph.ops.kind[row] != OP:
+        if type_ in _KEEPING_AXES or graph.ops.kind[row] != OP:
             # An axis of length 1 that grew was broadcast.
             if len(before) == len(shape) and (before[axis] == shape[axis] or before[axis] > 1):
                 axes.add(axis)
@@ -277,6 +352,10 @@ def _order(type_: str, settings: str, before: tuple[int, ...], shape: tuple[int,
     if type_ in _MOVING and len(numbers) == 2:
         axes.insert(numbers[1] % n, axes.pop(numbers[0] % n))
         return axes
+    if type_ == "broadcast_in_dim":
+        places = re.search(r"broadcast_dimensions=\(([\d, ]*)\)", settings)
+        kept = _numbers(places[1]) if places else []
+        return [kept.index(axis) if axis in kept else -1 for axis in range(len(shape))] if places else None
     if type_ in _RESHAPING:
         return _reshaped(before, shape)
     if type_ in _REDUCING:

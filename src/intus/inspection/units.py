@@ -117,6 +117,8 @@ class UnitGroup:
                 )
             return self.axis % len(shape)
         axis = axes.find(self.row) if axes is not None and self.row >= 0 else by_kind
+        if axis is None and axes is not None and axes.is_translated:  # these backends know their layers'
+            axis = by_kind
         if axis is None or not 0 <= axis < len(shape):
             raise unknown_axis(self.address, shape)
         return axis

@@ -495,3 +495,37 @@ def test_equinox_model_after_its_moving_average(caplog, known):
         np.testing.assert_allclose(seen["output", ""], result[1 if known else 0], rtol=1e-5, atol=1e-6)
     said = "of which none have its arrays, so the first is taken for it"
     assert caplog.text.count(said) == (0 if known else 1)
+
+
+class WithStatistics(nnx.Module):
+    def __init__(self, rngs):
+        self.fc = nnx.Linear(4, 3, rngs=rngs)
+        self.norm = nnx.BatchNorm(3, use_running_average=True, rngs=rngs)
+
+    def __call__(self, x):
+        return self.norm(self.fc(x))
+
+
+@pytest.mark.parametrize("extra", [False, True], ids=["model", "with another state"])
+def test_model_split_into_several_states(extra):
+    """The states of ``nnx.split(model, nnx.Param, …)`` are found, also among those of other objects."""
+    model = WithStatistics(nnx.Rngs(0))
+    graphdef, *states = nnx.split(model, nnx.Param, nnx.BatchStat, ...)
+    other = nnx.state(nnx.Linear(2, 2, rngs=nnx.Rngs(1)))
+
+    @jax.jit
+    def step(graphdef, other, params, statistics, rest, x):
+        def loss(params):
+            return (nnx.merge(graphdef, params, statistics, rest)(x) ** 2).sum()
+
+        return jax.grad(loss)(params)
+
+    backend = for_model(model)
+    tap = Collect(backend=backend, model=model)
+    handle = backend.attach(model, backend.operations(model), ("output", "grad_output"), tap)
+    x = np.ones((5, 4), np.float32) * np.arange(5)[:, None]
+    handle.through(step)(graphdef, other if extra else None, *states, x)
+    handle.remove()
+    assert tap.errors == []
+    np.testing.assert_allclose(tap.seen[0]["output", "fc"], model.fc(x), rtol=1e-5)
+    assert ("grad_output", "norm") in tap.seen[0]

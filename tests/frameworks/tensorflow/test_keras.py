@@ -244,6 +244,57 @@ def test_masks_pass_through():
     assert ("grad_output", "embed") in tap.seen[0]
 
 
+@pytest.mark.parametrize("wrap", [tf.function, lambda step: step], ids=["graph", "eager"])
+def test_gradients_of_two_tapes(wrap):
+    """Each gradient has its own address, in the order in which they are computed."""
+    model = keras.Sequential(
+        [keras.Input((4,)), keras.layers.Dense(3, name="fc"), keras.layers.Dense(2, name="out")]
+    )
+    handle, tap = attached(model, ("output", "grad_output"))
+    x = tf.constant(IMAGES[:8, 20:24])
+
+    def losses(y):
+        return tf.reduce_sum(y**2), tf.reduce_sum(tf.sin(y))
+
+    @wrap
+    def step(x):
+        with tf.GradientTape() as one, tf.GradientTape() as two:
+            first, second = losses(model(x))
+        return [
+            tape.gradient(loss, model.trainable_variables) for tape, loss in ((one, first), (two, second))
+        ]
+
+    for _ in range(2):
+        step(x)
+    handle.remove()
+    assert tap.errors == []
+    assert len(tap.seen) == 2
+    hidden = model.layers[0](x)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(hidden)
+        first, second = losses(model.layers[1](hidden))
+    for seen in tap.seen:
+        for address, loss in (("fc", first), ("fc:2", second)):
+            np.testing.assert_allclose(seen["grad_output", address], tape.gradient(loss, hidden), rtol=1e-5)
+        assert ("output", "fc:2") not in seen
+
+
+def test_gradients_of_two_tapes_through_two_calls():
+    """What is no call of a layer and cannot be named is refused, with the reason."""
+    cell = keras.layers.Dense(4, name="cell")
+    start = keras.Input((4,))
+    model = keras.Model(start, cell(cell(start)))
+    handle, tap = attached(model, ("grad_output",))
+    with tf.GradientTape(persistent=True) as tape:
+        y = model(tf.constant(IMAGES[:8, 20:24]))
+        first, second = tf.reduce_sum(y**2), tf.reduce_sum(y)
+    tape.gradient(first, model.trainable_variables)
+    tape.gradient(second, model.trainable_variables)
+    handle.remove()
+    assert {address for _, address in tap.seen[0]} == {"", ":2", "cell", "cell:2"}
+    assert "'cell' was called several times, and several gradients" in str(tap.errors[0])
+
+
 def test_symbolic_calls_are_not_passes():
     """Layers can be used in new models while something is attached."""
     model = net()

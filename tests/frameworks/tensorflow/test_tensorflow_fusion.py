@@ -1,14 +1,17 @@
-"""A Session computes the same bits while it is probed, although TensorFlow fuses operations."""
+"""Models compute the same bits while they are probed, although TensorFlow fuses operations."""
 
 from __future__ import annotations
 
 import math
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import intus
+from backends.contract import Collect
+from intus.backends.base import for_model
 
 tf1 = tf.compat.v1
 RANDOM = np.random.default_rng(0)
@@ -71,7 +74,16 @@ def training(model, given, **probed):
             return [np.asarray(one).tobytes() for one in values], addresses
 
 
+def rescaled(x):
+    x = dense(x, 8, "one", tf.identity)
+    for factor in (0.3, 0.7, 1.3):
+        x = x * factor
+    return dense(x, 3, "three", tf.identity)
+
+
 MODELS = {
+    "swish": (perceptron(lambda x, name: tf.nn.swish(x)), ROWS, {"three/out"}),
+    "rescaled": (rescaled, ROWS, {"mul_2", "three/out"}),
     "relu": (perceptron(tf.nn.relu), ROWS, {"one/out", "two/out", "three/out"}),
     "tanh": (perceptron(tf.nn.tanh), ROWS, {"one/out", "two/out", "three/out"}),
     "residual": (residual, ROWS, {"one/out", "Relu", "three/out"}),
@@ -93,3 +105,90 @@ def test_selected_inner_member(caplog):
     model = perceptron(tf.nn.relu)
     assert training(model, ROWS, which="two/add")[1] == ("two/add",)
     assert "two/add is recorded as which= selects it" in caplog.text
+
+
+L = keras.layers
+#: Layers across which TensorFlow computes: constants of neighbors, an activation with the product before it.
+LAYERS = {
+    "activations": lambda: [L.Dense(32), L.ReLU(), L.Dense(32), L.Activation("tanh"), L.Dense(32), L.ReLU()],
+    "constants": lambda: [L.Dense(16), *(L.Rescaling(factor) for factor in (0.3, 0.7, 1.3))],
+    "constants first": lambda: [*(L.Rescaling(factor) for factor in (0.3, 0.7, 1.3)), L.Dense(16)],
+    "norm": lambda: [L.Dense(16), L.LayerNormalization(), L.Activation("gelu"), L.Dropout(0.1, seed=1)],
+    "swish": lambda: [L.Dense(16), L.Activation("swish")],
+}
+MANY = np.random.default_rng(0).random((256, 64)).astype(np.float32)
+
+
+def fitted(layers, **probed):
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((64,)), *layers(), L.Dense(3)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(0.01), loss, jit_compile=False)
+    backend, tap = for_model(model), Collect()
+    handle = backend.attach(model, backend.operations(model), ("output", "input"), tap) if probed else None
+    history = model.fit(MANY, np.arange(256) % 3, 64, 3, shuffle=False, verbose=0)
+    if handle is not None:
+        handle.remove()
+    assert tap.errors == []
+    return [np.asarray(one).tobytes() for one in (*history.history["loss"], *model.get_weights())], tap, model
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_same_bits_across_layers(name):
+    """All layers are recorded, and the training has the bits of a training without a probe."""
+    found, tap, model = fitted(LAYERS[name], probed=True)
+    assert {address for kind, address in tap.seen[0] if kind == "output"} >= {
+        one.name for one in model.layers
+    }
+    assert found == fitted(LAYERS[name])[0]
+
+
+def test_same_bits_across_modules():
+    """The same holds for a tf.Module."""
+
+    class Net(tf.Module):
+        def __init__(self):
+            super().__init__()
+            weights = np.random.default_rng(1).normal(size=(64, 32)).astype(np.float32)
+            self.first, self.act = Affine(weights), Act()
+            self.last = Affine(weights.T[:, :3])
+
+        def __call__(self, x):
+            return self.last(self.act(self.first(x)))
+
+    class Affine(tf.Module):
+        def __init__(self, weights):
+            super().__init__()
+            self.weight, self.bias = tf.Variable(weights), tf.Variable(tf.zeros(weights.shape[1]))
+
+        def __call__(self, x):
+            return tf.nn.bias_add(tf.matmul(x, self.weight), self.bias)
+
+    class Act(tf.Module):
+        def __call__(self, x):
+            return tf.nn.relu(x)
+
+    def trained(*, probed):
+        model = Net()
+        tap = Collect()
+        backend = for_model(model)
+        if probed:
+            backend.attach(model, backend.operations(model), ("output",), tap)
+
+        @tf.function
+        def step(x):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(model(x) ** 2)
+            for one, gradient in zip(
+                model.trainable_variables, tape.gradient(loss, model.trainable_variables), strict=True
+            ):
+                one.assign_sub(0.01 * gradient)
+            return loss
+
+        losses = [step(tf.constant(MANY)).numpy() for _ in range(5)]
+        return [np.asarray(one).tobytes() for one in (*losses, *model.trainable_variables)], tap
+
+    found, tap = trained(probed=True)
+    assert {address for _, address in tap.seen[0]} == {"", "first", "act", "last"}
+    assert tap.errors == []
+    assert found == trained(probed=False)[0]

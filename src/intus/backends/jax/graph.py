@@ -31,6 +31,7 @@ _ARRANGING = frozenset({
     "broadcast_in_dim", "convert_element_type", "copy", "expand_dims", "reshape", "squeeze", "transpose",
 })  # fmt: skip
 _LONGEST = 60  # characters of one setting
+_NUMPY = re.compile(r"np\.int\d+\((-?\d+)\)")  # an axis that was computed
 _SCOPE = re.compile(r"intus(\d+)")
 
 
@@ -200,7 +201,7 @@ class _Rows:
                 event=event,
                 output=at if len(avals) > 1 else -1,
                 site=site(frame.call or equation),
-                flags=0 if parents else CREATED,
+                flags=0 if parents or any(cell.state for cell in cells) else CREATED,
             )
             for at, aval in enumerate(avals)
         ]
@@ -215,7 +216,7 @@ class _Rows:
                 cell = self._stored(cell.value, row)
             assert cell.row is not None
             self._stored(cell.value, self._builder.output("", cell.row))
-        graph, rows = self._builder.graph({"jax": jax.__version__})
+        graph, rows = self._builder.graph({"framework": "jax", "version": jax.__version__})
         values = {
             int(rows[row]): to_numpy(value)
             for row, value in self._values.items()
@@ -260,10 +261,17 @@ def _setting(equation: Any, cells: Sequence[Cell]) -> str:
     numbers = [cell.text for cell in cells if cell.text]
     settings = [
         f"{name}={text}"
-        for name, value in equation.params.items()
-        if _is_setting(name, value) and len(text := " ".join(str(value).split())) <= _LONGEST
+        for name, value in _flat_settings(equation.params)
+        if _is_setting(name, value)
+        and len(text := _NUMPY.sub(r"\1", " ".join(str(value).split()))) <= _LONGEST
     ]
     return ", ".join(numbers + settings)
+
+
+def _flat_settings(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield settings with their names; of records, such as the axes of a convolution, their fields."""
+    for name, value in params.items():
+        yield from value._asdict().items() if hasattr(value, "_asdict") else [(name, value)]
 
 
 def _is_setting(name: str, value: Any) -> bool:

@@ -138,12 +138,9 @@ class Nnx:
 
     def _tapped_definition(self, model: nnx.Module, definition: Any, states: list[Any]) -> Any:
         """Return a graph definition whose model is tapped; the same one if it has no such model."""
-        for given in ([state] for state in states) if len(states) > 1 else (states,):
-            merged = _merged(definition, given)
-            if merged is not None:
-                break
-        else:
-            merged = _merged(definition, states)
+        # One state, or several in a row (of nnx.split(model, nnx.Param, …)), among those of other objects.
+        runs = (states[at : at + size] for size in range(1, len(states) + 1) for at in range(len(states)))
+        merged = next((one for run in runs if (one := _merged(definition, run)) is not None), None)
         path = None if merged is None else _find(model, merged)
         if path is None:
             return definition

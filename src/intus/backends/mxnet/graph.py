@@ -188,9 +188,7 @@ class _Program:
                 scope=self._scope(node),
                 parents=[(rows[one], str(arg)) for arg, one in enumerate(sources) if one in rows],
                 params=[self._parameters[name].address for name in read if name in self._parameters],
-                setting=", ".join(
-                    f"{key}={value}" for key, value in node.get("attrs", {}).items() if key[:2] != "__"
-                ),
+                setting=_setting(node),
                 event=events.setdefault(number, len(builder)),
                 output=output if count[number] > 1 else -1,
             )
@@ -198,12 +196,20 @@ class _Program:
         for node_, output, *_ in json.loads(self._symbol.tojson())["heads"]:
             if (node_, output) in rows:
                 ends.append((builder.output("", rows[node_, output]), rows[node_, output]))
-        facts: dict[str, Any] = {"framework": f"mxnet {mx.__version__}"}
+        facts: dict[str, Any] = {"framework": "mxnet", "version": mx.__version__}
         if drawn:
             facts["not_restored"] = [_NOT_RESTORED.format(drawn)]
         graph, placed = builder.graph(facts)
         found = {at: int(placed[row]) for at, row in numbers.items()}
         return graph, found
+
+
+def _setting(node: dict[str, Any]) -> str:
+    """Return the settings of an operation as text, and whether it trains if that changes what it does."""
+    settings = {key: value for key, value in node.get("attrs", {}).items() if key[:2] != "__"}
+    if node["op"] in ("BatchNorm", "Dropout"):
+        settings["training"] = autograd.is_training()
+    return ", ".join(f"{key}={value}" for key, value in settings.items())
 
 
 def entries(symbol: Symbol, table: list[dict[str, Any]]) -> list[tuple[int, int]]:

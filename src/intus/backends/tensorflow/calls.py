@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,6 +20,10 @@ KINDS = (*WITHOUT_GRADIENTS, "grad_output", "grad_input")
 _ELSEWHERE = (
     "A gradient was computed outside of the tf.function that called the model, where it cannot be recorded. "
     "Compute the loss and its gradients in the same tf.function."
+)
+_SEVERAL = (
+    "{!r} was called several times, and several gradients of one call were computed. Only the first of them "
+    "is recorded, because an address names either a call or one of several gradients."
 )
 _modes: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
@@ -51,6 +56,8 @@ class _Record:
         self.operation = operation
         self.values: list[_Value] = []
         self.visit: Visit | None = None
+        self.calls: dict[str, int] = {}  # the number of calls of each layer in the pass of the visit
+        self.gradients: Counter[str] = Counter()  # how many of each kind were computed in this call
 
 
 class _Step:
@@ -146,7 +153,7 @@ class CallObserver:
                 self._deliver(record, [next(rest) for _ in record.values])
             self.observer.end(arrays)
 
-        self.gate.tell(step.go, tensors, take)
+        self.gate.tell(step.go, tensors, take, copy=True)
         return self._replaced(output, partial(self.gate.after, step.go))
 
     def fail(self, before: Any) -> None:
@@ -205,8 +212,17 @@ class CallObserver:
         """Handle a gradient: a tensor, in a graph a symbolic one."""
 
         def take(array: Any) -> None:
-            if record.visit is not None:
-                self.observer.show(record.visit.ticket, record.visit.address, kind, array, index)
+            visit = record.visit
+            if visit is None:
+                return
+            record.gradients[kind] += 1
+            number, address = record.gradients[kind], visit.address
+            if number > 1 and record.calls[record.operation.address] > 1:
+                self.observer.on_error(CaptureError(_SEVERAL.format(record.operation.address)))
+                return
+            self.observer.show(
+                visit.ticket, address if number == 1 else f"{address}:{number}", kind, array, index
+            )
 
         try:
             if step.place is not self.gate.place():
@@ -219,6 +235,8 @@ class CallObserver:
     def _deliver(self, record: _Record, arrays: Iterable[Any]) -> None:
         """Pass the tensors of a call of a layer to the tap, if it wants them."""
         record.visit = visit = self.observer.visit(record.operation)
+        record.calls = self.observer.calls
+        record.gradients.clear()
         if visit is not None:
             for value, array in zip(record.values, arrays, strict=True):
                 self.observer.show(

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from .copies import copied
+
 _TRACING = "tracing_options"  # the local variable of the function that traces for tf.function
 
 
@@ -75,13 +77,14 @@ class TensorFlowGate:
 
         return tf.cond(self._attached, call, lambda: tf.constant(False))
 
-    def tell(self, go: Any, tensors: Sequence[Any], take: Callable[..., None]) -> None:
+    def tell(self, go: Any, tensors: Sequence[Any], take: Callable[..., None], *, copy: bool = False) -> None:
         """Pass tensors to the host if the call is observed.
 
         Args:
             go: The answer of ``ask``.
             tensors: The tensors.
             take: Called with their values.
+            copy: Whether to compute them once more in a graph; see ``copies``.
         """
         if self.place() is None:
             if go:
@@ -92,7 +95,10 @@ class TensorFlowGate:
             take(*arrays)
             return np.int32(0)
 
-        tf.cond(go, lambda: tf.numpy_function(host, tensors, tf.int32), lambda: tf.constant(0))
+        def pass_on() -> Any:
+            return tf.numpy_function(host, copied(tensors) if copy else tensors, tf.int32)
+
+        tf.cond(go, pass_on, lambda: tf.constant(0))
 
     def with_gradient(self, tensor: Any, tell: Callable[[Any], None]) -> Any:
         """Return the same tensor, whose gradient ``tell`` is called with."""

@@ -50,7 +50,9 @@ class HostGate:
         """Return whether the call is observed."""
         return begin(*tensors)
 
-    def tell(self, go: bool, tensors: Sequence[Any], take: Callable[..., None]) -> None:
+    def tell(
+        self, go: bool, tensors: Sequence[Any], take: Callable[..., None], *, copy: bool = False
+    ) -> None:
         """Pass tensors to the host."""
         if go:
             take(*tensors)

@@ -16,17 +16,20 @@ class Observer:
     Args:
         kinds: The kinds of tensors to capture.
         tap: The observer of the model.
+
+    Attributes:
+        calls: The number of calls of each operation in the current pass, by address.
     """
 
     def __init__(self, kinds: tuple[str, ...], tap: Tap) -> None:
         self.kinds = frozenset(kinds)
         self._tap: Tap | None = tap
-        self._calls: dict[str, int] = {}
+        self.calls: dict[str, int] = {}
         self._inside = False
 
     def begin(self, inputs: Any) -> bool:
         """Handle the start of a call of the model; return whether it is observed."""
-        self._calls.clear()
+        self.calls = {}  # records of earlier passes keep theirs
         self._inside = False
         self._guarded(lambda tap: self._begin(tap, inputs))
         return self._inside
@@ -37,7 +40,7 @@ class Observer:
     def visit(self, operation: Operation) -> Visit | None:
         """Count a call of an operation, and return it if the tap wants it."""
         address = operation.address
-        call = self._calls[address] = self._calls.get(address, 0) + 1
+        call = self.calls[address] = self.calls.get(address, 0) + 1
         return Visit.of(self._guarded(lambda tap: tap.wants(operation)), address, call)
 
     def show(self, ticket: Any, address: str, kind: str, array: Any, index: int = 0) -> None:

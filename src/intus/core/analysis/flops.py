@@ -21,6 +21,7 @@ from math import prod
 import numpy as np
 
 from ..graph import CREATED, FAILED, OP, Graph
+from ..vocabularies import common_types
 from .products import PRODUCTS, CallShapes, first_setting
 
 #: The count of a call whose type has no rule.
@@ -47,7 +48,7 @@ def flops(graph: Graph) -> np.ndarray:
     metas = ops.meta.tolist()
     for src, dst, arg in zip(*(c.tolist() for c in (edges.src, edges.dst, edges.arg)), strict=True):
         inputs[dst].append((arg, metas[src]))
-    settings = ops.setting.tolist()
+    settings, types = ops.setting.tolist(), common_types(graph)
     result = np.zeros(len(ops), dtype=np.int64)
     counts: dict[tuple[object, ...], int] = {}
     for row in np.flatnonzero(_first_of_calls(graph)).tolist():
@@ -60,7 +61,7 @@ def flops(graph: Graph) -> np.ndarray:
                 graph.metas[metas[row]].shape,
                 graph.settings[settings[row]] if settings[row] >= 0 else "",
             )
-            counts[key] = _count(graph.types[ops.type[row]], call, flags)
+            counts[key] = _count(types[ops.type[row]], call, flags)
         result[row] = counts[key]
     return result
 
@@ -68,14 +69,16 @@ def flops(graph: Graph) -> np.ndarray:
 def _first_of_calls(graph: Graph) -> np.ndarray:
     """Return a mask of rows that are the first tensor returned by a function call."""
     event, first = graph.ops.event, graph.ops.kind == OP
-    first[1:] &= (event[1:] != event[:-1]) | (event[1:] < 0)
+    first[1:] &= (event[1:] != event[:-1]) | (event[1:] < 0) | (graph.ops.kind[:-1] != OP)
     mask: np.ndarray = first
     return mask
 
 
 def products(graph: Graph) -> np.ndarray:
     """Return a mask of rows whose type counts two operations per multiply-add."""
-    mask: np.ndarray = np.isin(graph.ops.type, [n for n, name in enumerate(graph.types) if name in PRODUCTS])
+    mask: np.ndarray = np.isin(
+        graph.ops.type, [n for n, name in enumerate(common_types(graph)) if name in PRODUCTS]
+    )
     return mask
 
 
@@ -114,7 +117,7 @@ def _norm(call: CallShapes) -> int:
 
 
 def _batch_norm(call: CallShapes) -> int:
-    if "training=True" in call.settings:
+    if "training=True" in call.settings:  # of PyTorch and MXNet
         return (5 if call.params else 4) * prod(call.out)
     return (2 if call.params else 1) * prod(call.out)
 
@@ -129,9 +132,13 @@ def _pool(axes: int) -> Callable[[CallShapes], int | None]:
     return rule
 
 
-def _onnx_pool(call: CallShapes) -> int | None:
-    kernel = re.search(r"kernel_shape=\[([\d, ]+)\]", call.settings)
-    return prod(call.out) * prod(map(int, kernel[1].split(","))) if kernel else None
+def _named_pool(call: CallShapes) -> int | None:
+    """Count a pooling whose window is a setting with a name, which each framework calls otherwise."""
+    if "global_pool=True" in call.settings:
+        return _read(call)
+    names = "kernel_shape|ksize|kernel|window_dimensions"
+    kernel = re.search(rf"\b(?:{names})=[\[(]([\d, ]+)[\])]", call.settings)
+    return prod(call.out) * prod(map(int, re.findall(r"\d+", kernel[1]))) if kernel else None
 
 
 def _interpolate(call: CallShapes) -> int | None:
@@ -156,6 +163,7 @@ _ELEMENTWISE = """
     bitwise_not lshift rshift isnan isinf isfinite where masked_fill hypot xlogy subtract multiply divide
     negative absolute greater less greater_equal less_equal not_equal nan_to_num deg2rad rad2deg logaddexp
     polygamma lgamma digamma sinc
+    squared_difference add_to_channels
     and or xor not less_or_equal greater_or_equal hard_sigmoid hard_swish swish is_nan is_inf
 """
 _REDUCTIONS = """
@@ -179,8 +187,9 @@ _FREE = """
     view_as_complex lift_fresh normal uniform bernoulli nonzero identity resolve_conj resolve_neg pin_memory
     repeat_kv item
     cast slice shape constant_of_shape gather_elements gather_nd scatter_elements scatter_nd
-    depth_to_space space_to_depth
+    depth_to_space space_to_depth broadcast_in_dim gather_slices
 """
+_POOLS = ("pool_by_window", "pool_by_layout", "pool_to_last")
 _OTHERS: dict[str, Callable[[CallShapes], int | None]] = {
     **{name: _each(factor) for name, factor in _PER_ELEMENT.items()},
     **dict.fromkeys(_ELEMENTWISE.split(), _each(1)),
@@ -189,8 +198,9 @@ _OTHERS: dict[str, Callable[[CallShapes], int | None]] = {
     **dict.fromkeys(("var", "std", "var_mean", "std_mean", "logsumexp"), _each_read(4)),
     **dict.fromkeys(("layer_norm", "group_norm", "instance_norm", "rms_norm"), _norm),
     **dict.fromkeys(("layer_normalization", "instance_normalization", "rms_normalization"), _norm),
-    **dict.fromkeys(("batch_norm", "batch_normalization"), _batch_norm),
-    **dict.fromkeys(("max_pool", "average_pool"), _onnx_pool),
+    **dict.fromkeys(("batch_norm", "batch_normalization", "batch_norm_by_axis"), _batch_norm),
+    **dict.fromkeys(("max_pool", "average_pool", *_POOLS), _named_pool),
+    "batch_norm_to_last": lambda call: (2 if "is_training=False" in call.settings else 5) * prod(call.out),
     **{f"{name}_pool{n}d": _pool(n) for name in ("max", "avg") for n in (1, 2, 3)},
     **dict.fromkeys(("interpolate", "upsample"), _interpolate),
     **dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"), _dropout),

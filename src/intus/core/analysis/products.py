@@ -119,10 +119,115 @@ def _recurrent(call: CallShapes) -> int | None:
     return 2 * (prod(x) // x[-1]) * sum(map(prod, weights)) if x and x[-1] and weights else None
 
 
+def _dot_general(call: CallShapes) -> int | None:
+    """Count a product of JAX, whose settings name the contracted axes of each argument.
+
+    Parameters are known in the shape before transpositions, so that the axes are those of a tensor.
+    """
+    contracted = re.search(r"dimension_numbers=\(\(\(([\d, ]*)\), \(([\d, ]*)\)\)", call.settings)
+    sides = [at for at in (0, 1) if str(at) in call.tensors]
+    if contracted is None or not sides:
+        return None
+    shape = call.tensors[str(sides[0])]
+    axes = [int(axis) for axis in re.findall(r"\d+", contracted[1 + sides[0]])]
+    return 2 * prod(call.out) * prod(shape[axis] for axis in axes)
+
+
+def _conv_general(call: CallShapes) -> int | None:
+    """Count a convolution of JAX, whose settings name the axes of channels; zeros between rows are free."""
+    specs = dict(re.findall(r"(lhs|out)_spec=\(\d+, (\d+)", call.settings))
+    x, kernel = call.find("0"), call.find("1") or next((p for p in call.params if len(p) > 2), None)
+    if x is None or kernel is None or len(specs) < 2 or "batch_group_count=1" not in call.settings:
+        return None
+    dilation = re.search(r"lhs_dilation=\(([\d, ]+)\)", call.settings)
+    if dilation is not None and set(re.findall(r"\d+", dilation[1])) != {"1"}:
+        return 2 * prod(x) * prod(kernel) * _groups(call) // x[int(specs["lhs"])]
+    return 2 * prod(call.out) * prod(kernel) // call.out[int(specs["out"])]
+
+
+def _groups(call: CallShapes) -> int:
+    groups = re.search(r"feature_group_count=(\d+)", call.settings)
+    return int(groups[1]) if groups else 1
+
+
+def _matmul_by_settings(call: CallShapes) -> int | None:
+    """Count a product of matrices of which either may be transposed; of MXNet also of more axes."""
+    left, right = call.find("0"), call.find("1")
+    swapped = {letter for letter in "ab" if f"transpose_{letter}=True" in call.settings}
+    swapped |= {"xy"[at] for at in (0, 1) if f"adj_{'xy'[at]}=True" in call.settings}
+    if left is not None and len(left) > 1:
+        return 2 * prod(call.out) * left[-2 if swapped & {"a", "x"} else -1]
+    if right is not None and len(right) > 1:
+        return 2 * prod(call.out) * right[-1 if swapped & {"b", "y"} else -2]
+    return 2 * prod(call.out) * left[0] if left else None
+
+
+def _dot_by_settings(call: CallShapes) -> int | None:
+    """Count ``dot`` of MXNet, which contracts the last axis with the first unless one is transposed."""
+    left, right = call.find("0"), call.find("1")
+    if left is not None:
+        return 2 * prod(call.out) * left[0 if "transpose_a=True" in call.settings else -1]
+    if right is not None:
+        return 2 * prod(call.out) * right[-1 if "transpose_b=True" in call.settings else 0]
+    return None
+
+
+def _fully_connected(call: CallShapes) -> int | None:
+    weight = call.find("1") or next((p for p in call.params if len(p) == 2), None)  # (out, in)
+    return None if weight is None else 2 * prod(call.out) * weight[1]
+
+
+def _kernel(call: CallShapes) -> Shape | None:
+    return call.find("1") or next((p for p in call.params if len(p) > 3), None)
+
+
+def _conv_to_last(call: CallShapes) -> int | None:
+    kernel = _kernel(call)  # (*kernel, in / groups, out)
+    return None if kernel is None else 2 * prod(call.out) * prod(kernel[:-1])
+
+
+def _conv_transpose_to_last(call: CallShapes) -> int | None:
+    kernel, x = _kernel(call), call.find("2")  # (*kernel, out, in)
+    return None if kernel is None or x is None else 2 * prod(x) * prod(kernel[:-1])
+
+
+def _conv_of_each_channel(call: CallShapes) -> int | None:
+    kernel = _kernel(call)  # (*kernel, in, outputs of each)
+    return None if kernel is None else 2 * prod(call.out) * prod(kernel[:-2])
+
+
+def _rnn_of_flat_weights(call: CallShapes) -> int | None:
+    """Count a recurrent layer of MXNet, whose settings say how its vector of weights is divided."""
+    x, given = call.find("0"), dict(re.findall(r"(\w+)=(\w+)", call.settings))
+    gates = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}.get(given.get("mode", ""))
+    if x is None or gates is None or not given.get("state_size", "").isdigit():
+        return None
+    if given.get("projection_size", "None") != "None":
+        return None
+    size, layers = int(given["state_size"]), int(given.get("num_layers", 1))
+    directions = 2 if given.get("bidirectional") == "True" else 1
+    widths = [x[-1] + size, *[(directions + 1) * size] * (layers - 1)]
+    return 2 * prod(x[:-1]) * directions * gates * size * sum(widths)
+
+
 def _einsum(call: CallShapes) -> int | None:
-    """Count one or two operands; the order in which more are contracted is not known here."""
     equation = first_setting(call.settings)
-    if not isinstance(equation, str) or not 1 <= len(operands := _operands(call)) <= 2:
+    return _contraction(equation, _operands(call)) if isinstance(equation, str) else None
+
+
+def _einsum_by_settings(call: CallShapes) -> int | None:
+    """Count an equation of TensorFlow, whose tensors are the only arguments."""
+    equation = re.search(r"equation=(\S+)", call.settings)
+    params, count = list(call.params), len(call.tensors) + len(call.params)
+    if equation is None or any(name not in ("0", "1") for name in call.tensors) or count > 2:
+        return None
+    operands = [call.tensors.get(str(at)) or params.pop(0) for at in range(count)]
+    return _contraction(equation[1].rstrip(","), operands)
+
+
+def _contraction(equation: str, operands: list[Shape]) -> int | None:
+    """Count one or two operands; the order in which more are contracted is not known here."""
+    if not 1 <= len(operands) <= 2:
         return None
     left, _, right = equation.replace(" ", "").partition("->")
     parts = left.split(",")
@@ -192,6 +297,18 @@ PRODUCTS: dict[str, Callable[[CallShapes], int | None]] = {
         ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "conv_transpose"), _conv_transpose
     ),
     "gemm": _gemm,
+    "dot_general": _dot_general,
+    "conv_general_dilated": _conv_general,
+    **dict.fromkeys(("matmul_by_settings", "batch_dot"), _matmul_by_settings),
+    "dot_by_settings": _dot_by_settings,
+    "fully_connected": _fully_connected,
+    "conv_by_layout": _conv,
+    "conv_transpose_by_layout": _conv_transpose,
+    "conv_to_last": _conv_to_last,
+    "conv_transpose_to_last": _conv_transpose_to_last,
+    "conv_of_each_channel": _conv_of_each_channel,
+    "einsum_by_settings": _einsum_by_settings,
+    "rnn_of_flat_weights": _rnn_of_flat_weights,
     "scaled_dot_product_attention": _attention,
     "multi_head_attention_forward": _multi_head,
     **{name + cell: _recurrent for name in _RECURRENT for cell in ("", "_cell")},

@@ -13,6 +13,7 @@ from ...backends.base import Backend, Operation, for_model, modules_graph
 from ...core.errors import AddressError, CaptureError, InputError
 from ...core.probes_disabled import probes_disabled
 from ...core.units import UnitAxes
+from ...core.vocabularies import is_translated
 from ...scores import ScoreColumns
 from ..alignment.axes import Vectors, arrange, batch_axis
 from ..alignment.places import places_of
@@ -48,9 +49,7 @@ class ModelPass:
         operations = _operations(model, backend, plan)
         self.graph = record_graph(model, backend, lambda: plan.records.model_input(plan.order()[0][:1]))
         graph = self.graph or modules_graph(backend, name, operations)
-        # What is known of the axes of operations is known of PyTorch's; other backends know their layers'.
-        of_torch = self.graph is not None and self.graph.facts.get("framework", "torch") == "torch"
-        self._axes = UnitAxes(self.graph) if self.graph is not None and of_torch else None
+        self._axes = UnitAxes(self.graph) if self.graph is not None else None
         groups = resolve(plan.units, graph, operations, backend, plan.seed)
         for group in groups:
             _check_behavior(group, plan.behavior.name)
@@ -66,8 +65,8 @@ class ModelPass:
 
     def _places(self, group: UnitGroup) -> Any:
         """Return where the positions of a layer lie in the image; None if that is not known."""
-        if self.graph is None or group.row < 0 or self.behavior.at_image:
-            return None
+        if self.graph is None or group.row < 0 or self.behavior.at_image or is_translated(self.graph):
+            return None  # only of PyTorch's operations is it known how they move positions
         return places_of(self.graph, group.row)
 
     def run(self, blocks: Iterable[Block]) -> Iterator[int]:

@@ -1,0 +1,44 @@
+"""The types of operations of other frameworks, translated to the names that the analyses know.
+
+``core.units`` and ``core.analysis.flops`` state what is known of a type once, under the name that PyTorch or
+ONNX gives to it. A framework may give the same name to another operation (``max`` of JAX is elementwise), so
+a type of its graphs that is not in its table is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..graph import Graph
+from .jax import JAX
+from .mxnet import MXNET
+from .tensorflow import TENSORFLOW
+
+_TABLES: dict[str, Mapping[str, str]] = {
+    "jax": JAX,
+    "mxnet": MXNET,
+    "tensorflow": TENSORFLOW,
+    "keras": TENSORFLOW,
+}
+
+
+def is_translated(graph: Graph) -> bool:
+    """Return whether the types of a graph's operations are those of another framework than PyTorch."""
+    return graph.facts.get("framework") in _TABLES
+
+
+def common_types(graph: Graph) -> list[str]:
+    """Return the common name of each type of a graph; ``""`` if it is unknown.
+
+    Args:
+        graph: The graph of a forward pass; ``facts["framework"]`` is the framework.
+
+    Example:
+        >>> from intus.core.building import GraphBuilder
+        >>> builder = GraphBuilder("Net")
+        >>> row = builder.op("max", (2,), "float32")
+        >>> common_types(builder.graph({"framework": "jax"})[0]), common_types(builder.graph()[0])
+        (['maximum'], ['max'])
+    """
+    table = _TABLES.get(str(graph.facts.get("framework")))
+    return list(graph.types) if table is None else [table.get(name, "") for name in graph.types]

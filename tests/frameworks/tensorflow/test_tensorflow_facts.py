@@ -1,0 +1,122 @@
+"""FLOPs and unit axes of TensorFlow's operations, judged by TensorFlow's own statistics and planted units."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.framework import ops
+
+import intus
+from intus.core.units import UnitAxes
+
+L = keras.layers
+IMAGES = np.random.default_rng(0).random((8, 10, 10, 3)).astype(np.float32)
+
+
+def cnn():
+    keras.utils.set_random_seed(0)
+    return keras.Sequential(
+        [
+            keras.Input((10, 10, 3), batch_size=8),
+            L.Conv2D(6, 3, name="conv"),
+            L.BatchNormalization(name="norm"),
+            L.ReLU(name="relu"),
+            L.MaxPooling2D(2, name="pool"),
+            L.DepthwiseConv2D(2, depth_multiplier=2, padding="same", name="each"),
+            L.Conv2DTranspose(5, 2, strides=2, name="up"),
+            keras.Sequential([L.Activation("tanh"), L.Dropout(0.5)], name="block"),
+            L.AveragePooling2D(2, name="mean"),
+            L.Flatten(name="flat"),
+            L.Dense(4, name="fc"),
+        ]
+    )
+
+
+def attention():
+    keras.utils.set_random_seed(0)
+    x = keras.Input((5, 8), batch_size=2)
+    y = L.LayerNormalization(name="norm")(x)
+    return keras.Model(x, L.Dense(3, name="fc")(L.MultiHeadAttention(2, 4, name="attn")(y, y)))
+
+
+def counted(found):
+    counts = {}
+    for op in found:
+        counts[op.type] = counts.get(op.type, 0) + op.flops
+    return counts
+
+
+def registered(model, x):
+    """Return what TensorFlow's own statistics count, by type of operation."""
+    function = tf.function(lambda x: model(x, training=False)).get_concrete_function(tf.constant(x))
+    counts = {}
+    for op in function.graph.get_operations():
+        flops = ops.get_stats_for_node_def(function.graph, op.node_def, "flops").value
+        if flops:
+            counts[op.type] = counts.get(op.type, 0) + flops
+    return counts
+
+
+@pytest.fixture(scope="module", params=["cnn", "attention"])
+def traced(request):
+    model, x = (cnn(), IMAGES) if request.param == "cnn" else (attention(), IMAGES[:2, :5, :8, 0])
+    return request.param, model, x, intus.trace(model, x)
+
+
+PRODUCTS = "Conv2D DepthwiseConv2dNative Conv2DBackpropInput MatMul BatchMatMulV2"
+OTHERS = "BiasAdd Relu MaxPool AvgPool Mul Sub AddV2 Neg"
+
+
+def test_flops_as_tensorflow_counts_them(traced):
+    name, model, x, found = traced
+    assert found.flops_unknown == {}
+    ours, theirs = counted(found), registered(model, x)
+    known = {type_ for type_ in ours if type_ in theirs and type_ in f"{PRODUCTS} {OTHERS}".split()}
+    assert known >= ({"Conv2D", "MaxPool", "MatMul"} if name == "cnn" else {"BatchMatMulV2", "MatMul"})
+    assert {type_: ours[type_] for type_ in known} == {type_: theirs[type_] for type_ in known}
+
+
+def test_flops_of_products_of_attention():
+    """Four projections, and the products of queries, keys and values."""
+    found = intus.trace(attention(), IMAGES[:2, :5, :8, 0])
+    assert found.macs == 2 * 5 * (4 * 8 * 8 + 2 * 5 * 8 + 8 * 3)
+
+
+def test_flops_of_session():
+    tf1 = tf.compat.v1
+    with tf.Graph().as_default(), tf1.Session() as session:
+        x = tf1.placeholder(tf.float32, [4, 5], "x")
+        tf.nn.relu(tf.matmul(x, tf.constant(np.ones((3, 5), np.float32)), transpose_b=True), name="out")
+        assert counted(intus.trace(session, "out:0", {x: np.ones((4, 5))})) == {"MatMul": 120, "Relu": 12}
+
+
+def test_unit_axes(traced):
+    name, _, _, found = traced
+    axes = UnitAxes(found.graph)
+    if name == "cnn":
+        names = "conv", "norm", "relu", "pool", "each", "up", "block", "mean"
+        assert [axes.of(found[name].row) for name in names] == [3] * 8
+        assert axes.of(found["fc"].row) == 1
+        np.testing.assert_array_equal(found.value("conv[2]"), found["conv"].value[..., 2])
+        assert [axes.of_parameter(number, "kernel") for number in (0, 1)] == [3, 0]
+    else:
+        assert [axes.of(found[name].row) for name in ("attn", "fc")] == [2, 2]
+
+
+def test_inspect_has_a_row_for_each_unit():
+    """One channel of the first layer is not zero. Layers without a layout of their own have units too."""
+    model = cnn()
+    kernel = np.zeros((3, 3, 3, 6))
+    kernel[..., 4] = 1
+    model.get_layer("conv").kernel.assign(kernel)
+    labels = np.arange(8) % 2
+    images = IMAGES * (1 + labels[:, None, None, None])
+    counts = {"conv": 6, "norm": 6, "relu": 6, "each": 12, "up": 5, "block": 5, "fc": 4}
+    table = intus.inspect(model, {"odd": labels}, "mean_difference", images, list(counts))
+    units = {address: sorted(rows.unit) for address, rows in table.groupby("address")}
+    assert units == {address: list(range(count)) for address, count in counts.items()}
+    for address in ("conv", "norm", "relu"):
+        rows = table[table.address == address]
+        assert rows[rows.value.abs() > 1e-3].unit.tolist() == [4]
