@@ -414,6 +414,9 @@ class Aggregator:
             self._count(part.run, "refused")
             part.out.notices += [refusal] if refusal else []
             return False
+        if window.repeats(record):
+            part.out.notices.append(notices.repeated(record))
+            return False
         self._count(part.run, "late", bool(window.handed))
         window.add(record)
         window.touched = part.now

@@ -56,6 +56,15 @@ def evicted(window: Window, lost: int, limit: int) -> Notice:
     return Notice("memory", text, "warning", *window.run_key)
 
 
+def repeated(record: Record) -> Notice:
+    """Return the notice that rows of a probe set came again, from another process."""
+    text = (
+        "The probe set was run by several processes: of each epoch the rows that came first count, and the "
+        "same rows of the others were left out. In data-parallel training, give the probe set to one process."
+    )
+    return Notice("repeated", text, "warning", record.run, record.model)
+
+
 def too_late(record: Record) -> Notice:
     """Return the notice that a record came after its epoch was scored and evicted from memory."""
     text = (
