@@ -252,8 +252,9 @@ def test_evicted_epoch_is_incomplete_after_restart(tmp_path):
 
 def test_removed_model_is_gone_after_restart(machine):
     machine.send(1, seq=1)
-    machine.service.evaluator.remove = lambda model: None
-    machine.service.remove("m")
+    machine.service.evaluator.remove = lambda run, model: None
+    assert machine.service.remove("m", "another") == []
+    assert machine.service.remove("m", "c") == [("r", "m")]
     machine.kill()
     machine.service.flush()
     assert machine.evaluator.got == []

@@ -10,10 +10,10 @@ import os
 from typing import Any, NamedTuple
 
 from ..core.errors import ServeError
+from ..storage.token_file import VARIABLE, read_token
 
 BINARY, JSON = "application/octet-stream", "application/json"
 CONNECT_S = 5.0
-TOKEN = "INTUS_TOKEN"  # environment variable with the token of a server that requires one
 
 
 class Answer(NamedTuple):
@@ -68,15 +68,27 @@ class Client:
         Raises:
             ServeError: If no answer comes.
         """
+        token = self._token()
+        answer = self._post_twice(path, body, content, wait, token)
+        if answer.status == 403 and (new := self._token()) != token:  # a server that just started anew
+            answer = self._post_twice(path, body, content, wait, new)
+        return answer
+
+    def _token(self) -> str | None:
+        return os.environ.get(VARIABLE) or read_token(self.host, self.port)
+
+    def _post_twice(
+        self, path: str, body: bytes, content: str, wait: float | None, token: str | None
+    ) -> Answer:
         reused = self._connection is not None
         try:
-            return self._post(path, body, content, wait)
+            return self._post(path, body, content, wait, token)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             if not reused or isinstance(error, TimeoutError):
                 raise self._unreachable(error) from error
         try:
-            return self._post(path, body, content, wait)
+            return self._post(path, body, content, wait, token)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise self._unreachable(error) from error
@@ -88,7 +100,7 @@ class Client:
             with contextlib.suppress(OSError):
                 connection.close()
 
-    def _post(self, path: str, body: bytes, content: str, wait: float | None) -> Answer:
+    def _post(self, path: str, body: bytes, content: str, wait: float | None, token: str | None) -> Answer:
         if self._connection is None:
             connection = http.client.HTTPConnection(
                 self.host, self.port, timeout=min(CONNECT_S, self.timeout)
@@ -99,7 +111,7 @@ class Client:
         headers = {"Content-Type": content}
         if wait is not None:
             headers["Prefer"] = f"wait={math.ceil(wait)}"  # RFC 7240
-        if token := os.environ.get(TOKEN):
+        if token:
             headers["Authorization"] = f"Bearer {token}"
         self._connection.request("POST", path, body, headers)
         response = self._connection.getresponse()

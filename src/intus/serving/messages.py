@@ -475,16 +475,21 @@ class FlushRequest(Message):
 
 
 class ClearRequest(Message):
-    """A request to delete everything."""
+    """A request to delete a run, or all runs and targets of a client."""
+
+    run: Run | None = None
+    client: Client | None = None
 
 
 class RemoveRequest(Message):
-    """A request to delete a model."""
+    """A request to delete a model of a run, or of all runs of a client."""
 
     model: Model | UnsetType = UNSET
     model_name: Annotated[Text, Meta(description="the model's name, from a client of 2018")] | UnsetType = (
         UNSET
     )
+    run: Run | None = None
+    client: Client | None = None
 
     def __post_init__(self) -> None:
         if self.model is UNSET and self.model_name is UNSET:
@@ -494,6 +499,25 @@ class RemoveRequest(Message):
     def name(self) -> str:
         """The model's name, from a client of any version."""
         return self.model if self.model is not UNSET else str(self.model_name)
+
+
+class RemovedReply(Message):
+    """The (run, model) pairs that were deleted."""
+
+    removed: list[tuple[str, str]]
+
+
+class RunRemoval(Message):
+    """A request of the previous role to delete a run, or one model of it."""
+
+    run: Run
+    model: Model | None = None
+
+
+class TargetsRemoval(Message):
+    """A request of the previous role to delete the targets of a client, "" for those without a client."""
+
+    owner: Text
 
 
 class DoneReply(Message):

@@ -97,4 +97,6 @@ def together(ranks: tuple[int, ...], about: str) -> Together | None:
     store = distributed.distributed_c10d._get_default_store()
     _agreements[ranks] += 1
     prefix = f"intus/{'-'.join(map(str, ranks))}/{_agreements[ranks]}"
-    return Together(distributed.distributed_c10d.PrefixStore(prefix, store), ranks, distributed.get_rank(), about)
+    return Together(
+        distributed.distributed_c10d.PrefixStore(prefix, store), ranks, distributed.get_rank(), about
+    )

@@ -13,6 +13,7 @@ from ..roles import Roles
 from .endpoints import HANDLERS, CountRefusals, Endpoint, get, json_response
 from .feed import ChangeFeed
 from .guard import Guard
+from .headers import SecurityHeaders
 from .openapi import openapi
 from .page_routes import file_routes, page_routes
 from .routes import aggregator_routes, evaluator_routes, frontend_routes
@@ -72,6 +73,7 @@ def build(
             Route("/openapi.json", describe, methods=["GET"]),
         ],
         middleware=[
+            Middleware(SecurityHeaders),
             Middleware(CountRefusals, counts=roles.requests),
             Middleware(Guard, token=token, loopback=loopback),
         ],

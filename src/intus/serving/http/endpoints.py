@@ -23,6 +23,7 @@ from ...core.errors import InputError, IntusError, ServeError, did_you_mean
 from ..decoding import decode, encode, read
 from ..errors import BusyError, FullError
 from ..messages import DoneReply, ErrorReply
+from .headers import SECURITY
 
 #: Most bytes of a JSON body; its Python objects take about ten times as much memory.
 MAX_JSON = 64 << 20
@@ -187,7 +188,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 async def _failure(request: Request, error: Exception) -> Response:
     request.app.state.requests["http_500"] += 1  # this response bypasses all middleware
-    return json_response(ErrorReply(f"The server failed: {type(error).__name__}."), 500)
+    return json_response(ErrorReply(f"The server failed: {type(error).__name__}."), 500, SECURITY)
 
 
 HANDLERS: Any = {
