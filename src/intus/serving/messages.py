@@ -406,7 +406,10 @@ class AggregatorCounts(Message, forbid_unknown_fields=True):
     pending: Annotated[_Optional, Meta(description="data points not yet passed on")] = UNSET
     bytes: Annotated[_Optional, Meta(description="bytes of the arrays in memory")] = UNSET
     malformed: Annotated[_Optional, Meta(description="requests that could not be read")] = UNSET
-    journal: Annotated[_Optional, Meta(description="bytes of the journal on disk")] = UNSET
+    journal: Annotated[
+        _Optional,
+        Meta(description="bytes of the journal; absent if there is none"),
+    ] = UNSET
 
 
 class EvaluatorCounts(Message, forbid_unknown_fields=True):

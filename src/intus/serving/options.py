@@ -19,6 +19,8 @@ from ..engines import ENGINES
 from ..storage.token_file import LOOPBACK, VARIABLE
 
 ROLES = ("all", "aggregator", "evaluator", "frontend")
+#: The journal that is none.
+IN_MEMORY = "memory"
 #: Fields of a record whose change may end a window.
 TRIGGERS = ("epoch", "step", "mode")
 
@@ -169,7 +171,8 @@ class ServerOptions:
     )
     journal: str | Path | None = _option(  # noqa: RUF009
         None,
-        "folder that keeps what is not scored yet (default: DATABASE.journal, or intus.journal)",
+        "folder that keeps what is not scored yet (default: DATABASE.journal, or intus.journal), or 'memory' "
+        "to write no activations to disk, so that a crash loses them",
         metavar="FOLDER",
     )
     journal_bytes: int = _bytes(4 << 30, "most bytes of the journal", "4 GiB")
@@ -205,8 +208,13 @@ class ServerOptions:
         return None if self.no_token else self.token or os.environ.get(VARIABLE) or None
 
     @property
-    def journal_folder(self) -> Path:
-        """The folder of the journal: beside a database that is a file, unless another was chosen."""
+    def journal_folder(self) -> Path | None:
+        """The folder of the journal: beside a database that is a file, unless another was chosen.
+
+        None if there is no journal, so that activations are kept in memory alone.
+        """
+        if self.journal == IN_MEMORY:
+            return None
         if self.journal is not None:
             return Path(self.journal)
         return Path("intus.journal" if "://" in str(self.database) else f"{self.database}.journal")

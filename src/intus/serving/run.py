@@ -207,7 +207,7 @@ def _make_roles(options: ServerOptions) -> Roles:
     if options.role == "aggregator":
         journal = _journal(options)
         url = options.evaluator_url or f"http://{host}:{options.evaluator_port}"
-        evaluator = RemoteEvaluator(url, token, journal.spool)
+        evaluator = RemoteEvaluator(url, token, journal and journal.spool)
         return Roles(AggregatorService(evaluator, _aggregator(options), journal))
     if options.role == "evaluator":
         url = options.frontend_url or f"http://{host}:{options.frontend_port}"
@@ -220,7 +220,8 @@ def _make_roles(options: ServerOptions) -> Roles:
     with contextlib.ExitStack() as undoing:
         undoing.callback(frontend.close)
         journal = _journal(options)
-        undoing.callback(journal.close)
+        if journal is not None:
+            undoing.callback(journal.close)
         all_scores = Evaluator(frontend, engine=_engine(options), splits=options.splits)
         undoing.pop_all()
     return Roles(AggregatorService(all_scores, _aggregator(options), journal), all_scores, frontend)
@@ -230,7 +231,9 @@ def _aggregator(options: ServerOptions) -> Aggregator:
     return Aggregator(options.trigger.split(","), options.max_bytes, options.grace)
 
 
-def _journal(options: ServerOptions) -> Journal:
+def _journal(options: ServerOptions) -> Journal | None:
+    if options.journal_folder is None:
+        return None
     return Journal(options.journal_folder, max_bytes=options.journal_bytes, fsync=options.fsync)
 
 

@@ -19,6 +19,15 @@ def dropped(run_key: RunKey) -> Notice:
     return Notice("dropped", text, "warning", *run_key)
 
 
+def in_memory() -> Notice:
+    """Return the notice that nothing but scores is written to disk."""
+    text = (
+        "The server was started with --journal memory: activations are not written to disk, so a crash loses "
+        "those that are not scored yet."
+    )
+    return Notice("memory_only", text, "info")
+
+
 def incomplete(window: Window, lacks: str) -> Notice:
     """Return the notice that an epoch is scored although records of it are missing."""
     text = (

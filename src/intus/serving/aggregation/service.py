@@ -20,6 +20,7 @@ from ..messages import IngestReply, Notice, StatusReport
 from .aggregator import Aggregator, IngestResult
 from .ingest import IngestRequest
 from .journal import Journal, JournalFrame
+from .notices import in_memory
 from .window import RunKey
 
 _log = logging.getLogger("intus.serving")
@@ -66,7 +67,9 @@ class AggregatorService:
             self._replay(journal)
 
     def start(self) -> None:
-        """Start a thread that calls ``tick`` once a second."""
+        """Start a thread that calls ``tick`` once a second, and report if there is no journal."""
+        if self.journal is None:
+            self._notify([in_memory()])
         threading.Thread(target=self._tick_on, name="intus-clock", daemon=True).start()
 
     # -- requests ------------------------------------------------------------------------------------
