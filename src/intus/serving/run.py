@@ -207,7 +207,7 @@ def _make_roles(options: ServerOptions) -> Roles:
     if options.role == "aggregator":
         journal = _journal(options)
         url = options.evaluator_url or f"http://{host}:{options.evaluator_port}"
-        evaluator = RemoteEvaluator(url, token, journal and journal.spool)
+        evaluator = RemoteEvaluator(url, token, None if journal is None else journal.spool)
         return Roles(AggregatorService(evaluator, _aggregator(options), journal))
     if options.role == "evaluator":
         url = options.frontend_url or f"http://{host}:{options.frontend_port}"

@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from ..messages import StatusReply
 from ..roles import Roles
-from .endpoints import HANDLERS, CountRefusals, Endpoint, get, json_response
+from .endpoints import HANDLERS, CountRefusals, Endpoint, get, json_response, routes
 from .feed import ChangeFeed
 from .guard import Guard
 from .headers import SecurityHeaders
@@ -68,7 +68,7 @@ def build(
     files = file_routes(feed or ChangeFeed(roles.frontend.database)) if roles.frontend else []
     app = Starlette(
         routes=[
-            *(endpoint.route() for endpoint in served),
+            *routes(served),
             *files,
             Route("/openapi.json", describe, methods=["GET"]),
         ],

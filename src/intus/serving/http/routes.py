@@ -62,11 +62,11 @@ def aggregator_routes(aggregator: AggregatorService, limit: int) -> list[Endpoin
         )
 
     def clear(request: CheckedRequest) -> RemovedReply:
-        return RemovedReply(aggregator.clear(request.body.client, request.body.run))
+        return RemovedReply([*map(list, aggregator.clear(request.body.client, request.body.run))])
 
     def remove(request: CheckedRequest) -> RemovedReply:
         scope = request.body
-        return RemovedReply(aggregator.remove(scope.name, scope.client, scope.run))
+        return RemovedReply([*map(list, aggregator.remove(scope.name, scope.client, scope.run))])
 
     def status(request: CheckedRequest) -> AggregatorReply:
         return read({"trigger": aggregator.aggregator.trigger} | aggregator.status(), AggregatorReply)
