@@ -162,7 +162,8 @@ def test_probe_set_of_sharded_model_runs_in_every_process_and_is_sent_once(ranks
             steps = database.points(f"{kind} 3", "Sequential").where(score="mean", address="0")
             assert steps["epoch"].tolist() == [0, 3, 6, 7]
             assert set(steps["n"].tolist()) == {40}
-        repeated = {notice["run"] for notice in database.notices() if notice["code"] == "repeated"}
+        left_out = ("repeated", "too_late")  # too late if the second process was much slower
+        repeated = {notice["run"] for notice in database.notices() if notice["code"] in left_out}
         assert repeated == {"ddp None", "ddp 3"}
 
 
