@@ -6,12 +6,16 @@ The tests of a framework other than torch run in its own environment alone; see 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from postgres_help import postgres
+
+#: Servers of tests write their tokens here, not into the user's folder.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="intus-tests-")
 
 pytest.register_assert_rewrite("backends.contract")
 

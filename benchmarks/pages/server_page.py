@@ -136,7 +136,16 @@ def main() -> None:
     options = parser.parse_args()
     if not options.database.exists():
         fill(options.database, options.runs, options.layers, options.epochs)
-    command = [sys.executable, "-m", "intus.serving", "--role", "frontend", "--port", str(options.port)]
+    command = [
+        sys.executable,
+        "-m",
+        "intus.serving",
+        "--no-token",
+        "--role",
+        "frontend",
+        "--port",
+        str(options.port),
+    ]
     with subprocess.Popen([*command, "--database", str(options.database)]) as server:
         try:
             url = f"http://127.0.0.1:{options.port}/"

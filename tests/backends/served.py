@@ -40,7 +40,17 @@ class Served:
 @contextmanager
 def server(folder: Path) -> Iterator[Served]:
     """Run ``intus serve`` with a new database until the context ends."""
-    command = [PYTHON, "-m", "intus", "serve", "--port", "0", "--database", str(folder / "served.db")]
+    command = [
+        PYTHON,
+        "-m",
+        "intus",
+        "serve",
+        "--port",
+        "0",
+        "--no-token",
+        "--database",
+        str(folder / "served.db"),
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     stop = threading.Timer(60, process.kill)  # instead of waiting forever for a line
     stop.start()

@@ -112,7 +112,7 @@ def train(host, port, epochs):
 
 
 def check(tmp_path, seed, epochs):
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(no_token=True, database=tmp_path / "x.db", port=0) as server:
         proxy = Proxy(server.host, server.port, seed)
         try:
             watch, means = train("127.0.0.1", proxy.server_port, epochs)

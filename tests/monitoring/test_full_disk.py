@@ -38,7 +38,7 @@ def wait_until(seen, seconds=20.0):
 
 def test_records_are_stored_once_disk_has_room(tmp_path):
     model = nn.Linear(10, 50)
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(no_token=True, database=tmp_path / "x.db", port=0) as server:
         with probe(model, server.host, server.port, run="r", name="m") as watch:
             for epoch in range(4):
                 watch.epoch = epoch

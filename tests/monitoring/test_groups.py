@@ -35,7 +35,7 @@ def newest(server, run, **equal):
 def test_labels_random_by_document(tmp_path):
     """Rows of a document resemble each other, so without groups its label is "known" by recognizing it."""
     model, data = nn.Sequential(nn.Linear(16, 16)), about_documents()
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(no_token=True, database=tmp_path / "x.db", port=0) as server:
         at = server.host, server.port
         for name, groups in {"naive": None, "topic": [f"doc {number}" for number in DOCUMENT]}.items():
             assert register_targets(*at, name=name, targets=TOPIC, groups=groups)
@@ -63,7 +63,7 @@ def test_control_task_has_token_ids_as_types(tmp_path):
     tag = np.random.default_rng(1).integers(0, 2, 60)[tokens]
     labels = {"tag": tag, "odd item": np.arange(250) % 2}
     model = nn.Sequential(nn.Embedding(60, 64), nn.Linear(64, 64))
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(no_token=True, database=tmp_path / "x.db", port=0) as server:
         at = server.host, server.port
         with probe(model, *at, run="tokens", probe_set=(tokens, labels)) as watch:
             watch.run_probe_set()

@@ -19,6 +19,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from intus.monitoring import flush, probe, register_targets
+from intus.storage.token_file import read_token
 
 IMAGES = torch.tensor(load_digits().data[:600], dtype=torch.float32) / 16
 LABELS = load_digits().target[:600]
@@ -85,7 +86,9 @@ class Fleet:
 
     def read(self, path):
         url = f"http://127.0.0.1:{self.ports['frontend']}{path}"
-        with urllib.request.urlopen(url, timeout=20) as answer:
+        token = read_token("127.0.0.1", self.ports["frontend"])
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(request, timeout=20) as answer:
             return json.load(answer)
 
     def stop(self) -> None:

@@ -428,7 +428,7 @@ def test_commands(server):
         "/targets", "/records", "/flush", "/flush", "/clear", "/remove",
     ]  # fmt: skip
     assert server.messages("/flush") == [{"run": "r", "client": client}, {"client": client}]
-    assert server.messages("/remove") == [{"model": "m"}]
+    assert server.messages("/remove") == [{"model": "m", "client": client}]
 
 
 def test_commands_without_server_return_false_and_warn(unused_port, caplog):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+import stat
 import urllib.parse
 import urllib.request
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from torch.nn import functional as F
 from intus import inspect, trace
 from intus.monitoring import clear, flush, probe, register_targets, remove
 from intus.serving.run import Server
+from intus.storage.token_file import read_token, remove_token, token_path, write_token
 
 DIGITS = load_digits()
 IMAGES = torch.tensor(DIGITS.data, dtype=torch.float32)[:600] / 16
@@ -24,7 +27,9 @@ LABELS = torch.tensor(DIGITS.target)[:600]
 
 
 def read(server, path):
-    with urllib.request.urlopen(f"{server.page_url}{path}", timeout=20) as answer:
+    url, _, token = server.page_url.partition("?token=")
+    request = urllib.request.Request(url + path, headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=20) as answer:
         return json.load(answer)
 
 
@@ -94,6 +99,7 @@ def test_server_killed_and_restarted_during_training(tmp_path):
         train(watch, model, range(1, 3))
         assert watch.status()["sent"] == 6
         with Server(database=tmp_path / "x.db", port=port) as again:
+            assert again.page_url != server.page_url  # a new token
             train(watch, model, range(3, 4))
             assert flush("127.0.0.1", port)
             assert {"recorded": 24, "sent": 24, "dropped": 0, "waiting": 0}.items() <= watch.status().items()
@@ -102,12 +108,37 @@ def test_server_killed_and_restarted_during_training(tmp_path):
             assert mean["n"] == [600] * 4
 
 
-def test_token_from_environment(tmp_path, monkeypatch, caplog):
-    with Server(database=tmp_path / "x.db", port=0, token="open sesame") as server:
-        assert not register_targets(server.host, server.port, name="digit", targets=[1, 2])
-        assert "refused /targets" in caplog.text
-        monkeypatch.setenv("INTUS_TOKEN", "open sesame")
+def test_client_of_other_user_needs_token(tmp_path, monkeypatch, caplog):
+    with Server(database=tmp_path / "x.db", port=0) as server:
         assert register_targets(server.host, server.port, name="digit", targets=[1, 2])
+        file = token_path(server.port)
+        token = file.read_text()
+        assert server.page_url.endswith(f"/?token={token}")
+        assert [stat.S_IMODE(path.stat().st_mode) for path in (file, file.parent)] == [0o600, 0o700]
+        assert token not in Path(f"/proc/{server.process.pid}/cmdline").read_text()
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))  # another user's files are elsewhere
+        assert not register_targets(server.host, server.port, name="digit", targets=[1, 2])
+        assert "refused /targets: This server answers only who knows its token" in caplog.text
+        monkeypatch.setenv("INTUS_TOKEN", token)
+        assert register_targets(server.host, server.port, name="digit", targets=[1, 2])
+        assert flush(server.host, server.port)
+    assert not file.exists()
+
+
+def test_token_file_that_others_can_read_is_ignored(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    path = write_token(8082, "t0ken")
+    assert [read_token(host, 8082) for host in ("127.0.0.1", "example.org")] == ["t0ken", None]
+    path.chmod(0o644)
+    assert read_token("127.0.0.1", 8082) is None
+    remove_token(8082, "of another server")
+    assert path.exists()
+
+
+def test_chosen_token_is_not_in_command_line(tmp_path):
+    with Server(database=tmp_path / "x.db", port=0, token="open sesame") as server:
+        assert "sesame" not in Path(f"/proc/{server.process.pid}/cmdline").read_text()
+        assert server.page_url.endswith("/?token=open%20sesame")
         assert flush(server.host, server.port)
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from serving_help import record
 
 from intus.core.errors import InputError
+from intus.core.record import PROBE_SET_MODE
 from intus.serving.aggregation.aggregator import Aggregator
 
 
@@ -213,7 +214,9 @@ def test_remove_and_clear_delete_records():
     aggregator.remove("m")
     assert [p.key.model for p in aggregator.flush()] == ["n"]
     aggregator.accept([numbered(1)], "client", 0)
-    aggregator.clear()
+    for own in (aggregator.remove("m"), aggregator.remove("m", "another"), aggregator.remove(run="other")):
+        assert ("r", "m") not in own
+    assert aggregator.remove(client_id="client") == [("r", "m")]
     assert aggregator.flush() == []
     assert aggregator.accept([numbered(1)], "client", 0).duplicate
 
@@ -301,3 +304,16 @@ def test_memory_stays_within_limit(events, limit):
         assert aggregator.nbytes <= limit
         if flush:
             aggregator.flush()
+
+
+def test_rows_of_probe_set_count_once():
+    aggregator = Aggregator()
+    first, again = (
+        numbered(number, mode=PROBE_SET_MODE, items=np.arange(2), address=address)
+        for number, address in ((1, "fc1"), (2, "fc1"))
+    )
+    assert aggregator.accept([first], "first", 0).accepted == 1
+    outcome = aggregator.accept([again, numbered(3, mode=PROBE_SET_MODE, items=np.arange(2, 4))], "second", 0)
+    assert outcome.accepted == 1  # the items of the other record are new
+    assert [notice.code for notice in outcome.notices] == ["repeated"]
+    assert ids(aggregator.flush()) == {("fc1", 0, "output", PROBE_SET_MODE): [1, 3]}

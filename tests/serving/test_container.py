@@ -40,7 +40,7 @@ def test_container_serves_with_token_and_stores_in_volume(entry, tmp_path):
     try:
         port = re.search(r"http://0\.0\.0\.0:(\d+)/", process.stdout.readline())[1]
         url = f"http://127.0.0.1:{port}/api/runs"
-        with pytest.raises(urllib.error.HTTPError, match="401") as refused:
+        with pytest.raises(urllib.error.HTTPError, match="403") as refused:
             urllib.request.urlopen(url)
         refused.value.close()
         known = urllib.request.Request(url, headers={"Authorization": "Bearer a b'c"})

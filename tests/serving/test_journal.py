@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import threading
+from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 from serving_help import record
 
 from intus.core.errors import InputError, ServeError
+from intus.monitoring.client import BINARY, JSON, Client
 from intus.serving.aggregation import aggregator
 from intus.serving.aggregation import journal as module
 from intus.serving.aggregation.aggregator import Aggregator
@@ -19,6 +23,9 @@ from intus.serving.aggregation.journal import Journal, Log
 from intus.serving.aggregation.service import AggregatorService
 from intus.serving.errors import FullError
 from intus.serving.messages import IngestReply
+from intus.serving.run import Server
+from intus.storage.codec import encode_records
+from intus.storage.database import Database
 
 
 class FakeEvaluator:
@@ -252,8 +259,9 @@ def test_evicted_epoch_is_incomplete_after_restart(tmp_path):
 
 def test_removed_model_is_gone_after_restart(machine):
     machine.send(1, seq=1)
-    machine.service.evaluator.remove = lambda model: None
-    machine.service.remove("m")
+    machine.service.evaluator.remove = lambda run, model: None
+    assert machine.service.remove("m", "another") == []
+    assert machine.service.remove("m", "c") == [("r", "m")]
     machine.kill()
     machine.service.flush()
     assert machine.evaluator.got == []
@@ -430,3 +438,61 @@ def test_snapshot_of_version_0_1_0_is_restored():
     assert restored.snapshot(("r", "m"), 0.0) == written
     assert restored.knows(("r", "m"), "c", 3)
     assert not restored.knows(("r", "m"), "c", 4)
+
+
+# -- no journal ---------------------------------------------------------------------------------------
+
+
+def send_epoch(server, epoch):
+    array = np.random.default_rng(epoch).normal(size=(500, 64)).astype(np.float32)
+    body = encode_records([record(array=array, epoch=epoch)], {"client": "c", "seq": epoch})
+    post(server, "/records", body, BINARY)
+    return array.tobytes()
+
+
+def post(server, path, body=b"{}", content=JSON):
+    with closing(Client(server.host, server.port)) as client:
+        assert client.post(path, body, content).ok
+
+
+def open_files(process):
+    """Return the files that a process has open, except devices, pipes and sockets."""
+    places = (os.readlink(each) for each in Path(f"/proc/{process}/fd").iterdir())
+    return {place for place in places if place.startswith("/") and not place.startswith("/dev/")}
+
+
+def written(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("journal", ["memory", None])
+def test_activations_on_disk(tmp_path, journal):
+    with Server(database=tmp_path / "x.db", port=0, journal=journal) as server:
+        arrays = [send_epoch(server, epoch) for epoch in range(3)]
+        files, contents = open_files(server.process.pid), written(tmp_path)
+        post(server, "/flush")
+        contents |= {Path(f"{path} later"): each for path, each in written(tmp_path).items()}
+    on_disk = any(array[:4096] in content for content in contents.values() for array in arrays)
+    assert on_disk is (journal is None)
+    own = {name for name in files if name.startswith(str(tmp_path))}
+    if journal == "memory":
+        assert own <= {f"{tmp_path}/x.db", f"{tmp_path}/x.db-wal", f"{tmp_path}/x.db-shm"}
+        assert {path.name for path in tmp_path.iterdir()} == {"x.db"}
+    with Database(tmp_path / "x.db") as database:
+        assert database.points("r", "m").where(score="mean")["n"].tolist() == [500] * 3
+        said = [each["text"] for each in database.notices() if each["code"] == "memory_only"]
+    assert len(said) == (journal == "memory")
+    assert not said or "a crash loses those that are not scored yet" in said[0]
+
+
+def test_killed_server_without_journal_keeps_scores_alone(tmp_path):
+    options = {"database": tmp_path / "x.db", "port": 0, "journal": "memory"}
+    with Server(**options) as server:
+        send_epoch(server, 0)
+        post(server, "/flush")
+        send_epoch(server, 1)
+        server.process.kill()
+    with Server(**options) as server:
+        post(server, "/flush")
+    with Database(tmp_path / "x.db") as database:
+        assert database.points("r", "m").where(score="mean")["epoch"].tolist() == [0]

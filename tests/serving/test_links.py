@@ -58,8 +58,8 @@ def server(monkeypatch):
 
 def test_request_to_busy_server_is_retried(server):
     server.statuses = [429, 503]
-    RemoteFrontend(server.url, "t0ken").clear()
-    assert [(path, token) for path, _, token in server.got] == [("/clear", "Bearer t0ken")] * 3
+    RemoteFrontend(server.url, "t0ken").clear("c")
+    assert [(path, token) for path, _, token in server.got] == [("/targets/remove", "Bearer t0ken")] * 3
 
 
 def test_refused_request_is_not_retried(server):
@@ -72,10 +72,10 @@ def test_refused_request_is_not_retried(server):
 def test_retries_end_if_server_stays_busy_or_away(server):
     server.statuses = [503] * 9
     with pytest.raises(ServeError, match="answered 503"):
-        RemoteFrontend(server.url).clear()
+        RemoteFrontend(server.url).clear("c")
     assert len(server.got) == 4
     with pytest.raises(ServeError, match=r"http://127\.0\.0\.1:1 cannot be reached"):
-        RemoteFrontend("http://127.0.0.1:1").clear()
+        RemoteFrontend("http://127.0.0.1:1").clear("c")
 
 
 def test_data_points_are_sent_in_order_before_flush(server):

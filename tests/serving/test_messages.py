@@ -44,6 +44,8 @@ BODIES = {
     "/remove": {"model": "nobody"},
     "/datapoint": encode_records([record()], {"kind": "output", "step": -1, "lacks": "", "last": True}),
     "/clear": {},
+    "/run/remove": {"run": "r"},
+    "/targets/remove": {"owner": "c"},
 }
 EXAMPLE = UnitExample(
     "top", 7, None, "1", ["a", "b"], " ", [100, -3], [True, False], 0, (False, True), "", ""

@@ -69,6 +69,60 @@ def test_document_references_resolve(app):
     assert schemas["Notice"]["properties"]["level"]["enum"] == ["error", "info", "warning"]
 
 
+def test_document_says_what_is_needed(app):
+    judge = pytest.importorskip("jsonschema_rs", reason="part of schemathesis")
+    with TestClient(app) as client:
+        document = client.get("/openapi.json").json()
+        paths, schemas = document["paths"], document["components"]["schemas"]
+        for path in ("/flush", "/status", "/clear", "/targets", "/remove"):
+            needed = client.post(path).status_code == 400
+            assert paths[path]["post"]["requestBody"]["required"] is needed, path
+        assert schemas["RemoveRequest"]["anyOf"] == [{"required": ["model"]}, {"required": ["model_name"]}]
+        (columns,) = (
+            each["schema"] for each in paths["/api/points"]["get"]["parameters"] if each["name"] == "columns"
+        )
+        for schema in schemas.values():
+            judge.meta.validate(schema)
+        for value, status in (("epoch,value", 200), ("", 400), ("epoch,", 400), ("when", 400)):
+            assert client.get("/api/points", params={"run": "r", "columns": value}).status_code == status
+            assert judge.is_valid(columns, value) is (status == 200)
+        for value in (["epoch"], ["state", "step"], [], ["when"]):
+            schema = paths["/set_trigger_fields"]["post"]["requestBody"]["content"]["application/json"]
+            valid = judge.is_valid(schema["schema"], value)
+            assert (client.post("/set_trigger_fields", json=value).status_code == 200) is valid, value
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "OPTIONS"])
+def test_refused_method_is_told_the_others(app, roles, method):
+    by_path = {}
+    for allowed, path in stated(roles):
+        by_path.setdefault(path, set()).update({allowed} | ({"HEAD"} if allowed == "GET" else set()))
+    with TestClient(app) as client:
+        for path, allowed in by_path.items():
+            answer = client.request(method, path)
+            assert answer.status_code == 405
+            assert set(answer.headers["allow"].split(", ")) == allowed
+
+
+def test_every_response_has_security_headers(app, roles, monkeypatch):
+    with TestClient(app, raise_server_exceptions=False) as client:
+        monkeypatch.setattr(roles.frontend.database, "notices", lambda run: 1 / 0)
+        statuses = {
+            "/": 200,
+            "/api/runs": 200,
+            "/nothing": 404,
+            "/api/points?level=x": 400,
+            "/api/notices": 500,
+        }
+        for path, status in statuses.items():
+            answer = client.get(path)
+            assert answer.status_code == status
+            assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+            assert "script-src 'self';" in answer.headers["content-security-policy"]
+            named = ("x-frame-options", "x-content-type-options", "referrer-policy")
+            assert [answer.headers[name] for name in named] == ["DENY", "nosniff", "no-referrer"]
+
+
 @pytest.mark.filterwarnings("ignore")  # of the tool's own libraries
 @pytest.mark.slow
 def test_schemathesis_finds_no_failure(app, roles):

@@ -41,6 +41,7 @@ VALUES = {
     "grace": st.floats(0.001, 1e9),
     "journal": st.none() | st.just("/some where/journal"),
     "fsync": st.booleans(),
+    "no_token": st.just(False),
     "splits": st.integers(1, 50),
 }
 

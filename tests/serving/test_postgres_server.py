@@ -20,7 +20,7 @@ def ask(server, path, body=None):
 
 @pytest.mark.postgres
 def test_server_stores_scores_in_postgresql(new_postgres, tmp_path):
-    options = {"database": new_postgres(), "journal": tmp_path / "journal", "port": 0}
+    options = {"database": new_postgres(), "journal": tmp_path / "journal", "port": 0, "no_token": True}
     labels = json.dumps({"name": "parity", "targets": [0, 1] * 20}).encode()
     blocks = [np.random.default_rng(epoch).normal(size=(40, 5)).astype(np.float32) for epoch in range(2)]
     requests = [

@@ -130,7 +130,7 @@ def test_confusion_and_comparison_from_a_server(tmp_path):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 4))
     inputs = torch.tensor(IMAGES)
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(no_token=True, database=tmp_path / "x.db", port=0) as server:
         at = server.host, server.port
         with probe(model, *at, run="r", probe_set=(inputs, {"digit": LABELS})) as watch:
             for watch.epoch in range(2):
@@ -181,7 +181,7 @@ def test_server_scores_on_several_splits(tmp_path):
     model = torch.nn.Sequential(torch.nn.Linear(64, 24))
     found = {}
     for splits in (1, 3):
-        with Server(database=tmp_path / f"{splits}.db", port=0, splits=splits) as server:
+        with Server(no_token=True, database=tmp_path / f"{splits}.db", port=0, splits=splits) as server:
             at = server.host, server.port
             inputs = torch.from_numpy(IMAGES)
             with probe(model, *at, run="r", name="Net", probe_set=(inputs, {"digit": LABELS})) as watch:

@@ -160,7 +160,7 @@ def test_data_point_that_kills_workers_gives_notice(engine, database, monkeypatc
 
 
 def test_server_with_ray_scores_and_stops(tmp_path):
-    with Server(database=tmp_path / "intus.db", port=0, engine="ray", workers=1) as server:
+    with Server(no_token=True, database=tmp_path / "intus.db", port=0, engine="ray", workers=1) as server:
         url = f"http://{server.host}:{server.port}"
         for path, body in (("/records", encode_records([record(600)])), ("/flush", b"{}")):
             urllib.request.urlopen(urllib.request.Request(url + path, data=body)).close()

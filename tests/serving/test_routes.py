@@ -55,8 +55,13 @@ def client(served):
 
 @pytest.fixture
 def fresh(served):
-    served[0].post("/clear", json={})
-    return served[0]
+    client, roles = served
+    roles.aggregator.aggregator._runs.clear()  # also the clients that sent to them
+    for run in client.get("/api/runs").json()["runs"]:
+        client.post("/clear", json={"run": run["run"]})
+    for scope in ({}, {"client": "c"}):  # of records without a client, and of `batch`
+        client.post("/clear", json=scope)
+    return client
 
 
 def post(client, path, content):
@@ -207,6 +212,33 @@ def test_remove_and_clear_routes(fresh):
     assert all("scored" not in run for run in fresh.get("/api/status").json()["runs"])
 
 
+def test_remove_and_clear_leave_runs_of_others(fresh):
+    for client, run in (("a", "first"), ("b", "second"), (None, "third")):
+        envelope = {} if client is None else {"client": client, "seq": 0}
+        post(fresh, "/records", encode_records([record(run=run, model="Sequential")], envelope))
+        post(fresh, "/targets", {"name": "parity", "targets": LABELS, "client": client or ""})
+    post(fresh, "/flush", {})
+
+    def left():
+        return {run["run"] for run in fresh.get("/api/runs").json()["runs"]}
+
+    def owners():
+        return {target["owner"] for target in fresh.get("/targets").json()["targets"]}
+
+    assert post(fresh, "/remove", {"model": "Sequential", "client": "c"}).json() == {"removed": []}
+    answer = post(fresh, "/remove", {"model": "Sequential", "client": "a"})
+    assert answer.json() == {"removed": [["first", "Sequential"]]}
+    assert (left(), owners()) == ({"second", "third"}, {"a", "b", ""})
+    assert post(fresh, "/clear", {}).json() == {"removed": [["third", "Sequential"]]}
+    assert (left(), owners()) == ({"second"}, {"a", "b"})
+    assert post(fresh, "/clear", {"client": "a"}).status_code == 200
+    assert (left(), owners()) == ({"second"}, {"b"})
+    assert post(fresh, "/remove", {"model": "other", "run": "second"}).status_code == 200
+    assert left() == {"second"}
+    assert post(fresh, "/remove", {"model": "Sequential", "run": "second"}).status_code == 200
+    assert left() == set()
+
+
 def test_failed_score_gives_notice_and_others_are_computed(fresh, monkeypatch):
     real = evaluator.measure
 
@@ -216,15 +248,17 @@ def test_failed_score_gives_notice_and_others_are_computed(fresh, monkeypatch):
         return real(point, *rest)
 
     monkeypatch.setattr(evaluator, "measure", fails)
+    before = fresh.get("/api/status").json()["evaluator"]
     post(fresh, "/records", encode_records([record(address="bad"), record(address="good")]))
     post(fresh, "/flush", {})
     assert fresh.get("/api/runs").json()["runs"][0]["addresses"] == ["good"]
-    (notice,) = fresh.get("/api/notices").json()["notices"]
+    (notice,) = (n for n in fresh.get("/api/notices").json()["notices"] if n["run"])
     assert (notice["level"], notice["text"]) == (
         "error",
         "Scoring 'bad' failed: ZeroDivisionError: a score went wrong",
     )
-    assert fresh.get("/api/status").json()["evaluator"] == {"scored": 1, "failed": 1, "pending": 0}
+    counts = fresh.get("/api/status").json()["evaluator"]
+    assert {name: counts[name] - before[name] for name in counts} == {"scored": 1, "failed": 1, "pending": 0}
 
 
 def test_points_of_units_by_level(fresh, served):
@@ -528,15 +562,15 @@ def guarded(tmp_path):
 
 
 def test_every_request_needs_the_token(guarded):
-    assert guarded.get("/api/runs").status_code == 401
-    assert guarded.post("/results", json={"columns": {}}).status_code == 401
-    assert guarded.get("/api/runs", headers={"Authorization": "Bearer wrong"}).status_code == 401
+    assert guarded.get("/api/runs").status_code == 403
+    assert guarded.post("/results", json={"columns": {}}).status_code == 403
+    assert guarded.get("/api/runs", headers={"Authorization": "Bearer wrong"}).status_code == 403
     assert guarded.get("/api/runs", headers={"Authorization": "Bearer s3cret"}).status_code == 200
 
 
 def test_token_in_url_sets_cookie(guarded):
-    assert guarded.get("/?token=wrong").status_code == 401
-    assert guarded.get("/api/runs?token=s3cret").status_code == 401
+    assert guarded.get("/?token=wrong").status_code == 403
+    assert guarded.get("/api/runs?token=s3cret").status_code == 403
     answer = guarded.get("/?token=s3cret")
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
     assert guarded.get("/api/runs").status_code == 200  # the cookie

@@ -12,6 +12,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from importlib.util import find_spec
 from urllib.parse import urlsplit
 
@@ -23,9 +25,11 @@ from intus.core.errors import InputError, MissingExtraError, ServeError
 from intus.core.results import Results
 from intus.serving.announcement import announcement
 from intus.serving.http.remote import RemoteFrontend
+from intus.serving.options import ServerOptions
 from intus.serving.run import Server, serve
 from intus.storage.codec import encode_records
 from intus.storage.database import Database
+from intus.storage.token_file import read_token
 
 LABELS = [0, 1] * 20
 
@@ -36,7 +40,9 @@ def ask(url: str, path: str, body=None):
     connection = http.client.HTTPConnection(place.hostname, place.port, timeout=30)
     try:
         content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        connection.request("GET" if body is None else "POST", path, content)
+        token = read_token(place.hostname, place.port)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        connection.request("GET" if body is None else "POST", path, content, headers)
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
     finally:
@@ -57,6 +63,7 @@ class Events:
         place = urlsplit(url)
         self._connection = http.client.HTTPConnection(place.hostname, place.port, timeout=10)
         headers = {} if last is None else {"Last-Event-ID": str(last)}
+        headers["Authorization"] = f"Bearer {read_token(place.hostname, place.port)}"
         self._connection.request("GET", "/api/stream", headers=headers)
         self.answer = self._connection.getresponse()
         assert self.answer.headers["content-type"].startswith("text/event-stream")
@@ -189,7 +196,7 @@ def test_separate_roles_equal_single_process(tmp_path):
         status = ask(frontend, "/api/status")[1]
         assert status["aggregator"]["received"] == 2
         assert status["evaluator"]["scored"] == 2
-        assert ask(aggregator, "/remove", {"model": "m"})[0] == 200
+        assert ask(aggregator, "/remove", {"model": "m", "client": "c"}) == (200, {"removed": [["r", "m"]]})
         assert ask(frontend, "/api/runs")[1] == {"runs": [], "scores": [], "kinds": {}}
     finally:
         for process in processes:
@@ -253,8 +260,12 @@ def test_records_are_kept_while_next_server_is_away(tmp_path):
 
 def test_server_with_step_trigger_and_token(tmp_path):
     with Server(database=tmp_path / "x.db", port=0, trigger="epoch,step", token="s3cret") as running:
-        assert ask(running.page_url, "/api/runs")[0] == 401
-        frontend = RemoteFrontend(running.page_url, "s3cret")
+        url, _, token = running.page_url.partition("?token=")
+        assert token == "s3cret"
+        with pytest.raises(urllib.error.HTTPError, match="403") as refused:
+            urllib.request.urlopen(f"{url}api/runs")
+        assert "Open the page at the address" in refused.value.read().decode()
+        frontend = RemoteFrontend(url.rstrip("/"), "s3cret")
         for step in (10, 20):
             frontend._ask("/records", encode_records([record(step=step)]))
         frontend.flush()
@@ -267,7 +278,7 @@ def test_single_process_listens_on_three_ports(tmp_path):
     options = dict(zip(("aggregator_port", "evaluator_port", "frontend_port"), ports, strict=True))
     with Server(database=tmp_path / "x.db", **options) as running:
         assert running.port == ports[0]
-        assert running.page_url == f"http://127.0.0.1:{ports[2]}/"
+        assert running.page_url.startswith(f"http://127.0.0.1:{ports[2]}/?token=")
         for port in ports:
             assert ask(f"http://127.0.0.1:{port}", "/api/runs") == (
                 200,
@@ -286,7 +297,7 @@ def test_port_in_use_is_refused(tmp_path):
         with pytest.raises(
             ServeError, match=f"The server did not start: The server cannot listen on port {port} of"
         ):
-            Server(port=port, database=tmp_path / "x.db")
+            Server(no_token=True, port=port, database=tmp_path / "x.db")
 
 
 @pytest.mark.parametrize(
@@ -387,7 +398,7 @@ def test_server_survives_interrupt_and_ends_with_parent(tmp_path):
 import os, signal, urllib.request
 from intus.serving.run import Server
 
-server = Server(database={str(tmp_path / "x.db")!r}, port=0)
+server = Server(database={str(tmp_path / "x.db")!r}, port=0, no_token=True)
 try:
     os.killpg(0, signal.SIGINT)  # as the button of a notebook does
     signal.pause()
@@ -404,11 +415,14 @@ except KeyboardInterrupt:
 
 
 def test_announcement_has_next_steps_and_no_password():
-    text = announcement("::1", "all", [8082, 8081, 8080], "postgresql://me:secret@host/scores", "t0ken")
-    assert "Page: http://[::1]:8080/" in text
+    options = ServerOptions(host="::1", database="postgresql://me:secret@host/scores", token="t0ken")
+    text = announcement(options, [8082, 8081, 8080], None)
+    assert "Page: http://[::1]:8080/ " in text
     assert 'intus.probe(model, "::1", 8082)' in text
     assert "/?token=TOKEN" in text
     assert "host/scores" in text
     assert "secret" not in text
     assert "t0ken" not in text
-    assert announcement("127.0.0.1", "frontend", [8080], "x.db", None) == "Page: http://127.0.0.1:8080/"
+    page = "Page: http://127.0.0.1:8080/"
+    assert announcement(ServerOptions(role="frontend", no_token=True), [8080], None) == page
+    assert announcement(ServerOptions(), [8082, 8081, 8080], "new").startswith(f"{page}?token=new · probes")

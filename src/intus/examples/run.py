@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from urllib.parse import quote
 
 from ..core.errors import InputError, MissingExtraError, ServeError, did_you_mean
+from ..storage.token_file import VARIABLE, read_token
 
 #: The examples of ``probe`` by name, with the additional packages that each needs.
 TRAININGS: dict[str, tuple[str, ...]] = {
@@ -106,9 +109,10 @@ def framework_examples(framework: str, host: str, port: int, epochs: int | None)
 
 def _page(host: str, port: int) -> str:
     """Return where the page is; a server of all roles shows it on every one of its ports."""
-    here = f"http://{host}:{port}/"
+    here, token = f"http://{host}:{port}/", os.environ.get(VARIABLE) or read_token(host, port)
+    request = urllib.request.Request(here, headers={"Authorization": f"Bearer {token}"} if token else {})
     try:
-        with urllib.request.urlopen(here, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=5) as answer:
             shown = answer.headers.get_content_type() == "text/html"
     except urllib.error.HTTPError:
         shown = False  # an aggregator alone, or a server that requires a token
@@ -116,4 +120,6 @@ def _page(host: str, port: int) -> str:
         raise ServeError(
             f"No server answers at {host}:{port} ({error}). Start one in another terminal: intus serve"
         ) from None
+    if shown and token:
+        here += f"?token={quote(token, safe='')}"
     return here if shown else f"the page of the server at {host}, http://{host}:8080/ by default"

@@ -10,10 +10,10 @@ import os
 from typing import Any, NamedTuple
 
 from ..core.errors import ServeError
+from ..storage.token_file import VARIABLE, read_token
 
 BINARY, JSON = "application/octet-stream", "application/json"
 CONNECT_S = 5.0
-TOKEN = "INTUS_TOKEN"  # environment variable with the token of a server that requires one
 
 
 class Answer(NamedTuple):
@@ -55,7 +55,7 @@ class Client:
 
     def get(self, path: str) -> Answer:
         """Send a GET request and return its answer; raises ServeError if none comes."""
-        return self._sent("GET", path)
+        return self._authorized("GET", path, b"", {})
 
     def post(self, path: str, body: bytes, content: str = JSON, wait: float | None = None) -> Answer:
         """Send a request and return its answer.
@@ -75,21 +75,34 @@ class Client:
         headers = {"Content-Type": content}
         if wait is not None:
             headers["Prefer"] = f"wait={math.ceil(wait)}"  # RFC 7240
-        return self._sent("POST", path, body, headers)
+        return self._authorized("POST", path, body, headers)
+
+    def _authorized(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+        """Send a request with the token, and once more if the server has another since."""
+        token = self._token()
+        answer = self._sent(method, path, body, headers, token)
+        if answer.status == 403 and (new := self._token()) != token:  # a server that just started anew
+            answer = self._sent(method, path, body, headers, new)
+        return answer
+
+    def _token(self) -> str | None:
+        return os.environ.get(VARIABLE) or read_token(self.host, self.port)
 
     def _sent(
-        self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
+        self, method: str, path: str, body: bytes, headers: dict[str, str], token: str | None
     ) -> Answer:
         """Send a request, and once more if a reused connection was closed."""
+        if token:
+            headers = headers | {"Authorization": f"Bearer {token}"}
         reused = self._connection is not None
         try:
-            return self._request(method, path, body, headers or {})
+            return self._request(method, path, body, headers)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             if not reused or isinstance(error, TimeoutError):
                 raise self._unreachable(error) from error
         try:
-            return self._request(method, path, body, headers or {})
+            return self._request(method, path, body, headers)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise self._unreachable(error) from error
@@ -109,8 +122,6 @@ class Client:
             connection.connect()
             connection.sock.settimeout(self.timeout)
             self._connection = connection
-        if token := os.environ.get(TOKEN):
-            headers = headers | {"Authorization": f"Bearer {token}"}
         self._connection.request(method, path, body or None, headers)
         response = self._connection.getresponse()
         return Answer(response.status, _object(response.read()), _seconds(response.getheader("Retry-After")))

@@ -166,12 +166,13 @@ def flush(
     return _call(sender, "/flush", selection | {"client": sender.id}, remaining) and drained
 
 
-def clear(host: str = HOST, port: int = PORT) -> bool:
-    """Delete all runs, scores and targets of a server.
+def clear(host: str = HOST, port: int = PORT, *, run: str | None = None) -> bool:
+    """Delete the runs that this process sent, with their scores, and the targets that it registered.
 
     Args:
         host: The server's host name.
         port: The server's port for probes, 8082 by default.
+        run: Delete this run instead, whoever sent it.
 
     Returns:
         Whether it was done. If the server is down, False, and the reason is logged once.
@@ -179,30 +180,33 @@ def clear(host: str = HOST, port: int = PORT) -> bool:
     Raises:
         InputError: If the host or port is invalid.
     """
-    return _call_after_drain(get_sender(host, port), "/clear", {})
+    return _call_after_drain(get_sender(host, port), "/clear", {} if run is None else {"run": run})
 
 
-def remove(host: str, port: int, model: str) -> bool:
-    """Delete all runs of a model from a server.
+def remove(host: str, port: int, model: str, *, run: str | None = None) -> bool:
+    """Delete a model from the runs that this process sent.
 
     Args:
         host: The server's host name.
         port: The server's port for probes.
         model: The name of the model.
+        run: Delete the model of this run instead, whoever sent it.
 
     Returns:
-        Whether it was done. If the server is down, False, and the reason is logged once.
+        Whether it was done. If the server is down, False, and the reason is logged once; also if this process
+        sent no run of the model.
 
     Raises:
         InputError: If the host or port is invalid.
     """
-    return _call_after_drain(get_sender(host, port), "/remove", {"model": model})
+    message = {"model": model} | ({} if run is None else {"run": run})
+    return _call_after_drain(get_sender(host, port), "/remove", message)
 
 
 def _call_after_drain(sender: Sender, path: str, message: dict[str, Any]) -> bool:
     """Send a request after everything in the queue."""
     sender.drain(ANSWER_S)
-    return _call(sender, path, message, ANSWER_S)
+    return _call(sender, path, message | {"client": sender.id}, ANSWER_S)
 
 
 def _call(sender: Sender, path: str, message: dict[str, Any], timeout: float) -> bool:
@@ -211,6 +215,8 @@ def _call(sender: Sender, path: str, message: dict[str, Any], timeout: float) ->
     try:
         answer = client.post(path, json.dumps(message).encode(), wait=0.9 * timeout)
         ok, why = answer.ok, answer.why
+        if ok and path == "/remove" and answer.reply.get("removed") == []:
+            ok, why = False, f"this process sent no run of the model {message['model']!r}. Pass run= too"
     except ServeError as error:
         ok, why = False, str(error)
     finally:

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.base import GraphRecorder, Handle, StepHandle, check_kinds, for_model, modules_graph
+from ..backends.base import Backend, GraphRecorder, Handle, StepHandle, check_kinds, for_model, modules_graph
+from ..backends.sharding import Shards
 from ..core.errors import InputError, did_you_mean
 from ..core.record import OF_PROBE_SET, PROBE_SET_MODE
 from .budget import Budget, check_share
@@ -96,7 +97,8 @@ def probe(
             ``{"groups": ids, "types": ids, "layers": {"digit": pattern}}`` says which rows belong together,
             what each label's row is an instance of, and which layers a target is for, as for
             ``register_targets``; ``types`` may also be a dict with those of each target. Of inputs of token
-            ids, these are the types by default.
+            ids, these are the types by default. The processes that share a sharded model must all call
+            ``probe`` with it, and one of them sends.
         every: Run the probe set before every ``every``-th call of the model instead, and record it under the
             number of that call instead of the epoch.
 
@@ -132,6 +134,13 @@ def probe(
     refused = getattr(backend, "without_probe_set", None)
     if checked_set is not None and refused is not None and (reason := refused(model)) is not None:
         raise InputError(reason)
+    together = None
+    if isinstance(backend, Shards):
+        if (reason := backend.refusal(model, kinds)) is not None:
+            raise InputError(reason)
+        if checked_set is not None:
+            together = backend.together(model, checked_set.outline)
+    sends = together is None or together.sends
     sender = get_sender(host, port, queue_mb or 0.0)
     tap = ModelTap(
         model,
@@ -140,11 +149,14 @@ def probe(
         schedule,
         troubles,
         run=_check_name("run", run) or f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}",
-        name=_check_name("name", name) or type(model).__name__,
+        name=_check_name("name", name) or _class_name(backend, model),
         wait=BLOCK_S if block else 0.0,
-        structure=backend.graph_recorder(model) if structure is True else structure or None,
+        structure=(backend.graph_recorder(model) if structure is True else structure or None)
+        if sends
+        else None,
         budget=Budget(share),
         probe_set=checked_set,
+        together=together,
     )
     known = backend.operations(model)
     operations = schedule.chosen(model, known, modules_graph(backend, tap.name, known))
@@ -152,12 +164,13 @@ def probe(
         logger.warning("intus: which= selects no operation of %s, so nothing is recorded.", tap.name)
     if apart := next((op.apart for op in operations if op.apart), ""):
         logger.warning("intus: %s", apart)
+    operations = operations if sends else []
     tap.attach(known, operations)
     watch = Probe(tap, backend.attach(model, operations, kinds, tap))
     if checked_set is not None:
         patterns = {"model_pattern": f"^{re.escape(tap.name)}$", "run_pattern": f"^{re.escape(tap.run)}$"}
         owner = f"{sender.id}{OF_PROBE_SET}{tap.run} {tap.name}"  # the process may train other models too
-        for target, labels in checked_set.labels.items():
+        for target, labels in checked_set.labels.items() if sends else ():
             queue_targets(
                 sender,
                 target,
@@ -348,6 +361,11 @@ class Probe:
     def __repr__(self) -> str:
         where = f"{self._tap.sender.host}:{self._tap.sender.port}"
         return f"<Probe of {self.model}: {len(self.operations)} operations to {where}, run {self.run!r}>"
+
+
+def _class_name(backend: Backend, model: Any) -> str:
+    """Return the name of the model's class, without what a framework puts around it to share it."""
+    return backend.class_name(model) if isinstance(backend, Shards) else type(model).__name__
 
 
 def _check_name(what: str, value: str | None) -> str | None:

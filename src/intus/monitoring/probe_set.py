@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -31,6 +33,13 @@ class ProbeSet(NamedTuple):
     layers: dict[str, str]
     items: np.ndarray
     every: int | None
+
+    @property
+    def outline(self) -> str:
+        """A text that differs for another number of rows, other labels, or other times to run."""
+        labels = hashlib.blake2b(json.dumps(self.labels).encode(), digest_size=4).hexdigest()
+        when = "every epoch" if self.every is None else f"every={self.every}"
+        return f"{len(self.items)} rows ({when}, labels {labels})"
 
 
 def check_probe_set(given: Any, every: Any, rows_of: Callable[[Any], int | None]) -> ProbeSet | None:

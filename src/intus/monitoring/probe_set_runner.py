@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..backends.base import Backend
+from ..backends.sharding import Together
 from ..core.probes_disabled import probes_disabled
 from ..core.record import PROBE_SET_MODE
 from .probe_set import ProbeSet
@@ -17,6 +18,11 @@ from .warn_once import WarningLog
 _TWICE = (
     "intus: the probe set has already run in epoch %s, so later changes in that epoch are not shown. If you "
     "ran it on the untrained model as epoch 0, number the epochs of the training from 1."
+)
+
+_APART = (
+    "intus: the probe set was not run at %s, because not every process of the sharded model came to run it. "
+    "Set Probe.epoch, and call flush and Probe.remove, in every process at the same place."
 )
 
 
@@ -62,12 +68,20 @@ class ProbeSetRunner:
         model: The model.
         backend: The model's backend.
         probe_set: The probe set, or None.
+        together: The agreement of the processes that must run it together, or None.
     """
 
-    def __init__(self, host: Host, model: Any, backend: Backend, probe_set: ProbeSet | None) -> None:
+    def __init__(
+        self,
+        host: Host,
+        model: Any,
+        backend: Backend,
+        probe_set: ProbeSet | None,
+        together: Together | None = None,
+    ) -> None:
         self.running = False
         self._host, self._model = weakref.proxy(host), weakref.ref(model)
-        self._backend, self._set = backend, probe_set
+        self._backend, self._set, self._together = backend, probe_set, together
         self._step: float = 0  # the call before which it ran last, with ``every``
         self._last_epoch = math.nan  # the epoch in which it ran last
         self._last_state = (0, backend.version(model)) if probe_set is not None else (0, 0)
@@ -115,6 +129,10 @@ class ProbeSetRunner:
             return
         self._last_epoch = self._host.epoch
         self._last_state = self._state(model)
+        number = self._host.epoch if self._set.every is None else self._step
+        if self._together is not None and not self._together.agree(number):
+            self._host.troubles.count("together", _APART, f"{number:g}")
+            return
         self.running = True
         try:
             with probes_disabled(), self._backend.evaluation(model) as run:  # not part of the training

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import numpy as np
 
 from ..backends.base import Backend, CapturedTensor, GraphRecorder, Operation
+from ..backends.sharding import Together
 from ..core.probes_disabled import are_probes_disabled
 from ..core.projection import project, summarize
 from ..core.record import Record
@@ -53,6 +54,8 @@ class ModelTap:
         structure: Records the graph of the first pass; None for no graph.
         budget: Decides which passes are recorded.
         probe_set: The fixed batch to record instead of the training's passes; None for the training's.
+        together: The agreement of the processes that must run the probe set together; None if this one need
+            not wait for others.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class ModelTap:
         structure: GraphRecorder | None,
         budget: Budget,
         probe_set: ProbeSet | None,
+        together: Together | None = None,
     ) -> None:
         self.operations: tuple[str, ...] = ()
         self._chosen: dict[str, bool] = {}  # by address, including operations discovered during a pass
@@ -86,7 +90,7 @@ class ModelTap:
         self._traced: GraphRecorder | None = None
         self._traced_thread: int | None = None
         self._tags = PassTags(0, 0, "", None)
-        self.budget, self.probe_runs = budget, ProbeSetRunner(self, model, backend, probe_set)
+        self.budget, self.probe_runs = budget, ProbeSetRunner(self, model, backend, probe_set, together)
         self._order = RowOrder(name, troubles)
         self._pass_bytes = self._pass_rows = 0  # of the last recorded pass
         self._busy_before = sender.busy_seconds  # at the last payment to the budget

@@ -5,25 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..storage.tables import read_url
+from .options import ServerOptions
 
 
-def announcement(host: str, role: str, ports: list[int], database: str | Path, token: str | None) -> str:
+def announcement(options: ServerOptions, ports: list[int], token: str | None) -> str:
     """Return the addresses of the roles and, if all of them run, the next steps.
 
     Args:
-        host: The address to listen on.
-        role: The role of this process.
+        options: The server's options.
         ports: The ports of the aggregator, the evaluator and the frontend, or one for all.
-        database: The database, as the option gives it.
-        token: The secret that requests must carry, if there is one.
+        token: The new token, which nobody knows yet; None if the user chose one, or none.
     """
-    place = bracketed(host)
+    host, role, place = options.host, options.role, bracketed(options.host)
+    page = f"http://{place}:{ports[-1]}/" + (f"?token={token}" if token else "")
     if role == "all":
-        lines = [
-            f"Page: http://{place}:{ports[-1]}/ · probes send to {host}:{ports[0]}",
-            _next(host, ports[0]),
-        ]
-        url = read_url(database)
+        lines = [f"Page: {page} · probes send to {host}:{ports[0]}", _next(host, ports[0])]
+        url = read_url(options.database)
         kept = (
             Path(str(url.database)).resolve()
             if url.get_backend_name() == "sqlite"
@@ -31,13 +28,18 @@ def announcement(host: str, role: str, ports: list[int], database: str | Path, t
         )
         lines.append(f"Scores are kept in {kept}. Press Ctrl+C to stop the server.")
     elif role == "frontend":
-        lines = [f"Page: http://{place}:{ports[0]}/"]
+        lines = [f"Page: {page}"]
     else:
         lines = [f"The {role} listens on {place}:{ports[0]}"]
-    if token and role in ("all", "frontend"):
+    if token:
         lines.append(
-            f"To open the page, give the token: http://{place}:{ports[-1]}/?token=TOKEN. Training scripts "
-            "read it from the environment variable INTUS_TOKEN."
+            "Other users of this machine need the token of the page's address. Your scripts here find it by "
+            "themselves; elsewhere, set INTUS_TOKEN for them. --no-token lets everybody in."
+        )
+    elif options.given_token and role in ("all", "frontend"):
+        lines.append(
+            f"To open the page, give the token: http://{place}:{ports[-1]}/?token=TOKEN. Training scripts on "
+            "other machines read it from the environment variable INTUS_TOKEN."
         )
     return "\n".join(lines)
 

@@ -182,14 +182,14 @@ class Frontend:
         """Do nothing: the frontend has no queue."""
 
     @_storing
-    def clear(self) -> None:
-        """Delete everything."""
-        self.database.clear()
+    def clear(self, owner: str) -> None:
+        """Delete the targets of a client."""
+        self.database.remove_targets(owner)
 
     @_storing
-    def remove(self, model: str) -> None:
-        """Delete a model."""
-        self.database.remove(model)
+    def remove(self, run: str, model: str | None = None) -> None:
+        """Delete a run, or a model of it."""
+        self.database.remove(model, run=run)
 
     def status(self) -> dict[str, int]:
         """Return the counts of what was stored: rows of results, notices."""

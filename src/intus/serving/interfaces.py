@@ -41,11 +41,11 @@ class Link(Protocol):
             AwayError: If that takes longer than ``timeout`` seconds, or a server does not answer.
         """
 
-    def clear(self) -> None:
-        """Delete everything."""
+    def clear(self, owner: str) -> None:
+        """Delete the targets of a client, ``""`` for those without a client."""
 
-    def remove(self, model: str) -> None:
-        """Delete everything of a model."""
+    def remove(self, run: str, model: str | None = None) -> None:
+        """Delete a run, or one model of it."""
 
 
 class EvaluatorLink(Link, Protocol):

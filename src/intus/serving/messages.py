@@ -8,7 +8,7 @@ it needs msgspec: a test compares the client's requests with these structs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -19,6 +19,7 @@ from ..core.followup import UnitExamples, UnitVerification
 from ..core.record import Record
 from ..core.results import COLUMNS, Predictions, Results
 from ..core.score_info import ScoreInfo
+from .options import TRIGGERS
 
 # -- types of values: names that any database can store, numbers that can be compared ------------------
 
@@ -114,7 +115,10 @@ class IngestReply(Message):
 
 
 #: Fields whose change ends a window.
-TriggerFields = Annotated[list[Name], Meta(title="a list of field names")]
+TriggerFields = Annotated[
+    list[Annotated[Name, Meta(extra_json_schema={"enum": [*TRIGGERS, "state"]})]],
+    Meta(title="a list of field names", extra_json_schema={"minItems": 1}),
+]
 
 
 # -- the client of 2018 (Vivisect) ---------------------------------------------------------------------
@@ -406,7 +410,10 @@ class AggregatorCounts(Message, forbid_unknown_fields=True):
     pending: Annotated[_Optional, Meta(description="data points not yet passed on")] = UNSET
     bytes: Annotated[_Optional, Meta(description="bytes of the arrays in memory")] = UNSET
     malformed: Annotated[_Optional, Meta(description="requests that could not be read")] = UNSET
-    journal: Annotated[_Optional, Meta(description="bytes of the journal on disk")] = UNSET
+    journal: Annotated[
+        _Optional,
+        Meta(description="bytes of the journal; absent if there is none"),
+    ] = UNSET
 
 
 class EvaluatorCounts(Message, forbid_unknown_fields=True):
@@ -475,16 +482,24 @@ class FlushRequest(Message):
 
 
 class ClearRequest(Message):
-    """A request to delete everything."""
+    """A request to delete a run, or all runs and targets of a client."""
+
+    run: Run | None = None
+    client: Client | None = None
 
 
 class RemoveRequest(Message):
-    """A request to delete a model."""
+    """A request to delete a model of a run, or of all runs of a client."""
+
+    #: The fields of which one is needed.
+    ONE_OF: ClassVar = ("model", "model_name")
 
     model: Model | UnsetType = UNSET
     model_name: Annotated[Text, Meta(description="the model's name, from a client of 2018")] | UnsetType = (
         UNSET
     )
+    run: Run | None = None
+    client: Client | None = None
 
     def __post_init__(self) -> None:
         if self.model is UNSET and self.model_name is UNSET:
@@ -494,6 +509,25 @@ class RemoveRequest(Message):
     def name(self) -> str:
         """The model's name, from a client of any version."""
         return self.model if self.model is not UNSET else str(self.model_name)
+
+
+class RemovedReply(Message):
+    """The (run, model) pairs that were deleted."""
+
+    removed: list[list[str]]
+
+
+class RunRemoval(Message):
+    """A request of the previous role to delete a run, or one model of it."""
+
+    run: Run
+    model: Model | None = None
+
+
+class TargetsRemoval(Message):
+    """A request of the previous role to delete the targets of a client, "" for those without a client."""
+
+    owner: Text
 
 
 class DoneReply(Message):
@@ -552,21 +586,6 @@ class RunsReply(Message):
     kinds: Annotated[dict[str, str], Meta(description="the name of each kind, for people")]
 
 
-class PointsQuery(Message):
-    """A query for scores of a run; ``model`` may be left out if the run has one model."""
-
-    run: Run = ""
-    model: Model | None = None
-    score: Text | None = None
-    target: Text | None = None
-    kind: Text | None = None
-    address: Text | None = None
-    level: Literal["layer", "unit"] = "layer"
-    columns: (
-        Annotated[Text, Meta(description="names of columns, separated by commas; all by default")] | None
-    ) = None
-
-
 class PointsReply(Message, omit_defaults=True):
     """Scores as columns of equal length, with null for missing numbers."""
 
@@ -586,6 +605,32 @@ class PointsReply(Message, omit_defaults=True):
     revision: Annotated[
         list[int], Meta(description="number of times that the value was replaced by a different one")
     ] = []
+
+
+#: A column of ``PointsReply``, as a regular expression.
+_COLUMN = "|".join(PointsReply.__struct_fields__)
+
+
+class PointsQuery(Message):
+    """A query for scores of a run; ``model`` may be left out if the run has one model."""
+
+    run: Run = ""
+    model: Model | None = None
+    score: Text | None = None
+    target: Text | None = None
+    kind: Text | None = None
+    address: Text | None = None
+    level: Literal["layer", "unit"] = "layer"
+    columns: (
+        Annotated[
+            str,
+            Meta(
+                description="names of columns, separated by commas; all by default",
+                extra_json_schema={"pattern": f"^({_COLUMN})(,({_COLUMN}))*$"},
+            ),
+        ]
+        | None
+    ) = None
 
 
 class PointQuery(Message):

@@ -16,10 +16,11 @@ from typing import Any, TypeVar
 
 from ..core.errors import InputError, ServeError, did_you_mean
 from ..engines import ENGINES
+from ..storage.token_file import LOOPBACK, VARIABLE
 
 ROLES = ("all", "aggregator", "evaluator", "frontend")
-#: Names of this machine that no other machine can connect to.
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+#: The journal that is none.
+IN_MEMORY = "memory"
 #: Fields of a record whose change may end a window.
 TRIGGERS = ("epoch", "step", "mode")
 
@@ -112,11 +113,18 @@ class ServerOptions:
     )
     token: str | None = _option(
         None,
-        "secret that every request must bring; required to listen beyond this machine",
+        "secret that every request must bring (default: that of the environment variable INTUS_TOKEN, or "
+        "else a new one); must be given to listen beyond this machine",
         valid=_is_token,
         must_be="of ASCII letters, digits and signs, with no space at an end, since it travels in a "
         "header, and not --, which ends the options of a command line",
         secret=True,
+    )
+    no_token: bool = _option(
+        False,
+        "let every user of this machine read the page, send and delete",
+        valid=lambda value: isinstance(value, bool),
+        must_be="True or False",
     )
     evaluator_url: str | None = _url(
         "where the aggregator finds the evaluator, if it runs alone (default: HOST and the evaluator's port)"
@@ -163,7 +171,8 @@ class ServerOptions:
     )
     journal: str | Path | None = _option(  # noqa: RUF009
         None,
-        "folder that keeps what is not scored yet (default: DATABASE.journal, or intus.journal)",
+        "folder that keeps what is not scored yet (default: DATABASE.journal, or intus.journal), or 'memory' "
+        "to write no activations to disk, so that a crash loses them",
         metavar="FOLDER",
     )
     journal_bytes: int = _bytes(4 << 30, "most bytes of the journal", "4 GiB")
@@ -185,15 +194,27 @@ class ServerOptions:
                 "workers and ray_address are options of the engine 'ray'. Choose it too: engine=\"ray\" "
                 "(--engine ray)."
             )
-        if self.host not in LOOPBACK and not self.token:
+        if self.token is not None and self.no_token:
+            raise InputError("token and no_token contradict each other. Leave one of them out.")
+        if self.host not in LOOPBACK and not self.given_token:
             raise ServeError(
                 f"A token is required to listen on {self.host}, where other machines can connect. Give one "
                 "(token=..., --token TOKEN), or listen on 127.0.0.1."
             )
 
     @property
-    def journal_folder(self) -> Path:
-        """The folder of the journal: beside a database that is a file, unless another was chosen."""
+    def given_token(self) -> str | None:
+        """The token that the user chose, here or in the environment."""
+        return None if self.no_token else self.token or os.environ.get(VARIABLE) or None
+
+    @property
+    def journal_folder(self) -> Path | None:
+        """The folder of the journal: beside a database that is a file, unless another was chosen.
+
+        None if there is no journal, so that activations are kept in memory alone.
+        """
+        if self.journal == IN_MEMORY:
+            return None
         if self.journal is not None:
             return Path(self.journal)
         return Path("intus.journal" if "://" in str(self.database) else f"{self.database}.journal")

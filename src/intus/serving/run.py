@@ -7,13 +7,17 @@ import asyncio
 import atexit
 import contextlib
 import logging
+import os
 import re
+import secrets
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
+from urllib.parse import quote
 
 import uvicorn
 from threadpoolctl import threadpool_limits
@@ -21,6 +25,7 @@ from threadpoolctl import threadpool_limits
 from ..core.errors import IntusError, ServeError
 from ..engines import Engine, make_engine
 from ..storage.database import Database
+from ..storage.token_file import LOOPBACK, VARIABLE, remove_token, write_token
 from .aggregation.aggregator import Aggregator
 from .aggregation.journal import Journal
 from .aggregation.service import AggregatorService
@@ -30,10 +35,10 @@ from .frontend import Frontend
 from .http.app import build
 from .http.feed import ChangeFeed
 from .http.remote import RemoteEvaluator, RemoteFrontend
-from .options import LOOPBACK, ServerOptions, add_options, choose, takes_options
+from .options import ServerOptions, add_options, choose, takes_options
 from .roles import Roles
 
-_READY = re.compile(r"Page: http://(?P<page>\S+)/ · probes send to (?P<host>\S+):(?P<port>\d+)")
+_READY = re.compile(r"Page: (?P<page>http://\S+) · probes send to (?P<host>\S+):(?P<port>\d+)")
 
 
 @takes_options
@@ -73,16 +78,36 @@ def _serve(options: ServerOptions) -> None:
     else:
         ports = list(default.values()) if options.role == "all" else [default[options.role]]
     sockets = [_listen(options.host, number) for number in dict.fromkeys(ports)]
-    try:
-        roles = _make_roles(options)
-    except Exception:
-        for listening in sockets:
-            listening.close()
-        raise
     listening_on = [listening.getsockname()[1] for listening in sockets]
-    print(announcement(options.host, options.role, listening_on, options.database, options.token), flush=True)
-    with threadpool_limits(1):  # more threads would slow a training on the same machine down
-        _run(roles, sockets, options)
+    token = None if options.no_token else options.given_token or secrets.token_urlsafe(24)
+    with contextlib.ExitStack() as closing:
+        for listening in sockets:
+            closing.callback(listening.close)
+        closing.callback(_remove_token_files, listening_on, token)
+        _write_token_files(listening_on, token, options)
+        roles = _make_roles(options)
+        shown = None if options.given_token else token
+        print(announcement(options, listening_on, shown), flush=True)
+        with threadpool_limits(1):  # more threads would slow a training on the same machine down
+            _run(roles, sockets, options, token)
+
+
+def _write_token_files(ports: Sequence[int], token: str | None, options: ServerOptions) -> None:
+    """Write the token into files that only this user can read, from which clients on this machine take it."""
+    for port in ports if token is not None else ():
+        try:
+            write_token(port, token or "")
+        except (OSError, RuntimeError) as error:
+            if options.given_token is None:
+                raise ServeError(
+                    f"The server's new token cannot be written for the probes of this machine: {error}. Give "
+                    "one (--token TOKEN) and set INTUS_TOKEN for them, or let every user in (--no-token)."
+                ) from error
+
+
+def _remove_token_files(ports: Sequence[int], token: str | None) -> None:
+    for port in ports:
+        remove_token(port, token or "")
 
 
 class Server:
@@ -95,7 +120,7 @@ class Server:
         options: The options, as for ``serve``; keyword arguments override single ones.
 
     Attributes:
-        page_url: The address of the page.
+        page_url: The address of the page, with the token.
         host: The host that probes send to.
         port: The port that probes send to.
         process: The process.
@@ -112,8 +137,11 @@ class Server:
     @takes_options
     def __init__(self, options: ServerOptions | None = None, /, **changes: Any) -> None:
         chosen = choose(options, changes)
+        # every user of the machine can read command lines, but not the environment
+        arguments = [each for each in chosen.arguments() if not each.startswith("--token=")]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "intus.serving", *chosen.arguments()],
+            [sys.executable, "-m", "intus.serving", *arguments],
+            env=os.environ | ({VARIABLE: chosen.token} if chosen.token else {}),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -131,7 +159,9 @@ class Server:
         if ready is None:
             _, complaint = self.process.communicate()
             raise ServeError(f"The server did not start: {(line + complaint).strip()}")
-        self.page_url, self.host, self.port = f"http://{ready['page']}/", ready["host"], int(ready["port"])
+        self.page_url, self.host, self.port = ready["page"], ready["host"], int(ready["port"])
+        if chosen.token:
+            self.page_url += f"?token={quote(chosen.token, safe='')}"
         self.log: list[str] = []
         for stream in (self.process.stdout, self.process.stderr):
             threading.Thread(target=self._drain, args=(stream,), daemon=True).start()
@@ -173,11 +203,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _make_roles(options: ServerOptions) -> Roles:
-    host, token = bracketed(options.host), options.token
+    host, token = bracketed(options.host), options.given_token
     if options.role == "aggregator":
         journal = _journal(options)
         url = options.evaluator_url or f"http://{host}:{options.evaluator_port}"
-        evaluator = RemoteEvaluator(url, token, journal.spool)
+        evaluator = RemoteEvaluator(url, token, None if journal is None else journal.spool)
         return Roles(AggregatorService(evaluator, _aggregator(options), journal))
     if options.role == "evaluator":
         url = options.frontend_url or f"http://{host}:{options.frontend_port}"
@@ -190,7 +220,8 @@ def _make_roles(options: ServerOptions) -> Roles:
     with contextlib.ExitStack() as undoing:
         undoing.callback(frontend.close)
         journal = _journal(options)
-        undoing.callback(journal.close)
+        if journal is not None:
+            undoing.callback(journal.close)
         all_scores = Evaluator(frontend, engine=_engine(options), splits=options.splits)
         undoing.pop_all()
     return Roles(AggregatorService(all_scores, _aggregator(options), journal), all_scores, frontend)
@@ -200,7 +231,9 @@ def _aggregator(options: ServerOptions) -> Aggregator:
     return Aggregator(options.trigger.split(","), options.max_bytes, options.grace)
 
 
-def _journal(options: ServerOptions) -> Journal:
+def _journal(options: ServerOptions) -> Journal | None:
+    if options.journal_folder is None:
+        return None
     return Journal(options.journal_folder, max_bytes=options.journal_bytes, fsync=options.fsync)
 
 
@@ -208,12 +241,12 @@ def _engine(options: ServerOptions) -> Engine:
     return make_engine(options.engine, options.workers, options.ray_address)
 
 
-def _run(roles: Roles, sockets: list[socket.socket], options: ServerOptions) -> None:
+def _run(roles: Roles, sockets: list[socket.socket], options: ServerOptions, token: str | None) -> None:
     feed = ChangeFeed(roles.frontend.database) if roles.frontend else None
     if roles.aggregator:
         roles.aggregator.start()
     config = uvicorn.Config(
-        build(roles, token=options.token, loopback=options.host in LOOPBACK, feed=feed),
+        build(roles, token=token, loopback=options.host in LOOPBACK, feed=feed),
         log_config=None,
         access_log=False,
         timeout_keep_alive=120,  # uvicorn's 5 s would cut off a probe that sends once an epoch
@@ -221,15 +254,21 @@ def _run(roles: Roles, sockets: list[socket.socket], options: ServerOptions) -> 
         server_header=False,
     )
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises a signal again once it has shut down
-        _Uvicorn(config, roles, feed).run(sockets=sockets)
+        ports = [listening.getsockname()[1] for listening in sockets]
+        _Uvicorn(config, roles, feed, partial(_remove_token_files, ports, token)).run(sockets=sockets)
 
 
 class _Uvicorn(uvicorn.Server):
-    """Closes event streams before the shutdown, which they would delay, and finishes the queues after it."""
+    """Closes event streams before the shutdown, which they would delay, and finishes the queues after it.
 
-    def __init__(self, config: uvicorn.Config, roles: Roles, feed: ChangeFeed | None) -> None:
+    ``ended`` is called last: after SIGTERM nothing else runs.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, roles: Roles, feed: ChangeFeed | None, ended: Callable[[], None]
+    ) -> None:
         super().__init__(config)
-        self._roles, self._feed = roles, feed
+        self._roles, self._feed, self._ended = roles, feed, ended
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         with contextlib.suppress(OSError):  # the output may be a closed pipe
@@ -243,6 +282,7 @@ class _Uvicorn(uvicorn.Server):
         finishing.start()
         while finishing.is_alive() and not self.force_exit:  # a second Ctrl+C ends it at once
             await asyncio.sleep(0.05)
+        self._ended()
 
 
 def _listen(host: str, port: int) -> socket.socket:

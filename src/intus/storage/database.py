@@ -19,6 +19,7 @@ import sqlalchemy as sa
 from ..core.errors import InputError, did_you_mean
 from ..core.followup import UnitExamples, UnitVerification
 from ..core.graph import OP, Graph
+from ..core.record import OF_PROBE_SET
 from ..core.results import COLUMNS, Predictions, Results
 from ..core.score_info import ScoreInfo
 from . import followups, labels, points, predictions, summaries
@@ -473,9 +474,23 @@ class Database:
 
     # -- removal and changes ---------------------------------------------------------------------------
 
-    def remove(self, model: str) -> int:
-        """Delete every run of a model, and return the number of runs deleted."""
-        return self._delete(t.run.c.model == model, t.notice.c.model == model)
+    def remove(self, model: str | None = None, *, run: str | None = None) -> int:
+        """Delete every run of a model, a run, or a model of a run; return the number of models deleted."""
+        wanted = {"model": model, "run": run}
+        of_runs, of_notices = (
+            sa.and_(
+                sa.true(), *(table.c[name] == value for name, value in wanted.items() if value is not None)
+            )
+            for table in (t.run, t.notice)
+        )
+        return self._delete(of_runs, of_notices)
+
+    def remove_targets(self, owner: str) -> None:
+        """Delete the targets that a client registered, ``""`` for those without a client."""
+        with self._write() as connection:
+            of_probe_sets = t.target.c.owner.startswith(f"{owner}{OF_PROBE_SET}", autoescape=True)
+            connection.execute(sa.delete(t.target).where((t.target.c.owner == owner) | of_probe_sets))
+            _increment_counter(connection, [("notices", "", "")])
 
     def clear(self) -> int:
         """Delete everything, including targets, and return the number of runs deleted."""

@@ -31,7 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.Linear(32, 4))
     inputs = torch.tensor(DIGITS.data[:500] / 16, dtype=torch.float32)
-    with Server(database=folder / "x.db", port=0) as running:
+    with Server(no_token=True, database=folder / "x.db", port=0) as running:
         at = running.host, running.port
         labels = {"digit": LABELS, "item": [f"no. {number}" for number in range(500)]}
         with probe(model, *at, run="r", name="Net", probe_set=(inputs, labels)) as watch:

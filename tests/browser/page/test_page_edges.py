@@ -199,7 +199,7 @@ def test_restarted_server_is_reconnected(new_page: Callable[..., Page], tmp_path
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    options = {"database": tmp_path / "x.db", "port": port}
+    options = {"database": tmp_path / "x.db", "port": port, "no_token": True}
     page = new_page()
     with Server(**options) as server, Database(tmp_path / "x.db") as database:
         database.add(points_of(0))

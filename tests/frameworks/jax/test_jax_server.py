@@ -147,7 +147,7 @@ def test_training_through_server(training, tmp_path):
     assert training(lambda model: (None, lambda step: step)) == plain
     started = []
 
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(no_token=True, database=tmp_path / "x.db", port=0) as server:
 
         def start(model):
             kinds = ("output", "grad_output")
@@ -172,7 +172,7 @@ def test_training_through_server(training, tmp_path):
 
 
 def test_probe_set_of_a_model_that_steps_update(tmp_path):
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(no_token=True, database=tmp_path / "x.db", port=0) as server:
 
         def start(model):
             held_out = IMAGES[:300], {"digit": LABELS[:300]}

@@ -25,7 +25,7 @@ IMAGES, LABELS = (DIGITS.data[:640] / 16).astype(np.float32), DIGITS.target[:640
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with Server(database=tmp_path_factory.mktemp("keras") / "keras.db", port=0) as running:
+    with Server(no_token=True, database=tmp_path_factory.mktemp("keras") / "keras.db", port=0) as running:
         yield running
 
 

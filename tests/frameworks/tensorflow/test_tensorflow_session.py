@@ -351,7 +351,7 @@ def test_digits_with_server(tmp_path):
                     watch.remove()
                 return [np.asarray(one).tobytes() for one in (losses, *session.run([first, second]))]
 
-    with Server(database=tmp_path / "digits.db", port=0) as server:
+    with Server(no_token=True, database=tmp_path / "digits.db", port=0) as server:
         watched = training(True, server.port)
         intus.register_targets("127.0.0.1", server.port, name="digit", targets=labels)
         assert intus.flush("127.0.0.1", server.port)

@@ -31,7 +31,7 @@ def backend(monkeypatch):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with Server(database=tmp_path_factory.mktemp("toy") / "toy.db", port=0) as running:
+    with Server(no_token=True, database=tmp_path_factory.mktemp("toy") / "toy.db", port=0) as running:
         yield running
 
 

@@ -22,19 +22,20 @@ import numpy as np
 import torch
 from torch import nn
 
-from ...core.address import Address
 from ...core.errors import InputError
 from ...core.units import axis_of_type
 from ..ablating import Ablations
 from ..base import GraphRecorder, Handle, Operation, Tap, check_kinds
 from ..reading import Reading, Target
 from .ablating import ablate
+from .agreement import Together, together
 from .attachment import Attachment
 from .attribution import attribute
 from .eval_forward import as_inputs, evaluation, unwrapped, version
 from .loaders import random_loader
 from .order import first_batch, first_rows
 from .reading import read
+from .sharding import address_of, class_name, is_wrapper, ranks_of, refusal
 from .state import model_state
 from .weights import initialized, weights, with_weights
 
@@ -55,7 +56,8 @@ class TorchBackend:
         """Return every module that can be called, once, under its first name.
 
         Containers without a ``forward``, such as ``ModuleList``, are excluded, and so are scripted modules
-        with all that is inside of them, because they run outside of Python and take no hooks.
+        with all that is inside of them, because they run outside of Python and take no hooks. A wrapper of
+        FSDP1 is left out for the module inside, which has its address.
 
         Raises:
             InputError: If the model itself is scripted.
@@ -69,9 +71,9 @@ class TorchBackend:
             name for name, module in model.named_modules() if isinstance(module, torch.jit.ScriptModule)
         )
         return [
-            Operation(str(Address(name)), type(module).__name__, module)
+            Operation(address_of(name), class_name(module), module)
             for name, module in model.named_modules()
-            if not any(f"{name}.".startswith(f"{one}.") for one in scripted)
+            if not (is_wrapper(module) or any(f"{name}.".startswith(f"{one}.") for one in scripted))
             and (type(module).forward is not nn.Module.forward or "forward" in vars(module))
         ]
 
@@ -130,10 +132,27 @@ class TorchBackend:
         return evaluation(model)
 
     def graph_recorder(self, model: nn.Module) -> GraphRecorder | None:
-        """Return the recorder of ``intus.trace``, imported only now because attaching does not need it."""
+        """Return the recorder of ``intus.trace``, imported only now because attaching does not need it.
+
+        A model of FSDP1 has none: its graph would have the addresses of the wrappers.
+        """
+        if any(map(is_wrapper, model.modules())):
+            return None
         from ...tracing.first_pass_graph import FirstPassRecorder
 
         return FirstPassRecorder()
+
+    def class_name(self, model: nn.Module) -> str:
+        """Return the name of a module's class; of sharded modules, that of the module before."""
+        return class_name(model)
+
+    def refusal(self, model: nn.Module, kinds: Collection[str]) -> str | None:
+        """Return the reason why a sharded model cannot be recorded; None if it can."""
+        return refusal(model, kinds)
+
+    def together(self, model: nn.Module, about: str) -> Together | None:
+        """Agree with the processes that share a sharded model; None if there are none."""
+        return together(ranks_of(model), about)
 
     def read(
         self, model: nn.Module, inputs: Any, chosen: Sequence[int | str], target: Target | None = None

@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .sharding import is_sharded, resharded
+
 _PARALLEL = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 
 
@@ -45,7 +47,7 @@ def evaluation(model: nn.Module) -> Iterator[Callable[[Any], Any]]:
                 return model(**given)
             return model(*given if isinstance(given, tuple) else (given,))
 
-    with _restored(model), torch.no_grad(), _without_autocast_cache():
+    with resharded(model), _restored(model), torch.no_grad(), _without_autocast_cache():
         yield run
 
 
@@ -88,7 +90,12 @@ def unwrapped(model: nn.Module, *, compiled: bool) -> nn.Module:
 
 
 def version(model: nn.Module) -> int:
-    """Return a number that changes if an optimizer writes to the parameters."""
+    """Return a number that changes if an optimizer writes to the parameters.
+
+    Of a sharded model it is always the same: its processes must not differ in what they find.
+    """
+    if is_sharded(model):
+        return 0
     return sum(p._version + p.data_ptr() for p in model.parameters() if not p.is_meta)
 
 

@@ -276,19 +276,29 @@ class Aggregator:
 
     # -- removal and status --------------------------------------------------------------------------
 
-    def remove(self, model: str) -> list[RunKey]:
-        """Remove a model; return each (run, model) that was removed."""
-        removed = [run_key for run_key in self._runs if run_key[1] == model]
-        for run_key in removed:
-            del self._runs[run_key]
-        return removed
+    def remove(
+        self, model: str | None = None, client_id: str | None = None, run: str | None = None
+    ) -> list[RunKey]:
+        """Remove the records of a client's runs, or of a run that is named; return each (run, model).
 
-    def clear(self) -> None:
-        """Remove all records; sequence numbers of clients are kept, to recognize repeated requests."""
-        for run_key, old in self._runs.items():
-            self._runs[run_key] = RunState(run_key, old.began, self.trigger, clients=old.clients)
-        self._handed = {}
-        self._counts = Counter(dict.fromkeys(self._counts, 0))
+        Sequence numbers of clients are kept, to recognize repeated requests.
+
+        Args:
+            model: Only this model.
+            client_id: The client whose runs they are; None for runs that no client with an id sends to.
+            run: The run, whoever sends to it; None for every run of the client.
+        """
+        removed = []
+        for run_key, old in list(self._runs.items()):
+            is_own = client_id in old.clients if client_id is not None else not old.clients
+            if (is_own if run is None else run == run_key[0]) and model in (None, run_key[1]):
+                removed.append(run_key)
+                del self._runs[run_key]
+                if old.clients:
+                    self._runs[run_key] = RunState(run_key, old.began, self.trigger, clients=old.clients)
+        gone = set(removed)
+        self._handed = {serial: each for serial, each in self._handed.items() if each[0].run_key not in gone}
+        return removed
 
     def forget(self) -> list[RunKey]:
         """Remove the (run, model) that were idle longest, if there are more than RUNS; return them."""
@@ -413,6 +423,9 @@ class Aggregator:
         if refusal is not None or window is None:
             self._count(part.run, "refused")
             part.out.notices += [refusal] if refusal else []
+            return False
+        if window.repeats(record):
+            part.out.notices.append(notices.repeated(record))
             return False
         self._count(part.run, "late", bool(window.handed))
         window.add(record)

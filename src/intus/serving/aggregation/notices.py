@@ -19,6 +19,15 @@ def dropped(run_key: RunKey) -> Notice:
     return Notice("dropped", text, "warning", *run_key)
 
 
+def in_memory() -> Notice:
+    """Return the notice that nothing but scores is written to disk."""
+    text = (
+        "The server was started with --journal memory: activations are not written to disk, so a crash loses "
+        "those that are not scored yet."
+    )
+    return Notice("memory_only", text, "info")
+
+
 def incomplete(window: Window, lacks: str) -> Notice:
     """Return the notice that an epoch is scored although records of it are missing."""
     text = (
@@ -54,6 +63,15 @@ def evicted(window: Window, lost: int, limit: int) -> Notice:
         "memory (--max-bytes)."
     )
     return Notice("memory", text, "warning", *window.run_key)
+
+
+def repeated(record: Record) -> Notice:
+    """Return the notice that rows of a probe set came again, from another process."""
+    text = (
+        "The probe set was run by several processes: of each epoch the rows that came first count, and the "
+        "same rows of the others were left out. In data-parallel training, give the probe set to one process."
+    )
+    return Notice("repeated", text, "warning", record.run, record.model)
 
 
 def too_late(record: Record) -> Notice:

@@ -20,6 +20,7 @@ from ..messages import IngestReply, Notice, StatusReport
 from .aggregator import Aggregator, IngestResult
 from .ingest import IngestRequest
 from .journal import Journal, JournalFrame
+from .notices import in_memory
 from .window import RunKey
 
 _log = logging.getLogger("intus.serving")
@@ -66,7 +67,9 @@ class AggregatorService:
             self._replay(journal)
 
     def start(self) -> None:
-        """Start a thread that calls ``tick`` once a second."""
+        """Start a thread that calls ``tick`` once a second, and report if there is no journal."""
+        if self.journal is None:
+            self._notify([in_memory()])
         threading.Thread(target=self._tick_on, name="intus-clock", daemon=True).start()
 
     # -- requests ------------------------------------------------------------------------------------
@@ -152,21 +155,33 @@ class AggregatorService:
         with self._lock:
             self.aggregator.set_trigger(trigger)
 
-    def clear(self) -> None:
-        """Delete everything, here and in the next roles."""
-        with self._lock:
-            run_keys = self.aggregator.run_keys()
-            self.aggregator.clear()
-            for run_key in run_keys if self.journal else ():
-                self._forget(run_key)
-        self.evaluator.clear()
+    def clear(self, client_id: str | None = None, run: str | None = None) -> list[RunKey]:
+        """Delete the runs of a client with its targets, or the run that is named; return the runs."""
+        removed = self.remove(None, client_id, run)
+        if run is None:
+            self.evaluator.clear(client_id or "")
+        return removed
 
-    def remove(self, model: str) -> None:
-        """Delete a model, here and in the next roles."""
+    def remove(
+        self, model: str | None = None, client_id: str | None = None, run: str | None = None
+    ) -> list[RunKey]:
+        """Delete runs of a model, here and in the next roles, and return them.
+
+        Args:
+            model: The model; None for every model.
+            client_id: The client whose runs they are; None for runs that no client with an id sends to.
+            run: The run, whoever sends to it; None for every run of the client.
+        """
         with self._lock:
-            for run_key in self.aggregator.remove(model):
+            removed = self.aggregator.remove(model, client_id, run)
+            for run_key in removed:
                 self._forget(run_key)
-        self.evaluator.remove(model)
+        if run is not None:  # an earlier server may have stored it
+            self.evaluator.remove(run, model)
+            return removed or [(run, model or "")]
+        for run_key in removed:
+            self.evaluator.remove(*run_key)
+        return removed
 
     def _forget(self, run_key: RunKey) -> None:
         self._unreleased.pop(run_key, None)

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from ...core.record import Record
+import numpy as np
+
+from ...core.record import PROBE_SET_MODE, Record
 from ..data_point import DataPoint, Key, size_of
 
 #: (run, model).
@@ -82,6 +84,13 @@ class Window:
         self.fresh[key] = None
         self.nbytes += size_of(record)
         self.journaled = True
+
+    def repeats(self, record: Record) -> bool:
+        """Return whether it has rows of a record of a probe set, whose items occur once in each layer."""
+        if record.mode != PROBE_SET_MODE or record.items is None:
+            return False
+        blocks = self.points.get(Key.of(record), ())
+        return any(b.items is not None and bool(np.isin(record.items, b.items).any()) for b in blocks)
 
     def hand_on(self, main_mode: str, clients: tuple[str, ...], began: float) -> list[DataPoint]:
         """Return the fresh data points. They stay in the window, so that late rows can join them."""

@@ -50,10 +50,10 @@ class ArrivalOrder:
         notes = [note.replace(UNVERIFIED, BY_ORDER) for note in results["note"].tolist()]
         return Results({name: results[name] for name in COLUMNS} | {"note": notes})
 
-    def forget(self, model: str | None = None) -> None:
-        """Delete the state of a model, by default of all."""
+    def forget(self, run: str, model: str | None = None) -> None:
+        """Delete the state of a run, or of one model of it."""
         for known in (self._first, self._holds):
-            for source in [source for source in known if model in (None, source[1])]:
+            for source in [each for each in known if each[0] == run and model in (None, each[1])]:
                 del known[source]
 
 

@@ -152,26 +152,24 @@ class Evaluator:
         left = wait_for(self._worker, lambda: self._trouble, timeout)
         self.frontend.flush(run, model, left)
 
-    def clear(self) -> None:
-        """Delete everything, including targets."""
-        self._drop(lambda job: True)
-        self._targets.clear()
-        self._order.forget()
-        with self._lock:
-            self._noticed = set()
-            self._run_counts.clear()
-        self._counts = Counter(scored=0, failed=0)
-        self.frontend.clear()
+    def clear(self, owner: str) -> None:
+        """Delete the targets of a client."""
+        self._targets.clear(owner)
+        self.frontend.clear(owner)
 
-    def remove(self, model: str) -> None:
-        """Delete a model."""
-        self._drop(lambda job: job.point.key.model == model)
-        self._order.forget(model)
+    def remove(self, run: str, model: str | None = None) -> None:
+        """Delete a run, or one model of it."""
+
+        def unwanted(of_run: str, of_model: str) -> bool:
+            return of_run == run and model in (None, of_model)
+
+        self._drop(lambda job: unwanted(job.point.key.run, job.point.key.model))
+        self._order.forget(run, model)
         with self._lock:
-            self._noticed = {noticed for noticed in self._noticed if noticed[2] != model}
-            for run in [run for run in self._run_counts if run[1] == model]:
-                del self._run_counts[run]
-        self.frontend.remove(model)
+            self._noticed = {noticed for noticed in self._noticed if not unwanted(*noticed[1:3])}
+            for key in [key for key in self._run_counts if unwanted(*key)]:
+                del self._run_counts[key]
+        self.frontend.remove(run, model)
 
     def status(self) -> dict[str, int]:
         """Return the counts of data points: scored, failed, pending."""

@@ -436,10 +436,11 @@ class KnownTargets:
             return False
         return not before.says_the_same(target)
 
-    def clear(self) -> None:
-        """Remove all targets."""
+    def clear(self, owner: str) -> None:
+        """Remove the targets of a client, ``""`` for those without a client."""
         with self._lock:
-            self._targets = {}
+            kept = {key: target for key, target in self._known().items() if target.client != owner}
+            self._targets = kept
 
     def of(self, point: DataPoint) -> list[Target]:
         """Return the targets that apply to a data point, one per name: its own client's, else the newest."""

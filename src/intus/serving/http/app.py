@@ -10,9 +10,10 @@ from starlette.routing import Route
 
 from ..messages import StatusReply
 from ..roles import Roles
-from .endpoints import HANDLERS, CountRefusals, Endpoint, get, json_response
+from .endpoints import HANDLERS, CountRefusals, Endpoint, get, json_response, routes
 from .feed import ChangeFeed
 from .guard import Guard
+from .headers import SecurityHeaders
 from .openapi import openapi
 from .page_routes import file_routes, page_routes
 from .routes import aggregator_routes, evaluator_routes, frontend_routes
@@ -67,11 +68,12 @@ def build(
     files = file_routes(feed or ChangeFeed(roles.frontend.database)) if roles.frontend else []
     app = Starlette(
         routes=[
-            *(endpoint.route() for endpoint in served),
+            *routes(served),
             *files,
             Route("/openapi.json", describe, methods=["GET"]),
         ],
         middleware=[
+            Middleware(SecurityHeaders),
             Middleware(CountRefusals, counts=roles.requests),
             Middleware(Guard, token=token, loopback=loopback),
         ],

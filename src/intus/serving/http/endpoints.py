@@ -7,7 +7,7 @@ replies with JSON. A request that cannot be used gets a 4xx reply with a sentenc
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from ...core.errors import InputError, IntusError, ServeError, did_you_mean
 from ..decoding import decode, encode, read
 from ..errors import BusyError, FullError
 from ..messages import DoneReply, ErrorReply
+from .headers import SECURITY
 
 #: Most bytes of a JSON body; its Python objects take about ten times as much memory.
 MAX_JSON = 64 << 20
@@ -64,14 +65,10 @@ class Endpoint:
     limit: int = 0
     refused: Callable[[], None] = lambda: None
 
-    def route(self) -> Route:
-        """Return the route for Starlette."""
-
-        async def endpoint(request: Request) -> Response:
-            body = await _body(request, self.limit) if self.method == "POST" else b""
-            return await run_in_threadpool(self._answer, request, body)
-
-        return Route(self.path, endpoint, methods=[self.method])
+    async def respond(self, request: Request) -> Response:
+        """Return the response to a request."""
+        body = await _body(request, self.limit) if self.method == "POST" else b""
+        return await run_in_threadpool(self._answer, request, body)
 
     def _answer(self, request: Request, body: bytes) -> Response:
         try:
@@ -86,6 +83,21 @@ class Endpoint:
         return (
             reply if isinstance(reply, Response) else json_response(DoneReply() if reply is None else reply)
         )
+
+
+def routes(endpoints: Iterable[Endpoint]) -> list[Route]:
+    """Return a route for each path. Of endpoints with the same route, the first is used."""
+    by_path: dict[str, dict[str, Endpoint]] = {}
+    for each in endpoints:
+        by_path.setdefault(each.path, {}).setdefault(each.method, each)
+
+    def route(path: str, of_path: dict[str, Endpoint]) -> Route:
+        async def endpoint(request: Request) -> Response:
+            return await of_path["GET" if request.method == "HEAD" else request.method].respond(request)
+
+        return Route(path, endpoint, methods=list(of_path))
+
+    return [route(path, of_path) for path, of_path in by_path.items()]
 
 
 def _query_of(request: Request, kind: type) -> dict[str, str]:
@@ -187,7 +199,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 async def _failure(request: Request, error: Exception) -> Response:
     request.app.state.requests["http_500"] += 1  # this response bypasses all middleware
-    return json_response(ErrorReply(f"The server failed: {type(error).__name__}."), 500)
+    return json_response(ErrorReply(f"The server failed: {type(error).__name__}."), 500, SECURITY)
 
 
 HANDLERS: Any = {

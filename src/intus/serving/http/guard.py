@@ -10,11 +10,17 @@ from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ...storage.token_file import LOOPBACK
 from ..messages import ErrorReply
-from ..options import LOOPBACK
 from .endpoints import json_response
 
 _COOKIE = "intus_token"
+_NEEDS_TOKEN = (
+    "This server answers only who knows its token. Open the page at the address that `intus serve` "
+    "printed, http://HOST:PORT/?token=TOKEN. Scripts of the user who started the server, on the same "
+    "machine, find the token by themselves; for others, set INTUS_TOKEN, or send 'Authorization: Bearer "
+    "TOKEN'."
+)
 
 
 class Guard:
@@ -32,7 +38,7 @@ class Guard:
         self._app, self._token, self._loopback = app, token, loopback
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass an allowed HTTP request on, and answer any other with 401 or 403."""
+        """Pass an allowed HTTP request on, and answer any other with 403."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -59,22 +65,22 @@ class Guard:
             return None
         if self._is_token(headers.get("authorization", "").removeprefix("Bearer ")):
             return None
-        if self._is_token(_cookie(headers.get("cookie", ""))):
+        cookie = _cookie_name(headers.get("host", ""))
+        if self._is_token(_cookie(headers.get("cookie", ""), cookie)):
             return None
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         if scope["path"] == "/" and self._is_token(query.get("token", [""])[0]):
             answer = RedirectResponse("/", 303)
-            answer.set_cookie(_COOKIE, self._token, httponly=True, samesite="strict")
+            answer.set_cookie(cookie, self._token, httponly=True, samesite="strict")
             return answer
-        text = "A token is required: send 'Authorization: Bearer TOKEN', or open the page as /?token=TOKEN."
-        return _refuse(401, text, {"WWW-Authenticate": "Bearer"})
+        return _refuse(403, _NEEDS_TOKEN)
 
     def _is_token(self, given: str) -> bool:
         return self._token is not None and hmac.compare_digest(given.encode(), self._token.encode())
 
 
-def _refuse(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
-    return json_response(ErrorReply(text), status, headers)
+def _refuse(status: int, text: str) -> Response:
+    return json_response(ErrorReply(text), status)
 
 
 def _netloc(origin: str) -> str:
@@ -91,9 +97,17 @@ def _name(host: str) -> str:
         return ""
 
 
-def _cookie(header: str) -> str:
+def _cookie_name(host: str) -> str:
+    """Return the name of a server's cookie; browsers send cookies to all ports of a host."""
     try:
-        morsel = SimpleCookie(header).get(_COOKIE)
+        return f"{_COOKIE}_{urlsplit(f'//{host}').port or 80}"
+    except ValueError:
+        return _COOKIE
+
+
+def _cookie(header: str, name: str) -> str:
+    try:
+        morsel = SimpleCookie(header).get(name)
     except CookieError:
         return ""
     return morsel.value if morsel else ""

@@ -26,9 +26,13 @@ def openapi(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     named = [kind for kind in dict.fromkeys([*kinds, ErrorReply]) if kind not in (None, bytes)]
     schemas, components = msgspec.json.schema_components(named, ref_template=_REFERENCE)
     schema_of = dict(zip(named, schemas, strict=True))
+    for kind in named:
+        if one_of := getattr(kind, "ONE_OF", ()):
+            components[kind.__name__]["anyOf"] = [{"required": [name]} for name in one_of]
     paths: dict[str, dict[str, Any]] = {}
     for each in endpoints:
-        paths.setdefault(each.path, {}).setdefault(each.method.lower(), _operation(each, schema_of))
+        of_path = paths.setdefault(each.path, {})
+        of_path.setdefault(each.method.lower(), _operation(each, schema_of, components))
     return {
         "openapi": "3.1.0",
         "info": {"title": "intus", "version": FORMAT},
@@ -37,18 +41,21 @@ def openapi(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     }
 
 
-def _operation(endpoint: Endpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
+def _operation(endpoint: Endpoint, schema_of: dict[Any, Any], components: dict[str, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "summary": endpoint.summary,
         "parameters": _parameters(endpoint.query),
         "responses": {
             "200": {"description": "Done", "content": _json(schema_of[endpoint.reply])},
             "4XX": {"description": "Refused, with the reason", "content": _json(schema_of[ErrorReply])},
+            "5XX": {"description": "Not done now, with the reason", "content": _json(schema_of[ErrorReply])},
         },
     }
     if endpoint.body is not None:
         content = _BLOB if endpoint.body is bytes else _json(_portable(schema_of[endpoint.body]))
-        operation["requestBody"] = {"required": True, "content": content}
+        fields = components.get(getattr(endpoint.body, "__name__", ""), {"required": True})
+        needed = bool(fields.get("required") or fields.get("anyOf"))  # an empty body counts as {}
+        operation["requestBody"] = {"required": needed, "content": content}
     return operation
 
 

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from ...core.errors import ServeError
 from ...core.results import Predictions, Results
 from ...core.score_info import ScoreInfo
 from ...storage.codec import encode_records
+from ...storage.token_file import read_token
 from ..aggregation.journal import Log
 from ..data_point import DataPoint
 from ..decoding import builtins, encode
@@ -29,13 +30,13 @@ from ..interfaces import Done
 from ..messages import (
     ArrivalOrderRequest,
     ClaimRequest,
-    ClearRequest,
     FlushRequest,
     Notice,
     NoticesRequest,
-    RemoveRequest,
     ResultsRequest,
+    RunRemoval,
     StatusReport,
+    TargetsRemoval,
 )
 from ..worker import Worker, wait_for
 
@@ -49,7 +50,8 @@ class Remote:
 
     Args:
         url: The role's URL, such as ``http://127.0.0.1:8081``.
-        token: The secret that the role requires.
+        token: The secret that the role requires. Default: that of this user's server at the URL, if it is on
+            this machine.
         timeout: Seconds to wait for a reply.
     """
 
@@ -82,13 +84,13 @@ class Remote:
         wait = {} if timeout is None else {"Prefer": f"wait={math.ceil(timeout)}"}
         self._ask_once("/flush", encode(FlushRequest(run, model)), wait)
 
-    def clear(self) -> None:
-        """Delete everything."""
-        self._post("/clear", ClearRequest())
+    def clear(self, owner: str) -> None:
+        """Delete the targets of a client."""
+        self._post("/targets/remove", TargetsRemoval(owner))
 
-    def remove(self, model: str) -> None:
-        """Delete everything of a model."""
-        self._post("/remove", RemoveRequest(model))
+    def remove(self, run: str, model: str | None = None) -> None:
+        """Delete a run, or one model of it."""
+        self._post("/run/remove", RunRemoval(run, model))
 
     def _post(self, path: str, message: Any) -> None:
         self._ask(path, encode(message))
@@ -105,8 +107,9 @@ class Remote:
     def _ask_once(self, path: str, body: bytes | None = None, extra: Mapping[str, str] | None = None) -> Any:
         """Send a request and return the JSON reply; raises AwayError if a retry may help, else ServeError."""
         headers = {"Content-Type": "application/octet-stream", **(extra or {})}
-        if self.token:
-            headers["Authorization"] = f"Bearer {self.token}"
+        place = urlsplit(self.url)
+        if token := self.token or read_token(place.hostname or "", place.port or 80):
+            headers["Authorization"] = f"Bearer {token}"
         request = urllib.request.Request(self.url + path, data=body, headers=headers)
         try:
             with urllib.request.urlopen(request, timeout=self.timeout) as answer:
@@ -114,7 +117,8 @@ class Remote:
         except urllib.error.HTTPError as error:
             with error:
                 text = error.read().decode("utf-8", "replace")
-            kind = AwayError if error.code in (429, 502, 503, 504, 507) else ServeError
+            # 403: a server that starts again has a new token, and a wrong one can be mended without loss
+            kind = AwayError if error.code in (403, 429, 502, 503, 504, 507) else ServeError
             raise kind(f"{self.url}{path} answered {error.code}: {text}") from None
         except (OSError, ValueError) as error:  # no reply, or a truncated one
             raise AwayError(f"{self.url} cannot be reached: {error}") from None
@@ -150,14 +154,14 @@ class _Call:
     Attributes:
         send: Sends it.
         nbytes: Its size.
-        model: The model it belongs to, if any.
+        run_key: The run and the model it belongs to, if any.
         done: Called when it was sent, or refused.
         matters: Whether to retry until it arrives.
     """
 
     send: Callable[[], None]
     nbytes: int = 0
-    model: str | None = None
+    run_key: tuple[str | None, str | None] = (None, None)
     done: Callable[[], None] = lambda: None
     matters: bool = True
 
@@ -198,7 +202,7 @@ class RemoteEvaluator(Remote):
         """Queue data points that became complete together; ``done`` is called with each that is stored."""
         for number, point in enumerate(batch, start=1):
             send = partial(self._send, point, last=number == len(batch))
-            self._worker.submit(_Call(send, point.nbytes, point.key.model, partial(done, point)))
+            self._worker.submit(_Call(send, point.nbytes, point.key[:2], partial(done, point)))
 
     def backlog(self) -> int:
         """Return the bytes of the queued requests."""
@@ -219,15 +223,10 @@ class RemoteEvaluator(Remote):
         """Wait until the queue is sent, then until everything is scored and stored; see ``Remote.flush``."""
         super().flush(run, model, wait_for(self._worker, lambda: self._trouble, timeout))
 
-    def clear(self) -> None:
-        """Drop the queue and delete everything."""
-        self._drop(lambda call: True)
-        super().clear()
-
-    def remove(self, model: str) -> None:
-        """Drop the queued requests of a model and delete everything of it."""
-        self._drop(lambda call: call.model == model)
-        super().remove(model)
+    def remove(self, run: str, model: str | None = None) -> None:
+        """Drop the queued data points of a run, or of one model of it, and delete everything of it."""
+        self._drop(lambda call: call.run_key[0] == run and model in (None, call.run_key[1]))
+        super().remove(run, model)
 
     def close(self) -> None:
         """Send the queue, as long as the evaluator answers, and end the thread."""

@@ -27,11 +27,14 @@ from ..messages import (
     LegacyTargetRequest,
     NoticesRequest,
     PointEnvelope,
+    RemovedReply,
     RemoveRequest,
     ResultsRequest,
     RunQuery,
+    RunRemoval,
     StatusReport,
     TargetRequest,
+    TargetsRemoval,
     TargetsReply,
     TriggerFields,
 )
@@ -58,6 +61,13 @@ def aggregator_routes(aggregator: AggregatorService, limit: int) -> list[Endpoin
             f"/{route}", summary, LegacyArray, take, limit, reply=IngestReply, refused=count_malformed
         )
 
+    def clear(request: CheckedRequest) -> RemovedReply:
+        return RemovedReply([*map(list, aggregator.clear(request.body.client, request.body.run))])
+
+    def remove(request: CheckedRequest) -> RemovedReply:
+        scope = request.body
+        return RemovedReply([*map(list, aggregator.remove(scope.name, scope.client, scope.run))])
+
     def status(request: CheckedRequest) -> AggregatorReply:
         return read({"trigger": aggregator.aggregator.trigger} | aggregator.status(), AggregatorReply)
 
@@ -78,6 +88,17 @@ def aggregator_routes(aggregator: AggregatorService, limit: int) -> list[Endpoin
             lambda request: aggregator.set_trigger(request.body),
             MAX_SMALL,
             refused=count_malformed,
+        ),
+        post(
+            "/clear", "Delete a run, or all of a client", ClearRequest, clear, MAX_SMALL, reply=RemovedReply
+        ),
+        post(
+            "/remove",
+            "Delete a model of a run or client",
+            RemoveRequest,
+            remove,
+            MAX_SMALL,
+            reply=RemovedReply,
         ),
         get("/status", "The aggregator's counts, and the trigger fields", AggregatorReply, status),
         *map(legacy, LEGACY_KINDS),
@@ -158,8 +179,6 @@ def _common_routes(
     table = [
         ("/targets", "Register labels", TargetRequest, target),
         ("/flush", waiting, FlushRequest, flush),
-        ("/clear", "Delete everything", ClearRequest, lambda request: role.clear()),
-        ("/remove", "Delete a model", RemoveRequest, lambda request: role.remove(request.body.name)),
         ("/register_classification_targets", legacy, LegacyTargetRequest, legacy_target),
         ("/register_clustering_targets", legacy, LegacyTargetRequest, legacy_target),
     ]
@@ -178,8 +197,22 @@ def _common_routes(
 
 
 def _report_routes(role: Link, limit: int) -> list[Endpoint]:
-    """Return the routes for notices and counts of the previous roles."""
+    """Return the routes for notices and counts of the previous roles, and for what they delete."""
     return [
+        post(
+            "/run/remove",
+            "Delete a run, or one model of it, as the previous role asks",
+            RunRemoval,
+            lambda request: role.remove(request.body.run, request.body.model),
+            MAX_SMALL,
+        ),
+        post(
+            "/targets/remove",
+            "Delete the targets of a client, as the previous role asks",
+            TargetsRemoval,
+            lambda request: role.clear(request.body.owner),
+            MAX_SMALL,
+        ),
         post(
             "/notices",
             "Store notices",

@@ -1,0 +1,122 @@
+"""Models whose parameters are split over several processes: how to recognize them, and what is refused.
+
+``FullyShardedDataParallel`` (FSDP1) and ``fully_shard`` (FSDP2) gather a layer's parameters just before it
+runs, so that every process computes whole layers, but only if all processes run the model together. Under
+tensor parallelism a process computes a part of a layer's features.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+
+from ...core.address import Address
+
+_INNER = "_fsdp_wrapped_module"
+_OF_PARAMETERS = ("parameter", "parameter_grad", "update")
+
+
+def is_wrapper(module: nn.Module) -> bool:
+    """Return whether a module is a wrapper of FSDP1."""
+    return isinstance(module, _loaded("torch.distributed.fsdp", "FullyShardedDataParallel"))
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Return whether processes gather the parameters of a model, or of a part of it, while it runs."""
+    return any(is_wrapper(module) or _is_fully_sharded(module) for module in model.modules())
+
+
+def address_of(name: str) -> str:
+    """Return the address of a module by its name in ``named_modules``, without the wrappers of FSDP1.
+
+    >>> address_of("_fsdp_wrapped_module.layers.0._fsdp_wrapped_module.fc")
+    'layers.0.fc'
+    """
+    return str(Address(".".join(part for part in name.split(".") if part != _INNER)))
+
+
+def class_name(module: nn.Module) -> str:
+    """Return the name of a module's class; of sharded modules, that of the module before."""
+    if is_wrapper(module):
+        return class_name(module._modules[_INNER] or module)
+    mro = type(module).__mro__
+    if _is_fully_sharded(module):  # its class is made by torch: (FSDPNet, FSDPModule, Net, ...)
+        return mro[2].__name__
+    return mro[0].__name__
+
+
+def refusal(model: nn.Module, kinds: Collection[str]) -> str | None:
+    """Return the reason why this process cannot record a model; see ``backends.sharding.Shards``."""
+    name = class_name(model)
+    if split := _split_parameter(model):
+        return (
+            f"{name} is split by tensor parallelism: {split!r} is a part of a parameter, and layers compute "
+            "a part of their features in each process, which scores would take for all. It cannot be probed. "
+            "Models of fully_shard and DistributedDataParallel can."
+        )
+    wrong = [kind for kind in kinds if kind in _OF_PARAMETERS]
+    if wrong and is_sharded(model):
+        return (
+            f"kinds may not be {', '.join(map(repr, wrong))} for {name}, whose parameters are sharded: each "
+            "process has a part of them. Leave them out; outputs, inputs and their gradients are recorded."
+        )
+    return None
+
+
+def ranks_of(model: nn.Module) -> tuple[int, ...]:
+    """Return the ranks of the processes that must run a model together; () if there is none but this one."""
+    from torch import distributed
+
+    ranks: set[int] = set()
+    for module in model.modules():
+        if is_wrapper(module):
+            ranks.update(distributed.get_process_group_ranks(module.process_group))  # type: ignore[arg-type]
+        if _is_fully_sharded(module):
+            for parameter in filter(_is_distributed, module.parameters()):
+                ranks.update(parameter.device_mesh.mesh.flatten().tolist())  # type: ignore[attr-defined]
+    return tuple(sorted(ranks)) if len(ranks) > 1 else ()
+
+
+@contextmanager
+def resharded(model: nn.Module) -> Iterator[None]:
+    """Shard at the end what is sharded now: without a backward pass, the outer layers stay gathered."""
+    sharded: list[Any] = [
+        module
+        for module in model.modules()
+        if _is_fully_sharded(module) and all(map(_is_distributed, module.parameters()))
+    ]
+    try:
+        yield
+    finally:
+        for module in sharded:
+            module.reshard()
+
+
+def _loaded(module: str, name: str) -> tuple[type, ...]:
+    """Return a class; () if its module was not imported, so that there is no object of it."""
+    found = getattr(sys.modules.get(module), name, None)
+    return (found,) if isinstance(found, type) else ()
+
+
+def _is_fully_sharded(module: nn.Module) -> bool:
+    return isinstance(module, _loaded("torch.distributed.fsdp", "FSDPModule"))
+
+
+def _is_distributed(parameter: Any) -> bool:
+    return isinstance(parameter, _loaded("torch.distributed.tensor", "DTensor"))
+
+
+def _split_parameter(model: nn.Module) -> str | None:
+    """Return the name of a parameter that is split along an axis that FSDP2 does not gather."""
+    gathered = [name for name, module in model.named_modules() if _is_fully_sharded(module)]
+    for name, parameter in model.named_parameters():
+        if _is_distributed(parameter):
+            splits = sum(not placement.is_replicate() for placement in parameter.placements)  # type: ignore[attr-defined]
+            inside = any(not prefix or name.startswith(f"{prefix}.") for prefix in gathered)
+            if splits > inside:
+                return name
+    return None

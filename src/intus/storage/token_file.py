@@ -1,0 +1,72 @@
+"""The token of a running server in a file that only its user can read, for clients on the same machine.
+
+There is a file for each port: ``$XDG_STATE_HOME/intus/tokens/HOST-PORT``, by default in ``~/.local/state``.
+The name of the machine is part of it, because machines of a cluster share home folders.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import stat
+from pathlib import Path
+
+#: Names of this machine that no other machine can connect to.
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+#: Environment variable with a token: that of the server a client talks to, and the default of a server.
+VARIABLE = "INTUS_TOKEN"
+
+
+def token_path(port: int) -> Path:
+    """Return the file for the token of a server of this user on a port of this machine."""
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(home) / "intus" / "tokens" / f"{socket.gethostname()}-{port}"
+
+
+def write_token(port: int, token: str) -> Path:
+    """Write the token of a server into its file, which only this user can read, and return the file.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    path = token_path(port)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.parent.chmod(0o700)
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+        file.write(token)
+    draft.replace(path)
+    return path
+
+
+def read_token(host: str, port: int) -> str | None:
+    """Return the token of a server of this user on this machine; None if there is none.
+
+    A file that others could have written or read is ignored.
+
+    Args:
+        host: The server's host name. Only those of this machine alone have files.
+        port: Its port.
+    """
+    if host not in LOOPBACK:
+        return None
+    try:
+        with token_path(port).open(encoding="ascii") as file:
+            found = os.fstat(file.fileno())
+            if hasattr(os, "geteuid") and (
+                found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077
+            ):
+                return None
+            return file.read() or None
+    except (OSError, ValueError, RuntimeError):  # no file, or no home folder
+        return None
+
+
+def remove_token(port: int, token: str) -> None:
+    """Remove the token of a server that ended, unless another server has replaced it."""
+    with contextlib.suppress(OSError, ValueError, RuntimeError):
+        path = token_path(port)
+        if path.read_text(encoding="ascii") == token:
+            path.unlink()
