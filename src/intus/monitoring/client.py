@@ -13,6 +13,7 @@ from ..core.errors import ServeError
 
 BINARY, JSON = "application/octet-stream", "application/json"
 CONNECT_S = 5.0
+RECONNECT_S = 1.0  # for a server that did not answer before
 TOKEN = "INTUS_TOKEN"  # environment variable with the token of a server that requires one
 
 
@@ -81,6 +82,27 @@ class Client:
             self.close()
             raise self._unreachable(error) from error
 
+    def connect(self, timeout: float) -> None:
+        """Open a connection if there is none.
+
+        Args:
+            timeout: Seconds to wait for it.
+
+        Raises:
+            ServeError: If none can be opened.
+        """
+        if self._connection is None:
+            try:
+                self._connection = self._opened(timeout)
+            except (OSError, http.client.HTTPException) as error:
+                raise self._unreachable(error) from error
+
+    def _opened(self, timeout: float) -> http.client.HTTPConnection:
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=min(timeout, self.timeout))
+        connection.connect()
+        connection.sock.settimeout(self.timeout)
+        return connection
+
     def close(self) -> None:
         """Close the connection. The next request opens a new one."""
         connection, self._connection = self._connection, None
@@ -90,12 +112,7 @@ class Client:
 
     def _post(self, path: str, body: bytes, content: str, wait: float | None) -> Answer:
         if self._connection is None:
-            connection = http.client.HTTPConnection(
-                self.host, self.port, timeout=min(CONNECT_S, self.timeout)
-            )
-            connection.connect()
-            connection.sock.settimeout(self.timeout)
-            self._connection = connection
+            self._connection = self._opened(CONNECT_S)
         headers = {"Content-Type": content}
         if wait is not None:
             headers["Prefer"] = f"wait={math.ceil(wait)}"  # RFC 7240

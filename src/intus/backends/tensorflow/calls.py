@@ -12,6 +12,7 @@ from ...core.errors import CaptureError
 from ..base import Operation, Tap
 from .observer import Observer, Visit
 from .running import is_unobserved
+from .values import CallInputs
 
 WITHOUT_GRADIENTS = ("output", "input", "parameter")
 KINDS = (*WITHOUT_GRADIENTS, "grad_output", "grad_input")
@@ -119,10 +120,14 @@ class CallObserver:
             if model is None:
                 return False
             _modes[model] = mode
-            given = list(rest)
-            for number, array in zip(at, arrays, strict=True):
-                given[number] = array
-            return self.observer.begin(pack(given))
+
+            def nested() -> Any:
+                given = list(rest)
+                for number, array in zip(at, arrays, strict=True):
+                    given[number] = array
+                return pack(given)
+
+            return self.observer.begin(CallInputs(nested))
 
         go = self.gate.ask([flat[number] for number in at], start)
         if go is not False:
