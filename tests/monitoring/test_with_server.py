@@ -182,7 +182,8 @@ def test_pass_larger_than_queue_is_cut_alike_in_all_layers(tmp_path, caplog):
         assert rows[1] == rows[2]
         (kept,) = rows[1]
         assert 50 <= kept < 200
-        for number, (epochs, _, values, _) in found.items():
+        for number, (epochs, _, values, notes) in found.items():
+            assert notes[epochs.index(1)] == f"the first {kept} of 200 rows: a pass exceeds the queue"
             assert values[epochs.index(1)] == pytest.approx(float(x[:kept].mean()) + number, abs=1e-5)
 
 
@@ -197,6 +198,6 @@ def test_layer_larger_than_queue_is_cut(tmp_path, caplog):
         assert "so only the first 115 rows" in caplog.text
         assert flush(server.host, server.port)
         found = means(server, "r")
-        print({k: v[3] for k, v in found.items()})
         assert {tuple(rows) for _, rows, *_ in found.values()} == {(115,)}
-        assert all("115" in note for *_, notes in found.values() for note in notes)
+        note = "the first 115 of 200 rows: a pass exceeds the queue"
+        assert all(notes == [note] for *_, notes in found.values())

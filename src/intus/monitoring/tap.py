@@ -253,7 +253,7 @@ class ModelTap:
         return cut
 
     def _fit_queue(self, nbytes: int, rows: int) -> None:
-        """Bound the rows of this and later passes, if so many bytes of so many rows do not fit into the queue."""
+        """Bound the rows of this and later passes, if a pass of so many bytes does not fit into the queue."""
         capacity = self.sender.capacity
         if nbytes > capacity:
             fitting = max(int(_ROOM * capacity * rows / nbytes), 1)
@@ -338,10 +338,12 @@ class ModelTap:
             if cut.projected_from is not None:
                 summary = summarize(np.moveaxis(array, axis or 0, 0).reshape(array.shape[axis or 0], -1))
                 array = project(array if array.ndim == 3 else array.reshape(len(array), -1))
+        is_cut = axis is not None and self._queue_rows is not None and cut.rows == self._queue_rows
+        cut_from = tensor.shape[axis] if is_cut and axis is not None else None
         if items is not None:  # a tensor with another number of rows has no ids
             fits = axis is not None and tensor.shape[axis] == len(items)
             items = items[: array.shape[axis]] if fits and axis is not None else None
-        elif not tags.ordered and axis is not None:
+        elif axis is not None and (not tags.ordered or cut_from is not None):
             items = self._order.unknown_ids(array.shape[axis])
         return Record(
             array,
@@ -357,6 +359,7 @@ class ModelTap:
             items=items,
             projected_from=cut.projected_from,
             summary=summary,
+            cut_from=cut_from,
         )
 
     def _end_structure(self, output: Any) -> None:
