@@ -69,7 +69,7 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Whether the model runs and a check of its trace failed."""
+        """True if the model runs and a check of its trace failed."""
         return self.plain and not (self.traced and self.validated and (self.saved or self.refused))
 
 

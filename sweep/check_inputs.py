@@ -58,7 +58,7 @@ class InputsOutcome:
 
     @property
     def failed(self) -> bool:
-        """Whether something did not agree, or the process ended early."""
+        """True if something did not agree, or the process ended early."""
         return bool(self.wrong) or any(not why.startswith("torch gives") for why in self.reasons)
 
 

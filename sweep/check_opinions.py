@@ -21,7 +21,7 @@ from .judges.edges import judge
 
 @dataclass
 class OpinionsOutcome:
-    """What judges say of one architecture.
+    """The results of the judges for one architecture.
 
     Attributes:
         family: The family of the architecture.
@@ -45,7 +45,7 @@ class OpinionsOutcome:
 
     @property
     def failed(self) -> bool:
-        """Whether something did not agree."""
+        """True if something did not agree."""
         return bool(self.wrong)
 
 

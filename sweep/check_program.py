@@ -55,7 +55,7 @@ class ProgramsOutcome:
 
     @property
     def failed(self) -> bool:
-        """Whether something did not agree."""
+        """True if something did not agree."""
         return bool(self.wrong or self.reasons)
 
 
@@ -79,7 +79,7 @@ def check_programs(one: Seeds, report: Callable[[dict[str, Any]], None]) -> None
 
 
 class Checked(NamedTuple):
-    """What a check of a program counted, and what did not agree: ``step | why``."""
+    """The counts of a check of a program, and the disagreements: ``step | why``."""
 
     counts: Counter[str]
     wrong: list[str]

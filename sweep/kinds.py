@@ -1,4 +1,4 @@
-"""What ``make sweep`` can check: the subjects, how each is checked, and what is written about it."""
+"""The kinds of checks of ``make sweep``: the subjects, how each is checked, and what is written about it."""
 
 from __future__ import annotations
 

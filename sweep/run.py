@@ -30,7 +30,7 @@ _ROOT = Path(__file__).parents[1]
 
 
 class Subject(Protocol):
-    """What is checked: an architecture, an operator, a module."""
+    """A subject of a check: an architecture, an operator, a module."""
 
     @property
     def family(self) -> str: ...

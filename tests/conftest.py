@@ -1,4 +1,4 @@
-"""What all tests share: property tests have no deadline, for the machine may be busy with others.
+"""Settings of all tests: property tests have no deadline, because the machine may be busy.
 
 The tests of a framework other than torch run in its own environment alone; see ``make test-frameworks``.
 """

@@ -39,7 +39,7 @@ _SYNONYMS |= {"invert": "bitwise_not"}
 
 @dataclass
 class Judgement:
-    """What autograd says of the edges of a trace.
+    """The comparison of the edges of a trace with autograd.
 
     Attributes:
         operations: The number of operations that autograd follows.

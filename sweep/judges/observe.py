@@ -48,7 +48,7 @@ class Result:
 
 @dataclass
 class Observed:
-    """What was observed of a pass.
+    """The observations of a pass.
 
     Attributes:
         results: The tensors that calls returned or wrote, in order.

@@ -31,7 +31,7 @@ _UNCOUNTED = frozenset(
 
 
 class Opinion(NamedTuple):
-    """What a judge says.
+    """The result of a judge.
 
     Attributes:
         compared: The number of values or pairs that were compared.

@@ -62,7 +62,7 @@ def test_elementwise_functions_are_pointwise(op):
     "op", [op for op in OPS if op.name.rpartition(".")[2] in KEEPING], ids=lambda op: op.full_name
 )
 def test_axis_preserving_operations_move_no_axis(op):
-    """Where reordering an axis of the argument reorders an axis of the result, it is the same axis."""
+    """An axis of the result that is reordered with an axis of the argument is the same axis."""
     if op.name in RANDOM:
         pytest.skip("random")
     for sample in samples(op):

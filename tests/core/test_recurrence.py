@@ -1,4 +1,4 @@
-"""Whether a model is recurrent, on models whose truth is known."""
+"""The test for recurrence, on models whose truth is known."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What the training client sends is what the server's messages state: it cannot import them."""
+"""The training client, which cannot import the server's messages, sends what these state."""
 
 from __future__ import annotations
 

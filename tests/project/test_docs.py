@@ -17,6 +17,7 @@ from docs_help import ROOT, environments, python_blocks, run_blocks
 import intus
 from intus.cli import parser
 
+CODE = ("src", "tests", "benchmarks", "sweep", "gallery")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -86,6 +87,13 @@ def test_glossary_is_short() -> None:
 def test_changelog_has_the_version_or_unreleased() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text()
     assert "## Unreleased" in changelog or f"## {intus.__version__}" in changelog
+
+
+def test_docstrings_begin_with_a_verb_or_noun_phrase() -> None:
+    question = re.compile(r'^ *r?"""(?:What|Whether|How|Where|Which|Who|When|Why)\b.*', re.MULTILINE)
+    code = [path for folder in CODE for path in sorted((ROOT / folder).rglob("*.py"))]
+    assert len(code) > 500
+    assert {path: found for path in code if (found := question.findall(path.read_text()))} == {}
 
 
 MODULES = sorted(

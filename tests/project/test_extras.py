@@ -1,4 +1,4 @@
-"""What works with which extra installed, in fresh interpreters that cannot import the others; the sdist."""
+"""Each extra alone does its part, in fresh interpreters that cannot import the others; the sdist."""
 
 import ast
 import subprocess

@@ -186,6 +186,20 @@ def split_units(text: str) -> tuple[str, tuple[Units, ...]]:
     return match["place"], _units(match["units"], text)
 
 
+def of_call(address: str, call: int) -> str:
+    """Return the address of a call of an operation: from the second call on with its number.
+
+    Args:
+        address: The address of the operation.
+        call: The number of the call, from 1.
+
+    Example:
+        >>> of_call("fc1", 1), of_call("fc1", 2)
+        ('fc1', 'fc1:2')
+    """
+    return address if call == 1 else f"{address}:{call}"
+
+
 def is_pattern(text: str) -> bool:
     """Return whether a text contains wildcards (an unescaped ``*`` or ``?``)."""
     return any(token in _WILDCARDS for token in _TOKENS.findall(text))

@@ -17,6 +17,7 @@ from .graph import (
     CONSTANT,
     INPUT,
     OP,
+    OP_COLUMNS,
     OP_KINDS,
     OUTPUT,
     PARAMETER,
@@ -32,6 +33,10 @@ from .graph import (
 
 #: Sizes in bytes of the dtypes that numpy has no name for.
 _SIZES = {"bfloat16": 2.0, "int4": 0.5, "uint4": 0.5, "int2": 0.25, "uint2": 0.25, "float4_e2m1fn": 0.5}
+#: The columns that each row has from the start, with their defaults; ``GraphBuilder.graph`` adds the others.
+_DEFAULTS = {
+    column.name: column.default for column in OP_COLUMNS if column.name not in ("layer", "passno", "call")
+}
 
 
 class Scope(NamedTuple):
@@ -103,10 +108,7 @@ class GraphBuilder:
         self._args: dict[str, int] = {}
         self._settings: dict[str, int] = {}
         self._names: dict[int, list[str]] = {INPUT: [], OUTPUT: []}
-        self._columns: dict[str, list[int]] = {
-            name: []
-            for name in ("kind", "type", "meta", "event", "output", "time", "site", "flags", "setting")
-        }
+        self._columns: dict[str, list[int]] = {name: [] for name in _DEFAULTS}
         self._scopes: list[tuple[Scope, ...] | None] = []
         self._edges: list[tuple[int, int, int]] = []
         self._op_params: list[tuple[int, str]] = []
@@ -248,9 +250,14 @@ class GraphBuilder:
         Raises:
             InputError: If a parent is no earlier row, or a parameter was not declared.
         """
-        return self._row(
-            OP, type, shape, dtype, scope, parents, params, setting, event, output, time, site, flags
-        )
+        columns = {"output": output, "time": time, "flags": flags}
+        if setting:
+            columns["setting"] = _intern(self._settings, setting)
+        if event is not None:
+            columns["event"] = event
+        if site is not None:
+            columns["site"] = _intern(self._sites, site)
+        return self._row(OP, type, shape, dtype, scope, parents, params, columns)
 
     def returns(self, row: int, scope: Sequence[Scope]) -> None:
         """State that the innermost call of ``scope`` returned a row.
@@ -268,13 +275,9 @@ class GraphBuilder:
         scope: Sequence[Scope] | None,
         parents: Iterable[tuple[int, str]] = (),
         params: Iterable[str] = (),
-        setting: str = "",
-        event: int | None = None,
-        output: int = -1,
-        time: int = 0,
-        site: Source | None = None,
-        flags: int = 0,
+        columns: Mapping[str, int] | None = None,
     ) -> int:
+        """Add a row; ``columns`` are those of ``Ops`` that are not given otherwise."""
         row = len(self._scopes)
         shape = tuple(int(length) for length in shape)
         meta = Meta(shape, dtype, self._device, nbytes(shape, dtype))
@@ -290,19 +293,16 @@ class GraphBuilder:
                     f"Row {row} ({type}) uses the parameter {address!r}, which was not declared."
                 )
             self._op_params.append((row, address))
-        values = (
-            kind,
-            _intern(self._types, type),
-            _intern(self._metas, meta),
-            row if event is None else event,
-            output,
-            time,
-            -1 if site is None else _intern(self._sites, site),
-            flags,
-            _intern(self._settings, setting) if setting else -1,
-        )
-        for column, value in zip(self._columns.values(), values, strict=True):
-            column.append(value)
+        values = {
+            **_DEFAULTS,
+            "kind": kind,
+            "type": _intern(self._types, type),
+            "meta": _intern(self._metas, meta),
+            "event": row,
+            **(columns or {}),
+        }
+        for name, value in values.items():
+            self._columns[name].append(value)
         for one in scope or ():
             self._modules.setdefault(one.address, ModuleInfo(one.address, one.type, ""))
         self._scopes.append(None if scope is None else tuple(scope))

@@ -1,4 +1,4 @@
-"""What was found about a single unit after an inspection, in the form in which it is stored and shown."""
+"""Examples and verifications of single units, in the form in which they are stored and shown."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.base import Backend, Operation
-from ..core.address import Address, UnitRange, Units, is_pattern, split_units
+from ..core.address import Address, UnitRange, Units, is_pattern, of_call, split_units
 from ..core.errors import AddressError, CaptureError, InputError, did_not_run, did_you_mean
 from ..core.graph import INPUT, OP, Graph
 from ..core.selection import main_row, match
@@ -73,7 +73,8 @@ class UnitGroup:
         for name in self.hypotheses:
             if name not in columns:
                 raise InputError(f"units names the hypothesis {name!r}. {did_you_mean(name, columns)}")
-        return {name: column for name, column in columns.items() if name in {*self.hypotheses, *beside}}
+        chosen = {*self.hypotheses, *beside}
+        return {name: column for name, column in columns.items() if name in chosen}
 
     def compute(self, array: np.ndarray) -> np.ndarray:
         """Return the units of a layer's output: the output itself, or its directions or features.
@@ -327,8 +328,7 @@ def _label(graph: Graph, row: int) -> str:
     if named and graph.ops.kind[row] == INPUT:
         return named[0]
     layer, passno = int(graph.ops.layer[row]), int(graph.ops.passno[row])
-    stem, number = graph.type_of(row), graph.layer_numbers(layer)[0]
-    label = f"{stem}_{number}" if passno == 1 else f"{stem}_{number}:{passno}"
+    label = of_call(f"{graph.type_of(row)}_{graph.layer_numbers(layer)[0]}", passno)
     return label if row in (graph.rows(label) or ()) else graph.label(row)
 
 
@@ -339,9 +339,7 @@ def _is_call(name: str, addresses: set[str]) -> bool:
 
 def _address(graph: Graph, call: int) -> str:
     """Return the address of a module's call: from the second on with its number."""
-    number = int(graph.calls.passno[call])
-    address = graph.modules[int(graph.calls.module[call])].address
-    return address if number == 1 else f"{address}:{number}"
+    return of_call(graph.modules[int(graph.calls.module[call])].address, int(graph.calls.passno[call]))
 
 
 def _numbered(number: int, layers: list[str], model: str) -> str:

@@ -351,8 +351,8 @@ class Database:
             InputError: If it is too large.
         """
         with self._write() as connection:
-            number = _run_id(connection, run, model)
-            followups.put(connection, number, epoch, address, unit, target, content)
+            keys = {"run": _run_id(connection, run, model), "epoch": epoch, "address": address}
+            followups.put(connection, keys | {"unit": unit, "target": target}, content)
             _increment_counter(connection, [("points", run, model)])
 
     def drop_followups(

@@ -1,10 +1,11 @@
-"""What was found about single units after an inspection, in the database: examples and verifications."""
+"""Store examples and verifications of single units, which follow an inspection, in the database."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -19,24 +20,12 @@ LARGEST = 4 << 20
 KINDS = {UnitExamples: "examples", UnitVerification: "verification"}
 
 
-def put(
-    connection: sa.Connection,
-    run: int,
-    epoch: float,
-    address: str,
-    unit: int,
-    target: str,
-    content: UnitExamples | UnitVerification,
-) -> None:
-    """Store the examples or the verification of a unit and a hypothesis, in place of earlier ones.
+def put(connection: sa.Connection, keys: Mapping[str, Any], content: UnitExamples | UnitVerification) -> None:
+    """Store the examples or the verification of a unit and a hypothesis; see ``Database.put_followup``.
 
     Args:
         connection: A connection inside a transaction.
-        run: The id of the run.
-        epoch: The epoch; NaN for none.
-        address: The layer.
-        unit: The number of the unit.
-        target: The hypothesis.
+        keys: The columns run (its id), epoch, address, unit and target.
         content: What to store.
 
     Raises:
@@ -48,9 +37,8 @@ def put(
             f"The {kind} take {len(text) / 2**20:.1f} MB, and at most {LARGEST >> 20} MB are stored. Store "
             "fewer of them (k=)."
         )
-    row = {"run": run, "epoch": _known(epoch), "address": address, "unit": unit, "target": target}
-    keys = [*row, "kind"]
-    upsert(connection, t.followup, [row | {"kind": kind, "content": text}], keys)
+    row = {**keys, "epoch": _known(keys["epoch"]), "kind": kind, "content": text}
+    upsert(connection, t.followup, [row], [*keys, "kind"])
 
 
 def read(

@@ -474,7 +474,7 @@ def test_run_with_only_unit_scores(visit: Open, graph: Graph) -> None:
 
 
 def test_inspected_checkpoints_open_on_their_own_plot(visit: Open, tmp_path: Path) -> None:
-    """What `inspect(..., store=)` wrote is shown as curves of units, with a slider over checkpoints."""
+    """The results of `inspect(..., store=)` are curves of units, with a slider over checkpoints."""
     import torch
 
     from intus import inspect

@@ -16,7 +16,7 @@ from intus.cli import main
 
 
 class Example(NamedTuple):
-    """What an example left behind."""
+    """The text that an example printed, and the folder of its files."""
 
     folder: Path
     text: str

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from residual_block import Block
 from torch import nn
 
 import intus
@@ -14,20 +15,11 @@ from intus.core.errors import CodecError, InputError
 from intus.reading import read
 
 
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm, self.fc, self.act = nn.LayerNorm(8), nn.Linear(8, 8), nn.GELU(approximate="tanh")
-
-    def forward(self, x):
-        return x + self.act(self.fc(self.norm(x)))
-
-
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.conv, self.bn = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
-        self.blocks = nn.ModuleList([Block() for _ in range(2)])
+        self.blocks = nn.ModuleList([Block("tanh") for _ in range(2)])
         self.register_buffer("scale", torch.tensor(0.5, dtype=torch.bfloat16))
 
     def forward(self, x):

@@ -1,4 +1,4 @@
-"""What is particular to Keras, judged by Keras itself: extractors, and the same fit without a probe."""
+"""Behavior particular to Keras, judged by Keras itself: extractors, and the same fit without a probe."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_same_bits(name, kinds):
 
 
 def test_selected_inner_member(caplog):
-    """What is fused is recorded if it is selected, and the log says what that may change."""
+    """A fused operation is recorded if it is selected, and the log says what that may change."""
     model = perceptron(tf.nn.relu)
     assert training(model, ROWS, which="two/add")[1] == ("two/add",)
     assert "two/add is recorded as which= selects it" in caplog.text

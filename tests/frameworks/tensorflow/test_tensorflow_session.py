@@ -1,4 +1,4 @@
-"""What is particular to Sessions, judged by ``Session.run`` and ``tf.gradients``."""
+"""Behavior particular to Sessions, judged by ``Session.run`` and ``tf.gradients``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where positions lie in the image: judged by receptive fields, from gradients, and on planted truth."""
+"""Places of positions in the image: judged by receptive fields, from gradients, and on planted truth."""
 
 from __future__ import annotations
 

@@ -20,11 +20,13 @@ from weakref import ref
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ...core.errors import InputError
 from ...core.traced import Traced
 from ..base import GraphRecorder, Operation, Tap, check_kinds
-from .arrays import first_rows, hashed, is_array
+from ..host_arrays import hashed
+from .arrays import first_rows, is_array
 from .attachment import Attachment, StepInputs, attached_to
 from .graph import trace
 from .interception import Met, intercepting
@@ -83,7 +85,7 @@ class JaxBackend:
     def order(self, inputs: Any) -> bytes | str | None:
         """Return a hash of the data that the step passes to the model, or the reason why there is none."""
         data = inputs.data() if isinstance(inputs, StepInputs) else None
-        return "the step does not call the model itself" if data is None else hashed(data)
+        return "the step does not call the model itself" if data is None else hashed(np.asarray(data))
 
     def shuffled(self) -> str | None:
         """Return None: JAX has no loader of data."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,8 +11,7 @@ import numpy as np
 from jax import dtypes
 
 from ..base import CapturedTensor
-
-_SAMPLE = 1 << 16  # values of the first batch that are hashed
+from ..host_arrays import copied
 
 
 def is_array(value: Any) -> bool:
@@ -81,32 +79,10 @@ def _copy(value: Callable[[], Any], rows: int | None = None, axis: int = 0) -> n
 
 
 def to_numpy(array: Any, rows: int | None = None, axis: int = 0) -> np.ndarray:
-    """Copy an array to a C-contiguous numpy array.
-
-    Args:
-        array: The array. bfloat16 and other dtypes that numpy has not become float32.
-        rows: How many of the first rows to copy; None for all.
-        axis: The axis of the rows.
-
-    Raises:
-        TypeError: If the array is complex.
-    """
-    part = np.asarray(array)  # shares memory, which the training may overwrite
-    if part.dtype.kind == "c":
-        raise TypeError(f"complex arrays ({part.dtype}) cannot be recorded")
-    if rows is not None and part.ndim > axis:
-        part = part[(slice(None),) * axis + (slice(rows),)]
-    return np.array(part, part.dtype if part.dtype.kind in "fiub" else np.float32, order="C")
+    """Copy an array to numpy; see ``copied``."""
+    return copied(np.asarray(array), rows, axis)  # asarray shares memory, which the training may overwrite
 
 
 def first_rows(inputs: Any, axis: int) -> int | None:
     """Return the length along ``axis`` of the first array that has that axis, or None."""
     return next((leaf.shape[axis] for leaf in jax.tree.leaves(inputs) if np.ndim(leaf) > axis), None)
-
-
-def hashed(array: Any) -> bytes:
-    """Return a hash of an array's values, which is equal for equal data."""
-    flat = np.asarray(array).reshape(-1)[:_SAMPLE]
-    digest = hashlib.blake2b(f"{np.shape(array)} {flat.dtype}".encode(), digest_size=16)
-    digest.update(flat.tobytes())
-    return digest.digest()

@@ -13,10 +13,10 @@ import equinox as eqx
 import jax
 
 from ..base import Operation
+from . import library
 from .interception import PLACE, Place, active, dotted
-from .library import Leaves, Opened, StateArray, not_found
+from .library import Leaves, Opened, Path, StateArray, call_model, callable_modules, elements, not_found
 
-Path = tuple[Any, ...]
 logger = logging.getLogger("intus.backends")
 _UNITS_LAST = frozenset({"Linear", "LayerNorm", "RMSNorm", "Embedding", "MultiheadAttention"})
 
@@ -28,9 +28,8 @@ class Equinox:
     is_updated = False
 
     def __init__(self) -> None:
-        self._chosen: dict[
-            Any, int | None
-        ] = {}  # which of several models it is, by the form of the arguments
+        #: Which of several models it is, by the form of the arguments.
+        self._chosen: dict[Any, int | None] = {}
 
     def owns(self, model: Any) -> bool:
         """Return whether this is an Equinox module."""
@@ -38,11 +37,7 @@ class Equinox:
 
     def operations(self, model: eqx.Module) -> list[Operation]:
         """Return the modules that have a ``__call__``, in order of declaration."""
-        return [
-            Operation(dotted(path), type(module).__name__, module)
-            for path, module in modules(model)
-            if callable(module)
-        ]
+        return callable_modules(modules(model))
 
     def parameters(self, operation: Operation) -> list[str]:
         """Return the names of a module's own arrays of floating-point numbers."""
@@ -133,7 +128,7 @@ class Equinox:
 
     def forward(self, model: Any, args: Any, kwargs: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Return a function that calls its first argument."""
-        return _call, (model, args, kwargs)
+        return call_model, (model, args, kwargs)
 
     def batched(self, model: Any, args: Any, kwargs: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Return a function that calls its first argument for each record: models of Equinox take one."""
@@ -142,10 +137,6 @@ class Equinox:
 
 def _is_same(one: Any, other: Any) -> bool:
     return one is other or not eqx.is_array(one)
-
-
-def _call(model: Any, args: Any, kwargs: Any) -> Any:
-    return model(*args, **kwargs)
 
 
 def _call_batch(model: Any, args: Any, kwargs: Any) -> Any:
@@ -164,26 +155,6 @@ def modules(root: Any) -> Iterator[tuple[Path, eqx.Module]]:
     yield from search(root, ())
 
 
-def own_parameters(module: eqx.Module, seen: set[int]) -> Iterator[tuple[Path, Any]]:
-    """Yield the parameters of a module that belong to no module inside that can be called.
-
-    Args:
-        module: The module.
-        seen: The ids of parameters to leave out; extended.
-    """
-
-    def search(node: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-        for name, part in _parts(node):
-            if eqx.is_inexact_array(part):
-                if id(part) not in seen:
-                    seen.add(id(part))
-                    yield (*path, name), part
-            elif not (isinstance(part, eqx.Module) and callable(part)):
-                yield from search(part, (*path, name))
-
-    yield from search(module, ())
-
-
 def _parts(node: Any) -> list[tuple[Any, Any]]:
     """Return the parts of a node with their names; static fields are none."""
     if isinstance(node, eqx.Module):
@@ -192,9 +163,12 @@ def _parts(node: Any) -> list[tuple[Any, Any]]:
             for field in fields(node)
             if hasattr(node, field.name) and not field.metadata.get("static", False)
         ]
-    if isinstance(node, dict):
-        return list(node.items())
-    return list(enumerate(node)) if isinstance(node, list | tuple) else []
+    return elements(node)
+
+
+own_parameters = partial(
+    library.own_parameters, parts=_parts, is_parameter=eqx.is_inexact_array, kind=eqx.Module
+)
 
 
 def _leaves(node: Any, path: Path) -> Iterator[tuple[Path, Any]]:

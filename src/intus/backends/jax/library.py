@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -10,6 +10,9 @@ import numpy as np
 
 from ...core.errors import InputError
 from ..base import Operation
+from .interception import dotted
+
+Path = tuple[Any, ...]
 
 
 class Opened(NamedTuple):
@@ -136,8 +139,57 @@ class Leaves(NamedTuple):
 
     @property
     def key(self) -> Hashable:
-        """What a trace depends on."""
+        """The part of the arguments that a trace depends on."""
         return self.positions, tuple(map(_hashable, self.fixed)), tuple(map(_aval, self.arrays))
+
+
+def callable_modules(modules: Iterable[tuple[Path, Any]]) -> list[Operation]:
+    """Return the modules that have a ``__call__``, from pairs of a path and a module."""
+    return [
+        Operation(dotted(path), type(module).__name__, module) for path, module in modules if callable(module)
+    ]
+
+
+def elements(node: Any) -> list[tuple[Any, Any]]:
+    """Return the elements of a dict, list or tuple with their keys; nothing else has any."""
+    if isinstance(node, dict):
+        return list(node.items())
+    return list(enumerate(node)) if isinstance(node, list | tuple) else []
+
+
+def own_parameters(
+    module: Any,
+    seen: set[int],
+    *,
+    parts: Callable[[Any], list[tuple[Any, Any]]],
+    is_parameter: Callable[[Any], bool],
+    kind: type,
+) -> Iterator[tuple[Path, Any]]:
+    """Yield the parameters of a module that belong to no module inside that can be called.
+
+    Args:
+        module: The module.
+        seen: The ids of parameters to leave out; extended.
+        parts: Returns the parts of a node with their names.
+        is_parameter: Returns whether a part is a parameter.
+        kind: The class of modules.
+    """
+
+    def search(node: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+        for name, part in parts(node):
+            if is_parameter(part):
+                if id(part) not in seen:
+                    seen.add(id(part))
+                    yield (*path, name), part
+            elif not (isinstance(part, kind) and callable(part)):
+                yield from search(part, (*path, name))
+
+    yield from search(module, ())
+
+
+def call_model(model: Any, args: Any, kwargs: Any) -> Any:
+    """Call a model."""
+    return model(*args, **kwargs)
 
 
 def not_found(model: Any, expected: str) -> InputError:

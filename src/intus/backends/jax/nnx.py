@@ -12,8 +12,9 @@ import jax
 from flax import nnx
 
 from ..base import Operation
+from . import library
 from .interception import PLACE, Place, active, dotted
-from .library import Leaves, Opened, StateArray, not_found
+from .library import Leaves, Opened, Path, StateArray, call_model, callable_modules, elements, not_found
 
 #: Attributes that nnx.Pytree keeps for itself.
 _INTERNAL = ("_pytree__state", "_pytree__nodes")
@@ -49,11 +50,7 @@ class Nnx:
 
     def operations(self, model: nnx.Module) -> list[Operation]:
         """Return the modules that have a ``__call__``, in order of declaration."""
-        return [
-            Operation(dotted(path), type(module).__name__, module)
-            for path, module in modules(model)
-            if callable(module)
-        ]
+        return callable_modules(modules(model))
 
     def parameters(self, operation: Operation) -> list[str]:
         """Return the names of a module's own ``nnx.Param``."""
@@ -135,7 +132,7 @@ class Nnx:
 
     def forward(self, model: Any, args: Any, kwargs: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Return a function that calls its first argument."""
-        return _call, (model, args, kwargs)
+        return call_model, (model, args, kwargs)
 
     batched = forward
 
@@ -154,15 +151,11 @@ class Nnx:
         return nnx.split(merged)[0]
 
 
-def _call(model: Any, args: Any, kwargs: Any) -> Any:
-    return model(*args, **kwargs)
-
-
-def modules(root: Any) -> Iterator[tuple[tuple[Any, ...], nnx.Module]]:
+def modules(root: Any) -> Iterator[tuple[Path, nnx.Module]]:
     """Yield the modules inside a tree of NNX objects with their paths, each once, itself first."""
     seen: set[int] = set()
 
-    def search(node: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], nnx.Module]]:
+    def search(node: Any, path: Path) -> Iterator[tuple[Path, nnx.Module]]:
         if id(node) in seen:
             return
         if isinstance(node, nnx.Module):
@@ -174,42 +167,27 @@ def modules(root: Any) -> Iterator[tuple[tuple[Any, ...], nnx.Module]]:
     yield from search(root, ())
 
 
-def own_parameters(module: nnx.Module, seen: set[int]) -> Iterator[tuple[tuple[Any, ...], nnx.Param[Any]]]:
-    """Yield the parameters of a module that belong to no module inside that can be called.
-
-    Args:
-        module: The module.
-        seen: The ids of parameters to leave out; extended.
-    """
-
-    def search(node: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], nnx.Param[Any]]]:
-        for name, part in _parts(node):
-            if isinstance(part, nnx.Param):
-                if id(part) not in seen:
-                    seen.add(id(part))
-                    yield (*path, name), part
-            elif not (isinstance(part, nnx.Module) and callable(part)):
-                yield from search(part, (*path, name))
-
-    yield from search(module, ())
-
-
 def _parts(node: Any) -> list[tuple[Any, Any]]:
     """Return the parts of a node that may have modules in them, with their names."""
     if isinstance(node, nnx.Pytree):
         return [(name, part) for name, part in vars(node).items() if name not in _INTERNAL]
-    if isinstance(node, dict):
-        return list(node.items())
-    return list(enumerate(node)) if isinstance(node, list | tuple) else []
+    return elements(node)
 
 
-def _at(node: Any, path: tuple[Any, ...]) -> Any:
+def _is_parameter(value: Any) -> bool:
+    return isinstance(value, nnx.Param)
+
+
+own_parameters = partial(library.own_parameters, parts=_parts, is_parameter=_is_parameter, kind=nnx.Module)
+
+
+def _at(node: Any, path: Path) -> Any:
     for name in path:
         node = dict(_parts(node))[name]
     return node
 
 
-def _find(model: nnx.Module, root: Any) -> tuple[Any, ...] | None:
+def _find(model: nnx.Module, root: Any) -> Path | None:
     """Return the path of a model inside of ``root``: of the same object, or else of one built alike."""
     found = list(modules(root))
     same = [path for path, module in found if module is model]
@@ -221,7 +199,7 @@ def _find(model: nnx.Module, root: Any) -> tuple[Any, ...] | None:
     return same[0] if same else None
 
 
-def _signature(model: nnx.Module) -> set[tuple[tuple[Any, ...], type]]:
+def _signature(model: nnx.Module) -> set[tuple[Path, type]]:
     return {(path, type(module)) for path, module in modules(model)}
 
 

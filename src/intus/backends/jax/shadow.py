@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
+from ...core.address import of_call
 from ...core.errors import CaptureError
 from .arrays import main_array
 from .interception import intercepting
@@ -366,7 +367,7 @@ def _address(mark: Mark, call: int) -> str:
     """Return the address of a parameter, or of a module with its call."""
     if mark.name:
         return f"{mark.address}.{mark.name}" if mark.address else mark.name
-    return mark.address if call == 1 else f"{mark.address}:{call}"
+    return of_call(mark.address, call)
 
 
 def _gradient(value: Any, gradients: list[Any], values: int, repeat: int) -> Any:

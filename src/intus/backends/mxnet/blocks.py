@@ -15,9 +15,10 @@ from mxnet.symbol import Symbol
 
 from ...core.nested import leaves
 from ..base import Operation, Tap
+from ..visit import Visit
 from .arrays import main_array, replaced
 from .hybrid import Twin, inside
-from .session import Session, Visit
+from .session import Session
 from .taps import with_gradient
 
 FORWARD = "forward"

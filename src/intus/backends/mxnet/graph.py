@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -171,7 +172,7 @@ class _Program:
         rows: dict[tuple[int, int], int] = {}
         numbers: dict[int, int] = {}
         events: dict[int, int] = {}
-        count = {node: sum(one == node for one, _ in self._entries) for node, _ in self._entries}
+        count = Counter(node for node, _ in self._entries)
         for at, (number, output) in enumerate(self._entries):
             node, (shape, dtype) = self._nodes[number], metas[at]
             if node["op"] == "null":
@@ -328,9 +329,8 @@ def _of_module(model: Module, data: Mapping[str, Any]) -> _Program:
     (executor,) = model._exec_group.execs
     given = {name: one if isinstance(one, NDArray) else mx.nd.array(one) for name, one in data.items()}
     arrays = {**module.arguments(model, given), **executor.aux_dict}
-    inputs = {
-        name: one for name, one in arrays.items() if name not in {*model._param_names, *model._aux_names}
-    }
+    states = {*model._param_names, *model._aux_names}
+    inputs = {name: one for name, one in arrays.items() if name not in states}
     parameters: dict[str, Variable] = {}
     for operation in module.operations(model)[1:]:
         for short, name in operation.module.parameters.items():

@@ -30,8 +30,8 @@ from .symbols import equal_operations, program
 from .taps import HookedOp, tapped
 
 if TYPE_CHECKING:
+    from ..visit import Visit
     from .blocks import Forward, Listener
-    from .session import Visit
 
 
 class Twin:

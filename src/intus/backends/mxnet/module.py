@@ -22,8 +22,9 @@ from mxnet.ndarray import NDArray
 from ...core.address import Address
 from ...core.errors import InputError
 from ..base import Operation, Tap
+from ..visit import Visit
 from .arrays import to_numpy
-from .session import Session, Visit
+from .session import Session
 from .symbols import TAP, nodes, with_taps
 
 _NAME = re.compile(rf"({TAP})?(.+?)(_backward)?_(?:0|output0?)$")
@@ -175,7 +176,7 @@ class Observer:
 
 
 class Watch:
-    """What stands in for ``forward``, ``backward`` and ``update`` on a module while it has observers.
+    """Replaces ``forward``, ``backward`` and ``update`` of a module while it has observers.
 
     Args:
         model: The module.

@@ -5,30 +5,17 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from mxnet.ndarray import NDArray
 
 from ..base import Operation, Tap
+from ..visit import Visit
 from .arrays import captured
 
 T = TypeVar("T")
 #: How many of the last passes may still get gradients.
 _PASSES = 8
-
-
-class Visit(NamedTuple):
-    """A call of an operation that the tap wants.
-
-    Attributes:
-        ticket: The value that ``Tap.wants`` returned.
-        address: The operation's address with its call.
-        first: Whether it is the operation's first call of this pass.
-    """
-
-    ticket: Any
-    address: str
-    first: bool
 
 
 class Session:
@@ -57,7 +44,7 @@ class Session:
 
     @property
     def running(self) -> bool:
-        """Whether this thread is inside a pass that is observed."""
+        """True if this thread is inside a pass that is observed."""
         return threading.get_ident() in self._inside and not self.removed
 
     def begin(self, inputs: Any) -> None:
@@ -80,12 +67,9 @@ class Session:
 
     def visit(self, operation: Operation) -> Visit | None:
         """Count a call of an operation, and return it if the tap wants it."""
-        call = self._calls[operation.address] = self._calls.get(operation.address, 0) + 1
-        ticket = self.safely(self._tap.wants, operation)
-        if ticket is None:
-            return None
-        address = operation.address if call == 1 else f"{operation.address}:{call}"
-        return Visit(ticket, address, call == 1)
+        address = operation.address
+        call = self._calls[address] = self._calls.get(address, 0) + 1
+        return Visit.of(self.safely(self._tap.wants, operation), address, call)
 
     def capture(self, visit: Visit, kind: str, array: NDArray, index: int = 0, address: str = "") -> None:
         """Pass an array of a call to the tap, unless the attachment was removed.

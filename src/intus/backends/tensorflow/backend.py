@@ -15,7 +15,7 @@ from ..base import GraphRecorder, Handle, Operation, Tap
 from .calls import KINDS, WITHOUT_GRADIENTS, mode_of
 from .function_graph import FunctionRecorder, trace_function
 from .gate import as_tensors
-from .modules import ModulesAttachment, is_function, module_evaluation, modules_of, structure_of, variables_of
+from .modules import attach_modules, is_function, module_evaluation, modules_of, structure_of, variables_of
 from .plan import observable
 from .session import (
     SESSIONS,
@@ -139,7 +139,7 @@ class TensorFlowBackend:
             apart = is_function(model)  # gradients are computed by another function
             of = "a module whose __call__ is a tf.function" if apart else "a module"
             checked = possible_kinds(kinds, WITHOUT_GRADIENTS if apart else KINDS, of)
-            return ModulesAttachment(model, operations, checked, tap)
+            return attach_modules(model, operations, checked, tap)
         return SessionAttachment(model, operations, kinds, tap)
 
 

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from ...core.errors import CaptureError
 from ..base import Operation, Tap
-from .observer import Observer, Visit
+from ..visit import Visit
+from .observer import Observer
 from .running import is_unobserved
 from .values import CallInputs
 
@@ -237,7 +238,7 @@ class CallObserver:
 
 
 class Watch:
-    """What one attachment wants of one layer.
+    """Observes one layer for one attachment.
 
     Args:
         calls: Observes the calls.
@@ -285,8 +286,8 @@ class ObservedCall:
 
     def __init__(self, own: Callable[..., Any]) -> None:
         self.own = own
-        self.was_attribute = False  # of the layer, and not of its class
         self.watches: list[Watch] = []
+        self.undo: Callable[[], None] | None = None  # gives the layer back its own function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the layer."""
@@ -302,3 +303,49 @@ class ObservedCall:
     @staticmethod
     def _run(watch: Watch, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return watch.run(call, args, kwargs)
+
+
+class Attachment:
+    """Attaches to the layers of one model; several may be attached at a time.
+
+    Args:
+        model: The model.
+        operations: The layers to observe.
+        calls: Observes the calls.
+        observe: ``observe(layer, is_model)`` returns the observed call of a layer, which it gives the layer
+            if it has none.
+        changed: Called when the layers were changed or restored.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        operations: Iterable[Operation],
+        calls: CallObserver,
+        observe: Callable[[Any, bool], ObservedCall],
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._calls, self._changed = calls, changed
+        self._watched: list[tuple[ObservedCall, Watch]] = []
+        chosen: list[tuple[Any, Operation | None]] = [(one.module, one) for one in operations]
+        if not any(layer is model for layer, _ in chosen):
+            chosen.insert(0, (model, None))
+        for layer, operation in chosen:
+            watch = Watch(calls, operation, layer is model)
+            observed = observe(layer, layer is model)
+            observed.watches.append(watch)
+            self._watched.append((observed, watch))
+        changed()
+
+    def remove(self) -> None:
+        """Restore the layers. Calling it again has no effect."""
+        self._calls.observer.stop()
+        if not self._watched:
+            return
+        self._calls.gate.close()
+        while self._watched:
+            observed, watch = self._watched.pop()
+            observed.watches.remove(watch)
+            if not observed.watches and observed.undo is not None:
+                observed.undo()
+        self._changed()

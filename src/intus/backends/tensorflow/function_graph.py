@@ -145,15 +145,16 @@ class _Trace:
         for address, variable in buffers.items():
             builder.buffer_of(address, variable.shape, variable.dtype.name)
         operations = self._graph.get_operations()
-        last = max((number for number, op in enumerate(operations) if op in {t.op for t in self._fetched}))
-        rows = Rows(builder, self._handles({**parameters, **buffers}), buffers, self._scope_of(operations))
+        numbers = {op: number for number, op in enumerate(operations)}
+        last = max(numbers[tensor.op] for tensor in self._fetched)
+        rows = Rows(builder, self._handles({**parameters, **buffers}), buffers, self._scope_of(numbers))
         for tensor, name in zip(self._graph.inputs, self._names, strict=False):
             rows.rows[tensor.name] = builder.input(name, tuple(tensor.shape), tensor.dtype.name)
         rows.add(operations[: last + 1])
         for call in self._calls:
             for tensor in call.outputs:
                 row = rows.rows.get(tensor.name)
-                if row is not None and self._is_inside(tensor.op, call, operations):
+                if row is not None and call.start <= numbers[tensor.op] < call.stop:
                     builder.returns(row, call.scopes)
         for tensor in self._outputs:
             if tensor.name in rows.rows:
@@ -170,15 +171,12 @@ class _Trace:
             if id(outer) in addresses
         }
 
-    def _scope_of(self, operations: list[Any]) -> Callable[[Any], tuple[Scope, ...]]:
-        scopes: list[tuple[Scope, ...]] = [() for _ in operations]
+    def _scope_of(self, numbers: Mapping[Any, int]) -> Callable[[Any], tuple[Scope, ...]]:
+        """Return a function that returns the scopes of an operation; ``numbers`` has those of all."""
+        scopes: list[tuple[Scope, ...]] = [() for _ in numbers]
         for call in sorted(self._calls, key=lambda one: len(one.scopes)):  # inner calls overwrite outer ones
             scopes[call.start : call.stop] = [call.scopes] * (call.stop - call.start)
-        numbers = {op: number for number, op in enumerate(operations)}
         return lambda op: scopes[numbers[op]]
-
-    def _is_inside(self, op: Any, call: _Call, operations: list[Any]) -> bool:
-        return op in operations[call.start : call.stop]
 
     @contextmanager
     def _layers_recorded(self) -> Iterator[None]:
@@ -198,9 +196,8 @@ class _Trace:
         try:
             output = own(*args, **kwargs)
             if len(graph.get_operations()) == start and isinstance(output, tf.Tensor):
-                output = tf.identity(
-                    output
-                )  # a layer that only computes in training has a place in the graph
+                # A layer that only computes in training has a place in the graph.
+                output = tf.identity(output)
             flat = [one for one in tf.nest.flatten(output) if isinstance(one, tf.Tensor)]
             stop = len(graph.get_operations())
             self._calls.append(_Call(tuple(self._stack), start, stop, flat))

@@ -1,4 +1,4 @@
-"""How a call of a model reaches the host: directly if it runs eagerly, by gated operations within a graph.
+"""Connect a call of a model to the host: directly if it runs eagerly, by gated operations within a graph.
 
 A function of TensorFlow is traced once and then runs without Python. A call of the model within one gets an
 operation that asks the tap whether the call is observed, and one that passes all tensors to it if so. After

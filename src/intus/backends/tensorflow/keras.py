@@ -22,7 +22,7 @@ from ...core.errors import CaptureError
 from ...core.traced import Traced
 from ..base import GraphRecorder, Handle, Operation, Tap
 from .calls import KINDS, WITHOUT_GRADIENTS, mode_of
-from .layers import LayersAttachment, layers_of, replaced, variables_of
+from .layers import attach_layers, layers_of, replaced, variables_of
 from .running import evaluated, randomness_kept
 from .shuffling import random_order
 from .structure import Structure
@@ -141,7 +141,7 @@ class KerasBackend:
         """Pass the tensors of layers to a tap, until the handle is removed."""
         possible = KINDS if keras.backend.backend() == "tensorflow" else WITHOUT_GRADIENTS
         of = f"Keras on {keras.backend.backend()}"
-        return LayersAttachment(model, operations, possible_kinds(kinds, possible, of), tap)
+        return attach_layers(model, operations, possible_kinds(kinds, possible, of), tap)
 
 
 def _structure(model: Any) -> Structure:

@@ -10,7 +10,7 @@ import keras
 
 from ...core.address import Address
 from ..base import Operation, Tap
-from .calls import CallObserver, ObservedCall, Watch
+from .calls import Attachment, CallObserver, ObservedCall
 
 _FUNCTIONS = ("train_function", "test_function", "predict_function")
 
@@ -94,8 +94,12 @@ def replaced(layer: Any, function: Callable[..., Any]) -> Callable[[], None]:
         layer: The layer.
         function: Called with what calls the layer, and with the arguments.
     """
-    own, before = layer.call, vars(layer).get("call")
-    object.__setattr__(layer, "call", functools.partial(function, own))  # Keras would track it
+    return _put(layer, functools.partial(function, layer.call))
+
+
+def _put(layer: Any, call: Callable[..., Any]) -> Callable[[], None]:
+    before = vars(layer).get("call")
+    object.__setattr__(layer, "call", call)  # Keras would track it
 
     def undo() -> None:
         if before is None:
@@ -106,53 +110,21 @@ def replaced(layer: Any, function: Callable[..., Any]) -> Callable[[], None]:
     return undo
 
 
-class LayersAttachment:
-    """Attaches to the layers of one model; several may be attached at a time.
+def attach_layers(
+    model: Any, operations: Iterable[Operation], kinds: tuple[str, ...], tap: Tap
+) -> Attachment:
+    """Attach to the layers of a model; see ``Backend.attach``."""
+    calls = CallObserver(model, _gate(), variables_of, kinds, tap)
+    return Attachment(model, operations, calls, _observe, functools.partial(renew_functions, model))
 
-    Args:
-        model: The model.
-        operations: The layers to observe.
-        kinds: The kinds of tensors to capture.
-        tap: The observer.
-    """
 
-    def __init__(self, model: Any, operations: Iterable[Operation], kinds: tuple[str, ...], tap: Tap) -> None:
-        self._calls = CallObserver(model, _gate(), variables_of, kinds, tap)
-        self._watched: list[tuple[Any, Watch]] = []
-        self._model = model
-        chosen = list(operations)
-        if not any(one.module is model for one in chosen):
-            self._add(model, Watch(self._calls, None, True))
-        for one in chosen:
-            self._add(one.module, Watch(self._calls, one, one.module is model))
-        renew_functions(model)
-
-    def remove(self) -> None:
-        """Restore the layers. Calling it again has no effect."""
-        self._calls.observer.stop()
-        if not self._watched:
-            return
-        self._calls.gate.close()
-        while self._watched:
-            layer, watch = self._watched.pop()
-            observed = vars(layer)["call"]
-            observed.watches.remove(watch)
-            if not observed.watches:
-                del vars(layer)["call"]
-                if observed.was_attribute:
-                    object.__setattr__(layer, "call", observed.own)
-        renew_functions(self._model)
-
-    def _add(self, layer: Any, watch: Watch) -> None:
-        observed = vars(layer).get("call")
-        if not isinstance(observed, ObservedCall):
-            own = layer.call
-            observed = ObservedCall(own)
-            functools.update_wrapper(observed, own)
-            observed.was_attribute = "call" in vars(layer)
-            object.__setattr__(layer, "call", observed)  # Keras would track it
-        observed.watches.append(watch)
-        self._watched.append((layer, watch))
+def _observe(layer: Any, is_model: bool) -> ObservedCall:
+    observed = vars(layer).get("call")
+    if not isinstance(observed, ObservedCall):
+        observed = ObservedCall(layer.call)
+        functools.update_wrapper(observed, layer.call)
+        observed.undo = _put(layer, observed)
+    return observed
 
 
 def _gate() -> Any:

@@ -16,7 +16,7 @@ from tensorflow.python.eager.polymorphic_function.polymorphic_function import Fu
 
 from ...core.address import Address
 from ..base import Operation, Tap
-from .calls import CallObserver, ObservedCall, Watch
+from .calls import Attachment, CallObserver, ObservedCall
 from .gate import TensorFlowGate
 from .running import evaluated, randomness_kept
 from .structure import Structure
@@ -83,22 +83,17 @@ def replaced(module: Any, function: Callable[..., Any]) -> Callable[[], None]:
         module: The module.
         function: Called with what calls the module, and with the arguments.
     """
-    before = type(module)
-    own = before.__call__
+    own: Any = type(module).__call__
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         inner = own.__get__(self) if isinstance(own, Function) else partial(_converted(own), self)
         return function(inner, *args, **kwargs)
 
-    _swap(module, call)
-
-    def undo() -> None:
-        module.__class__ = before
-
-    return undo
+    return _swap(module, call)
 
 
-def _swap(module: Any, call: Any, **attributes: Any) -> None:
+def _swap(module: Any, call: Any, **attributes: Any) -> Callable[[], None]:
+    """Give a module a class with another ``__call__``, and return a function that undoes it."""
     before = type(module)
     module.__class__ = type(
         before.__name__,
@@ -113,6 +108,11 @@ def _swap(module: Any, call: Any, **attributes: Any) -> None:
         },
     )
 
+    def undo() -> None:
+        module.__class__ = before
+
+    return undo
+
 
 def _converted(function: Callable[..., Any]) -> Any:
     """Return a function with its control flow rewritten, if the caller's is."""
@@ -120,54 +120,27 @@ def _converted(function: Callable[..., Any]) -> Any:
     return internal.tf_convert(function, internal.control_status_ctx())
 
 
-class ModulesAttachment:
-    """Attaches to the modules of one model; several may be attached at a time.
-
-    Args:
-        model: The model.
-        operations: The modules to observe.
-        kinds: The kinds of tensors to capture.
-        tap: The observer.
-    """
-
-    def __init__(self, model: Any, operations: Iterable[Operation], kinds: tuple[str, ...], tap: Tap) -> None:
-        self._calls = CallObserver(model, TensorFlowGate(), variables_of, kinds, tap)
-        self._watched: list[tuple[Any, Watch]] = []
-        chosen = list(operations)
-        if not any(one.module is model for one in chosen):
-            self._add(model, Watch(self._calls, None, True), inside=True)
-        for one in chosen:
-            self._add(one.module, Watch(self._calls, one, one.module is model), inside=one.module is model)
-
-    def remove(self) -> None:
-        """Restore the modules' classes. Calling it again has no effect."""
-        self._calls.observer.stop()
-        if not self._watched:
-            return
-        self._calls.gate.close()
-        while self._watched:
-            module, watch = self._watched.pop()
-            observed = getattr(type(module), _OBSERVED)
-            observed.watches.remove(watch)
-            if not observed.watches:
-                module.__class__ = type(module).__bases__[0]
-
-    def _add(self, module: Any, watch: Watch, *, inside: bool) -> None:
-        if _OBSERVED not in vars(type(module)):
-            _observe(module, inside=inside)
-        getattr(type(module), _OBSERVED).watches.append(watch)
-        self._watched.append((module, watch))
+def attach_modules(
+    model: Any, operations: Iterable[Operation], kinds: tuple[str, ...], tap: Tap
+) -> Attachment:
+    """Attach to the modules of a model; see ``Backend.attach``."""
+    return Attachment(
+        model, operations, CallObserver(model, TensorFlowGate(), variables_of, kinds, tap), _observe
+    )
 
 
-def _observe(module: Any, *, inside: bool) -> None:
-    """Give a module a class whose ``__call__`` is observed.
+def _observe(module: Any, is_model: bool) -> ObservedCall:
+    """Return the observed call of a module's class, which it is given if it has none.
 
     Args:
         module: The module.
-        inside: If it is a ``tf.function``, whether to observe what runs inside of it.
+        is_model: If it is a ``tf.function``, whether to observe what runs inside of it.
     """
+    if _OBSERVED in vars(type(module)):
+        observed: ObservedCall = getattr(type(module), _OBSERVED)
+        return observed
     own: Any = type(module).__call__
-    within = inside and isinstance(own, Function)
+    within = is_model and isinstance(own, Function)
     body = own.python_function if within else own
     observed = ObservedCall(lambda self, *args, **kwargs: _called(body, self, args, kwargs))
 
@@ -175,7 +148,8 @@ def _observe(module: Any, *, inside: bool) -> None:
         return observed.run(partial(observed.own, self), args, kwargs)
 
     call.autograph_info__ = None  # type: ignore[attr-defined]
-    _swap(module, own._clone(call) if within else call, **{_OBSERVED: observed})
+    observed.undo = _swap(module, own._clone(call) if within else call, **{_OBSERVED: observed})
+    return observed
 
 
 def _called(function: Any, module: Any, args: Any, kwargs: Any) -> Any:

@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..base import Operation, Tap
+from ..visit import Visit
 from .values import captured
-
-
-class Visit(NamedTuple):
-    """One call of one operation that the tap wants.
-
-    Attributes:
-        ticket: The value that ``Tap.wants`` returned.
-        address: The operation's address with its call.
-        first: Whether it is the operation's first call of this pass.
-    """
-
-    ticket: Any
-    address: str
-    first: bool
 
 
 class Observer:
@@ -49,10 +36,9 @@ class Observer:
 
     def visit(self, operation: Operation) -> Visit | None:
         """Count a call of an operation, and return it if the tap wants it."""
-        at = operation.address
-        call = self._calls[at] = self._calls.get(at, 0) + 1
-        ticket = self._guarded(lambda tap: tap.wants(operation))
-        return None if ticket is None else Visit(ticket, at if call == 1 else f"{at}:{call}", call == 1)
+        address = operation.address
+        call = self._calls[address] = self._calls.get(address, 0) + 1
+        return Visit.of(self._guarded(lambda tap: tap.wants(operation)), address, call)
 
     def show(self, ticket: Any, address: str, kind: str, array: Any, index: int = 0) -> None:
         """Pass a tensor to the tap.

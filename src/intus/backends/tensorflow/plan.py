@@ -45,7 +45,7 @@ class Watched(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a run with certain fetches and feeds computes anyway.
+    """The observed tensors that a run with certain fetches and feeds computes anyway.
 
     Attributes:
         outputs: The outputs of the observed operations.

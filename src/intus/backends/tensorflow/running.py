@@ -1,4 +1,4 @@
-"""Which calls of models are not the training's: those in evaluation, and those that trace a graph for us."""
+"""Mark calls of models that are not part of the training: evaluation, and the tracing of a graph."""
 
 from __future__ import annotations
 

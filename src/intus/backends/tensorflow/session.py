@@ -25,7 +25,7 @@ _STATE = "_intus_attachments"  # attribute of a Session, as long as something is
 
 
 class _Attachments(list["SessionAttachment"]):
-    """What is attached to a Session.
+    """The attachments of a Session.
 
     Attributes:
         mode: ``"train"`` if the last run changes variables, else ``"eval"``.
@@ -82,7 +82,7 @@ class SessionAttachment:
 
 
 class _Run:
-    """What one attachment wants of one run."""
+    """One run of a Session for one attachment: the tensors to fetch with it, and their delivery."""
 
     def __init__(self, attachment: SessionAttachment, made: Plan, inputs: Any) -> None:
         self._observer = attachment.observer

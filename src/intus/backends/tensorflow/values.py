@@ -13,8 +13,8 @@ import numpy as np
 
 from ...core.errors import InputError
 from ..base import CapturedTensor, check_kinds
+from ..host_arrays import copied, hashed
 
-_SAMPLE = 1 << 16  # values of the first batch that are hashed
 NO_INPUTS = "a step has no inputs that the host can read"
 
 
@@ -50,27 +50,13 @@ def captured(address: str, kind: str, index: int, array: Any) -> CapturedTensor:
         array: The values.
     """
     shape = tuple(int(length) for length in array.shape)
-    size = np.dtype(_dtype(array)).itemsize
-    return CapturedTensor(address, kind, index, shape, math.prod(shape) * size, partial(to_numpy, array))
+    nbytes = math.prod(shape) * _item_size(array)
+    return CapturedTensor(address, kind, index, shape, nbytes, partial(to_numpy, array))
 
 
 def to_numpy(array: Any, rows: int | None = None, axis: int = 0) -> np.ndarray:
-    """Copy an array to a C-contiguous one of a dtype that numpy has itself.
-
-    Args:
-        array: The array; bfloat16 and 8-bit floats become float32.
-        rows: How many of the first rows to copy; None for all.
-        axis: The axis of the rows.
-
-    Raises:
-        TypeError: If the numbers are complex.
-    """
-    if np.dtype(_numpy_dtype(array)).kind == "c":
-        raise TypeError(f"complex tensors ({array.dtype}) cannot be recorded")
-    values = as_array(array)
-    if rows is not None and values.ndim > axis:
-        values = values[(slice(None),) * axis + (slice(rows),)]
-    return np.array(values, dtype=_dtype(array), order="C")
+    """Copy an array or a tensor to numpy; see ``copied``."""
+    return copied(as_array(array), rows, axis)
 
 
 def as_array(value: Any) -> np.ndarray:
@@ -80,16 +66,14 @@ def as_array(value: Any) -> np.ndarray:
     return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
 
 
-def _numpy_dtype(array: Any) -> Any:
+def _item_size(array: Any) -> int:
+    """Return the size of an element as ``copied`` returns it."""
     dtype = array.dtype
     if hasattr(dtype, "as_numpy_dtype"):  # of TensorFlow
-        return dtype.as_numpy_dtype
-    return dtype if isinstance(dtype, np.dtype) else np.dtype(str(dtype).rpartition(".")[2])  # of torch
-
-
-def _dtype(array: Any) -> Any:
-    dtype = np.dtype(_numpy_dtype(array))
-    return dtype if dtype.kind in "fiub" else np.dtype(np.float32)
+        dtype = np.dtype(dtype.as_numpy_dtype)
+    elif not isinstance(dtype, np.dtype):  # of torch
+        dtype = np.dtype(str(dtype).rpartition(".")[2])
+    return dtype.itemsize if dtype.kind in "fiub" else 4
 
 
 def arrays_in(value: Any) -> Iterator[Any]:
@@ -111,12 +95,7 @@ def first_rows(inputs: Any, axis: int) -> int | None:
 def first_batch(inputs: Any) -> bytes | str:
     """Return a hash of the first array that has axes, or the reason why there is none."""
     array = next((one for one in arrays_in(inputs) if len(one.shape)), None)
-    if array is None:
-        return NO_INPUTS
-    values = as_array(array)
-    digest = hashlib.blake2b(str((values.shape, values.dtype)).encode(), digest_size=16)
-    digest.update(np.ascontiguousarray(values.reshape(-1)[:_SAMPLE]).tobytes())
-    return digest.digest()
+    return NO_INPUTS if array is None else hashed(as_array(array))
 
 
 def checksum(arrays: Iterable[np.ndarray]) -> int:

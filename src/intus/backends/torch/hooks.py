@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from ...core.address import Address
 from ..base import Operation
+from ..visit import Visit
 from .captured_tensor import main_tensor
-from .session import Session, Visit
+from .session import Session
 
 
 class _Hook:

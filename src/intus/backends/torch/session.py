@@ -10,24 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from ..base import Operation, Tap
+from ..visit import Visit
 from .captured_tensor import captured
 from .order import batch_axis
-
-
-class Visit:
-    """One call of one module that the tap wants.
-
-    Args:
-        ticket: The value that ``Tap.wants`` returned.
-        address: The module's address with its call.
-        first: Whether it is the module's first call of this pass.
-        axis: The batch axis that the module prescribes, or None.
-    """
-
-    __slots__ = ("address", "axis", "first", "ticket")
-
-    def __init__(self, ticket: Any, address: str, first: bool, axis: int | None) -> None:
-        self.ticket, self.address, self.first, self.axis = ticket, address, first, axis
 
 
 class Session:
@@ -122,5 +107,4 @@ class Session:
         if ticket is None:
             return None
         self.tickets[address] = ticket
-        place = address if call == 1 else f"{address}:{call}"
-        return Visit(ticket, place, call == 1, batch_axis(module))
+        return Visit.of(ticket, address, call, batch_axis(module))

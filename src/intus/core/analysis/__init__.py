@@ -1,1 +1,1 @@
-"""What follows from a graph alone: layers and loops, totals, walks, and how two graphs correspond."""
+"""Facts that follow from a graph alone: layers and loops, totals, walks, and pairs of two graphs' rows."""

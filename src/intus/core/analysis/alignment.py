@@ -92,21 +92,26 @@ def _same_modules(a: Graph, b: Graph) -> dict[str, str]:
     Two modules correspond if one address ends with the other, and no other module of either graph does so.
     """
     names_a, names_b = ({m.address for m in graph.modules if m.address} for graph in (a, b))
-    left_a, left_b = sorted(names_a - names_b), sorted(names_b - names_a)
-    parts = {name: _parts(name) for name in (*left_a, *left_b)}
-    ends: dict[str, list[str]] = {name: [] for name in parts}
-    for name in left_a:
-        for other in left_b:
-            shorter, longer = sorted((parts[name], parts[other]), key=len)
-            if longer[-len(shorter) :] == shorter:
-                ends[name].append(other)
-                ends[other].append(name)
-    return {other: ends[other][0] for other in left_b if len(ends[other]) == 1 == len(ends[ends[other][0]])}
+    left_a, left_b = (
+        {name: _parts(name) for name in left} for left in (names_a - names_b, names_b - names_a)
+    )
+    ends: dict[str, set[str]] = {name: set() for name in (*left_a, *left_b)}
+    for some, others in ((left_a, left_b), (left_b, left_a)):
+        named: dict[tuple[str, ...], list[str]] = {}
+        for other, parts in others.items():
+            named.setdefault(parts, []).append(other)
+        for name, parts in some.items():
+            for start in range(len(parts)):
+                for other in named.get(parts[start:], ()):
+                    ends[name].add(other)
+                    ends[other].add(name)
+    only = {name: next(iter(found)) for name, found in ends.items() if len(found) == 1}
+    return {other: only[other] for other in sorted(left_b) if only.get(only.get(other, "")) == other}
 
 
-def _parts(address: str) -> list[str]:
+def _parts(address: str) -> tuple[str, ...]:
     """Return the parts of an address: frameworks write ``blocks.0``, ``blocks_0`` or ``Blocks_0``."""
-    return re.sub(r"_(\d+)(?=\.|$)", r".\1", address.lower()).split(".")
+    return tuple(re.sub(r"_(\d+)(?=\.|$)", r".\1", address.lower()).split("."))
 
 
 def _traits(graph: Graph, ids: dict[object, int], sums: np.ndarray, names: Mapping[str, str]) -> _Traits:

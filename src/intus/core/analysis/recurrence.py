@@ -1,6 +1,6 @@
 """Decide whether a model is recurrent: it runs a part of itself again on what that part computed before.
 
-That a layer has several passes (the rule of the TorchLens paper, ``building/loops.py``) does not suffice:
+That a layer has several passes (the rule of the TorchLens paper, ``loops.py``) does not suffice:
 ``a + b + c + d`` has three passes of one layer, and so have siamese towers. A pass must also be computed from
 an earlier pass, and on no path between them may weights be used that are used once in the forward pass: a
 module that several blocks with weights of their own share is no recurrence. Then the layer is

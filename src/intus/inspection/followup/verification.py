@@ -43,7 +43,7 @@ class Verification:
 
     @property
     def parts(self) -> list[VerifiedPart]:
-        """What was measured, in words."""
+        """The measurements of each test, with their names and a sentence."""
         found = []
         if (one := self.perturbation) is not None:
             measures = [

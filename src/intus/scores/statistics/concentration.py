@@ -44,7 +44,7 @@ class Concentration(NamedTuple):
 
     @property
     def thin(self) -> np.ndarray:
-        """Whether the variance of one side is in too few groups for an interval, (units, hypotheses)."""
+        """True where the variance of one side is in too few groups for an interval, (units, hypotheses)."""
         return np.asarray((self.units < self.least) | (self.hypotheses < self.least))
 
 

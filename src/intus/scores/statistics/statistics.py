@@ -70,7 +70,7 @@ class Statistics:
 
     @property
     def _with_values(self) -> bool:
-        """Whether labels are read as numbers too."""
+        """True if labels are read as numbers too."""
         return self.raw or "values" in self.needs
 
     @property

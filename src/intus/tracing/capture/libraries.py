@@ -1,4 +1,4 @@
-"""Where the code of libraries is, as opposed to that of users."""
+"""The folders of library code, as opposed to that of users."""
 
 from __future__ import annotations
 

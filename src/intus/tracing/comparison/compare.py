@@ -235,6 +235,7 @@ class _Judge:
         self.modules = pair_modules(a.graph, b.graph, pairs)
         self._pair_of_a = {i: number for number, (i, _) in enumerate(pairs) if i >= 0}
         self._pair_of_b = {j: number for number, (_, j) in enumerate(pairs) if j >= 0}
+        self._module_of = {n: module.a for module in self.modules for n in module.unpaired}
         for pair in self.pairs:
             self._judge(pair)
 
@@ -369,14 +370,13 @@ class _Judge:
         """
         if not self._may_be_source(number) or self.pairs[number].verdict == SHAPE:
             return False
-        module_of = {n: module.a for module in self.modules for n in module.unpaired}
         around = set(self.a.graph.enclosing_calls(self.pairs[number].a))
         waiting, seen = [number], {number}
         while waiting:
             pair = self.pairs[waiting.pop()]
             for n in self._children(pair) - seen:
                 is_unpaired = self.pairs[n].verdict in (ONLY_A, ONLY_B)
-                if is_unpaired and (n not in module_of or module_of[n] in around):
+                if is_unpaired and (n not in self._module_of or self._module_of[n] in around):
                     return False
                 if is_unpaired or not self.pairs[n].is_explained:
                     seen.add(n)

@@ -76,28 +76,23 @@ def with_folded_norms(a: Graph, b: Graph, pairs: Sequence[tuple[int, int]]) -> l
         pairs: Pairs of rows, as ``align`` returns them.
     """
     partner = {i: j for i, j in pairs if i >= 0 and j >= 0}
-    folded: dict[int, int] = {}  # the convolution to its batch norm
+    folded: dict[int, int] = {}  # the batch norm to the convolution before it
     for norm in range(len(a.ops)):
         if a.type_of(norm) == "batch_norm" and norm not in partner and (before := a.parents(norm)):
             into = before[0]
             other = partner.get(into, -1)
             if other >= 0 and len(a.children(into)) == 1 and not b.type_of(other).startswith("batch_norm"):
-                folded[into] = norm
-    changed = []
-    for i, j in pairs:
-        if i in folded:
-            changed.append((i, -1))
-        elif i in folded.values():
-            changed.append((i, partner[a.parents(i)[0]]))
-        else:
-            changed.append((i, j))
-    return changed
+                folded[norm] = into
+    for norm, into in folded.items():
+        partner[norm], partner[into] = partner[into], -1
+    return [(i, partner.get(i, j)) for i, j in pairs]
 
 
 def _matches(a: Graph, calls: Sequence[int], b: Graph, others: Sequence[int]) -> list[tuple[int, int]]:
     """Return the pairs of two lists of calls, innermost first, that returned the same row."""
     by_address = {b.call_address(other): other for other in others}
     same = [(call, by_address[a.call_address(call)]) for call in calls if a.call_address(call) in by_address]
-    left_a = [call for call in calls if call not in {call for call, _ in same}]
-    left_b = [other for other in others if other not in {other for _, other in same}]
+    paired_a, paired_b = {call for call, _ in same}, {other for _, other in same}
+    left_a = [call for call in calls if call not in paired_a]
+    left_b = [other for other in others if other not in paired_b]
     return [*same, *(zip(left_a, left_b, strict=True) if len(left_a) == len(left_b) else ())]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Container, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -60,7 +61,8 @@ def changed_parameters(a: Trace, b: Trace, modules: Iterable[ModulePair]) -> dic
     numbers = {param.address: number for number, param in enumerate(a.graph.params)}
     combined = set(_combined(b))
     done: set[str] = set()
-    same = [(address, address) for address in numbers if address in {p.address for p in b.graph.params}]
+    known = {param.address for param in b.graph.params}
+    same = [(address, address) for address in numbers if address in known]
     of_modules = [
         pair
         for module in modules
@@ -69,7 +71,7 @@ def changed_parameters(a: Trace, b: Trace, modules: Iterable[ModulePair]) -> dic
     ]
     for address, other in (*same, *of_modules):
         row = users.get(numbers[address], -1)
-        if address in done or other in combined or row < 0 or _is_folded(a, row, b):
+        if address in done or other in combined or row < 0 or _is_folded(a, row, known):
             continue
         done.add(address)
         if sentence := _difference(a, address, b, other):
@@ -97,9 +99,8 @@ def _combined(trace: Trace) -> Iterator[str]:
             yield from (param.address for param in _used(trace, [row]))
 
 
-def _is_folded(a: Trace, row: int, b: Trace) -> bool:
-    """Return whether a batch norm follows an operation whose parameters the file does not have."""
-    known = {param.address for param in b.graph.params}
+def _is_folded(a: Trace, row: int, known: Container[str]) -> bool:
+    """Return whether a batch norm follows an operation whose parameters are not ``known`` to the file."""
     following = (child for child in a.graph.children(row) if a.graph.type_of(child) == "batch_norm")
     return any(param.address not in known for child in following for param in _used(a, [child]))
 
@@ -128,12 +129,11 @@ def _partners(
     """Return the addresses of parameters that correspond to each other, and those left on each side."""
     left_a, left_b, found = list(params_a), list(params_b), []
     for key in (_address, _name, _lengths):
-        for name in dict.fromkeys(map(key, left_a)):
-            one, other = ([param for param in left if key(param) == name] for left in (left_a, left_b))
-            if len(one) == len(other) == 1:
-                left_a.remove(one[0])
-                left_b.remove(other[0])
-                found.append((one[0].address, other[0].address))
+        counts = Counter(map(key, left_a)), Counter(map(key, left_b))
+        single = {name for name, number in counts[0].items() if number == 1 == counts[1][name]}
+        others = {key(param): param.address for param in left_b if key(param) in single}
+        found += [(param.address, others[key(param)]) for param in left_a if key(param) in single]
+        left_a, left_b = ([p for p in left if key(p) not in single] for left in (left_a, left_b))
     return found, [param.address for param in left_a], [param.address for param in left_b]
 
 

@@ -1,0 +1,34 @@
+"""Copy and hash arrays of numpy, for backends whose tensors numpy can read."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+_SAMPLE = 1 << 16  # values of the first batch that are hashed
+
+
+def copied(array: np.ndarray, rows: int | None = None, axis: int = 0) -> np.ndarray:
+    """Copy an array to a C-contiguous one of a dtype that numpy has itself.
+
+    Args:
+        array: The array; bfloat16 and 8-bit floats become float32.
+        rows: How many of the first rows to copy; None for all.
+        axis: The axis of the rows.
+
+    Raises:
+        TypeError: If the numbers are complex.
+    """
+    if array.dtype.kind == "c":
+        raise TypeError(f"complex tensors ({array.dtype}) cannot be recorded")
+    if rows is not None and array.ndim > axis:
+        array = array[(slice(None),) * axis + (slice(rows),)]
+    return np.array(array, array.dtype if array.dtype.kind in "fiub" else np.float32, order="C")
+
+
+def hashed(array: np.ndarray) -> bytes:
+    """Return a hash of the first values of an array, which is equal for equal data."""
+    digest = hashlib.blake2b(str((array.shape, array.dtype)).encode(), digest_size=16)
+    digest.update(np.ascontiguousarray(array.reshape(-1)[:_SAMPLE]).tobytes())
+    return digest.digest()
