@@ -35,8 +35,9 @@ EVERY = 20
 PASS_BYTES, ROWS = 64 << 20, 16
 #: The numbers of neighboring steps, and of differences to them, that the unseen cost is estimated from.
 NEIGHBORS, DIFFERENCES = 16, 15
-#: The cost that no clock sees, relative to the cost that one sees, as long as it is not known.
-GUESS = 1.0
+#: The cost that no clock sees, as long as it is not known: relative to the cost that one sees, but at least
+#: this part of the step. So it becomes known.
+GUESS, LEAST_GUESS = 1.0, 0.05
 
 
 class Seconds(NamedTuple):
@@ -99,7 +100,8 @@ class _Account:
             comparable: Whether the time since the last update is that of this step alone.
         """
         elapsed, self.at = now - self.at, now
-        rest, self._paid_since = elapsed - self._paid_since, 0.0
+        seen, self._paid_since = self._paid_since, 0.0
+        rest = elapsed - seen
         if elapsed < self.step * 1.1 or self.step != self.step:
             self.step = elapsed
         else:
@@ -111,7 +113,7 @@ class _Account:
             earned -= repaid
         self.saved += earned
         if recorded:
-            self._charge_unseen(rest, self._neighbors.get(mode, ()) if comparable else ())
+            self._charge_unseen(seen, rest, self._neighbors.get(mode, ()) if comparable else ())
         elif comparable:
             neighbors = self._neighbors.get(mode)
             if neighbors is None:
@@ -120,8 +122,14 @@ class _Account:
         if self.saved > FREE_S:
             self.saved = FREE_S
 
-    def _charge_unseen(self, rest: float, neighbors: Sequence[float]) -> None:
-        """Charge what nobody has paid for of a recorded step, whose remaining time is ``rest``."""
+    def _charge_unseen(self, seen: float, rest: float, neighbors: Sequence[float]) -> None:
+        """Charge what nobody has paid for of a recorded step.
+
+        Args:
+            seen: The seconds that were paid for.
+            rest: The remaining seconds of the step.
+            neighbors: Those of steps that were not recorded.
+        """
         self._unpaid_passes += 1
         if len(neighbors) == NEIGHBORS:
             self._differences.append(rest - median(neighbors))
@@ -133,6 +141,10 @@ class _Account:
             self.spent += charged
             self._guessed = 0.0
             self.paid += self.unseen
+        else:
+            guess = max(LEAST_GUESS * rest - GUESS * seen, 0.0)
+            self.saved -= guess
+            self._guessed += guess
 
     def pay_once(self, seconds: float) -> None:
         """Subtract time that monitoring took once, such as for a compilation; lend what is not there."""

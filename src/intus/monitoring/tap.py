@@ -219,6 +219,8 @@ class ModelTap:
     def on_tensor(self, ticket: PassTags, tensor: CapturedTensor) -> None:
         """Copy a tensor and pass the record to the sender, if the queue has room."""
         began = thread_seconds() if tensor.began is None else Seconds(*tensor.began)
+        if tensor.began is not None:
+            self._apart = self._pass_began
         if not tensor.batch_known:
             self.troubles.warn_once(_NO_BATCH, tensor.kind, tensor.address, self.name)
         cut = self._cut(tensor, ticket.rows)
@@ -237,11 +239,7 @@ class ModelTap:
             raise
         self.sender.gather(record, cut.nbytes)
         self.recorded += 1
-        if tensor.began is None:
-            self.budget.pay(thread_seconds_since(began))
-        else:
-            self._apart = self._pass_began
-            self.budget.pay(process_seconds_since(began))
+        self.budget.pay((thread_seconds_since if tensor.began is None else process_seconds_since)(began))
 
     def _cut(self, tensor: CapturedTensor, rows: int | None) -> Cut:
         """Return the part of a tensor to copy, which is at most as large as the queue."""

@@ -13,7 +13,7 @@ from ..base import Operation, Tap
 from ..visit import Visit
 from .observer import Observer
 from .running import is_unobserved
-from .values import CallInputs
+from .values import LazyArguments
 
 WITHOUT_GRADIENTS = ("output", "input", "parameter")
 KINDS = (*WITHOUT_GRADIENTS, "grad_output", "grad_input")
@@ -128,7 +128,7 @@ class CallObserver:
                     given[number] = array
                 return pack(given)
 
-            return self.observer.begin(CallInputs(nested))
+            return self.observer.begin(LazyArguments(nested))
 
         go = self.gate.ask([flat[number] for number in at], start)
         if go is not False:

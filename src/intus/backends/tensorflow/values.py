@@ -18,7 +18,7 @@ from ..host_arrays import copied, hashed
 NO_INPUTS = "a step has no inputs that the host can read"
 
 
-class CallInputs(Sequence[Any]):
+class LazyArguments(Sequence[Any]):
     """The arguments of a call, ``(args, kwargs)``, which are nested only when somebody reads them.
 
     Most calls are not observed, and to nest values takes longer than to decide that.
@@ -80,7 +80,7 @@ def arrays_in(value: Any) -> Iterator[Any]:
     """Yield the arrays and tensors inside tuples, lists and mappings, in order."""
     if isinstance(value, Mapping):
         value = list(value.values())
-    if isinstance(value, list | tuple | CallInputs):
+    if isinstance(value, list | tuple | LazyArguments):
         for part in value:
             yield from arrays_in(part)
     elif hasattr(value, "shape") and hasattr(value, "dtype"):
