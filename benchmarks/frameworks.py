@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,7 +106,9 @@ class Training:
 def interpreter(way: str) -> Path | None:
     """Return the Python of a way's environment; None if it does not exist."""
     environment = WAYS[way][1]
-    python = ROOT / ".venvs" / environment / "bin/python" if environment else Path(sys.executable)
+    if not environment:
+        return Path(sys.executable) if find_spec(way) is not None else None
+    python = ROOT / ".venvs" / environment / "bin/python"
     return python if python.exists() else None
 
 
@@ -234,7 +237,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ways", nargs="*", metavar="WAY", help=f"of {', '.join(WAYS)}; default: all")
     parser.add_argument("--seconds", type=float, default=30.0, help="processor time of a plain training")
-    parser.add_argument("--keep", action="store_true", help="keep the other figures of the last run")
     chosen = parser.parse_args(arguments)
     if unknown := [way for way in chosen.ways if way not in WAYS]:
         parser.error(f"there is no way {unknown[0]!r}, choose from {', '.join(WAYS)}")

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -121,19 +122,21 @@ def sink() -> Iterator[int]:
 def machine() -> dict[str, Any]:
     """Return facts about hardware and software, without names of the machine or its files."""
     import numpy
-    import torch
 
-    return {
+    facts: dict[str, Any] = {
         "date": time.strftime("%Y-%m-%d"),
         "processor": _processor(),
         "cores": os.cpu_count(),
-        "threads used": torch.get_num_threads(),
         "load before": round(os.getloadavg()[0], 1),
         "system": platform.system(),
         "python": platform.python_version(),
-        "torch": torch.__version__,
         "numpy": numpy.__version__,
     }
+    if find_spec("torch") is not None:  # the environments of other frameworks do not have it
+        import torch
+
+        facts |= {"threads used": torch.get_num_threads(), "torch": torch.__version__}
+    return facts
 
 
 def _processor() -> str:
