@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 from ..core.errors import InputError
 
 SHARE = 0.02
-#: Seconds of monitoring that are lent at the start, and the most that an account saves.
-FREE_S = 1.0
+#: Seconds of monitoring that are lent at the start, and the most that an account saves. Of the wall-clock
+#: time it is WALL times as much, for on a busy machine it is mostly spent waiting.
+FREE_S, WALL = 1.0, 2.0
 #: The part of the earned time that repays the loan.
 REPAID = 0.5
 #: The part of the loan that is kept for the first passes of periods, such as epochs.
@@ -55,6 +56,10 @@ class Seconds(NamedTuple):
 class _Account:
     """The account of one clock.
 
+    Args:
+        lent: Seconds that are lent at the start, and the most that are saved.
+        guesses: Whether the unseen cost is guessed as long as it is unknown.
+
     Attributes:
         at: The time of the last update; NaN before the first.
         paid: Seconds paid for the last recorded pass.
@@ -67,11 +72,12 @@ class _Account:
 
     __slots__ = (
         *("at", "loan", "paid", "saved", "spent", "step", "unseen"),
-        *("_differences", "_guessed", "_neighbors", "_paid_since", "_unpaid_passes"),
+        *("_differences", "_guessed", "_guesses", "_lent", "_neighbors", "_paid_since", "_unpaid_passes"),
     )
 
-    def __init__(self) -> None:
-        self.saved = self.loan = FREE_S
+    def __init__(self, lent: float, *, guesses: bool) -> None:
+        self.saved = self.loan = self._lent = lent
+        self._guesses = guesses
         self.at = self.step = self.unseen = math.nan
         self.paid = self.spent = self._paid_since = 0.0
         self._guessed = 0.0  # subtracted for the unseen cost before it was known
@@ -81,7 +87,7 @@ class _Account:
 
     def pay(self, seconds: float) -> None:
         """Subtract time that monitoring took in the present step."""
-        if self.unseen != self.unseen:
+        if self._guesses and self.unseen != self.unseen:
             self.saved -= GUESS * seconds
             self._guessed += GUESS * seconds
         self.saved -= seconds
@@ -119,8 +125,8 @@ class _Account:
             if neighbors is None:
                 neighbors = self._neighbors[mode] = deque(maxlen=NEIGHBORS)
             neighbors.append(rest)
-        if self.saved > FREE_S:
-            self.saved = FREE_S
+        if self.saved > self._lent:
+            self.saved = self._lent
 
     def _charge_unseen(self, seen: float, rest: float, neighbors: Sequence[float]) -> None:
         """Charge what nobody has paid for of a recorded step.
@@ -140,8 +146,7 @@ class _Account:
             self.saved += self._guessed - charged
             self.spent += charged
             self._guessed = 0.0
-            self.paid += self.unseen
-        else:
+        elif self._guesses:
             guess = max(LEAST_GUESS * rest - GUESS * seen, 0.0)
             self.saved -= guess
             self._guessed += guess
@@ -161,7 +166,8 @@ class _Account:
         """
         earned = EVERY * share * self.step
         is_short = self.saved < RESERVED * FREE_S
-        return earned / self.paid if is_short and self.paid > earned else 1.0
+        cost = self.paid + (self.unseen if self.unseen == self.unseen else 0.0)
+        return earned / cost if is_short and cost > earned else 1.0
 
 
 class Budget:
@@ -187,7 +193,7 @@ class Budget:
         self.share = share
         self.rows: int | None = None
         self.skipped = self.skipped_periods = 0
-        self._accounts = _Account(), _Account()
+        self._accounts = _Account(WALL * FREE_S, guesses=False), _Account(FREE_S, guesses=True)
         self._period: Any = None
         self._mode: Any = None
         self._last_recorded = True  # whether the last pass was recorded

@@ -171,7 +171,7 @@ class ModelTap:
 
     def _training_tags(self, inputs: Any) -> PassTags | None:
         """Return the tags of a call of the training, or None if it is not recorded."""
-        tags = PassTags(self.epoch, self.step, self.current_mode(), self.items)
+        epoch, step, mode, items = self._epoch, self.step, self.current_mode(), self.items
         self.step += 1
         self.passes += 1
         self.items = None
@@ -182,25 +182,31 @@ class ModelTap:
             since, self._busy_before = busy - self._busy_before, busy
             self.budget.pay(Seconds(since, since))
         if self._pass_rows:
-            self.budget.adapt_rows(self._pass_bytes, self._pass_rows)
-            if not self._wait:
-                rows = min(self._pass_rows, self.budget.rows or self._pass_rows)
-                self._fit_queue(self._pass_bytes * rows // self._pass_rows, rows)
-        watched = self.budget.allows(process_seconds(), (tags.epoch, tags.mode), tags.mode)
-        if tags.items is None and self._order.is_new(tags.epoch, tags.mode):
+            self._adapt_rows()
+        watched = self.budget.allows(process_seconds(), (epoch, mode), mode)
+        if items is None and self._order.is_new(epoch, mode):
             began = process_seconds()
             first = self._backend.order(inputs)
-            self._order.on_forward_start(tags.epoch, tags.mode, first, self._backend.shuffled)
+            self._order.on_forward_start(epoch, mode, first, self._backend.shuffled)
             self.budget.pay_once(process_seconds_since(began))
         if not watched:
-            self._warn_skipped(tags)
+            self._warn_skipped(items)
             return None
-        ordered = tags.items is not None or self._order.is_known(tags.mode)
-        return tags._replace(rows=self.budget.rows, ordered=ordered)
+        ordered = items is not None or self._order.is_known(mode)
+        return PassTags(epoch, step, mode, items, self.budget.rows, ordered)
 
-    def _warn_skipped(self, tags: PassTags) -> None:
+    def _adapt_rows(self) -> None:
+        """Bound the rows of later passes by the size of the last recorded one."""
+        nbytes, rows = self._pass_bytes, self._pass_rows
+        self._pass_bytes = self._pass_rows = 0
+        self.budget.adapt_rows(nbytes, rows)
+        if not self._wait:
+            affordable = min(rows, self.budget.rows or rows)
+            self._fit_queue(nbytes * affordable // rows, affordable)
+
+    def _warn_skipped(self, items: np.ndarray | None) -> None:
         """Warn of passes and epochs that are skipped, each once."""
-        if tags.items is None and not self._skips:
+        if items is None and not self._skips:
             self._skips = True
             self.troubles.warn_once(_SKIPPED, self.name, f"{self.budget.share:.0%}")
         if self.budget.skipped_periods and not self._skips_epochs:
