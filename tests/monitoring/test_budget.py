@@ -240,3 +240,13 @@ def test_slow_probe_skips_passes_within_budget(server, monkeypatch):
     assert 2 <= len(copies) <= (0.1 * taken + 0.1) / 0.02
     assert flush(HOST, server.port)
     assert status["skipped"] + len({one.step for one in server.records()}) == 300
+
+
+def test_rare_unseen_cost_counts_and_checkpoints_do_not():
+    """Every fourth recorded pass takes half a step more; every 100th step of the training takes 1 s."""
+    training = Training(0.02, 0.002)
+    recorded = 0
+    for number in range(30000):
+        training.unseen_s = 0.005 if recorded % 4 == 0 else 0.0
+        recorded += training.step(number // 500, seconds=1.0 if number % 100 == 50 else 0.01)
+    assert training.budget.spent.processor == pytest.approx(training.spent, rel=0.15)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from statistics import median
+from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from ..core.errors import InputError
@@ -35,7 +35,7 @@ EVERY = 20
 #: The most bytes that one pass should send, and the smallest number of rows chosen for cost alone.
 PASS_BYTES, ROWS = 64 << 20, 16
 #: The numbers of neighboring steps, and of differences to them, that the unseen cost is estimated from.
-NEIGHBORS, DIFFERENCES = 16, 15
+NEIGHBORS, DIFFERENCES, LEAST_DIFFERENCES = 16, 31, 8
 #: The cost that no clock sees, as long as it is not known: relative to the cost that one sees, but at least
 #: this part of the step. So it becomes known.
 GUESS, LEAST_GUESS = 1.0, 0.05
@@ -138,9 +138,10 @@ class _Account:
         """
         self._unpaid_passes += 1
         if len(neighbors) == NEIGHBORS:
-            self._differences.append(rest - median(neighbors))
-            if len(self._differences) > DIFFERENCES // 2:
-                self.unseen = max(median(self._differences), 0.0)
+            usual = _typical(neighbors, median(neighbors))
+            self._differences.append(rest - usual)
+            if len(self._differences) >= LEAST_DIFFERENCES:
+                self.unseen = max(_typical(self._differences, usual), 0.0)
         if self.unseen == self.unseen:
             charged, self._unpaid_passes = self.unseen * self._unpaid_passes, 0
             self.saved += self._guessed - charged
@@ -168,6 +169,16 @@ class _Account:
         is_short = self.saved < RESERVED * FREE_S
         cost = self.paid + (self.unseen if self.unseen == self.unseen else 0.0)
         return earned / cost if is_short and cost > earned else 1.0
+
+
+def _typical(values: Sequence[float], spread: float) -> float:
+    """Return the mean of values, of which none counts as farther than ``spread`` from the median.
+
+    A pass may cost much more than most others do, which a median would not show; a step in which the training
+    writes a checkpoint must not count as such.
+    """
+    middle = median(values)
+    return fmean(min(max(value, middle - spread), middle + spread) for value in values)
 
 
 class Budget:
