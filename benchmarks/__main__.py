@@ -6,6 +6,7 @@ from importlib import import_module
 MODULES = {
     "recording": "benchmarks.recording",
     "probing": "benchmarks.probing",
+    "frameworks": "benchmarks.frameworks",
     "scoring": "benchmarks.scoring",
     "inspecting": "benchmarks.inspecting",
     "serving": "benchmarks.serving",

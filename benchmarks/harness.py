@@ -7,12 +7,31 @@ import os
 import platform
 import random
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+_SINK = """
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+class Sink(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+    def log_message(self, *args): pass
+server = ThreadingHTTPServer(("127.0.0.1", 0), Sink)
+print(server.server_address[1], flush=True)
+server.serve_forever()
+"""
 
 
 def measure(
@@ -88,22 +107,36 @@ def paired(taken: Mapping[str, Sequence[float]], base: str) -> dict[str, dict[st
     return out
 
 
+@contextmanager
+def sink() -> Iterator[int]:
+    """Run a server that accepts everything in another process, and yield its port."""
+    process = subprocess.Popen([sys.executable, "-c", _SINK], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield int(process.stdout.readline())
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def machine() -> dict[str, Any]:
     """Return facts about hardware and software, without names of the machine or its files."""
     import numpy
-    import torch
 
-    return {
+    facts: dict[str, Any] = {
         "date": time.strftime("%Y-%m-%d"),
         "processor": _processor(),
         "cores": os.cpu_count(),
-        "threads used": torch.get_num_threads(),
         "load before": round(os.getloadavg()[0], 1),
         "system": platform.system(),
         "python": platform.python_version(),
-        "torch": torch.__version__,
         "numpy": numpy.__version__,
     }
+    if find_spec("torch") is not None:  # the environments of other frameworks do not have it
+        import torch
+
+        facts |= {"threads used": torch.get_num_threads(), "torch": torch.__version__}
+    return facts
 
 
 def _processor() -> str:

@@ -33,21 +33,6 @@ from . import harness
 
 #: The environment in which `make bench` installs the other monitoring tools.
 MONITORS = Path(__file__).parent.parent / ".venvs/monitors/bin/python"
-_SINK = """
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-class Sink(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(200)
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"{}")
-    def log_message(self, *args): pass
-server = ThreadingHTTPServer(("127.0.0.1", 0), Sink)
-print(server.server_address[1], flush=True)
-server.serve_forever()
-"""
 
 
 def cnn() -> tuple[nn.Module, torch.Tensor]:
@@ -290,15 +275,9 @@ def main(arguments: list[str] | None = None) -> None:
         subprocess.run([MONITORS, "-m", "benchmarks.probing", *sys.argv[1:]], check=True)
         return
     torch.set_num_threads(1)
-    sink = subprocess.Popen([sys.executable, "-c", _SINK], stdout=subprocess.PIPE, text=True)
-    assert sink.stdout is not None
-    try:
-        port = int(sink.stdout.readline())
+    with harness.sink() as port:
         models = {"CNN": cnn, "transformer": transformer}
         found = {name: overhead(make, port, chosen.rounds, chosen.steps) for name, make in models.items()}
-    finally:
-        sink.kill()
-        sink.wait()
     data = {"overhead": found, "wire": wire(), "machine": harness.machine()}
     harness.write("probing", report(found, data["wire"]), data)
 

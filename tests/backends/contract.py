@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from intus.backends.base import Backend, Handle, for_model, modules_graph
 from intus.core.errors import InputError
 from intus.core.projection import project
 from intus.core.record import KINDS
+from intus.monitoring.tap import ModelTap
 
 #: Rows of a batch, features of a row, and classes: the sizes of ``batch``.
 ROWS, FEATURES, CLASSES = 16, 6, 3
@@ -454,6 +456,32 @@ class BackendContract:
         assert status["recorded"] > 0
         apart = {one.address for one in for_model(model).operations(model) if one.apart}
         assert set(watch.operations) >= set(subject.calls) - apart
+
+    def test_budget_counts_work_that_no_clock_sees(
+        self, subject: Subject, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Work is planted in the backend's own part of a pass, on whatever thread that runs."""
+        monkeypatch.setattr("intus.monitoring.budget.FREE_S", 0.002)
+        wants, worked = ModelTap.wants, dict[int, float]()
+
+        def slow(tap: ModelTap, operation: Any) -> Any:
+            if tap._tags.step not in worked:
+                began = time.thread_time()
+                while time.thread_time() < began + 0.005:
+                    pass
+                worked[tap._tags.step] = time.thread_time() - began
+            return wants(tap, operation)
+
+        monkeypatch.setattr(ModelTap, "wants", slow)
+        model = subject.new()
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            nobody = free.getsockname()
+        with intus.probe(model, *nobody, budget=0.05, structure=False) as watch:
+            subject.train(model, 500, through=subject.through(watch))
+        status = watch.status()
+        assert status["passes"] == 500
+        assert len(worked) == 500 - status["skipped"] < 250
+        assert sum(worked.values()) * 0.7 <= status["spent"] <= sum(worked.values()) * 2 + 2
 
     def test_graph_of_first_call(self, subject: Subject) -> None:
         """The graph that ``probe`` sends has every operation that ran, under its address."""

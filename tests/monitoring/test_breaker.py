@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intus.monitoring.breaker import MOST_S, PATIENCE, Breaker
+from intus.monitoring.breaker import AWAY_S, MOST_S, PATIENCE, Breaker
 
 chances = st.lists(st.floats(0, 1), min_size=1, max_size=30)
 
@@ -17,13 +17,20 @@ def test_pauses_grow_up_to_bound(history):
     for number, chance in enumerate(history, start=1):
         breaker.failed(0.0, chance)
         pause = breaker.wait(0.0)
-        full = min(0.1 * 3.0 ** (number - 1), MOST_S)
+        full = min(0.1 * 3.0 ** (number - 1), AWAY_S)
         assert full / 2 - 1e-6 <= pause <= full + 1e-6
         assert breaker.down == (number >= PATIENCE)
         longest = max(longest, pause)
-    assert longest <= MOST_S
+    assert longest <= AWAY_S
     breaker.succeeded()
     assert (breaker.wait(0.0), breaker.down, breaker.failures) == (0.0, False, 0)
+
+
+def test_pauses_of_busy_server_grow_longer():
+    breaker = Breaker()
+    for _ in range(8):
+        breaker.busy(0.0, 1.0, 0.0)
+    assert breaker.wait(0.0) == MOST_S
 
 
 @given(st.integers(0, 6), st.floats(0, 60), st.floats(0, 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import random
 import socket
 import subprocess
@@ -160,5 +161,32 @@ def test_no_record_is_lost_or_duplicated_in_many_kills(tmp_path, roles, seed):
     fleet = Fleet(tmp_path, roles, seed)
     try:
         check(fleet, epochs=40, pause=0.04, kills=8, between=2.5)
+    finally:
+        fleet.stop()
+
+
+def test_line_is_up_soon_after_the_server_returns(tmp_path):
+    """Keep the server away for so long that pauses would have grown to many seconds."""
+    fleet = Fleet(tmp_path, ["all"], 0)
+    try:
+        model = nn.Sequential(nn.Linear(64, 16), nn.ReLU())
+        with probe(model, "127.0.0.1", fleet.ports["aggregator"], run="r", budget=math.inf) as watch:
+            sender = watch._tap.sender
+            sender._random.random = lambda: 1.0  # the longest pauses
+            model(IMAGES[:60])
+            assert sender.drain(20)
+            fleet.processes["all"].kill()
+            fleet.processes["all"].communicate()
+            model(IMAGES[60:120])
+            time.sleep(5)
+            assert watch.status()["server"] == "down"
+            fleet.processes["all"] = fleet._start("all")  # returns once it listens
+            returned = time.monotonic()
+            while watch.status()["server"] != "up" and time.monotonic() < returned + 10:
+                time.sleep(0.01)
+            assert time.monotonic() - returned < 2
+            assert sender.drain(20)
+            status = watch.status()
+        assert (status["sent"], status["dropped"]) == (6, 0)
     finally:
         fleet.stop()

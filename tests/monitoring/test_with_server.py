@@ -151,3 +151,84 @@ def test_trace_and_inspect_of_probed_model_are_not_recorded():
         assert watch.status()["passes"] == 0
         model(IMAGES[:5])
         assert watch.status()["passes"] == 1
+
+
+class Wide(nn.Module):
+    """Fifteen layers of the same size, whose outputs are all different."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Identity() for _ in range(15))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x) + 1
+        return x[:, :2]
+
+
+def means(server, run):
+    """Return the epochs, numbers of rows, means and notes of each layer of a ``Wide``."""
+    found = {}
+    for number in range(15):
+        answer = points(server, run, model="Wide", score="mean", address=f"layers.{number}")
+        found[number] = answer["epoch"], answer["n"], answer["value"], answer["note"]
+    return found
+
+
+def test_probe_set_waits_for_room_in_queue(tmp_path):
+    """A pass has 6 MB, the queue 4 MB; without waiting, the last layers would be lost in each epoch."""
+    x, model = torch.randn(200, 512), Wide()
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        labels = {"y": [row % 2 for row in range(200)]}
+        with probe(model, server.host, server.port, run="r", queue_mb=4, probe_set=(x, labels)) as watch:
+            for watch.epoch in range(2):
+                watch.run_probe_set()
+            status = watch.status()
+        assert (status["dropped"], status["recorded"]) == (0, 32)
+        assert flush(server.host, server.port)
+        for number, (epochs, rows, values, notes) in means(server, "r").items():
+            assert (epochs, rows, notes) == ([0, 1], [200, 200], ["", ""])
+            assert np.allclose(values, float(x.mean()) + number, atol=1e-5)
+
+
+def test_pass_larger_than_queue_is_cut_alike_in_all_layers(tmp_path, caplog):
+    """The passes of a training do not wait: the first loses layers, later ones have fewer rows of each."""
+    x, model = torch.randn(200, 512), Wide()
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        with probe(model, server.host, server.port, run="r", queue_mb=4, budget=np.inf) as watch:
+            for watch.epoch in range(3):
+                watch.items = range(200)
+                model(x)
+                assert watch._tap.sender.drain(20)
+            lost = watch.status()["dropped"]
+        assert lost > 0
+        assert "so only the first" in caplog.text
+        assert flush(server.host, server.port)
+        found = means(server, "r")
+        rows = {
+            epoch: {n for one in found.values() for e, n in zip(*one[:2], strict=True) if e == epoch}
+            for epoch in range(3)
+        }
+        assert all({1, 2} <= set(epochs) for epochs, *_ in found.values())
+        assert rows[1] == rows[2]
+        (kept,) = rows[1]
+        assert 50 <= kept < 200
+        for number, (epochs, _, values, notes) in found.items():
+            assert notes[epochs.index(1)] == f"the first {kept} of 200 rows: a pass exceeds the queue"
+            assert values[epochs.index(1)] == pytest.approx(float(x[:kept].mean()) + number, abs=1e-5)
+
+
+def test_layer_larger_than_queue_is_cut(tmp_path, caplog):
+    x, model = torch.randn(200, 1024), Wide()
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        labels = {"y": [row % 2 for row in range(200)]}
+        with probe(model, server.host, server.port, run="r", queue_mb=0.5, probe_set=(x, labels)) as watch:
+            watch.run_probe_set()
+            status = watch.status()
+        assert status["dropped"] == 0
+        assert "so only the first 115 rows" in caplog.text
+        assert flush(server.host, server.port)
+        found = means(server, "r")
+        assert {tuple(rows) for _, rows, *_ in found.values()} == {(115,)}
+        note = "the first 115 of 200 rows: a pass exceeds the queue"
+        assert all(notes == [note] for *_, notes in found.values())

@@ -183,3 +183,34 @@ def test_intus_page_is_toggled(tmp_path):
         assert page.page.evaluate("document.querySelector('#intus-graph').intusView.place.open.length") > 10
     assert len(took["toggle"]) == 2
     assert all(one.wall > 0 for one in took["all"] + took["toggle"])
+
+
+def test_training_processes_take_turns_and_report(tmp_path):
+    from benchmarks import frameworks
+
+    with harness.sink() as port:
+        common = (Path(sys.executable), "torch", "--steps", "5", "--epoch", "10", "--width", "8")
+        plain = frameworks.Training(*common)
+        probed = frameworks.Training(*common, "--port", str(port))
+        try:
+            for _ in range(3):
+                assert plain.run().passes == 0
+                totals = probed.run()
+            assert (totals.passes, totals.skipped) == (15, 0)
+            assert 0 < totals.charged < 5
+            assert totals.seconds > 0
+            assert probed.run("stop").seconds >= 0
+        finally:
+            plain.close()
+            probed.close()
+
+
+def test_report_of_frameworks_names_what_is_missing():
+    from benchmarks import frameworks
+
+    cost = {"ratio": 1.06, "low": 1.05, "high": 1.07, "steady": 1.0, "steady low": 0.9, "steady high": 1.1}
+    cost |= {"plain seconds": 30.0, "step ms": 9.0, "recorded": 4, "passes": 90, "charged": 0.1}
+    text = frameworks.report({"keras": {"long": cost, "step us": 12.0}, "nnx": None})
+    assert "missed" in text
+    assert "4 of 90" in text
+    assert "Not installed: JAX, Flax NNX." in text

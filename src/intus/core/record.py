@@ -49,6 +49,8 @@ class Record:
         projected_from: The number of features of a row (or of each position) before random projection; None
             if the values were not projected.
         summary: The statistics ``SUMMARY`` of the rows before projection, float32 of shape (rows, 8).
+        cut_from: The number of rows of the batch, of which these are the first that fit into the queue; None
+            if they are all that was to be recorded.
 
     Raises:
         InputError: If the arguments contradict each other.
@@ -71,6 +73,7 @@ class Record:
     items: np.ndarray | None = field(default=None)
     projected_from: int | None = None
     summary: np.ndarray | None = field(default=None)
+    cut_from: int | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

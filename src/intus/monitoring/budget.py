@@ -2,24 +2,43 @@
 
 Monitoring earns a share of the elapsed time and pays for the time it took, so that its share of a long
 training is bounded for every model. Two accounts bound the wall-clock time and the processor time, which
-differ if the machine is shared. The accounts start with a small credit: a short training is recorded
-completely. This module is pure; callers read the clocks.
+differ if the machine is shared. The accounts start with a loan, so that a short training is recorded
+completely; a long one repays it from half of what it earns.
+
+Monitoring also takes time that none of its clocks sees: in the threads of a framework, and in training steps
+that find their data pushed out of the processor's caches. It is the difference between steps that were
+recorded and their neighbors that were not. Until there are such neighbors it is guessed.
+
+This module is pure; callers read the clocks.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Sequence
+from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from ..core.errors import InputError
 
 SHARE = 0.02
-#: Seconds of monitoring that are free at the start, and the most that an account can save.
-FREE_S = 1.0
+#: Seconds of monitoring that are lent at the start, and the most that an account saves. Of the wall-clock
+#: time it is WALL times as much, for on a busy machine it is mostly spent waiting.
+FREE_S, WALL = 1.0, 2.0
+#: The part of the earned time that repays the loan.
+REPAID = 0.5
+#: The part of the loan that is kept for the first passes of periods, such as epochs.
+RESERVED = 0.25
 #: At least every EVERY-th pass should be recorded; if that costs too much, fewer of its rows are.
 EVERY = 20
 #: The most bytes that one pass should send, and the smallest number of rows chosen for cost alone.
 PASS_BYTES, ROWS = 64 << 20, 16
+#: The numbers of neighboring steps, and of differences to them, that the unseen cost is estimated from.
+NEIGHBORS, DIFFERENCES, LEAST_DIFFERENCES = 16, 31, 8
+#: The cost that no clock sees, as long as it is not known: relative to the cost that one sees, but at least
+#: this part of the step. So it becomes known.
+GUESS, LEAST_GUESS = 1.0, 0.05
 
 
 class Seconds(NamedTuple):
@@ -37,26 +56,109 @@ class Seconds(NamedTuple):
 class _Account:
     """The account of one clock.
 
+    Args:
+        lent: Seconds that are lent at the start, and the most that are saved.
+        guesses: Whether the unseen cost is guessed as long as it is unknown.
+
     Attributes:
         at: The time of the last update; NaN before the first.
         paid: Seconds paid for the last recorded pass.
         saved: Seconds saved; negative if in debt.
+        loan: Seconds still to be repaid.
         step: The recent minimum of the time between two passes; NaN if unknown.
+        spent: Seconds paid since the start, unseen ones included.
+        unseen: The seconds of a recorded pass that nobody pays for, estimated; NaN if unknown.
     """
 
-    __slots__ = ("at", "paid", "saved", "step")
+    __slots__ = (
+        *("at", "loan", "paid", "saved", "spent", "step", "unseen"),
+        *("_differences", "_guessed", "_guesses", "_lent", "_neighbors", "_paid_since", "_unpaid_passes"),
+    )
 
-    def __init__(self) -> None:
-        self.saved, self.at = FREE_S, math.nan
-        self.paid = 0.0
-        self.step = math.nan
+    def __init__(self, lent: float, *, guesses: bool) -> None:
+        self.saved = self.loan = self._lent = lent
+        self._guesses = guesses
+        self.at = self.step = self.unseen = math.nan
+        self.paid = self.spent = self._paid_since = 0.0
+        self._guessed = 0.0  # subtracted for the unseen cost before it was known
+        self._unpaid_passes = 0  # recorded before then
+        self._neighbors: dict[Any, deque[float]] = {}  # times of steps that were not recorded, by mode
+        self._differences: deque[float] = deque(maxlen=DIFFERENCES)
 
-    def earn(self, now: float, share: float, *, timed: bool) -> None:
-        """Add the share of the time since the last update; ``timed`` if that is the time of one step."""
-        elapsed = now - self.at if self.at == self.at else 0.0
-        if timed:
-            self.step = min(elapsed, self.step * 1.1) if self.step == self.step else elapsed
-        self.at, self.saved = now, min(self.saved + elapsed * share, FREE_S)
+    def pay(self, seconds: float) -> None:
+        """Subtract time that monitoring took in the present step."""
+        if self._guesses and self.unseen != self.unseen:
+            self.saved -= GUESS * seconds
+            self._guessed += GUESS * seconds
+        self.saved -= seconds
+        self.spent += seconds
+        self.paid += seconds
+        self._paid_since += seconds
+
+    def step_ends(self, now: float, share: float, mode: Any, *, recorded: bool, comparable: bool) -> None:
+        """Earn the share of the time of a step that ends now.
+
+        Args:
+            now: The current time.
+            share: The share of the time.
+            mode: The mode of the step's pass; steps are compared with those of the same mode.
+            recorded: Whether its pass was recorded, so that its unseen cost is charged.
+            comparable: Whether the time since the last update is that of this step alone.
+        """
+        elapsed, self.at = now - self.at, now
+        seen, self._paid_since = self._paid_since, 0.0
+        rest = elapsed - seen
+        if elapsed < self.step * 1.1 or self.step != self.step:
+            self.step = elapsed
+        else:
+            self.step *= 1.1
+        earned = elapsed * share
+        if self.loan > 0:
+            repaid = min(self.loan, earned * REPAID)
+            self.loan -= repaid
+            earned -= repaid
+        self.saved += earned
+        if recorded:
+            self._charge_unseen(seen, rest, self._neighbors.get(mode, ()) if comparable else ())
+        elif comparable:
+            neighbors = self._neighbors.get(mode)
+            if neighbors is None:
+                neighbors = self._neighbors[mode] = deque(maxlen=NEIGHBORS)
+            neighbors.append(rest)
+        if self.saved > self._lent:
+            self.saved = self._lent
+
+    def _charge_unseen(self, seen: float, rest: float, neighbors: Sequence[float]) -> None:
+        """Charge what nobody has paid for of a recorded step.
+
+        Args:
+            seen: The seconds that were paid for.
+            rest: The remaining seconds of the step.
+            neighbors: Those of steps that were not recorded.
+        """
+        self._unpaid_passes += 1
+        if len(neighbors) == NEIGHBORS:
+            usual = _typical(neighbors, median(neighbors))
+            self._differences.append(rest - usual)
+            if len(self._differences) >= LEAST_DIFFERENCES:
+                self.unseen = max(_typical(self._differences, usual), 0.0)
+        if self.unseen == self.unseen:
+            charged, self._unpaid_passes = self.unseen * self._unpaid_passes, 0
+            self.saved += self._guessed - charged
+            self.spent += charged
+            self._guessed = 0.0
+        elif self._guesses:
+            guess = max(LEAST_GUESS * rest - GUESS * seen, 0.0)
+            self.saved -= guess
+            self._guessed += guess
+
+    def pay_once(self, seconds: float) -> None:
+        """Subtract time that monitoring took once, such as for a compilation; lend what is not there."""
+        taken = min(seconds, max(self.saved, 0.0))
+        self.saved -= taken
+        self.loan += seconds - taken
+        self.spent += seconds
+        self._paid_since += seconds
 
     def affordable_fraction(self, share: float) -> float:
         """Return the fraction of the last pass's cost that is affordable if every EVERY-th pass is recorded.
@@ -64,7 +166,19 @@ class _Account:
         It is at most 1.
         """
         earned = EVERY * share * self.step
-        return earned / self.paid if self.saved < 0 and self.paid > earned else 1.0
+        is_short = self.saved < RESERVED * FREE_S
+        cost = self.paid + (self.unseen if self.unseen == self.unseen else 0.0)
+        return earned / cost if is_short and cost > earned else 1.0
+
+
+def _typical(values: Sequence[float], spread: float) -> float:
+    """Return the mean of values, of which none counts as farther than ``spread`` from the median.
+
+    A pass may cost much more than most others do, which a median would not show; a step in which the training
+    writes a checkpoint must not count as such.
+    """
+    middle = median(values)
+    return fmean(min(max(value, middle - spread), middle + spread) for value in values)
 
 
 class Budget:
@@ -74,51 +188,87 @@ class Budget:
         share: The share of the time that monitoring may take; infinite for no bound.
         rows: The number of rows per batch that the budget affords; None for all.
         skipped: The number of passes that were not recorded.
+        skipped_periods: The number of periods without any recorded pass, the present one not included.
 
     Example:
         >>> budget = Budget(0.05)
-        >>> budget.allows(Seconds(0, 0), "epoch 0"), budget.pay(Seconds(2, 2))
+        >>> budget.allows(Seconds(0, 0), "epoch 0"), budget.pay(Seconds(1, 1))
         (True, None)
-        >>> budget.allows(Seconds(1, 1), "epoch 0"), budget.allows(Seconds(30, 5), "epoch 0")
+        >>> budget.allows(Seconds(2, 2), "epoch 0"), budget.allows(Seconds(40, 25), "epoch 0")
         (False, False)
-        >>> budget.allows(Seconds(60, 30), "epoch 0")  # both clocks earned 0.05 * 29 s = 1.45 s since
+        >>> budget.allows(Seconds(90, 60), "epoch 0")  # both clocks have earned more than the debt since
         True
     """
 
     def __init__(self, share: float) -> None:
         self.share = share
         self.rows: int | None = None
-        self.skipped = 0
-        self._accounts = _Account(), _Account()
+        self.skipped = self.skipped_periods = 0
+        self._accounts = _Account(WALL * FREE_S, guesses=False), _Account(FREE_S, guesses=True)
         self._period: Any = None
-        self._passes_since = 0  # passes since the last recorded one, this one included
+        self._mode: Any = None
+        self._last_recorded = True  # whether the last pass was recorded
+        self._period_recorded = True  # whether a pass of the present period was
+        self._waiting: list[Any] = []  # modes that had a period without any recorded pass, the earliest first
+        self._has_begun = False
 
-    def allows(self, now: Seconds, period: Any) -> bool:
+    @property
+    def spent(self) -> Seconds:
+        """The time that monitoring took since the start."""
+        wall, processor = (account.spent for account in self._accounts)
+        return Seconds(wall, processor)
+
+    def allows(self, now: Seconds, period: Any, mode: Any = None) -> bool:
         """Return whether the pass that begins now is recorded.
 
         Args:
             now: The current time.
-            period: The period it belongs to, such as an epoch. The first pass of each may be recorded on
-                credit, so that no period is empty.
+            period: The period it belongs to, such as an epoch. A reserve is kept for the first pass of each:
+                every period has one if it earns enough for it; if not, every second, third, and so on.
+            mode: The mode of the pass, such as training or evaluation. Periods of the modes take turns.
         """
-        is_first, self._period = period != self._period, period
-        for account, at in zip(self._accounts, now, strict=True):
-            account.earn(at, self.share, timed=self._passes_since > 0)
-        if min(account.saved for account in self._accounts) < (-FREE_S if is_first else 0.0):
+        is_first = period != self._period
+        if is_first:
+            self.skipped_periods += not self._period_recorded
+            self._period, self._period_recorded = period, False
+        allowed = self.share == math.inf or self._affords(now, mode, is_first)
+        self._mode, self._last_recorded = mode, allowed
+        if allowed:
+            self._period_recorded = True
+        else:
             self.skipped += 1
-            self._passes_since += 1
+        return allowed
+
+    def _affords(self, now: Seconds, mode: Any, is_first: bool) -> bool:
+        """Update the accounts at the start of a pass, and return whether it can be paid."""
+        wall, processor = self._accounts
+        if self._has_begun:
+            last, recorded, comparable = self._mode, self._last_recorded, mode == self._mode
+            wall.step_ends(now.wall, self.share, last, recorded=recorded, comparable=comparable)
+            processor.step_ends(now.processor, self.share, last, recorded=recorded, comparable=comparable)
+        else:
+            self._has_begun = True
+            wall.at, processor.at = now
+        has_turn = is_first and (not self._waiting or self._waiting[0] == mode)
+        if min(wall.saved, processor.saved) < (0.0 if has_turn else RESERVED * FREE_S):
+            if is_first and mode not in self._waiting:
+                self._waiting.append(mode)
             return False
-        self._passes_since = 1
-        for account in self._accounts:
-            account.paid = 0.0
+        self._waiting = [one for one in self._waiting[1:] if one != mode]
+        wall.paid = processor.paid = 0.0
         return True
 
     def pay(self, spent: Seconds) -> None:
         """Subtract time that monitoring took."""
         if self.share < math.inf:
             for account, seconds in zip(self._accounts, spent, strict=True):
-                account.saved -= seconds
-                account.paid += seconds
+                account.pay(seconds)
+
+    def pay_once(self, spent: Seconds) -> None:
+        """Subtract time that monitoring took, and will not take in each pass."""
+        if self.share < math.inf:
+            for account, seconds in zip(self._accounts, spent, strict=True):
+                account.pay_once(seconds)
 
     def adapt_rows(self, nbytes: int, rows: int) -> None:
         """Set ``rows`` for the next pass, from the size of the last recorded one.

@@ -14,6 +14,7 @@ from ..storage.token_file import VARIABLE, read_token
 
 BINARY, JSON = "application/octet-stream", "application/json"
 CONNECT_S = 5.0
+RECONNECT_S = 1.0  # for a server that did not answer before
 
 
 class Answer(NamedTuple):
@@ -107,6 +108,27 @@ class Client:
             self.close()
             raise self._unreachable(error) from error
 
+    def connect(self, timeout: float) -> None:
+        """Open a connection if there is none.
+
+        Args:
+            timeout: Seconds to wait for it.
+
+        Raises:
+            ServeError: If none can be opened.
+        """
+        if self._connection is None:
+            try:
+                self._connection = self._opened(timeout)
+            except (OSError, http.client.HTTPException) as error:
+                raise self._unreachable(error) from error
+
+    def _opened(self, timeout: float) -> http.client.HTTPConnection:
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=min(timeout, self.timeout))
+        connection.connect()
+        connection.sock.settimeout(self.timeout)
+        return connection
+
     def close(self) -> None:
         """Close the connection. The next request opens a new one."""
         connection, self._connection = self._connection, None
@@ -116,12 +138,7 @@ class Client:
 
     def _request(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
         if self._connection is None:
-            connection = http.client.HTTPConnection(
-                self.host, self.port, timeout=min(CONNECT_S, self.timeout)
-            )
-            connection.connect()
-            connection.sock.settimeout(self.timeout)
-            self._connection = connection
+            self._connection = self._opened(CONNECT_S)
         self._connection.request(method, path, body or None, headers)
         response = self._connection.getresponse()
         return Answer(response.status, _object(response.read()), _seconds(response.getheader("Retry-After")))

@@ -88,8 +88,8 @@ def probe(
             would run that function uncompiled. Pass False if something is compiled only during the first
             call.
         budget: The share of the training's time that monitoring may take, 0.02 by default. Beyond it, passes
-            are skipped and then rows. The first second is free. ``math.inf`` for no bound, the default with
-            ``block``.
+            are skipped and then rows. The first second is lent: short trainings are recorded completely, and
+            long ones repay it. ``math.inf`` for no bound, the default with ``block``.
         probe_set: A fixed batch ``(inputs, {"digit": labels})`` to record instead of the training's own
             passes: inputs as the model is called with (a tensor, a tuple of positional arguments or a dict of
             keyword arguments), and one label per row for each target. It is run in evaluation mode at the end
@@ -280,7 +280,9 @@ class Probe:
 
         Returns:
             A dict. About this probe: ``passes``, the calls of the model; ``skipped``, those skipped for the
-            budget; ``recorded``, the records made; ``troubles``, the errors in hooks, ``which`` or ``when``;
+            budget; ``skipped_epochs``, the epochs in which all passes were skipped, training and evaluation
+            counted apart; ``spent``, the processor seconds that monitoring took, as the budget counts them;
+            ``recorded``, the records made; ``troubles``, the errors in hooks, ``which`` or ``when``;
             ``never_called``, the addresses of operations that never ran. About the queue to the server, which
             all probes of the process share: ``sent``, ``dropped``, ``failed`` and ``waiting``, in records;
             ``server``, ``"up"``, ``"down"`` or ``"untried"``.
@@ -293,6 +295,8 @@ class Probe:
         return {
             "passes": tap.passes,
             "skipped": tap.budget.skipped,
+            "skipped_epochs": tap.budget.skipped_periods,
+            "spent": tap.budget.spent.processor,
             "recorded": tap.recorded,
             "troubles": tap.troubles.total(),
             "never_called": tap.never_called(),

@@ -22,7 +22,7 @@ from ..core.errors import InputError, ServeError
 from ..core.record import Record
 from ..storage.codec import encode_records
 from .breaker import Breaker
-from .client import BINARY, JSON, Answer, Client
+from .client import BINARY, JSON, RECONNECT_S, Answer, Client
 from .jobs import Counts, Job, OpenRequest
 from .sent_counts import EpochKey, SentCounts
 from .warn_once import WarningLog, logger
@@ -315,9 +315,10 @@ class Sender:
                 self._changed.wait(pause)
 
     def _attempt(self, job: Job) -> None:
-        body = job.body()
         try:
-            answer = self._client.post(job.path, body, job.content)
+            if self._breaker.failures:  # find out whether it is back before anything is encoded
+                self._client.connect(RECONNECT_S)
+            answer = self._client.post(job.path, job.body(), job.content)
         except ServeError as error:
             self._handle_no_answer(str(error))
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 import weakref
 from collections.abc import Iterable
 from typing import Any
@@ -23,7 +24,7 @@ from .probe_set import ProbeSet
 from .probe_set_runner import PassTags, ProbeSetRunner
 from .row_order import RowOrder
 from .schedule import Cut, Schedule
-from .sender import Sender
+from .sender import BLOCK_S, Sender
 from .sent_counts import EpochKey
 from .warn_once import WarningLog, logger
 
@@ -36,6 +37,18 @@ _SKIPPED = (
     "intus: the probe of %s skips passes to take at most %s of the training time, so labels cannot be "
     "matched to rows by order of arrival. Set Probe.items = ids before each call, pass a probe_set to "
     "probe(), or raise its budget=."
+)
+_QUEUE_CUT = (
+    "intus: a pass of %s has %s bytes, but the queue to the server only %s, so only the first %s rows of its "
+    "passes are recorded, of all layers alike. Pass a larger queue_mb= to probe(), or record fewer layers "
+    "(which=)."
+)
+#: The most that a pass of a probe set waits for room in the queue, and the part of the queue for one pass.
+_PROBE_SET_WAIT_S, _ROOM = 60.0, 0.9
+_SKIPPED_EPOCHS = (
+    "intus: epochs of %s are too short for a recorded pass in each, which would take more than %s of the "
+    "training time. Some are left out, evenly over the training; Probe.status() counts them. Raise budget=, "
+    "record fewer layers (which=) or rows (rows=), or set Probe.epoch less often."
 )
 
 
@@ -91,9 +104,14 @@ class ModelTap:
         self._traced_thread: int | None = None
         self._tags = PassTags(0, 0, "", None)
         self.budget, self.probe_runs = budget, ProbeSetRunner(self, model, backend, probe_set, together)
+        self._queue_rows: int | None = None  # of which a pass fits into the queue; None for all
+        self._wait_until = math.inf  # when a pass of the probe set no longer waits for room
         self._order = RowOrder(name, troubles)
+        self._skips = self._skips_epochs = False  # whether the warnings were given
         self._pass_bytes = self._pass_rows = 0  # of the last recorded pass
         self._busy_before = sender.busy_seconds  # at the last payment to the budget
+        self._pass_began = process_seconds(), self.budget.spent  # the present pass: clocks, and costs so far
+        self._apart: tuple[Seconds, Seconds] | None = None  # the same, of a pass apart from the training
 
     def attach(self, known: Iterable[Operation], chosen: Iterable[Operation]) -> None:
         """Store the operations known before the first call, and those of them to record."""
@@ -140,8 +158,10 @@ class ModelTap:
         tags = self.probe_runs.tags(self.step) or self._training_tags(inputs)
         if tags is None:
             return False
-        began = thread_seconds()
+        began, self._apart = thread_seconds(), None
+        self._pass_began = process_seconds(), self.budget.spent
         self._tags = tags
+        self._wait_until = time.monotonic() + _PROBE_SET_WAIT_S
         self._pass_bytes = self._pass_rows = 0
         self._end_structure(None)  # left by an interrupted pass
         structure, self._structure = self._structure, None
@@ -155,23 +175,47 @@ class ModelTap:
 
     def _training_tags(self, inputs: Any) -> PassTags | None:
         """Return the tags of a call of the training, or None if it is not recorded."""
-        tags = PassTags(self.epoch, self.step, self.current_mode(), self.items)
+        epoch, step, mode, items = self._epoch, self.step, self.current_mode(), self.items
         self.step += 1
         self.passes += 1
         self.items = None
         if self.probe_runs.replaces_training:
             return None
-        busy, self._busy_before = self.sender.busy_seconds - self._busy_before, self.sender.busy_seconds
-        self.budget.pay(Seconds(busy, busy))
-        self.budget.adapt_rows(self._pass_bytes, self._pass_rows)
-        watched = self.budget.allows(process_seconds(), (tags.epoch, tags.mode))
-        if tags.items is None and self._order.is_new(tags.epoch, tags.mode):
+        busy = self.sender.busy_seconds
+        if busy != self._busy_before:
+            since, self._busy_before = busy - self._busy_before, busy
+            self.budget.pay(Seconds(since, since))
+        if self._pass_rows:
+            self._adapt_rows()
+        watched = self.budget.allows(process_seconds(), (epoch, mode), mode)
+        if items is None and self._order.is_new(epoch, mode):
+            began = process_seconds()
             first = self._backend.order(inputs)
-            self._order.on_forward_start(tags.epoch, tags.mode, first, self._backend.shuffled)
-        if not watched and tags.items is None:
+            self._order.on_forward_start(epoch, mode, first, self._backend.shuffled)
+            self.budget.pay_once(process_seconds_since(began))
+        if not watched:
+            self._warn_skipped(items)
+            return None
+        ordered = items is not None or self._order.is_known(mode)
+        return PassTags(epoch, step, mode, items, self.budget.rows, ordered)
+
+    def _adapt_rows(self) -> None:
+        """Bound the rows of later passes by the size of the last recorded one."""
+        nbytes, rows = self._pass_bytes, self._pass_rows
+        self._pass_bytes = self._pass_rows = 0
+        self.budget.adapt_rows(nbytes, rows)
+        if not self._wait:
+            affordable = min(rows, self.budget.rows or rows)
+            self._fit_queue(nbytes * affordable // rows, affordable)
+
+    def _warn_skipped(self, items: np.ndarray | None) -> None:
+        """Warn of passes and epochs that are skipped, each once."""
+        if items is None and not self._skips:
+            self._skips = True
             self.troubles.warn_once(_SKIPPED, self.name, f"{self.budget.share:.0%}")
-        ordered = tags.items is not None or self._order.is_known(tags.mode)
-        return tags._replace(rows=self.budget.rows, ordered=ordered) if watched else None
+        if self.budget.skipped_periods and not self._skips_epochs:
+            self._skips_epochs = True
+            self.troubles.warn_once(_SKIPPED_EPOCHS, self.name, f"{self.budget.share:.0%}")
 
     def wants(self, operation: Operation) -> PassTags | None:
         """Return the tags of the pass if the operation is recorded."""
@@ -185,15 +229,18 @@ class ModelTap:
     def on_tensor(self, ticket: PassTags, tensor: CapturedTensor) -> None:
         """Copy a tensor and pass the record to the sender, if the queue has room."""
         began = thread_seconds() if tensor.began is None else Seconds(*tensor.began)
+        if tensor.began is not None:
+            self._apart = self._pass_began
         if not tensor.batch_known:
             self.troubles.warn_once(_NO_BATCH, tensor.kind, tensor.address, self.name)
-        cut = self._schedule.cut(tensor, ticket.rows)
+        cut = self._cut(tensor, ticket.rows)
         if cut.axis is not None:
             self._pass_rows = max(self._pass_rows, tensor.shape[cut.axis])
             self._pass_bytes += math.ceil(
                 cut.nbytes * tensor.shape[cut.axis] / (cut.rows or tensor.shape[cut.axis] or 1)
             )
-        if not self.sender.reserve(cut.nbytes, self._wait, EpochKey(self.run, self.name, ticket.epoch)):
+        epoch = EpochKey(self.run, self.name, ticket.epoch)
+        if not self.sender.reserve(cut.nbytes, self._room_wait(), epoch):
             return
         try:
             record = self._record(ticket, tensor, cut)
@@ -202,8 +249,30 @@ class ModelTap:
             raise
         self.sender.gather(record, cut.nbytes)
         self.recorded += 1
-        since = thread_seconds_since if tensor.began is None else process_seconds_since
-        self.budget.pay(since(began))
+        self.budget.pay((thread_seconds_since if tensor.began is None else process_seconds_since)(began))
+
+    def _cut(self, tensor: CapturedTensor, rows: int | None) -> Cut:
+        """Return the part of a tensor to copy, which is at most as large as the queue."""
+        bounds = [bound for bound in (rows, self._queue_rows) if bound is not None]
+        cut = self._schedule.cut(tensor, min(bounds, default=None))
+        if cut.axis is not None and cut.nbytes > self.sender.capacity:
+            self._fit_queue(cut.nbytes, cut.rows or tensor.shape[cut.axis])
+            cut = self._schedule.cut(tensor, self._queue_rows)
+        return cut
+
+    def _fit_queue(self, nbytes: int, rows: int) -> None:
+        """Bound the rows of this and later passes, if a pass of so many bytes does not fit into the queue."""
+        capacity = self.sender.capacity
+        if nbytes > capacity:
+            fitting = max(int(_ROOM * capacity * rows / nbytes), 1)
+            self._queue_rows = min(fitting, self._queue_rows or fitting)
+            self.troubles.warn_once(_QUEUE_CUT, self.name, nbytes, capacity, self._queue_rows)
+
+    def _room_wait(self) -> float:
+        """Return the seconds to wait for room in the queue; a pass of the probe set may wait."""
+        if not self.probe_runs.running:
+            return self._wait
+        return max(self._wait, min(BLOCK_S, self._wait_until - time.monotonic()), 0.0)
 
     def on_forward_end(self, output: Any) -> None:
         """Send the records of the pass, and the graph of the first one."""
@@ -216,6 +285,19 @@ class ModelTap:
             began = thread_seconds()
             self.sender.post()
             self.budget.pay(thread_seconds_since(began))
+            if self._apart is not None:
+                self._pay_apart(*self._apart)
+
+    def _pay_apart(self, began: Seconds, spent: Seconds) -> None:
+        """Pay for the rest of a pass apart from the training, such as a compilation.
+
+        Args:
+            began: When the pass began.
+            spent: What had been spent by then.
+        """
+        self._apart = None
+        rest = zip(process_seconds_since(began), self.budget.spent, spent, strict=True)
+        self.budget.pay_once(Seconds(*(max(all_ - now + before, 0.0) for all_, now, before in rest)))
 
     def on_error(self, error: Exception) -> None:
         """Count an error, and log the first of its kind."""
@@ -264,10 +346,12 @@ class ModelTap:
             if cut.projected_from is not None:
                 summary = summarize(np.moveaxis(array, axis or 0, 0).reshape(array.shape[axis or 0], -1))
                 array = project(array if array.ndim == 3 else array.reshape(len(array), -1))
+        is_cut = axis is not None and self._queue_rows is not None and cut.rows == self._queue_rows
+        cut_from = tensor.shape[axis] if is_cut and axis is not None else None
         if items is not None:  # a tensor with another number of rows has no ids
             fits = axis is not None and tensor.shape[axis] == len(items)
             items = items[: array.shape[axis]] if fits and axis is not None else None
-        elif not tags.ordered and axis is not None:
+        elif axis is not None and (not tags.ordered or cut_from is not None):
             items = self._order.unknown_ids(array.shape[axis])
         return Record(
             array,
@@ -283,6 +367,7 @@ class ModelTap:
             items=items,
             projected_from=cut.projected_from,
             summary=summary,
+            cut_from=cut_from,
         )
 
     def _end_structure(self, output: Any) -> None:

@@ -139,9 +139,10 @@ class DataPoint:
         """Return a hash of everything that its scores depend on: arrays, item ids and missing records."""
         sha = hashlib.blake2b(self.lacks.encode(), digest_size=16)
         for record in self.records:
-            facts = record.array.dtype, record.array.shape, record.batch_axis, record.projected_from
+            array = record.array
+            facts = array.dtype, array.shape, record.batch_axis, record.projected_from, record.cut_from
             sha.update(repr(facts).encode())
-            for part in (record.array, record.items, record.summary):
+            for part in (array, record.items, record.summary):
                 if part is not None:
                     sha.update(np.ascontiguousarray(part).data)
         return sha.digest()

@@ -69,6 +69,8 @@ def encode_records(records: Iterable[Record], envelope: Mapping[str, Any] | None
         facts.append({name: getattr(record, name) for name in _RECORD_FACTS})
         if record.projected_from is not None:
             facts[-1]["projected_from"] = record.projected_from
+        if record.cut_from is not None:
+            facts[-1]["cut_from"] = record.cut_from
     return _save(arrays, {"intus": FORMAT, "records": _dump(facts), "envelope": _dump(envelope or {})})
 
 
@@ -358,6 +360,7 @@ def _record(
         raise CodecError(f"The summary at {fact['address']!r} must be float32, got {summary.dtype}.")
     checked = {name: fact[name] for name in _RECORD_FACTS}
     checked["projected_from"] = _projected_from(array, fact)
+    checked["cut_from"] = _cut_from(fact)
     try:
         return Record(array, items=items, summary=summary, **checked)
     except InputError as error:
@@ -373,6 +376,13 @@ def _projected_from(array: np.ndarray, fact: dict[str, Any]) -> int | None:
             f"{features!r} features to {PROJECTED}."
         )
     return features
+
+
+def _cut_from(fact: dict[str, Any]) -> int | None:
+    rows = fact.get("cut_from")
+    if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or not 0 < rows < 2**53):
+        raise CodecError(f"A record's cut_from must be a number of rows, got {rows!r}.")
+    return rows
 
 
 def _open(blob: bytes, part: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:

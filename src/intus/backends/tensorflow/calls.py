@@ -14,6 +14,7 @@ from ..base import Operation, Tap
 from ..visit import Visit
 from .observer import Observer
 from .running import is_unobserved
+from .values import LazyArguments
 
 WITHOUT_GRADIENTS = ("output", "input", "parameter")
 KINDS = (*WITHOUT_GRADIENTS, "grad_output", "grad_input")
@@ -127,10 +128,14 @@ class CallObserver:
             if model is None:
                 return False
             _modes[model] = mode
-            given = list(rest)
-            for number, array in zip(at, arrays, strict=True):
-                given[number] = array
-            return self.observer.begin(pack(given))
+
+            def nested() -> Any:
+                given = list(rest)
+                for number, array in zip(at, arrays, strict=True):
+                    given[number] = array
+                return pack(given)
+
+            return self.observer.begin(LazyArguments(nested))
 
         go = self.gate.ask([flat[number] for number in at], start)
         if go is not False:

@@ -126,6 +126,8 @@ def _observed_run(session: Any) -> Callable[..., Any]:
         for attachment, made in plans:
             attachments.mode = "train" if made.trains else "eval"
             runs.append(_Run(attachment, made, (_arrays(feed_dict), {})))
+        if not any(one.begun for one in runs):
+            return own(fetches, feed_dict, options, run_metadata)
         return _fetch_all(own, runs, fetches, feed_dict, options, run_metadata)
 
     return run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,28 @@ from ..base import CapturedTensor, check_kinds
 from ..host_arrays import copied, hashed
 
 NO_INPUTS = "a step has no inputs that the host can read"
+
+
+class LazyArguments(Sequence[Any]):
+    """The arguments of a call, ``(args, kwargs)``, which are nested only when somebody reads them.
+
+    Most calls are not observed, and to nest values takes longer than to decide that.
+
+    Args:
+        nest: Returns the arguments.
+    """
+
+    def __init__(self, nest: Callable[[], tuple[Any, Any]]) -> None:
+        self._nest = nest
+        self._nested: tuple[Any, Any] | None = None
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: Any) -> Any:
+        if self._nested is None:
+            self._nested = self._nest()
+        return self._nested[index]
 
 
 def captured(address: str, kind: str, index: int, array: Any) -> CapturedTensor:
@@ -58,7 +80,7 @@ def arrays_in(value: Any) -> Iterator[Any]:
     """Yield the arrays and tensors inside tuples, lists and mappings, in order."""
     if isinstance(value, Mapping):
         value = list(value.values())
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | LazyArguments):
         for part in value:
             yield from arrays_in(part)
     elif hasattr(value, "shape") and hasattr(value, "dtype"):

@@ -364,8 +364,17 @@ def _origin(point: DataPoint) -> dict[str, Any]:
     }
 
 
+def _cut(point: DataPoint) -> str:
+    """Return a note if batches were cut to fit into the queue of the client."""
+    found = {(record.rows, record.cut_from) for record in point.records if record.cut_from is not None}
+    if not found:
+        return ""
+    rows, of = min(found)
+    return f"the first {rows} of {of} rows: a pass exceeds the queue"
+
+
 def _table(point: DataPoint, results: Sequence[ScoreResult]) -> Results:
-    doubt = f"incomplete: {point.lacks}" if point.lacks else ""
+    doubt = "; ".join(filter(None, (f"incomplete: {point.lacks}" if point.lacks else "", _cut(point))))
     columns = {name: [value] * len(results) for name, value in _origin(point).items()}
     for name in ("unit", "target", "score", "value", "low", "high", "baseline", "n"):
         columns[name] = [getattr(result, name) for result in results]
