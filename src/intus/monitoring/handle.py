@@ -19,7 +19,7 @@ from .probe_set import check_probe_set
 from .schedule import Choice, Schedule, Which
 from .sender import BLOCK_S, get_sender
 from .tap import ModelTap
-from .warn_once import WarningLog, logger
+from .warn_once import WarningLog
 
 _SETTINGS = ("epoch", "step", "mode", "items")
 #: The default of ``width``: rows with more features are projected.
@@ -143,13 +143,17 @@ def probe(
         structure=backend.graph_recorder(model) if structure is True else structure or None,
         budget=Budget(share),
         probe_set=checked_set,
+        kinds=kinds,
     )
     known = backend.operations(model)
     operations = schedule.chosen(model, known, modules_graph(backend, tap.name, known))
     if known and not operations:
-        logger.warning("intus: which= selects no operation of %s, so nothing is recorded.", tap.name)
+        troubles.warn_once("intus: which= selects no operation of %s, so nothing is recorded.", tap.name)
     if apart := next((op.apart for op in operations if op.apart), ""):
-        logger.warning("intus: %s", apart)
+        troubles.warn_once("intus: %s", apart)
+    unobserved = getattr(backend, "unobserved", None)
+    if checked_set is None and unobserved is not None and (reason := unobserved(model)):
+        troubles.warn_once("intus: %s", reason)
     tap.attach(known, operations)
     watch = Probe(tap, backend.attach(model, operations, kinds, tap))
     for target, labels in (checked_set.labels if checked_set else {}).items():
@@ -158,8 +162,7 @@ def probe(
         types = checked_set.types[target] if checked_set else None
         groups = checked_set.groups if checked_set else None
         queue_targets(sender, target, labels, groups=groups, types=types, owner=owner, **patterns)
-    if checked_set is not None:
-        sender.before_flush.add(tap)
+    sender.taps.add(tap)
     return watch
 
 
@@ -259,7 +262,8 @@ class Probe:
         Returns:
             A dict. About this probe: ``passes``, the calls of the model; ``skipped``, those skipped for the
             budget; ``recorded``, the records made; ``troubles``, the errors in hooks, ``which`` or ``when``;
-            ``never_called``, the addresses of operations that never ran. About the queue to the server, which
+            ``never_called``, the addresses of operations that never ran; ``silent``, of those that recorded
+            nothing; ``faults``, every warning so far, as sentences. About the queue to the server, which
             all probes of the process share: ``sent``, ``dropped``, ``failed`` and ``waiting``, in records;
             ``server``, ``"up"``, ``"down"`` or ``"untried"``.
 
@@ -274,6 +278,8 @@ class Probe:
             "recorded": tap.recorded,
             "troubles": tap.troubles.total(),
             "never_called": tap.never_called(),
+            "silent": tap.silent(),
+            "faults": tap.troubles.faults(),
             "sent": counts.sent,
             "dropped": counts.dropped,
             "failed": counts.failed,
@@ -328,7 +334,7 @@ class Probe:
         """
         self._tap.probe_runs.training_ends()
         self._attachment.remove()
-        self._tap.close()
+        self._tap.end()
 
     def __enter__(self) -> Probe:
         return self

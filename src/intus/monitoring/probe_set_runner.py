@@ -77,6 +77,11 @@ class ProbeSetRunner:
         """True if only the probe set is recorded, and not the training's own passes."""
         return self._set is not None
 
+    @property
+    def number(self) -> float | None:
+        """The number of the call that its records have instead of an epoch; None without ``every``."""
+        return self._step if self._set is not None and self._set.every is not None else None
+
     def tags(self, step: int) -> PassTags | None:
         """Return the tags of the pass in progress, or None if it belongs to the training."""
         if not self.running or self._set is None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 from urllib.parse import urlencode
 
 import numpy as np
 
 from ..backends.base import Backend, CapturedTensor, GraphRecorder, Operation
+from ..core.address import without_call
 from ..core.probes_disabled import are_probes_disabled
 from ..core.projection import project, summarize
 from ..core.record import Record
@@ -24,12 +25,25 @@ from .row_order import RowOrder
 from .schedule import Cut, Schedule
 from .sender import Sender
 from .sent_counts import EpochKey
-from .warn_once import WarningLog, logger
+from .warn_once import WarningLog
 
 _NO_BATCH = (
     "intus: which axis of the %s of %r of %s is the batch is not known, because it is inside of several "
     "transforms such as jax.vmap. It is recorded without ids of items and labels. Let one jax.vmap run over "
     "the batch, and the model itself over the other axis."
+)
+_SILENT = (
+    "intus: %s of %s layers of %s have recorded nothing so far, for example %r. They did not run as modules, "
+    "or what they return is no tensor that can be recorded. %s"
+)
+_NO_CALL = "intus: %s was never called while it was probed, so nothing is recorded. %s"
+_NO_PASS = (
+    "intus: epoch %s of %s has no data: all its %s passes were skipped to take at most %s of the training "
+    "time. Raise the budget= of probe(), or pass it a probe_set."
+)
+_SOME_PASSES = (
+    "Passes are skipped to take at most {} of the training time: {} of {} in the first such epoch. Scores "
+    "are then of fewer rows."
 )
 _SKIPPED = (
     "intus: the probe of %s skips passes to take at most %s of the training time, so labels cannot be "
@@ -53,6 +67,7 @@ class ModelTap:
         structure: Records the graph of the first pass; None for no graph.
         budget: Decides which passes are recorded.
         probe_set: The fixed batch to record instead of the training's passes; None for the training's.
+        kinds: The kinds of tensors that are recorded.
     """
 
     def __init__(
@@ -69,7 +84,9 @@ class ModelTap:
         structure: GraphRecorder | None,
         budget: Budget,
         probe_set: ProbeSet | None,
+        kinds: Collection[str] = ("output",),
     ) -> None:
+        self._kinds = kinds
         self.operations: tuple[str, ...] = ()
         self._chosen: dict[str, bool] = {}  # by address, including operations discovered during a pass
         self.sender, self.troubles = sender, troubles
@@ -79,6 +96,11 @@ class ModelTap:
         self.mode: str | None = None
         self.items: np.ndarray | None = None
         self.called: set[str] = set()
+        self._recorded_at: set[str] = set()  # addresses with calls
+        self._idle: dict[str, bool] = {}  # operations that ran in this epoch -> whether ``when`` declined all
+        self._epoch_began = 0, 0, 0  # passes, skipped passes and records before the epoch
+        self._ended = False
+        self._is_silence_known = self._are_skips_known = False
         self._model = weakref.ref(model)
         self._backend, self._schedule, self._wait = backend, schedule, wait
         self._structure = structure  # None once the first pass has begun
@@ -117,8 +139,32 @@ class ModelTap:
 
     def change_epoch(self, old: float, new: float) -> None:
         """End an epoch of the records and begin another."""
-        self.sender.end(EpochKey(self.run, self.name, old))
+        self._end_epoch(old)
         self.sender.begin(EpochKey(self.run, self.name, new))
+
+    def _end_epoch(self, epoch: float) -> None:
+        """Report the end of an epoch, with all that is missing in it."""
+        began, self._epoch_began = self._epoch_began, (self.passes, self.budget.skipped, self.recorded)
+        passes, skipped, recorded = (
+            now - before for now, before in zip(self._epoch_began, began, strict=True)
+        )
+        share = f"{self.budget.share:.0%}"
+        if skipped and skipped == passes and not recorded:
+            self.troubles.warn_once(_NO_PASS, f"{epoch:g}", self.name, passes, share)
+        elif skipped and not self._are_skips_known:
+            self._are_skips_known = True
+            self.troubles.inform("skipped", _SOME_PASSES.format(share, skipped, passes))
+        if recorded and not self._is_silence_known:
+            self._warn_silent()
+        self._tell(epoch)
+        idle = {address for address, declined in self._idle.items() if declined}
+        self.sender.end(EpochKey(self.run, self.name, epoch), idle)
+        self._idle = {}
+
+    def _tell(self, epoch: float) -> None:
+        """Report what was logged since the last time."""
+        if news := self.troubles.take_news():
+            self.sender.tell(EpochKey(self.run, self.name, epoch), news)
 
     def current_mode(self) -> str:
         """Return the caller's mode, or else that of the model."""
@@ -176,7 +222,10 @@ class ModelTap:
             chosen = self._chosen[operation.address] = self._schedule.chooses(self._model(), operation)
             self.operations += (operation.address,) if chosen else ()
         self.called.add(operation.address)
-        return self._tags if chosen and self._schedule.wants(self._model(), operation) else None
+        wanted = chosen and self._schedule.wants(self._model(), operation)
+        if chosen:
+            self._idle[operation.address] = self._idle.get(operation.address, True) and not wanted
+        return self._tags if wanted else None
 
     def on_tensor(self, ticket: PassTags, tensor: CapturedTensor) -> None:
         """Copy a tensor and pass the record to the sender, if the queue has room."""
@@ -198,6 +247,7 @@ class ModelTap:
             raise
         self.sender.gather(record, cut.nbytes)
         self.recorded += 1
+        self._recorded_at.add(tensor.address)
         since = thread_seconds_since if tensor.began is None else process_seconds_since
         self.budget.pay(since(began))
 
@@ -210,6 +260,7 @@ class ModelTap:
             self._end_structure(output)
         finally:
             began = thread_seconds()
+            self._tell(self._tags.epoch)
             self.sender.post()
             self.budget.pay(thread_seconds_since(began))
 
@@ -217,6 +268,8 @@ class ModelTap:
         """Count an error, and log the first of its kind."""
         text = "intus could not record part of a pass and continues without it: %s: %s"
         self.troubles.count(f"hook {type(error).__name__}", text, type(error).__name__, error)
+        epoch = self._tags.epoch if self._tags.mode else self.epoch
+        self.sender.count_failed(EpochKey(self.run, self.name, epoch))
 
     # ------------------------------------------------------------------------------------------------
 
@@ -229,23 +282,44 @@ class ModelTap:
         never_called = self.never_called()
         if 2 * len(never_called) > len(self.operations):
             text = "intus: %s of %s operations of %s did not run in its first call, for example %r. %s"
-            logger.warning(
-                text,
-                len(never_called),
-                len(self.operations),
-                self.name,
-                never_called[0],
-                self._backend.blind_spot,
-            )
+            counts = len(never_called), len(self.operations)
+            self.troubles.warn_once(text, *counts, self.name, never_called[0], self._backend.blind_spot)
+            self._is_silence_known = True
 
-    def close(self) -> None:
-        """Send the collected records, and end the recording of a graph."""
+    def silent(self) -> list[str]:
+        """Return the addresses of chosen operations that have recorded nothing, but not for ``when``."""
+        recorded = {without_call(address) for address in self._recorded_at}
+        return [
+            address
+            for address in self.operations
+            if address not in recorded and not self._idle.get(address, False)
+        ]
+
+    def _warn_silent(self) -> None:
+        """Warn once of operations that recorded nothing in the first epoch."""
+        if not any(kind in ("output", "input") for kind in self._kinds):
+            return  # addresses of parameters are not those of operations
+        self._is_silence_known = True
+        if silent := self.silent():
+            counts = len(silent), len(self.operations)
+            self.troubles.warn_once(_SILENT, *counts, self.name, silent[0], self._backend.blind_spot)
+
+    def before_flush(self) -> None:
+        """Run the probe set if it is due, and report what is missing so far."""
+        self.probe_runs.training_ends()
+        self._tell(self.epoch)
+
+    def end(self) -> None:
+        """Run the probe set if it is due, send the collected records, and end the recording of a graph."""
+        if self._ended:
+            return
+        self._ended = True
+        self.probe_runs.training_ends()
         if not self.passes and self.operations and self._first:
-            logger.warning(
-                "intus: %s was never called while it was probed. %s", self.name, self._backend.blind_spot
-            )
+            self.troubles.warn_once(_NO_CALL, self.name, self._backend.blind_spot)
         try:
             self.on_forward_end(None)
+            self._end_epoch(self.epoch if self.probe_runs.number is None else self.probe_runs.number)
             self.sender.close_model(self.run, self.name)
         except Exception as error:
             self.on_error(error)

@@ -32,11 +32,20 @@ from .ablating import ablate
 from .attachment import Attachment
 from .attribution import attribute
 from .eval_forward import as_inputs, evaluation, unwrapped, version
+from .first_call import is_compiled
 from .loaders import random_loader
 from .order import first_batch, first_rows
 from .reading import read
 from .state import model_state
 from .weights import initialized, weights, with_weights
+
+#: Modules whose weights are used without a call of the module.
+_BYPASSED: dict[type[nn.Module], str] = {
+    nn.modules.linear.NonDynamicallyQuantizableLinear: (
+        "MultiheadAttention uses the weights of its out_proj without a call, so its output is not recorded. "
+        "Select the attention itself."
+    )
+}
 
 
 class TorchBackend:
@@ -69,7 +78,7 @@ class TorchBackend:
             name for name, module in model.named_modules() if isinstance(module, torch.jit.ScriptModule)
         )
         return [
-            Operation(str(Address(name)), type(module).__name__, module)
+            Operation(str(Address(name)), type(module).__name__, module, _BYPASSED.get(type(module), ""))
             for name, module in model.named_modules()
             if not any(f"{name}.".startswith(f"{one}.") for one in scripted)
             and (type(module).forward is not nn.Module.forward or "forward" in vars(module))
@@ -128,6 +137,17 @@ class TorchBackend:
     def evaluation(self, model: nn.Module) -> AbstractContextManager[Callable[[Any], Any]]:
         """Return the context manager ``eval_forward.evaluation``."""
         return evaluation(model)
+
+    def unobserved(self, model: nn.Module) -> str:
+        """Return a warning if a module of the model was compiled, because its calls are not observed."""
+        names = [name for name, module in model.named_modules() if is_compiled(module)]
+        if not names:
+            return ""
+        what = f"Its module {names[0]!r}" if names[0] else "The model"
+        return (
+            f"{what} was compiled, and modules inside compiled code are not observed. Pass a probe_set, "
+            "which runs uncompiled, or train the model that is not compiled."
+        )
 
     def graph_recorder(self, model: nn.Module) -> GraphRecorder | None:
         """Return the recorder of ``intus.trace``, imported only now because attaching does not need it."""
