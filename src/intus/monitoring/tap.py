@@ -15,7 +15,7 @@ from ..backends.base import Backend, CapturedTensor, GraphRecorder, Operation
 from ..core.address import without_call
 from ..core.probes_disabled import are_probes_disabled
 from ..core.projection import project, summarize
-from ..core.record import Record
+from ..core.record import PROBE_SET_MODE, Record
 from ..storage.codec import encode_graph
 from .budget import Budget, Seconds
 from .clocks import process_seconds, process_seconds_since, thread_seconds, thread_seconds_since
@@ -36,6 +36,11 @@ _SILENT = (
     "intus: %s of %s layers of %s have recorded nothing so far, for example %r. They did not run as modules, "
     "or what they return is no tensor that can be recorded. %s"
 )
+_MISFIT = (
+    "intus: Probe.items had %s ids for a pass of %s whose arrays have %s rows, so its rows have no ids and no "
+    "labels. Give one id per row, in the order of the rows."
+)
+_MISFITS = "Epoch {}: in {} of {} passes, Probe.items had another number of ids than rows. Their rows have no labels."
 _NO_CALL = "intus: %s was never called while it was probed, so nothing is recorded. %s"
 _NO_PASS = (
     "intus: epoch %s of %s has no data: all its %s passes were skipped to take at most %s of the training "
@@ -98,6 +103,8 @@ class ModelTap:
         self.called: set[str] = set()
         self._recorded_at: set[str] = set()  # addresses with calls
         self._idle: dict[str, bool] = {}  # operations that ran in this epoch -> whether ``when`` declined all
+        self._fitting: bool | None = None  # whether the ids of this pass are as many as the rows of an array
+        self._misfits = 0  # passes of this epoch whose ids do not fit
         self._epoch_began = 0, 0, 0  # passes, skipped passes and records before the epoch
         self._ended = False
         self._is_silence_known = self._are_skips_known = False
@@ -154,6 +161,9 @@ class ModelTap:
         elif skipped and not self._are_skips_known:
             self._are_skips_known = True
             self.troubles.inform("skipped", _SOME_PASSES.format(share, skipped, passes))
+        if self._misfits:
+            self.troubles.inform("items", _MISFITS.format(f"{epoch:g}", self._misfits, passes), "warning")
+            self._misfits = 0
         if recorded and not self._is_silence_known:
             self._warn_silent()
         self._tell(epoch)
@@ -185,6 +195,7 @@ class ModelTap:
         began = thread_seconds()
         self._tags = tags
         self._pass_bytes = self._pass_rows = 0
+        self._fitting = None
         self._end_structure(None)  # left by an interrupted pass
         structure, self._structure = self._structure, None
         if structure is not None:
@@ -256,6 +267,10 @@ class ModelTap:
         if self._first and output is not None:
             self._first = False
             self._warn_never_called()
+        if self._fitting is False and self._tags.items is not None:
+            self._fitting = None
+            self._misfits += 1
+            self.troubles.count("items", _MISFIT, len(self._tags.items), self.name, self._pass_rows)
         try:
             self._end_structure(output)
         finally:
@@ -334,10 +349,14 @@ class ModelTap:
             if cut.projected_from is not None:
                 summary = summarize(np.moveaxis(array, axis or 0, 0).reshape(array.shape[axis or 0], -1))
                 array = project(array if array.ndim == 3 else array.reshape(len(array), -1))
-        if items is not None:  # a tensor with another number of rows has no ids
-            fits = axis is not None and tensor.shape[axis] == len(items)
-            items = items[: array.shape[axis]] if fits and axis is not None else None
-        elif not tags.ordered and axis is not None:
+        if axis is None:
+            items = None
+        elif items is not None and tensor.shape[axis] == len(items):
+            self._fitting, items = True, items[: array.shape[axis]]
+        elif items is not None and tags.mode == PROBE_SET_MODE:
+            items = None  # a layer with other rows, which come in the same order each time
+        elif items is not None or not tags.ordered:
+            self._fitting = self._fitting or False
             items = self._order.unknown_ids(array.shape[axis])
         return Record(
             array,

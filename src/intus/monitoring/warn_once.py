@@ -48,11 +48,13 @@ class WarningLog:
         if first:
             self._warn(text, args, "probe")
 
-    def inform(self, code: str, text: str) -> None:
-        """Keep a fact for the page, which is no fault."""
+    def inform(self, code: str, text: str, level: str = "info") -> None:
+        """Keep a sentence for the page, which is a fact, or a fault that the log has already."""
         logger.info(text)
         with self._lock:
-            self._news.append({"code": code, "text": _sentence(text), "level": "info"})
+            if level != "info":
+                self._faults.append(_sentence(text))
+            self._news.append({"code": code, "text": _sentence(text), "level": level})
 
     def take_news(self) -> list[dict[str, Any]]:
         """Return what was logged since the last call, as notes for the page: code, text and level."""
