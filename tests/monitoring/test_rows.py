@@ -146,11 +146,11 @@ def test_scores_are_withdrawn_if_second_epoch_differs(scores, caplog):
     ],
     ids=["plain", "drop_last", "workers", "subset", "batches"],
 )
-def test_shuffled_loader_without_ids_is_refused(server, caplog, options):
+def test_shuffled_rows_that_are_not_the_loaders_are_refused(server, caplog, options):
     model = net()
     with probe(model, HOST, server.port, structure=False):
         for items, _ in DataLoader(Numbered(), **({"batch_size": 32} | options)):
-            model(ROWS[items])
+            model(ROWS[items] + 1e-3)
     assert flush(HOST, server.port)
     ids = np.concatenate([one.items for one in server.records() if one.address == "0"])
     assert (ids < 0).all()

@@ -19,6 +19,7 @@ from ..core.record import PROBE_SET_MODE, Record
 from ..storage.codec import encode_graph
 from .budget import Budget, Seconds
 from .clocks import process_seconds, process_seconds_since, thread_seconds, thread_seconds_since
+from .data_source import DataSource
 from .probe_set import ProbeSet
 from .probe_set_runner import PassTags, ProbeSetRunner
 from .row_order import RowOrder
@@ -37,10 +38,12 @@ _SILENT = (
     "or what they return is no tensor that can be recorded. %s"
 )
 _MISFIT = (
-    "intus: Probe.items had %s ids for a pass of %s whose arrays have %s rows, so its rows have no ids and no "
-    "labels. Give one id per row, in the order of the rows."
+    "intus: Probe.items had %s ids for a pass of %s whose arrays have %s rows, so its rows have no ids and "
+    "no labels. Give one id per row, in the order of the rows."
 )
-_MISFITS = "Epoch {}: in {} of {} passes, Probe.items had another number of ids than rows. Their rows have no labels."
+_MISFITS = (
+    "Epoch {}: in {} of {} passes, Probe.items had another number of ids than rows; these have no labels."
+)
 _NO_CALL = "intus: %s was never called while it was probed, so nothing is recorded. %s"
 _NO_PASS = (
     "intus: epoch %s of %s has no data: all its %s passes were skipped to take at most %s of the training "
@@ -115,6 +118,14 @@ class ModelTap:
         self._traced: GraphRecorder | None = None
         self._traced_thread: int | None = None
         self._tags = PassTags(0, 0, "", None)
+        feed = getattr(backend, "feed", None)
+        observed = feed(model) if feed is not None else None
+        self.source = DataSource(observed, backend.order, troubles, self._epoch_over)
+        if probe_set is not None:
+            self.source.items_are_set("the rows of the probe set")
+        if probe_set is not None and probe_set.every is not None:
+            self.source.epochs_are_set("the numbers of the calls (every=)")
+        self._found_items: np.ndarray | None = None
         self.budget, self.probe_runs = budget, ProbeSetRunner(self, model, backend, probe_set)
         self._order = RowOrder(name, troubles)
         self._pass_bytes = self._pass_rows = 0  # of the last recorded pass
@@ -188,6 +199,7 @@ class ModelTap:
         if are_probes_disabled() and not self.probe_runs.running:  # trace or inspect
             return False
         if not self.probe_runs.running:
+            self._find_source(inputs)
             self.probe_runs.step_begins(self.step)
         tags = self.probe_runs.tags(self.step) or self._training_tags(inputs)
         if tags is None:
@@ -206,9 +218,28 @@ class ModelTap:
             self.budget.pay(thread_seconds_since(began))
         return True
 
+    def _find_source(self, inputs: Any) -> None:
+        """Find the epoch of a call of the training and the ids of its rows, unless the script sets them."""
+        self._found_items = None
+        began = thread_seconds()
+        try:
+            epoch, self._found_items = self.source.on_call(inputs, self.epoch)
+        except Exception as error:
+            self.on_error(error)
+            return
+        self.budget.pay(thread_seconds_since(began))
+        if epoch != self.epoch:
+            self.probe_runs.training_begins()
+            self.epoch = epoch
+
+    def _epoch_over(self) -> None:
+        """Run the probe set as soon as an epoch is over: the model may not live until the next one."""
+        self.probe_runs.loader_ends()
+
     def _training_tags(self, inputs: Any) -> PassTags | None:
         """Return the tags of a call of the training, or None if it is not recorded."""
-        tags = PassTags(self.epoch, self.step, self.current_mode(), self.items)
+        items = self._found_items if self.items is None else self.items
+        tags = PassTags(self.epoch, self.step, self.current_mode(), items)
         self.step += 1
         self.passes += 1
         self.items = None
@@ -322,6 +353,7 @@ class ModelTap:
     def before_flush(self) -> None:
         """Run the probe set if it is due, and report what is missing so far."""
         self.probe_runs.training_ends()
+        self.source.end(self.name, self.epoch)
         self._tell(self.epoch)
 
     def end(self) -> None:
@@ -330,6 +362,8 @@ class ModelTap:
             return
         self._ended = True
         self.probe_runs.training_ends()
+        self.source.end(self.name, self.epoch)
+        self.source.remove()
         if not self.passes and self.operations and self._first:
             self.troubles.warn_once(_NO_CALL, self.name, self._backend.blind_spot)
         try:

@@ -27,11 +27,13 @@ from ...core.errors import InputError
 from ...core.units import axis_of_type
 from ..ablating import Ablations
 from ..base import GraphRecorder, Handle, Operation, Tap, check_kinds
+from ..feeds import Feed
 from ..reading import Reading, Target
 from .ablating import ablate
 from .attachment import Attachment
 from .attribution import attribute
 from .eval_forward import as_inputs, evaluation, unwrapped, version
+from .feed import TorchFeed
 from .first_call import is_compiled
 from .loaders import random_loader
 from .order import first_batch, first_rows
@@ -121,6 +123,10 @@ class TorchBackend:
     def shuffled(self) -> str | None:
         """Return a description of a DataLoader with a random sampler that is being iterated over."""
         return random_loader()
+
+    def feed(self, model: nn.Module) -> Feed:
+        """Return an observer of the DataLoaders that give the model its batches."""
+        return TorchFeed(model)
 
     def version(self, model: nn.Module) -> int:
         """Return a number that changes if parameters are written to in place or replaced."""
