@@ -101,7 +101,7 @@ class ProbeSetRunner:
             self.run()
 
     def loader_ends(self) -> None:
-        """Run the probe set at the end of the training's data, which is the end of an epoch in most scripts."""
+        """Run the probe set at the end of the data, which is the end of an epoch in most scripts."""
         self.epoch_ends()
         self._is_early = True
 
