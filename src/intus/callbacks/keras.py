@@ -22,7 +22,8 @@ class Keras(ProbeCallback, _callback()):  # type: ignore[misc]
 
     The first epoch is epoch 1; a probe set runs on the untrained model too, as epoch 0. Passes over the
     validation data have the mode ``"eval"``. ``fit`` shuffles the rows by default, so labels are best passed
-    with a ``probe_set``; labels by order of arrival need ``shuffle=False``. On JAX and PyTorch as backend of Keras, only a ``probe_set`` is recorded.
+    with a ``probe_set``; labels by order of arrival need ``shuffle=False``. On JAX and PyTorch as
+    backend of Keras, only a ``probe_set`` is recorded.
 
     Args:
         host: The server's host name.

@@ -23,7 +23,8 @@ class LightningProbe(ProbeCallback, _callback()):  # type: ignore[misc]
     """A callback that probes a ``LightningModule``.
 
     The first epoch is epoch 1; a probe set runs on the untrained model too, as epoch 0. Validation passes
-    have the mode ``"eval"``, and the sanity check before the training is not recorded. With several processes, only the first one is probed.
+    have the mode ``"eval"``, and the sanity check before the training is not recorded. With several
+    processes, only the first one is probed.
 
     Args:
         host: The server's host name.
