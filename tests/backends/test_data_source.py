@@ -389,3 +389,19 @@ def test_weighted_sampler_repeats_items(served, kept):
         watched=lambda model: probe(model, server.host, server.port, block=True),
     )[2].remove()
     check_ids(kept)
+
+
+def test_skipped_passes_of_found_rows_are_no_trouble(served, kept, caplog, monkeypatch):
+    """Labels of rows with ids do not depend on passes that the budget skips."""
+    monkeypatch.setattr("intus.monitoring.budget.FREE_S", 0.0)
+    server, _ = served
+    watch = script(
+        DataLoader(DATA, batch_size=16, shuffle=True),
+        watched=lambda model: probe(model, server.host, server.port, structure=False, budget=1e-9),
+    )[2]
+    watch.remove()
+    assert watch.status()["skipped"] > 0
+    assert "random order" not in caplog.text
+    assert "labels cannot be" not in caplog.text
+    for record in records(kept):
+        np.testing.assert_array_equal(record.items, record.array[:, 0].astype(np.int64))

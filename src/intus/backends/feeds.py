@@ -15,14 +15,26 @@ class Origin(NamedTuple):
         iteration: The number of the iteration over its loader, different for each.
         dataset: The id of the dataset.
         name: The loader in words, such as "the DataLoader over TensorDataset of 60 items".
-        items: The ids of its rows in the dataset, shape (rows,); None if unknown.
-        reason: Why they are unknown; "" if they are known.
     """
 
     iteration: int
     dataset: int
     name: str
-    items: np.ndarray | None
+
+
+class Items(NamedTuple):
+    """The rows of a batch.
+
+    Attributes:
+        dataset: The id of the dataset.
+        name: The loader in words.
+        ids: The ids of the rows in the dataset, shape (rows,); None if unknown.
+        reason: Why they are unknown; "" if they are known.
+    """
+
+    dataset: int
+    name: str
+    ids: np.ndarray | None
     reason: str
 
 
@@ -37,6 +49,9 @@ class Feed(Protocol):
 
     def origin(self, inputs: Any) -> Origin | None:
         """Return where the batch in a call's arguments comes from; None if nothing is known."""
+
+    def items(self, inputs: Any) -> Items | None:
+        """Return the rows of the batch in a call's arguments; None if nothing is known. It may take time."""
 
     def is_gone(self, dataset: int) -> bool:
         """Return whether a dataset no longer exists."""

@@ -41,6 +41,7 @@ class DataSource:
     Attributes:
         epochs: How epochs are found, in words.
         items: How the ids of rows are found, in words.
+        has_ids: Whether the ids of recorded rows are found.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class DataSource:
         self._feed, self._order, self._troubles = feed, order, troubles
         self.epochs = self.items = _NOT_FOUND
         self._finds_epochs = self._finds_items = feed is not None
+        self.has_ids = False
         self._is_loader = False
         self._iteration = self._dataset = -1
         self._first: tuple[tuple[Any, ...] | None, Any] | None = None
@@ -74,23 +76,36 @@ class DataSource:
         if self._feed is not None:
             self._feed.remove()
 
-    def on_call(self, inputs: Any, epoch: float) -> tuple[float, np.ndarray | None]:
-        """Return the epoch of a call of the training, and the ids of its rows or None.
+    def epoch_of(self, inputs: Any, epoch: float) -> float:
+        """Return the epoch of a call that is about to run.
 
         Args:
             inputs: The arguments of the call.
             epoch: The present epoch.
         """
         feed = self._feed
-        if feed is None or not (self._finds_epochs or self._finds_items):
-            return epoch, None
+        if feed is None or not (self._finds_epochs or self._finds_items) or not feed.is_training():
+            return epoch
         origin = feed.origin(inputs)
-        if feed.is_training():
-            if self._finds_epochs:
-                epoch = self._epoch(feed, inputs, origin, epoch)
-            if origin is not None and self._dataset in (-1, origin.dataset):
-                self._dataset = origin.dataset
-        return epoch, self._items(origin)
+        if self._finds_epochs:
+            epoch = self._epoch(feed, inputs, origin, epoch)
+        if origin is not None and self._dataset == -1:
+            self._dataset = origin.dataset
+        return epoch
+
+    def items_of(self, inputs: Any) -> np.ndarray | None:
+        """Return the ids of the rows of a call that is about to be recorded; None if they are not known."""
+        if self._feed is None or not self._finds_items or self._dataset == -1:
+            return None
+        found = self._feed.items(inputs)
+        if found is None or found.dataset != self._dataset:
+            return None
+        if self.items == _NOT_FOUND:
+            text = _BY_SAMPLER if found.ids is not None else _BY_ORDER
+            self.items = text.format(found.name, found.reason)
+            self._troubles.inform("items", self.items)
+        self.has_ids = found.ids is not None
+        return found.ids
 
     def end(self, name: str, epoch: float) -> None:
         """Say if all passes of a training were one epoch, because nothing showed where others begin."""
@@ -136,15 +151,6 @@ class DataSource:
         trained = version != self._version
         self._iteration, self._dataset, self._version = origin.iteration, origin.dataset, version
         return epoch + 1 if trained else epoch
-
-    def _items(self, origin: Origin | None) -> np.ndarray | None:
-        if not self._finds_items or origin is None or origin.dataset != self._dataset:
-            return None
-        if self.items == _NOT_FOUND:
-            text = _BY_SAMPLER if origin.items is not None else _BY_ORDER
-            self.items = text.format(origin.name, origin.reason)
-            self._troubles.inform("items", self.items)
-        return origin.items
 
     def _found(self, how: str) -> None:
         if self.epochs == _NOT_FOUND:

@@ -125,7 +125,6 @@ class ModelTap:
             self.source.items_are_set("the rows of the probe set")
         if probe_set is not None and probe_set.every is not None:
             self.source.epochs_are_set("the numbers of the calls (every=)")
-        self._found_items: np.ndarray | None = None
         self.budget, self.probe_runs = budget, ProbeSetRunner(self, model, backend, probe_set)
         self._order = RowOrder(name, troubles)
         self._pass_bytes = self._pass_rows = 0  # of the last recorded pass
@@ -199,7 +198,7 @@ class ModelTap:
         if are_probes_disabled() and not self.probe_runs.running:  # trace or inspect
             return False
         if not self.probe_runs.running:
-            self._find_source(inputs)
+            self._find_epoch(inputs)
             self.probe_runs.step_begins(self.step)
         tags = self.probe_runs.tags(self.step) or self._training_tags(inputs)
         if tags is None:
@@ -218,12 +217,11 @@ class ModelTap:
             self.budget.pay(thread_seconds_since(began))
         return True
 
-    def _find_source(self, inputs: Any) -> None:
-        """Find the epoch of a call of the training and the ids of its rows, unless the script sets them."""
-        self._found_items = None
+    def _find_epoch(self, inputs: Any) -> None:
+        """Find the epoch of a call of the training, unless the script sets it."""
         began = thread_seconds()
         try:
-            epoch, self._found_items = self.source.on_call(inputs, self.epoch)
+            epoch = self.source.epoch_of(inputs, self.epoch)
         except Exception as error:
             self.on_error(error)
             return
@@ -232,14 +230,24 @@ class ModelTap:
             self.probe_runs.training_begins()
             self.epoch = epoch
 
+    def _find_items(self, inputs: Any) -> np.ndarray | None:
+        """Find the ids of the rows of a call of the training, unless the script sets them."""
+        began = thread_seconds()
+        try:
+            return self.source.items_of(inputs)
+        except Exception as error:
+            self.on_error(error)
+            return None
+        finally:
+            self.budget.pay(thread_seconds_since(began))
+
     def _epoch_over(self) -> None:
         """Run the probe set as soon as an epoch is over: the model may not live until the next one."""
         self.probe_runs.loader_ends()
 
     def _training_tags(self, inputs: Any) -> PassTags | None:
         """Return the tags of a call of the training, or None if it is not recorded."""
-        items = self._found_items if self.items is None else self.items
-        tags = PassTags(self.epoch, self.step, self.current_mode(), items)
+        tags = PassTags(self.epoch, self.step, self.current_mode(), self.items)
         self.step += 1
         self.passes += 1
         self.items = None
@@ -249,10 +257,14 @@ class ModelTap:
         self.budget.pay(Seconds(busy, busy))
         self.budget.adapt_rows(self._pass_bytes, self._pass_rows)
         watched = self.budget.allows(process_seconds(), (tags.epoch, tags.mode))
-        if tags.items is None and self._order.is_new(tags.epoch, tags.mode):
+        begins = self._order.period != (tags.epoch, tags.mode)
+        if tags.items is None and (watched or begins):
+            tags = tags._replace(items=self._find_items(inputs))
+        named = tags.items is not None or (not watched and self.source.has_ids)
+        if not named and self._order.is_new(tags.epoch, tags.mode):
             first = self._backend.order(inputs)
             self._order.on_forward_start(tags.epoch, tags.mode, first, self._backend.shuffled)
-        if not watched and tags.items is None:
+        if not watched and not named:
             self.troubles.warn_once(_SKIPPED, self.name, f"{self.budget.share:.0%}")
         ordered = tags.items is not None or self._order.is_known(tags.mode)
         return tags._replace(rows=self.budget.rows, ordered=ordered) if watched else None

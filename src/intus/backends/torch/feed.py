@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core.nested import leaves
-from ..feeds import Origin
+from ..feeds import Items, Origin
 from .eval_forward import version
 from .loaders import LOADERS, is_trained
 
@@ -32,6 +32,10 @@ class TorchFeed:
     def origin(self, inputs: Any) -> Origin | None:
         """Return where the batch in a call's arguments comes from."""
         return LOADERS.origin(inputs)
+
+    def items(self, inputs: Any) -> Items | None:
+        """Return the ids of the rows in a call's arguments."""
+        return LOADERS.items(inputs)
 
     def is_gone(self, dataset: int) -> bool:
         """Return whether a dataset no longer exists."""

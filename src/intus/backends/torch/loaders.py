@@ -39,7 +39,7 @@ from torch.utils.data.dataloader import (
 )
 
 from ...core.nested import leaves
-from ..feeds import Origin
+from ..feeds import Items, Origin
 
 _ITERATORS = {_SingleProcessDataLoaderIter, _MultiProcessingDataLoaderIter}
 _RANDOM = RandomSampler, SubsetRandomSampler, WeightedRandomSampler
@@ -48,6 +48,9 @@ _FIRST_BATCHES = 2  # one batch, and one that is prefetched
 _RECENT = 4
 #: Features of a row that are compared first.
 _SAMPLE = 256
+_CHANGED = (
+    "the model's input is no tensor of the batch, so its rows may come in another order than the sampler's"
+)
 #: Modules of collate functions that keep the order of the rows.
 _IN_ORDER = ("torch.utils.data", "transformers.data.data_collator", "transformers.trainer_utils")
 
@@ -64,6 +67,8 @@ class _Iteration:
         subsets: The indices of the subsets, the outermost first.
         indices: What the sampler gave for the batches that have not come.
         newest: The batch that came last.
+        batches: The number of batches that came.
+        calls: The number of calls of models with them.
     """
 
     number: int
@@ -73,6 +78,8 @@ class _Iteration:
     subsets: list[Any]
     indices: deque[Any] = field(default_factory=deque)
     newest: _Batch | None = None
+    batches: int = 0
+    calls: int = 0
 
 
 @dataclass(eq=False)
@@ -128,30 +135,37 @@ class LoaderObserver:
                 self._datasets.clear()
 
     def origin(self, inputs: Any) -> Origin | None:
-        """Return where the batch of a call's arguments comes from; None if no DataLoader gave one."""
+        """Return where the batch of a call's arguments comes from; None if no DataLoader gave one.
+
+        It compares addresses in memory, and otherwise takes the batch that came last.
+        """
         recent = list(self._recent)
         if not recent:
             return None
-        tensors = [tensor for tensor in leaves(inputs, Tensor) if tensor.ndim]
-        for same in (_shares_rows, _has_equal_rows):
-            for batch in reversed(recent):
-                if any(same(tensor, known) for tensor in tensors for known in batch.tensors):
-                    batch.used = True
-                    return self._origin(batch, *_items(batch))
-        reason = (
-            "the model's input is no tensor of the batch, so its rows may come in another order than the "
-            "sampler's"
-        )
-        return self._origin(recent[-1], None, reason)
+        batch = _match(recent, inputs, _shares_rows)
+        if batch is not None:
+            batch.used = True
+        of = (batch or recent[-1]).iteration
+        of.calls += 1
+        return Origin(of.number, of.dataset, of.name)
+
+    def items(self, inputs: Any) -> Items | None:
+        """Return the ids of the rows in a call's arguments; None if no DataLoader gave a batch.
+
+        It compares values where addresses differ, which waits for a GPU.
+        """
+        recent = list(self._recent)
+        if not recent:
+            return None
+        batch = _match(recent, inputs, _shares_rows) or _match(recent, inputs, _has_equal_rows)
+        of = (batch or recent[-1]).iteration
+        ids, reason = (None, _CHANGED) if batch is None else _items(batch)
+        return Items(of.dataset, of.name, ids, reason)
 
     def is_gone(self, dataset: int) -> bool:
         """Return whether a dataset no longer exists."""
         known = self._datasets.get(dataset)
         return known is not None and known() is None
-
-    def _origin(self, batch: _Batch, items: np.ndarray | None, reason: str) -> Origin:
-        of = batch.iteration
-        return Origin(of.number, of.dataset, of.name, items, reason)
 
     # -- called by the iterators -----------------------------------------------------------------------
 
@@ -192,13 +206,15 @@ class LoaderObserver:
     def _came(self, iterator: Any, data: Any) -> None:
         iteration = self._iterations[iterator]
         index = iteration.indices.popleft() if iteration.indices else None
+        iteration.batches += 1
         iteration.newest = _Batch(iteration, [one for one in leaves(data, Tensor) if one.ndim], index)
         self._recent.append(iteration.newest)
 
     def _ended(self, iterator: Any) -> None:
         iteration = self._iterations[iterator]
         newest, iteration.newest = iteration.newest, None
-        if newest is None or not newest.used:  # a wrapper fetched ahead
+        used = newest is not None and (newest.used or iteration.calls >= iteration.batches)
+        if not used:  # a wrapper fetched ahead
             return
         for reference in list(self._listeners.values()):
             if (listener := reference()) is not None:
@@ -207,6 +223,15 @@ class LoaderObserver:
 
 #: The observer of this process.
 LOADERS = LoaderObserver()
+
+
+def _match(recent: list[_Batch], inputs: Any, same: Callable[[Tensor, Tensor], bool]) -> _Batch | None:
+    """Return the newest batch that has one of the tensors in a call's arguments."""
+    tensors = [tensor for tensor in leaves(inputs, Tensor) if tensor.ndim]
+    for batch in reversed(recent):
+        if any(same(tensor, known) for tensor in tensors for known in batch.tensors):
+            return batch
+    return None
 
 
 def _name(iterator: Any) -> str:
