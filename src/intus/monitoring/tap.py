@@ -225,7 +225,8 @@ class ModelTap:
         except Exception as error:
             self.on_error(error)
             return
-        self.budget.pay(thread_seconds_since(began))
+        if self.passes:  # the first call looks for an optimizer, once
+            self.budget.pay(thread_seconds_since(began))
         if epoch != self.epoch:
             self.probe_runs.training_begins()
             self.epoch = epoch
