@@ -33,16 +33,30 @@ def test_probe_lives_from_begin_to_finish(unused_tcp_port_number):
     callback.at(3)  # ignored before the training
     callback.begin(model, 2)
     assert (callback.watch.epoch, callback.watch.operations) == (2, ("",))
-    callback.at(3)
+    callback.at(2)
     assert callback.watch.epoch == 3
+    assert callback.watch.status()["recorded"] == 0
     first = callback.watch
     callback.begin(model, 0)  # the last training was interrupted
     assert callback.watch is not first
+    callback.at(0)  # runs the probe set on the untrained model, as epoch 0
+    assert (callback.watch.epoch, callback.watch.status()["recorded"]) == (1, 1)
     callback.finish()
     callback.finish()
     assert callback.watch is None
     assert not model._forward_hooks
     assert not model._forward_pre_hooks
+
+
+def test_end_waits_for_scores_only_if_wanted(monkeypatch, unused_tcp_port_number):
+    waited = []
+    monkeypatch.setattr("intus.callbacks.probe_callback.flush", lambda *place: waited.append(place))
+    for wait in (False, True):
+        callback = ProbeCallback()
+        callback.prepare("127.0.0.1", unused_tcp_port_number, {}, wait=wait)
+        callback.begin(nn.Linear(4, 2), 0)
+        callback.finish()
+        assert waited == [("127.0.0.1", unused_tcp_port_number)] * wait
 
 
 def test_misspelled_option_is_refused():
@@ -64,6 +78,6 @@ def test_trainer_probe_is_trainer_callback():
     assert callback.watch.epoch == 2
     state.epoch = 3.0
     callback.on_epoch_begin(None, state, control, model=model)
-    assert callback.watch.epoch == 3
+    assert callback.watch.epoch == 4
     callback.on_train_end(None, state, control, model=model)
     assert callback.watch is None

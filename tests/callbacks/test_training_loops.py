@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
+from intus.monitoring import register_targets
 from intus.serving.run import Server
 from intus.storage.database import Database
 
@@ -58,7 +59,7 @@ def test_lightning(tmp_path):
         lightning.Trainer(callbacks=[passes], **options, **quiet).fit(module, loader, loader)
     with Database(tmp_path / "x.db") as database:
         probed = database.points("r", "Sequential").where(score="linear_f1", target="sign")
-        assert set(probed["epoch"].tolist()) == {0, 1, 2}
+        assert set(probed["epoch"].tolist()) == {0, 1, 2, 3}
         means = database.points("passes", "Sequential").where(score="mean", address="2")
         assert set(means["kind"].tolist()) == {"output", "output@eval"}
         assert set(means["n"].tolist()) == {96}  # the sanity check is not recorded
@@ -86,17 +87,27 @@ def test_transformers_trainer(tmp_path):
         columns = {"eval_strategy": "epoch", "remove_unused_columns": False}
         arguments = TrainingArguments(output_dir=str(tmp_path / "out"), **quiet, **loop, **columns)
         model = Net()
+        with torch.no_grad():
+            untrained = float(model.net(SET[0]).mean())
         probes = [
             TrainerProbe(server.host, server.port, run="r", probe_set=({"x": SET[0]}, SET[1])),
-            TrainerProbe(server.host, server.port, run="passes"),
+            TrainerProbe(server.host, server.port, run="passes", block=True, wait=False),
         ]
+        register_targets(server.host, server.port, name="sign", targets=LABELS, run_pattern="passes")
         Trainer(model, arguments, train_dataset=data, eval_dataset=data, callbacks=probes).train()
         assert not any(one._forward_hooks for one in model.modules())
     with Database(tmp_path / "x.db") as database:
         probed = database.points("r", "Net").where(score="linear_f1", target="sign", address="net.2")
-        assert probed["epoch"].tolist() == [0, 1, 2]
+        means_of_set = database.points("r", "Net").where(score="mean", address="net.2")
+        assert probed["epoch"].tolist() == [0, 1, 2, 3]
+        assert abs(untrained - means_of_set["value"][0]) < 1e-5
         assert probed["value"][-1] > 0.8
         means = database.points("passes", "Net").where(score="mean", address="net.2")
         assert sorted(
             zip(means["epoch"].tolist(), means["kind"].tolist(), means["n"].tolist(), strict=True)
-        ) == [(epoch, kind, 96) for epoch in range(3) for kind in ("output", "output@eval")]
+        ) == [(epoch, kind, 96) for epoch in (1, 2, 3) for kind in ("output", "output@eval")]
+        matched = database.points("passes", "Net").where(score="lda_f1", target="sign", address="net.2")
+        trained = matched.where(kind="output")
+        assert trained["epoch"].tolist() == [1, 2, 3]  # matched by the sampler's indices
+        assert set(trained["note"].tolist()) == {""}
+        assert trained["value"][-1] > 0.65

@@ -101,7 +101,8 @@ def test_probe_records_every_operation_of_every_pass(server):
     assert 0 < status.pop("spent") < 1
     assert status == {
         "passes": 8, "skipped": 0, "skipped_epochs": 0, "recorded": 64, "troubles": 0, "never_called": [],
-        "sent": 64, "dropped": 0, "failed": 0, "waiting": 0, "server": "up",
+        "sent": 64, "dropped": 0, "failed": 0, "waiting": 0, "server": "up", "silent": [], "faults": [],
+        "epochs": "set by the script", "items": "not found",
     }  # fmt: skip
     last = model(IMAGES[:64]).detach().numpy()
     assert np.array_equal([one for one in records if one.address == ""][-1].array, last)
@@ -248,11 +249,13 @@ def test_items_are_ids_of_next_pass(server):
         model(IMAGES[:6])
         assert watch.items is None
         model(IMAGES[:6])
-        watch.items = [1, 2]  # another number of rows: ids are not used
+        watch.items = [1, 2]  # another number of rows: they are refused
         model(IMAGES[:6])
     assert flush(HOST, server.port)
     rows = [one for one in server.records() if one.address == "classifier"]
-    assert [None if one.items is None else one.items.tolist() for one in rows] == [[9, 7, 5, 3], None, None]
+    assert [rows[0].items.tolist(), rows[1].items] == [[9, 7, 5, 3], None]
+    assert (rows[2].items < 0).all()
+    assert watch.status()["troubles"] == 1
     assert {one.array.shape for one in rows} == {(4, 10)}
     assert np.array_equal(rows[0].array, model(IMAGES[:6]).detach().numpy()[:4])
 
@@ -403,12 +406,14 @@ def test_compiled_model_is_unaffected_and_warns(server, caplog):
     with probe(model, HOST, server.port):
         compiled = torch.compile(model, backend="eager", fullgraph=True)
         assert torch.equal(compiled(IMAGES[:4]), expected)
-    assert "Cnn was never called while it was probed. Modules inside torch.compile" in caplog.text
+    assert "Cnn was never called while it was probed, so nothing is recorded. Modules inside" in caplog.text
+    assert "The model was compiled" not in caplog.text
     caplog.clear()
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     with probe(compiled, HOST, server.port):
         for _ in range(3):
             assert torch.equal(compiled(IMAGES[:4]), expected)
+    assert caplog.text.count("The model was compiled") == 1
     assert caplog.text.count("did not run in its first call") == 1
     torch._dynamo.reset()
 

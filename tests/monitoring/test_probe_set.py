@@ -93,7 +93,8 @@ def test_records_are_outputs_in_eval_mode(server):
         expected = model.eval()(SET[0]).detach().numpy()
         model.train()
         assert flush(HOST, server.port)  # runs the probe set for the last epoch
-        assert watch.status()["recorded"] == 4
+        assert watch.status()["recorded"] == 8
+    assert [one.epoch for one in server.records()] == [0] * 4 + [1] * 4  # epoch 0 is the untrained model
     records = {one.address: one for one in server.records()}
     assert np.array_equal(records[""].array, expected)
     assert records[""].items.tolist() == list(range(32))

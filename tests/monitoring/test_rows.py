@@ -146,11 +146,11 @@ def test_scores_are_withdrawn_if_second_epoch_differs(scores, caplog):
     ],
     ids=["plain", "drop_last", "workers", "subset", "batches"],
 )
-def test_shuffled_loader_without_ids_is_refused(server, caplog, options):
+def test_shuffled_rows_that_are_not_the_loaders_are_refused(server, caplog, options):
     model = net()
     with probe(model, HOST, server.port, structure=False):
         for items, _ in DataLoader(Numbered(), **({"batch_size": 32} | options)):
-            model(ROWS[items])
+            model(ROWS[items] + 1e-3)
     assert flush(HOST, server.port)
     ids = np.concatenate([one.items for one in server.records() if one.address == "0"])
     assert (ids < 0).all()
@@ -211,6 +211,34 @@ def test_unequal_counts_of_rows_and_labels_are_refused(scores, options, times, c
     assert "probe.items = ids" in notices
     assert "probe_set" in notices
     assert ("probe(budget=...)" in notices) == (count < 100)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "refused"), [(range(4), "unknown which rows"), ([2], "32 of the 100 rows of")]
+)
+def test_ids_that_do_not_fit_rows_are_refused(real_server, path, request, caplog, wrong, refused):
+    """Before, they were dropped, and labels of shuffled rows were matched by order of arrival."""
+    run, place = request.node.name, (real_server.host, real_server.port)
+    assert register_targets(*place, name="digit", targets=LABELS)
+    model = net()
+    with probe(model, *place, run=run) as watch:
+        watch.epoch = 0
+        for number, rows in enumerate(
+            torch.randperm(100, generator=torch.Generator().manual_seed(1)).split(32)
+        ):
+            watch.items = rows[:-1] if number in wrong else rows
+            model(ROWS[rows])
+    assert flush(*place)
+    with Database(path) as database:
+        assert len(database.points(run, "Sequential").where(target="digit")) == 0
+        texts = [notice["text"] for notice in database.notices(run) if notice["run"] == run]
+    assert any(refused in text for text in texts)
+    assert any(
+        f"in {len(wrong)} of 4 passes, Probe.items had another number of ids" in text for text in texts
+    )
+    assert watch.status()["troubles"] == len(wrong)
+    assert any("Probe.items had 31 ids" in fault for fault in watch.status()["faults"])
+    assert caplog.text.count("Probe.items had 31 ids for a pass of Sequential whose arrays have 32 rows") == 1
 
 
 def test_skipped_passes_warn_without_ids(server, caplog, monkeypatch):

@@ -189,7 +189,10 @@ def test_late_record_of_evicted_scored_epoch_is_refused():
     assert aggregator.status()["refused"] == 4 + 2
     for epoch in (1, 2, 0):  # begun anew, the epoch is taken again
         outcome = aggregator.accept([numbered(5, epoch=epoch)])
-    assert (outcome.accepted, [n.code for n in outcome.notices]) == (1, ["restarted"])
+    assert (outcome.accepted, [n.code for n in outcome.notices]) == (
+        1,
+        ["restarted", "absent"],
+    )  # fc2 is gone
 
 
 def test_parameter_is_complete_after_eviction_of_older_value():

@@ -20,13 +20,16 @@ def _callback() -> Any:
 class Keras(ProbeCallback, _callback()):  # type: ignore[misc]
     """A callback that probes the model that ``fit`` trains.
 
-    Epochs are those of ``fit``. Passes over the validation data have the mode ``"eval"``. ``fit`` shuffles
-    the rows by default, so labels are best passed with a ``probe_set``; labels by order of arrival need
-    ``shuffle=False``. On JAX and PyTorch as backend of Keras, only a ``probe_set`` is recorded.
+    The first epoch is epoch 1; a probe set runs on the untrained model too, as epoch 0. Passes over the
+    validation data have the mode ``"eval"``. ``fit`` shuffles the rows by default, so labels are best passed
+    with a ``probe_set``; labels by order of arrival need ``shuffle=False``. On JAX and PyTorch as
+    backend of Keras, only a ``probe_set`` is recorded.
 
     Args:
         host: The server's host name.
         port: The server's port for probes, 8082 by default.
+        wait: Whether the end of the training waits for the scores, at most two minutes. True by default. The
+            server scores what it has in any case.
         **options: Options of ``probe``, such as ``run``, ``which``, ``kinds``, ``budget`` and ``probe_set``.
 
     Raises:
@@ -37,9 +40,9 @@ class Keras(ProbeCallback, _callback()):  # type: ignore[misc]
         model.fit(x, y, epochs=5, callbacks=[callback])
     """
 
-    def __init__(self, host: str = HOST, port: int = PORT, **options: Any) -> None:
+    def __init__(self, host: str = HOST, port: int = PORT, *, wait: bool = True, **options: Any) -> None:
         super().__init__()
-        self.prepare(host, port, options)
+        self.prepare(host, port, options, wait=wait)
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Attach the probe."""
@@ -50,5 +53,5 @@ class Keras(ProbeCallback, _callback()):  # type: ignore[misc]
         self.at(epoch)
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Remove the probe, and wait for the scores."""
+        """Remove the probe, and wait for the scores unless ``wait`` is False."""
         self.finish()

@@ -22,14 +22,17 @@ def _callback() -> Any:
 class LightningProbe(ProbeCallback, _callback()):  # type: ignore[misc]
     """A callback that probes a ``LightningModule``.
 
-    Epochs are Lightning's. Validation passes have the mode ``"eval"``, and the sanity check before the
-    training is not recorded. With several processes, only the first one is probed.
+    The first epoch is epoch 1; a probe set runs on the untrained model too, as epoch 0. Validation passes
+    have the mode ``"eval"``, and the sanity check before the training is not recorded. With several
+    processes, only the first one is probed.
 
     Args:
         host: The server's host name.
         port: The server's port for probes, 8082 by default.
         of: The address of the module to probe, such as ``"net"``, if the training step calls that module and
             not the LightningModule itself. By default the LightningModule.
+        wait: Whether the end of the training waits for the scores, at most two minutes. True by default. The
+            server scores what it has in any case.
         **options: Options of ``probe``, such as ``run``, ``which``, ``kinds``, ``budget`` and ``probe_set``.
 
     Raises:
@@ -41,10 +44,12 @@ class LightningProbe(ProbeCallback, _callback()):  # type: ignore[misc]
         lightning.Trainer(callbacks=[callback]).fit(module, loader)
     """
 
-    def __init__(self, host: str = HOST, port: int = PORT, *, of: str = "", **options: Any) -> None:
+    def __init__(
+        self, host: str = HOST, port: int = PORT, *, of: str = "", wait: bool = True, **options: Any
+    ) -> None:
         super().__init__()
         self.of = of
-        self.prepare(host, port, options)
+        self.prepare(host, port, options, wait=wait)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Attach the probe."""
@@ -67,5 +72,5 @@ class LightningProbe(ProbeCallback, _callback()):  # type: ignore[misc]
         self.end()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Remove the probe, and wait for the scores."""
+        """Remove the probe, and wait for the scores unless ``wait`` is False."""
         self.finish()

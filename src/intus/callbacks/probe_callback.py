@@ -17,13 +17,14 @@ class ProbeCallback:
 
     watch: Probe | None = None
 
-    def prepare(self, host: str, port: int, options: dict[str, Any]) -> None:
+    def prepare(self, host: str, port: int, options: dict[str, Any], *, wait: bool = True) -> None:
         """Store the arguments of ``probe``.
 
         Args:
             host: The server's host name.
             port: The server's port for probes.
             options: Options of ``probe``.
+            wait: Whether the end of the training waits for the scores.
 
         Raises:
             InputError: If there is no such option, so that a misspelling is reported before the training
@@ -33,23 +34,32 @@ class ProbeCallback:
         for name in options:
             if name not in known:
                 raise InputError(f"probe has no option {name!r}. {did_you_mean(name, sorted(known))}")
-        self._host, self._port, self._options = host, port, options
+        self._host, self._port, self._options, self._wait = host, port, options, wait
 
-    def begin(self, model: Any, epoch: float) -> None:
+    def begin(self, model: Any, done: float) -> None:
         """Attach a probe at the start of a training, or when it continues.
 
         Args:
             model: The model.
-            epoch: The number of the first epoch.
+            done: The number of epochs that the model was trained before.
         """
         self.end()
         self.watch = probe(model, self._host, self._port, **self._options)
-        self.watch.epoch = epoch
+        self.watch.epoch = done
+        self._begun = False
 
-    def at(self, epoch: float) -> None:
-        """Set the epoch, which ends the one before."""
-        if self.watch is not None:
-            self.watch.epoch = epoch
+    def at(self, done: float) -> None:
+        """Begin an epoch after ``done`` others, which ends the one before.
+
+        The first epoch is epoch 1. Before it, a probe set runs on the untrained model, as epoch 0.
+        """
+        if self.watch is None:
+            return
+        by_epoch = self._options.get("probe_set") is not None and self._options.get("every") is None
+        if not self._begun and not done and by_epoch:
+            self.watch.run_probe_set()
+        self._begun = True
+        self.watch.epoch = done + 1
 
     def end(self) -> None:
         """Remove the probe, however the training ended."""
@@ -58,7 +68,8 @@ class ProbeCallback:
             watch.remove()
 
     def finish(self) -> None:
-        """Remove the probe at the normal end of a training, and wait until everything is scored."""
+        """Remove the probe at the normal end of a training, and wait for the scores if that is wanted."""
         if self.watch is not None:
             self.end()
-            flush(self._host, self._port)
+            if self._wait:
+                flush(self._host, self._port)

@@ -21,12 +21,15 @@ def _callback() -> Any:
 class TrainerProbe(ProbeCallback, _callback()):  # type: ignore[misc]
     """A callback that probes the model of a Hugging Face ``Trainer``.
 
-    Epochs are the Trainer's. Passes of ``evaluate`` have the mode ``"eval"``. The Trainer shuffles the data,
-    so labels are best passed with a ``probe_set``. With several processes, only the first one is probed.
+    The first epoch is epoch 1; a probe set runs on the untrained model too, as epoch 0. Passes of
+    ``evaluate`` have the mode ``"eval"``. Without a probe set, label i belongs to row i of the training data,
+    although the Trainer shuffles them. With several processes, only the first one is probed.
 
     Args:
         host: The server's host name.
         port: The server's port for probes, 8082 by default.
+        wait: Whether the end of the training waits for the scores, at most two minutes. True by default. The
+            server scores what it has in any case.
         **options: Options of ``probe``, such as ``run``, ``which``, ``kinds``, ``budget`` and ``probe_set``.
 
     Raises:
@@ -37,9 +40,9 @@ class TrainerProbe(ProbeCallback, _callback()):  # type: ignore[misc]
         >>> Trainer(model, arguments, train_dataset=data, callbacks=[callback]).train()  # doctest: +SKIP
     """
 
-    def __init__(self, host: str = HOST, port: int = PORT, **options: Any) -> None:
+    def __init__(self, host: str = HOST, port: int = PORT, *, wait: bool = True, **options: Any) -> None:
         super().__init__()
-        self.prepare(host, port, options)
+        self.prepare(host, port, options, wait=wait)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **others: Any) -> None:
         """Attach the probe."""
@@ -51,5 +54,5 @@ class TrainerProbe(ProbeCallback, _callback()):  # type: ignore[misc]
         self.at(round(state.epoch or 0))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        """Remove the probe, and wait for the scores."""
+        """Remove the probe, and wait for the scores unless ``wait`` is False."""
         self.finish()

@@ -98,7 +98,7 @@ def _demo(verbs: Any) -> None:
         "--port", type=port, default=8080, help="port; a free one is used if it is taken (default: 8080)"
     )
     verb.add_argument(
-        "--epochs", type=int, default=10, metavar="N", help="number of epochs to train (default: %(default)s)"
+        "--epochs", type=int, default=6, metavar="N", help="number of epochs to train (default: %(default)s)"
     )
     verb.add_argument("--database", help="file for the scores (default: a temporary one)")
     verb.add_argument(

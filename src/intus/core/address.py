@@ -36,6 +36,7 @@ _GRAMMAR = re.compile(
     r"(?P<name>(?:\\.|[^\\:\[\]])*)(?::(?P<call>[1-9][0-9]*))?(?P<units>(?:\[[^\[\]]*\])*)", re.DOTALL
 )
 _PLACE = re.compile(r"(?P<place>(?:\\.|[^\\\[\]])*)(?P<units>(?:\[[^\[\]]*\])*)", re.DOTALL)
+_CALL = re.compile(r"(?<!\\):[1-9][0-9]*$")
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _RANGE = re.compile(r"(-?\d+)?:(-?\d+)?(?::(-?[1-9]\d*))?")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
@@ -260,3 +261,13 @@ def _units(brackets: str, text: str) -> tuple[Units, ...]:
 def _unit(text: str) -> int | UnitRange:
     match = _RANGE.fullmatch(text)
     return UnitRange(*(int(bound) if bound else None for bound in match.groups())) if match else int(text)
+
+
+def without_call(address: str) -> str:
+    """Return the address of a module's output without the number of the call.
+
+    Example:
+        >>> without_call("features.6:2"), without_call("features.6")
+        ('features.6', 'features.6')
+    """
+    return _CALL.sub("", address)

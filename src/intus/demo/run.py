@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import socket
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,11 @@ MODEL = "DigitsNet"
 _NEXT = """\
 Next: start `intus serve`, and put probe, register_targets and flush in your own script, as
 intus/demo/digits.py does. Or view a model: intus view FILE.py:Net --inputs "randn(1, 3, 224, 224)"."""
+#: The training script, which gets its arguments once the server is there.
+_SCRIPT = (
+    "import json, sys; from intus.demo.digits import main; print('ready', flush=True); "
+    "main(json.loads(sys.stdin.readline()))"
+)
 #: Every process of the demo computes on one core, because a small network gains nothing from more.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -34,7 +40,7 @@ def demo(
     *,
     host: str = "127.0.0.1",
     port: int = 8080,
-    epochs: int = 10,
+    epochs: int = 6,
     database: str | None = None,
     wait: bool = True,
 ) -> int:
@@ -56,15 +62,16 @@ def demo(
     """
     began = time.monotonic()
     run = f"digits {time.strftime('%H:%M:%S')}"
-    with tempfile.TemporaryDirectory(prefix="intus-demo-") as folder:
+    with tempfile.TemporaryDirectory(prefix="intus-demo-") as folder, _script() as script:
         store = database or str(Path(folder) / "demo.db")
         with Server(host=host, port=port if _is_free(host, port) else 0, database=store) as server:
             try:
                 with interruptible() as check:
+                    script.stdout.readline()  # it has imported what it needs
                     print(f"Watch it learn: {server.page_url}\n", flush=True)
-                    accuracy = _train(server, epochs, run, Path(folder))
+                    accuracy = _train(script, server, epochs, run, Path(folder))
                     table = _inspect_units(Path(folder), epochs, store, run, check)
-                    _report(store, run, accuracy, table, server.page_url, time.monotonic() - began)
+                    _report(store, run, epochs, accuracy, table, server.page_url, time.monotonic() - began)
             except KeyboardInterrupt:
                 server.process.kill()  # without waiting for the scores that are left
                 raise
@@ -75,28 +82,38 @@ def demo(
     return 0
 
 
-def _train(server: Server, epochs: int, run: str, folder: Path) -> str:
-    """Run the training script as a user would, and return the accuracy that it printed last."""
-    command = [sys.executable, "-m", "intus.demo.digits", "--host", server.host, "--port", str(server.port)]
-    command += ["--epochs", str(epochs), "--run", run, "--checkpoints", str(folder)]
-    accuracy = "an unknown share of the unseen digits"
+@contextlib.contextmanager
+def _script() -> Iterator[Any]:
+    """Start the training script, which imports what it needs while the server starts."""
     script = subprocess.Popen(
-        command,
+        [sys.executable, "-c", _SCRIPT],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, **ONE_THREAD},
         start_new_session=True,  # Ctrl+C reaches the demo only, which then ends the script
     )
     try:
-        assert script.stdout is not None
-        for line in script.stdout:
-            print(line, end="", flush=True)
-            if found := re.search(r"([\d.]+%) of the unseen digits", line):
-                accuracy = f"{found.group(1)} of the unseen digits"
-        script.wait()
+        yield script
     finally:
         script.kill()
-        script.communicate()
+        with contextlib.suppress(OSError):
+            script.communicate()
+
+
+def _train(script: Any, server: Server, epochs: int, run: str, folder: Path) -> str:
+    """Run the training script as a user would, and return the accuracy that it printed last."""
+    arguments = ["--host", server.host, "--port", str(server.port), "--epochs", str(epochs), "--run", run]
+    accuracy = "an unknown share of the unseen digits"
+    with contextlib.suppress(BrokenPipeError):
+        script.stdin.write(json.dumps([*arguments, "--checkpoints", str(folder)]) + "\n")
+        script.stdin.close()
+    script.stdin = None
+    for line in script.stdout:
+        print(line, end="", flush=True)
+        if found := re.search(r"([\d.]+%) of the unseen digits", line):
+            accuracy = f"{found.group(1)} of the unseen digits"
+    script.wait()
     if script.returncode:
         raise ServeError(
             f"The training script ended with exit code {script.returncode}. Its output is above."
@@ -122,7 +139,7 @@ def _inspect_units(folder: Path, epochs: int, store: str, run: str, check: Calla
 
         return checkpoint
 
-    images = load_digits().images[:, None].astype(np.float32) / 16
+    images = load_digits().images[::3, None].astype(np.float32) / 16  # one in three is enough here
     return inspect(
         models={epoch: load(epoch) for epoch in sorted({0, (epochs + 1) // 2, epochs})},
         hypotheses=[upright_stroke, open_to_the_left, upper_loop],
@@ -134,7 +151,7 @@ def _inspect_units(folder: Path, epochs: int, store: str, run: str, check: Calla
     )
 
 
-def _report(store: str, run: str, accuracy: str, table: Any, page: str, seconds: float) -> None:
+def _report(store: str, run: str, epochs: int, accuracy: str, table: Any, page: str, seconds: float) -> None:
     from ..storage.database import Database
 
     with Database(store) as database:
@@ -143,7 +160,7 @@ def _report(store: str, run: str, accuracy: str, table: Any, page: str, seconds:
     print(f"\nThe units that respond best at epoch {table['epoch'].max():g}:\n")
     print(_best(table).to_string(index=False, float_format="{:.3f}".format))
     print()
-    for sentence in sentences(points, units, accuracy):
+    for sentence in sentences(points, units, accuracy, epochs):
         print(f"- {sentence}")
     print(f"\nThe page: {page}  ({len(points) + len(units):,} scores, {seconds:.0f} s)")
     print(_NEXT)

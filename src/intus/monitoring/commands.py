@@ -158,8 +158,8 @@ def flush(
     """
     deadline = time.monotonic() + timeout
     sender = get_sender(host, port)
-    for tap in list(sender.before_flush):
-        tap.probe_runs.training_ends()
+    for tap in list(sender.taps):
+        tap.before_flush()
     drained = sender.drain(timeout)
     remaining = max(deadline - time.monotonic(), 0.1)
     selection = {key: value for key, value in (("run", run), ("model", model)) if value is not None}

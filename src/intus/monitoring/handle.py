@@ -20,7 +20,7 @@ from .probe_set import check_probe_set
 from .schedule import Choice, Schedule, Which
 from .sender import BLOCK_S, get_sender
 from .tap import ModelTap
-from .warn_once import WarningLog, logger
+from .warn_once import WarningLog
 
 _SETTINGS = ("epoch", "step", "mode", "items")
 #: The default of ``width``: rows with more features are projected.
@@ -33,11 +33,11 @@ def probe(
     model: Any,
     host: str = HOST,
     port: int = PORT,
+    which: Which | None = None,
+    when: Choice | None = None,
     *,
     name: str | None = None,
     run: str | None = None,
-    which: Which | None = None,
-    when: Choice | None = None,
     kinds: Collection[str] = ("output",),
     rows: int | None = None,
     width: float = WIDTH,
@@ -63,13 +63,13 @@ def probe(
             ``probe_set`` also that of a compiled model.
         host: The server's host name.
         port: The server's port for probes, 8082 by default.
-        name: The name of the model on the page; the name of its class by default.
-        run: The name of this training; by default the time and four random characters.
         which: The operations to attach to: a function ``which(model, operation)``, called once for each, or
             one or several module addresses, patterns or classes (``"fc1"``, ``"h.*.attn"``, ``["conv1",
             "Linear"]``). All by default.
         when: A function ``when(model, operation)``, called at each call of an operation, that returns whether
             to record it. Always by default.
+        name: The name of the model on the page; the name of its class by default.
+        run: The name of this training; by default the time and four random characters.
         kinds: One or more of ``"output"``, ``"input"``, ``"grad_output"``, ``"grad_input"``, ``"parameter"``,
             ``"parameter_grad"`` and ``"update"`` (parameters after an optimizer's step minus before).
         rows: The maximum number of rows of each batch to record; targets then require ``Probe.items``. All by
@@ -110,11 +110,8 @@ def probe(
         AddressError: If an address of ``which`` does not exist, or is not a whole module.
 
     Example:
-        >>> with probe(model, "127.0.0.1", 8082) as watch:  # doctest: +SKIP
-        ...     for watch.epoch in range(5):
-        ...         train(model)
-        >>> flush("127.0.0.1", 8082)  # doctest: +SKIP
-        True
+        >>> watch = probe(model, "127.0.0.1", 8082)  # doctest: +SKIP
+        >>> train(model)  # doctest: +SKIP
     """
     backend = for_model(model)
     model = backend.inner(model, compiled=probe_set is not None)
@@ -157,20 +154,28 @@ def probe(
         budget=Budget(share),
         probe_set=checked_set,
         together=together,
+        kinds=kinds,
     )
-    known = backend.operations(model)
-    operations = schedule.chosen(model, known, modules_graph(backend, tap.name, known))
-    if known and not operations:
-        logger.warning("intus: which= selects no operation of %s, so nothing is recorded.", tap.name)
-    if apart := next((op.apart for op in operations if op.apart), ""):
-        logger.warning("intus: %s", apart)
-    operations = operations if sends else []
-    tap.attach(known, operations)
-    watch = Probe(tap, backend.attach(model, operations, kinds, tap))
-    if checked_set is not None:
+    try:
+        known = backend.operations(model)
+        operations = schedule.chosen(model, known, modules_graph(backend, tap.name, known))
+        if known and not operations:
+            troubles.warn_once("intus: which= selects no operation of %s, so nothing is recorded.", tap.name)
+        if apart := next((op.apart for op in operations if op.apart), ""):
+            troubles.warn_once("intus: %s", apart)
+        unobserved = getattr(backend, "unobserved", None)
+        if checked_set is None and unobserved is not None and (reason := unobserved(model)):
+            troubles.warn_once("intus: %s", reason)
+        operations = operations if sends else []
+        tap.attach(known, operations)
+        watch = Probe(tap, backend.attach(model, operations, kinds, tap))
+    except BaseException:
+        tap.source.remove()
+        raise
+    if checked_set is not None and sends:
         patterns = {"model_pattern": f"^{re.escape(tap.name)}$", "run_pattern": f"^{re.escape(tap.run)}$"}
         owner = f"{sender.id}{OF_PROBE_SET}{tap.run} {tap.name}"  # the process may train other models too
-        for target, labels in checked_set.labels.items() if sends else ():
+        for target, labels in checked_set.labels.items():
             queue_targets(
                 sender,
                 target,
@@ -181,7 +186,7 @@ def probe(
                 owner=owner,
                 **patterns,
             )
-        sender.before_flush.add(tap)
+    sender.taps.add(tap)
     return watch
 
 
@@ -192,10 +197,13 @@ class Probe:
     model. As a context manager it removes itself at the end of the ``with`` block.
 
     Attributes:
-        epoch: The number of the epoch, 0 until set. A complete data point is one epoch.
+        epoch: The number of the epoch. A complete data point is one epoch. Until it is set, epochs are found
+            (with PyTorch): epoch 0 is the model before its training, and another begins when the training's
+            DataLoader is iterated anew, or when the first batch comes again.
         step: The number of the next call of the model, from 0. It increases automatically.
         mode: ``"train"`` or ``"eval"``, from the model's training flag, unless set.
-        items: The integer ids of the next call's rows, or None. That call resets them to None.
+        items: The integer ids of the next call's rows, or None. That call resets them to None. Until they are
+            set, ids are the indices that the sampler of the training's DataLoader gave (with PyTorch).
         run: The name of this training.
         model: The name of the model on the page.
         operations: The addresses of the recorded operations.
@@ -242,6 +250,7 @@ class Probe:
 
     @epoch.setter
     def epoch(self, value: float) -> None:
+        self._tap.source.epochs_are_set()
         self._tap.epoch = _check_number("epoch", value)
 
     @property
@@ -274,6 +283,7 @@ class Probe:
     @items.setter
     def items(self, value: Any) -> None:
         self._tap.items = None if value is None else _check_ids(value)
+        self._tap.source.items_are_set()
 
     def status(self) -> dict[str, Any]:
         """Return the state of the probe.
@@ -283,9 +293,11 @@ class Probe:
             budget; ``skipped_epochs``, the epochs in which all passes were skipped, training and evaluation
             counted apart; ``spent``, the processor seconds that monitoring took, as the budget counts them;
             ``recorded``, the records made; ``troubles``, the errors in hooks, ``which`` or ``when``;
-            ``never_called``, the addresses of operations that never ran. About the queue to the server, which
-            all probes of the process share: ``sent``, ``dropped``, ``failed`` and ``waiting``, in records;
-            ``server``, ``"up"``, ``"down"`` or ``"untried"``.
+            ``never_called``, the addresses of operations that never ran; ``silent``, of those that recorded
+            nothing; ``epochs`` and ``items``, how these are found, in words; ``faults``, every warning so
+            far, as sentences. About the queue to the server, which all probes of the process share: ``sent``,
+            ``dropped``, ``failed`` and ``waiting``, in records; ``server``, ``"up"``, ``"down"`` or
+            ``"untried"``.
 
         Example:
             >>> watch.status()["dropped"]  # doctest: +SKIP
@@ -300,6 +312,10 @@ class Probe:
             "recorded": tap.recorded,
             "troubles": tap.troubles.total(),
             "never_called": tap.never_called(),
+            "silent": tap.silent(),
+            "epochs": tap.source.epochs,
+            "items": tap.source.items,
+            "faults": tap.troubles.faults(),
             "sent": counts.sent,
             "dropped": counts.dropped,
             "failed": counts.failed,
@@ -354,7 +370,7 @@ class Probe:
         """
         self._tap.probe_runs.training_ends()
         self._attachment.remove()
-        self._tap.close()
+        self._tap.end()
 
     def __enter__(self) -> Probe:
         return self

@@ -83,6 +83,7 @@ class ProbeSetRunner:
         self._host, self._model = weakref.proxy(host), weakref.ref(model)
         self._backend, self._set, self._together = backend, probe_set, together
         self._step: float = 0  # the call before which it ran last, with ``every``
+        self._is_early = False  # it ran when the data ended, perhaps before the last step
         self._last_epoch = math.nan  # the epoch in which it ran last
         self._last_state = (0, backend.version(model)) if probe_set is not None else (0, 0)
 
@@ -91,6 +92,11 @@ class ProbeSetRunner:
         """True if only the probe set is recorded, and not the training's own passes."""
         return self._set is not None
 
+    @property
+    def number(self) -> float | None:
+        """The number of the call that its records have instead of an epoch; None without ``every``."""
+        return self._step if self._set is not None and self._set.every is not None else None
+
     def tags(self, step: int) -> PassTags | None:
         """Return the tags of the pass in progress, or None if it belongs to the training."""
         if not self.running or self._set is None:
@@ -98,10 +104,20 @@ class ProbeSetRunner:
         epoch = self._host.epoch if self._set.every is None else self._step
         return PassTags(epoch, step, PROBE_SET_MODE, self._set.items)
 
+    def training_begins(self) -> None:
+        """Run the probe set on the untrained model, before a training that names no epochs."""
+        if self._set is not None and self._set.every is None and math.isnan(self._last_epoch):
+            self.run()
+
     def epoch_ends(self) -> None:
         """Run the probe set at the end of an epoch, if the model was called or trained since it last ran."""
         if self._set is not None and self._set.every is None and self._is_due():
             self.run()
+
+    def loader_ends(self) -> None:
+        """Run the probe set at the end of the data, which is the end of an epoch in most scripts."""
+        self.epoch_ends()
+        self._is_early = True
 
     def step_begins(self, step: int) -> None:
         """Run the probe set before every ``every``-th call of the training."""
@@ -125,8 +141,10 @@ class ProbeSetRunner:
         if self._set is None or model is None or self.running:
             return
         if self._set.every is None and self._host.epoch == self._last_epoch:
-            self._host.troubles.warn_once(_TWICE, f"{self._last_epoch:g}")
+            if not self._is_early:  # the script asked for it
+                self._host.troubles.warn_once(_TWICE, f"{self._last_epoch:g}")
             return
+        self._is_early = False
         self._last_epoch = self._host.epoch
         self._last_state = self._state(model)
         number = self._host.epoch if self._set.every is None else self._step

@@ -32,18 +32,21 @@ class RowOrder:
     Args:
         name: The model's name, for warnings.
         troubles: The log for warnings.
+
+    Attributes:
+        period: The epoch and mode of the last pass without ids; None before.
     """
 
     def __init__(self, name: str, troubles: WarningLog) -> None:
         self._name, self._troubles = name, troubles
         self._first: dict[str, tuple[float, bytes | str | None]] = {}
         self._unordered: set[str] = set()
-        self._period: tuple[float, str] | None = None
+        self.period: tuple[float, str] | None = None
         self._count = 0
 
     def is_new(self, epoch: float, mode: str) -> bool:
         """Return whether the pass is the first of its epoch in its mode."""
-        new, self._period = (epoch, mode) != self._period, (epoch, mode)
+        new, self.period = (epoch, mode) != self.period, (epoch, mode)
         return new
 
     def on_forward_start(

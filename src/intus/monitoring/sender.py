@@ -16,6 +16,7 @@ import time
 import uuid
 import weakref
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from ..core.errors import InputError, ServeError
@@ -49,7 +50,7 @@ class Sender:
         self.host, self.port, self.capacity = host, port, capacity
         self.capacity_requested = False  # whether a caller chose the capacity
         self._random = random.Random()  # not the global generator, which the training uses
-        self.before_flush: weakref.WeakSet[Any] = weakref.WeakSet()  # taps whose probe set may have to run
+        self.taps: weakref.WeakSet[Any] = weakref.WeakSet()  # whose probe set may have to run before flush
         self.busy_seconds = 0.0  # processor time that sending took
         self._reset()
         atexit.register(self._at_exit)
@@ -167,11 +168,23 @@ class Sender:
         with self._changed:
             self._sent_counts.begin(epoch)
 
-    def end(self, epoch: EpochKey) -> None:
-        """Register the end of an epoch, which the next request reports."""
+    def end(self, epoch: EpochKey, idle: Iterable[str] = ()) -> None:
+        """Register the end of an epoch, for the next request; ``idle`` layers are absent on purpose."""
         self._reset_if_forked()
         with self._changed:
-            self._sent_counts.end(epoch)
+            self._sent_counts.end(epoch, idle)
+
+    def count_failed(self, epoch: EpochKey) -> None:
+        """Count a record of an epoch that could not be made, which the next request reports."""
+        self._reset_if_forked()
+        with self._changed:
+            self._sent_counts.failed(epoch)
+
+    def tell(self, epoch: EpochKey, notes: list[dict[str, Any]]) -> None:
+        """Report notes for the page with the next request."""
+        self._reset_if_forked()
+        with self._changed:
+            self._sent_counts.tell(epoch, notes)
 
     def close_model(self, run: str, model: str) -> None:
         """Report to the server that a model is no longer recorded."""
@@ -182,8 +195,9 @@ class Sender:
             self._send_counts()
 
     def _send_counts(self) -> None:
-        """Report changed counts without records, unless the server never answered."""
-        if self._ever_answered and not self._jobs and self._sent_counts.unacknowledged():
+        """Report changed counts without records; if the server never answered, only notes."""
+        wanted = self._ever_answered or self._sent_counts.has_notes()
+        if wanted and not self._jobs and self._sent_counts.unacknowledged():
             self._push(self._batch([]))
 
     def send(self, path: str, body: bytes, content: str = BINARY, topic: str = "") -> Job:
@@ -381,6 +395,8 @@ class Sender:
     def _at_exit(self) -> None:
         if os.getpid() != self._pid:
             return
+        for tap in list(self.taps):
+            tap.end()
         with self._changed:
             self._post()
             self._sent_counts.close()

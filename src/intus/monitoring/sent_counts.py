@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 #: The number of epochs of a (run, model) that are kept after the server has acknowledged their end.
@@ -30,21 +31,40 @@ class EpochCounts:
     Attributes:
         sent: Records added to requests.
         dropped: Records dropped.
+        failed: Records that could not be made.
         ended: Whether the epoch has ended.
         left: Whether the model is no longer recorded.
-        acknowledged: The last (sent, dropped, ended, left) that the server has received.
+        idle: The layers that ``when`` declined, once the epoch has ended.
+        notes: The notes for the page that the server has not received.
+        acknowledged: The last ``current`` that the server has received.
     """
 
     sent: int = 0
     dropped: int = 0
+    failed: int = 0
     ended: bool = False
     left: bool = False
-    acknowledged: tuple[int, int, bool, bool] = (0, 0, False, False)
+    idle: list[str] = field(default_factory=list)
+    notes: list[dict[str, Any]] = field(default_factory=list)
+    acknowledged: tuple[int, int, int, bool, bool] = (0, 0, 0, False, False)
 
     @property
-    def current(self) -> tuple[int, int, bool, bool]:
-        """The current (sent, dropped, ended, left)."""
-        return self.sent, self.dropped, self.ended, self.left
+    def current(self) -> tuple[int, int, int, bool, bool]:
+        """The current (sent, dropped, failed, ended, left)."""
+        return self.sent, self.dropped, self.failed, self.ended, self.left
+
+    @property
+    def has_news(self) -> bool:
+        """True if the server has not received all of it."""
+        return self.current != self.acknowledged or bool(self.notes)
+
+    def row(self) -> dict[str, Any]:
+        """Return the report, as a JSON-serializable dict."""
+        counts: dict[str, Any] = dict(zip(_FIELDS, self.current, strict=True))
+        return counts | {"idle": self.idle, "notes": list(self.notes)}
+
+
+_FIELDS = "sent", "dropped", "failed", "ended", "left"
 
 
 class SentCounts:
@@ -55,8 +75,9 @@ class SentCounts:
         >>> key = EpochKey("r", "m", 0)
         >>> counts.sent(key), counts.end(key)
         (None, None)
-        >>> counts.unacknowledged()
-        [{'run': 'r', 'model': 'm', 'epoch': 0, 'sent': 1, 'dropped': 0, 'ended': True, 'left': False}]
+        >>> [row] = counts.unacknowledged()
+        >>> row["run"], row["model"], row["epoch"], row["sent"], row["ended"]
+        ('r', 'm', 0, 1, True)
     """
 
     def __init__(self) -> None:
@@ -69,6 +90,14 @@ class SentCounts:
     def dropped(self, key: EpochKey) -> None:
         """Count a record that was dropped."""
         self._counts_of(key).dropped += 1
+
+    def failed(self, key: EpochKey) -> None:
+        """Count a record that could not be made."""
+        self._counts_of(key).failed += 1
+
+    def tell(self, key: EpochKey, notes: list[dict[str, Any]]) -> None:
+        """Add notes to the report of an epoch: each a dict of ``code``, ``text`` and ``level``."""
+        self._counts_of(key).notes += notes
 
     def lost(self, key: EpochKey) -> None:
         """Count a record as dropped that was added to a request but will not arrive."""
@@ -87,10 +116,10 @@ class SentCounts:
             ]:
                 del self._counts[other]
 
-    def end(self, key: EpochKey) -> None:
-        """Register the end of an epoch."""
+    def end(self, key: EpochKey, idle: Iterable[str] = ()) -> None:
+        """Register the end of an epoch, and the layers that were not to be recorded in it."""
         if key in self._counts:
-            self._counts[key].ended = True
+            self._counts[key].ended, self._counts[key].idle = True, sorted(idle)
 
     def close(self, run: str | None = None, model: str | None = None) -> None:
         """Register that a (run, model), or everything, is no longer recorded."""
@@ -105,10 +134,14 @@ class SentCounts:
             keys: Epochs to include in any case, besides those with changed counts.
         """
         return [
-            key._asdict() | dict(zip(("sent", "dropped", "ended", "left"), counts.current, strict=True))
+            key._asdict() | counts.row()
             for key, counts in self._counts.items()
-            if counts.current != counts.acknowledged or (keys is not None and key in keys)
+            if counts.has_news or (keys is not None and key in keys)
         ]
+
+    def has_notes(self) -> bool:
+        """Return whether there are notes that the server has not received."""
+        return any(counts.notes for counts in self._counts.values())
 
     def has_unacknowledged_close(self) -> bool:
         """Return whether the server has not yet received that a (run, model) is closed."""
@@ -118,8 +151,9 @@ class SentCounts:
         """Register that the server has received these counts."""
         for row in reported:
             key = EpochKey(row["run"], row["model"], row["epoch"])
-            if key in self._counts:
-                self._counts[key].acknowledged = (row["sent"], row["dropped"], row["ended"], row["left"])
+            if (counts := self._counts.get(key)) is not None:
+                counts.acknowledged = tuple(row[name] for name in _FIELDS)
+                del counts.notes[: len(row["notes"])]
         self._prune()
 
     def _counts_of(self, key: EpochKey) -> EpochCounts:
@@ -130,7 +164,7 @@ class SentCounts:
     def _prune(self) -> None:
         done: dict[tuple[str, str], list[EpochKey]] = {}
         for key, counts in self._counts.items():
-            if counts.ended and counts.current == counts.acknowledged:
+            if counts.ended and not counts.has_news:
                 done.setdefault(key[:2], []).append(key)
         for keys in done.values():
             for key in keys[:-REMEMBERED]:

@@ -6,7 +6,7 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,24 +14,46 @@ import numpy as np
 
 from ..backends.base import Backend, CapturedTensor, GraphRecorder, Operation
 from ..backends.sharding import Together
+from ..core.address import without_call
 from ..core.probes_disabled import are_probes_disabled
 from ..core.projection import project, summarize
-from ..core.record import Record
+from ..core.record import PROBE_SET_MODE, Record
 from ..storage.codec import encode_graph
 from .budget import Budget, Seconds
 from .clocks import process_seconds, process_seconds_since, thread_seconds, thread_seconds_since
+from .data_source import DataSource
 from .probe_set import ProbeSet
 from .probe_set_runner import PassTags, ProbeSetRunner
 from .row_order import RowOrder
 from .schedule import Cut, Schedule
 from .sender import BLOCK_S, Sender
 from .sent_counts import EpochKey
-from .warn_once import WarningLog, logger
+from .warn_once import WarningLog
 
 _NO_BATCH = (
     "intus: which axis of the %s of %r of %s is the batch is not known, because it is inside of several "
     "transforms such as jax.vmap. It is recorded without ids of items and labels. Let one jax.vmap run over "
     "the batch, and the model itself over the other axis."
+)
+_SILENT = (
+    "intus: %s of %s layers of %s have recorded nothing so far, for example %r. They did not run as modules, "
+    "or what they return is no tensor that can be recorded. %s"
+)
+_MISFIT = (
+    "intus: Probe.items had %s ids for a pass of %s whose arrays have %s rows, so its rows have no ids and "
+    "no labels. Give one id per row, in the order of the rows."
+)
+_MISFITS = (
+    "Epoch {}: in {} of {} passes, Probe.items had another number of ids than rows; these have no labels."
+)
+_NO_CALL = "intus: %s was never called while it was probed, so nothing is recorded. %s"
+_NO_PASS = (
+    "intus: epoch %s of %s has no data: all its %s passes were skipped to take at most %s of the training "
+    "time. Raise the budget= of probe(), or pass it a probe_set."
+)
+_SOME_PASSES = (
+    "Passes are skipped to take at most {} of the training time: {} of {} in the first such epoch. Scores "
+    "are then of fewer rows."
 )
 _SKIPPED = (
     "intus: the probe of %s skips passes to take at most %s of the training time, so labels cannot be "
@@ -69,6 +91,7 @@ class ModelTap:
         probe_set: The fixed batch to record instead of the training's passes; None for the training's.
         together: The agreement of the processes that must run the probe set together; None if this one need
             not wait for others.
+        kinds: The kinds of tensors that are recorded.
     """
 
     def __init__(
@@ -86,7 +109,9 @@ class ModelTap:
         budget: Budget,
         probe_set: ProbeSet | None,
         together: Together | None = None,
+        kinds: Collection[str] = ("output",),
     ) -> None:
+        self._kinds = kinds
         self.operations: tuple[str, ...] = ()
         self._chosen: dict[str, bool] = {}  # by address, including operations discovered during a pass
         self.sender, self.troubles = sender, troubles
@@ -96,6 +121,13 @@ class ModelTap:
         self.mode: str | None = None
         self.items: np.ndarray | None = None
         self.called: set[str] = set()
+        self._recorded_at: set[str] = set()  # addresses with calls
+        self._idle: dict[str, bool] = {}  # operations that ran in this epoch -> whether ``when`` declined all
+        self._fitting: bool | None = None  # whether the ids of this pass are as many as the rows of an array
+        self._misfits = 0  # passes of this epoch whose ids do not fit
+        self._epoch_began = 0, 0, 0  # passes, skipped passes and records before the epoch
+        self._ended = False
+        self._is_silence_known = self._are_skips_known = False
         self._model = weakref.ref(model)
         self._backend, self._schedule, self._wait = backend, schedule, wait
         self._structure = structure  # None once the first pass has begun
@@ -103,6 +135,13 @@ class ModelTap:
         self._traced: GraphRecorder | None = None
         self._traced_thread: int | None = None
         self._tags = PassTags(0, 0, "", None)
+        feed = getattr(backend, "feed", None)
+        observed = feed(model) if feed is not None else None
+        self.source = DataSource(observed, backend.order, troubles, self._epoch_over)
+        if probe_set is not None:
+            self.source.items_are_set("the rows of the probe set")
+        if probe_set is not None and probe_set.every is not None:
+            self.source.epochs_are_set("the numbers of the calls (every=)")
         self.budget, self.probe_runs = budget, ProbeSetRunner(self, model, backend, probe_set, together)
         self._queue_rows: int | None = None  # of which a pass fits into the queue; None for all
         self._wait_until = math.inf  # when a pass of the probe set no longer waits for room
@@ -139,8 +178,35 @@ class ModelTap:
 
     def change_epoch(self, old: float, new: float) -> None:
         """End an epoch of the records and begin another."""
-        self.sender.end(EpochKey(self.run, self.name, old))
+        self._end_epoch(old)
         self.sender.begin(EpochKey(self.run, self.name, new))
+
+    def _end_epoch(self, epoch: float) -> None:
+        """Report the end of an epoch, with all that is missing in it."""
+        began, self._epoch_began = self._epoch_began, (self.passes, self.budget.skipped, self.recorded)
+        passes, skipped, recorded = (
+            now - before for now, before in zip(self._epoch_began, began, strict=True)
+        )
+        share = f"{self.budget.share:.0%}"
+        if skipped and skipped == passes and not recorded:
+            self.troubles.warn_once(_NO_PASS, f"{epoch:g}", self.name, passes, share)
+        elif skipped and not self._are_skips_known:
+            self._are_skips_known = True
+            self.troubles.inform("skipped", _SOME_PASSES.format(share, skipped, passes))
+        if self._misfits:
+            self.troubles.inform("items", _MISFITS.format(f"{epoch:g}", self._misfits, passes), "warning")
+            self._misfits = 0
+        if recorded and not self._is_silence_known:
+            self._warn_silent()
+        self._tell(epoch)
+        idle = {address for address, declined in self._idle.items() if declined}
+        self.sender.end(EpochKey(self.run, self.name, epoch), idle)
+        self._idle = {}
+
+    def _tell(self, epoch: float) -> None:
+        """Report what was logged since the last time."""
+        if news := self.troubles.take_news():
+            self.sender.tell(EpochKey(self.run, self.name, epoch), news)
 
     def current_mode(self) -> str:
         """Return the caller's mode, or else that of the model."""
@@ -154,6 +220,7 @@ class ModelTap:
         if are_probes_disabled() and not self.probe_runs.running:  # trace or inspect
             return False
         if not self.probe_runs.running:
+            self._find_epoch(inputs)
             self.probe_runs.step_begins(self.step)
         tags = self.probe_runs.tags(self.step) or self._training_tags(inputs)
         if tags is None:
@@ -163,6 +230,7 @@ class ModelTap:
         self._tags = tags
         self._wait_until = time.monotonic() + _PROBE_SET_WAIT_S
         self._pass_bytes = self._pass_rows = 0
+        self._fitting = None
         self._end_structure(None)  # left by an interrupted pass
         structure, self._structure = self._structure, None
         if structure is not None:
@@ -172,6 +240,35 @@ class ModelTap:
         else:
             self.budget.pay(thread_seconds_since(began))
         return True
+
+    def _find_epoch(self, inputs: Any) -> None:
+        """Find the epoch of a call of the training, unless the script sets it."""
+        began = thread_seconds()
+        try:
+            epoch = self.source.epoch_of(inputs, self.epoch)
+        except Exception as error:
+            self.on_error(error)
+            return
+        if self.passes:  # the first call looks for an optimizer, once
+            self.budget.pay(thread_seconds_since(began))
+        if epoch != self.epoch:
+            self.probe_runs.training_begins()
+            self.epoch = epoch
+
+    def _find_items(self, inputs: Any) -> np.ndarray | None:
+        """Find the ids of the rows of a call of the training, unless the script sets them."""
+        began = thread_seconds()
+        try:
+            return self.source.items_of(inputs)
+        except Exception as error:
+            self.on_error(error)
+            return None
+        finally:
+            self.budget.pay(thread_seconds_since(began))
+
+    def _epoch_over(self) -> None:
+        """Run the probe set as soon as an epoch is over: the model may not live until the next one."""
+        self.probe_runs.loader_ends()
 
     def _training_tags(self, inputs: Any) -> PassTags | None:
         """Return the tags of a call of the training, or None if it is not recorded."""
@@ -188,13 +285,16 @@ class ModelTap:
         if self._pass_rows:
             self._adapt_rows()
         watched = self.budget.allows(process_seconds(), (epoch, mode), mode)
-        if items is None and self._order.is_new(epoch, mode):
+        if items is None and (watched or self._order.period != (epoch, mode)):
+            items = self._find_items(inputs)
+        named = items is not None or (not watched and self.source.has_ids)
+        if not named and self._order.is_new(epoch, mode):
             began = process_seconds()
             first = self._backend.order(inputs)
             self._order.on_forward_start(epoch, mode, first, self._backend.shuffled)
             self.budget.pay_once(process_seconds_since(began))
         if not watched:
-            self._warn_skipped(items)
+            self._warn_skipped(named=named)
             return None
         ordered = items is not None or self._order.is_known(mode)
         return PassTags(epoch, step, mode, items, self.budget.rows, ordered)
@@ -208,9 +308,9 @@ class ModelTap:
             affordable = min(rows, self.budget.rows or rows)
             self._fit_queue(nbytes * affordable // rows, affordable)
 
-    def _warn_skipped(self, items: np.ndarray | None) -> None:
-        """Warn of passes and epochs that are skipped, each once."""
-        if items is None and not self._skips:
+    def _warn_skipped(self, *, named: bool) -> None:
+        """Warn of passes without ids and of epochs that are skipped, each once."""
+        if not named and not self._skips:
             self._skips = True
             self.troubles.warn_once(_SKIPPED, self.name, f"{self.budget.share:.0%}")
         if self.budget.skipped_periods and not self._skips_epochs:
@@ -224,7 +324,10 @@ class ModelTap:
             chosen = self._chosen[operation.address] = self._schedule.chooses(self._model(), operation)
             self.operations += (operation.address,) if chosen else ()
         self.called.add(operation.address)
-        return self._tags if chosen and self._schedule.wants(self._model(), operation) else None
+        wanted = chosen and self._schedule.wants(self._model(), operation)
+        if chosen:
+            self._idle[operation.address] = self._idle.get(operation.address, True) and not wanted
+        return self._tags if wanted else None
 
     def on_tensor(self, ticket: PassTags, tensor: CapturedTensor) -> None:
         """Copy a tensor and pass the record to the sender, if the queue has room."""
@@ -249,6 +352,7 @@ class ModelTap:
             raise
         self.sender.gather(record, cut.nbytes)
         self.recorded += 1
+        self._recorded_at.add(tensor.address)
         self.budget.pay((thread_seconds_since if tensor.began is None else process_seconds_since)(began))
 
     def _cut(self, tensor: CapturedTensor, rows: int | None) -> Cut:
@@ -279,10 +383,15 @@ class ModelTap:
         if self._first and output is not None:
             self._first = False
             self._warn_never_called()
+        if self._fitting is False and self._tags.items is not None:
+            self._fitting = None
+            self._misfits += 1
+            self.troubles.count("items", _MISFIT, len(self._tags.items), self.name, self._pass_rows)
         try:
             self._end_structure(output)
         finally:
             began = thread_seconds()
+            self._tell(self._tags.epoch)
             self.sender.post()
             self.budget.pay(thread_seconds_since(began))
             if self._apart is not None:
@@ -303,6 +412,8 @@ class ModelTap:
         """Count an error, and log the first of its kind."""
         text = "intus could not record part of a pass and continues without it: %s: %s"
         self.troubles.count(f"hook {type(error).__name__}", text, type(error).__name__, error)
+        epoch = self._tags.epoch if self._tags.mode else self.epoch
+        self.sender.count_failed(EpochKey(self.run, self.name, epoch))
 
     # ------------------------------------------------------------------------------------------------
 
@@ -315,23 +426,47 @@ class ModelTap:
         never_called = self.never_called()
         if 2 * len(never_called) > len(self.operations):
             text = "intus: %s of %s operations of %s did not run in its first call, for example %r. %s"
-            logger.warning(
-                text,
-                len(never_called),
-                len(self.operations),
-                self.name,
-                never_called[0],
-                self._backend.blind_spot,
-            )
+            counts = len(never_called), len(self.operations)
+            self.troubles.warn_once(text, *counts, self.name, never_called[0], self._backend.blind_spot)
+            self._is_silence_known = True
 
-    def close(self) -> None:
-        """Send the collected records, and end the recording of a graph."""
+    def silent(self) -> list[str]:
+        """Return the addresses of chosen operations that have recorded nothing, but not for ``when``."""
+        recorded = {without_call(address) for address in self._recorded_at}
+        return [
+            address
+            for address in self.operations
+            if address not in recorded and not self._idle.get(address, False)
+        ]
+
+    def _warn_silent(self) -> None:
+        """Warn once of operations that recorded nothing in the first epoch."""
+        if not any(kind in ("output", "input") for kind in self._kinds):
+            return  # addresses of parameters are not those of operations
+        self._is_silence_known = True
+        if silent := self.silent():
+            counts = len(silent), len(self.operations)
+            self.troubles.warn_once(_SILENT, *counts, self.name, silent[0], self._backend.blind_spot)
+
+    def before_flush(self) -> None:
+        """Run the probe set if it is due, and report what is missing so far."""
+        self.probe_runs.training_ends()
+        self.source.end(self.name, self.epoch)
+        self._tell(self.epoch)
+
+    def end(self) -> None:
+        """Run the probe set if it is due, send the collected records, and end the recording of a graph."""
+        if self._ended:
+            return
+        self._ended = True
+        self.probe_runs.training_ends()
+        self.source.end(self.name, self.epoch)
+        self.source.remove()
         if not self.passes and self.operations and self._first:
-            logger.warning(
-                "intus: %s was never called while it was probed. %s", self.name, self._backend.blind_spot
-            )
+            self.troubles.warn_once(_NO_CALL, self.name, self._backend.blind_spot)
         try:
             self.on_forward_end(None)
+            self._end_epoch(self.epoch if self.probe_runs.number is None else self.probe_runs.number)
             self.sender.close_model(self.run, self.name)
         except Exception as error:
             self.on_error(error)
@@ -348,10 +483,14 @@ class ModelTap:
                 array = project(array if array.ndim == 3 else array.reshape(len(array), -1))
         is_cut = axis is not None and self._queue_rows is not None and cut.rows == self._queue_rows
         cut_from = tensor.shape[axis] if is_cut and axis is not None else None
-        if items is not None:  # a tensor with another number of rows has no ids
-            fits = axis is not None and tensor.shape[axis] == len(items)
-            items = items[: array.shape[axis]] if fits and axis is not None else None
-        elif axis is not None and (not tags.ordered or cut_from is not None):
+        if axis is None:
+            items = None
+        elif items is not None and tensor.shape[axis] == len(items):
+            self._fitting, items = True, items[: array.shape[axis]]
+        elif items is not None and tags.mode == PROBE_SET_MODE:
+            items = None  # a layer with other rows, which come in the same order each time
+        elif items is not None or not tags.ordered or cut_from is not None:
+            self._fitting = self._fitting or False
             items = self._order.unknown_ids(array.shape[axis])
         return Record(
             array,

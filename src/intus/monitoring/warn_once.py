@@ -1,10 +1,11 @@
-"""Count failures that must not reach the training, and log each kind once."""
+"""Count failures that must not reach the training, log each kind once, and keep them for the page."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections import Counter
+from typing import Any
 
 logger = logging.getLogger("intus.monitoring")
 
@@ -22,6 +23,8 @@ class WarningLog:
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
         self._texts: set[str] = set()
+        self._news: list[dict[str, Any]] = []
+        self._faults: list[str] = []
 
     def count(self, code: str, text: str = "", *args: object) -> None:
         """Count a failure.
@@ -35,7 +38,7 @@ class WarningLog:
             self._counts[code] += 1
             first = self._counts[code] == 1
         if first and text:
-            logger.warning(text, *args)
+            self._warn(text, args, code.partition(" ")[0])
 
     def warn_once(self, text: str, *args: object) -> None:
         """Log a warning about something that is not a failure, once per text."""
@@ -43,7 +46,36 @@ class WarningLog:
             first = text not in self._texts
             self._texts.add(text)
         if first:
-            logger.warning(text, *args)
+            self._warn(text, args, "probe")
+
+    def inform(self, code: str, text: str, level: str = "info") -> None:
+        """Keep a sentence for the page, which is a fact, or a fault that the log has already."""
+        logger.info(text)
+        with self._lock:
+            if level != "info":
+                self._faults.append(_sentence(text))
+            self._news.append({"code": code, "text": _sentence(text), "level": level})
+
+    def take_news(self) -> list[dict[str, Any]]:
+        """Return what was logged since the last call, as notes for the page: code, text and level."""
+        if not self._news:
+            return []
+        with self._lock:
+            news, self._news = self._news, []
+        return news
+
+    def faults(self) -> list[str]:
+        """Return every warning so far, once."""
+        with self._lock:
+            return list(self._faults)
+
+    def _warn(self, text: str, args: tuple[object, ...], code: str) -> None:
+        logger.warning(text, *args)
+        sentence = _sentence(text % args if args else text)
+        with self._lock:
+            if sentence not in self._faults:
+                self._faults.append(sentence)
+            self._news.append({"code": code, "text": sentence, "level": "warning"})
 
     def reset(self, code: str) -> None:
         """Reset the count of a code, so that its next failure is logged again."""
@@ -54,3 +86,9 @@ class WarningLog:
         """Return the number of failures."""
         with self._lock:
             return sum(self._counts.values())
+
+
+def _sentence(text: str) -> str:
+    """Return a message of the log without the name of the package."""
+    text = text.removeprefix("intus: ")
+    return text[:1].upper() + text[1:]

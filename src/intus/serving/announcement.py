@@ -51,9 +51,8 @@ In a training script (the page has this to copy, with labels):
 
     import intus
 
-    with intus.probe(model, "{host}", {port}) as watch:
-        for watch.epoch in range(epochs):
-            ...  # your epoch
+    watch = intus.probe(model, "{host}", {port})
+    ...  # your training
     intus.flush("{host}", {port})
 
 No script at hand? Run in another terminal: intus examples{"" if port == 8082 else f" --port {port}"}

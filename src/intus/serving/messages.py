@@ -63,6 +63,14 @@ class Message(Struct):
 # -- records, from clients to the aggregator -----------------------------------------------------------
 
 
+class ClientNote(Message):
+    """What a client found out about its run, to be shown on the page."""
+
+    code: Annotated[Text, Meta(description="a word for its kind")]
+    text: Annotated[str, Meta(description="the sentence to show")]
+    level: Literal["info", "warning", "error"] = "warning"
+
+
 class EpochReport(Message):
     """A client's report of one epoch of a run: records sent so far, and whether more will follow."""
 
@@ -73,6 +81,9 @@ class EpochReport(Message):
     dropped: Annotated[Count, Meta(description="records dropped by the client so far")] = 0
     ended: Annotated[bool, Meta(description="whether the epoch has ended")] = False
     left: Annotated[bool, Meta(description="whether the client has left the run")] = False
+    failed: Annotated[Count, Meta(description="records that the client could not make so far")] = 0
+    idle: Annotated[list[Text], Meta(description="layers that were not to be recorded in the epoch")] = []
+    notes: Annotated[list[ClientNote], Meta(description="sentences to show on the page")] = []
 
     @property
     def run_key(self) -> tuple[str, str]:

@@ -80,10 +80,10 @@ def test_fit_with_callback_and_labels_by_order(server):
     assert bits(model, history) == bits(plain, fit(plain, validation_data=(IMAGES[:100], LABELS[:100])))
     assert callback.watch is None
     found = points(server, "order", "linear_f1")
-    assert set(found["epoch"]) == {0, 1, 2}
+    assert set(found["epoch"]) == {1, 2, 3}
     assert set(found["address"]) >= {"hidden", "norm", "logits"}
     points_of_output = zip(found["kind"], found["epoch"], found["value"], strict=True)
-    assert min(value for kind, epoch, value in points_of_output if (kind, epoch) == ("output", 2)) > 0.8
+    assert min(value for kind, epoch, value in points_of_output if (kind, epoch) == ("output", 3)) > 0.8
 
 
 def test_shuffled_fit_has_no_labels_by_order(server, caplog):
@@ -101,7 +101,7 @@ def test_probe_set_in_shuffled_fit(server):
     plain = net()
     assert bits(model, history) == bits(plain, fit(plain, shuffle=True))
     found = points(server, "set", "linear_f1")
-    assert set(found["epoch"]) == {0, 1, 2}
+    assert set(found["epoch"]) == {0, 1, 2, 3}
 
 
 def test_misspelled_option_of_callback():

@@ -26,18 +26,29 @@ from ...core.errors import InputError
 from ...core.units import axis_of_type
 from ..ablating import Ablations
 from ..base import GraphRecorder, Handle, Operation, Tap, check_kinds
+from ..feeds import Feed
 from ..reading import Reading, Target
 from .ablating import ablate
 from .agreement import Together, together
 from .attachment import Attachment
 from .attribution import attribute
 from .eval_forward import as_inputs, evaluation, unwrapped, version
+from .feed import TorchFeed
+from .first_call import is_compiled
 from .loaders import random_loader
 from .order import first_batch, first_rows
 from .reading import read
 from .sharding import address_of, class_name, is_wrapper, ranks_of, refusal
 from .state import model_state
 from .weights import initialized, weights, with_weights
+
+#: Modules whose weights are used without a call of the module.
+_BYPASSED: dict[type[nn.Module], str] = {
+    nn.modules.linear.NonDynamicallyQuantizableLinear: (
+        "MultiheadAttention uses the weights of its out_proj without a call, so its output is not recorded. "
+        "Select the attention itself."
+    )
+}
 
 
 class TorchBackend:
@@ -71,7 +82,7 @@ class TorchBackend:
             name for name, module in model.named_modules() if isinstance(module, torch.jit.ScriptModule)
         )
         return [
-            Operation(address_of(name), class_name(module), module)
+            Operation(address_of(name), class_name(module), module, _BYPASSED.get(type(module), ""))
             for name, module in model.named_modules()
             if not (is_wrapper(module) or any(f"{name}.".startswith(f"{one}.") for one in scripted))
             and (type(module).forward is not nn.Module.forward or "forward" in vars(module))
@@ -115,6 +126,10 @@ class TorchBackend:
         """Return a description of a DataLoader with a random sampler that is being iterated over."""
         return random_loader()
 
+    def feed(self, model: nn.Module) -> Feed:
+        """Return an observer of the DataLoaders that give the model its batches."""
+        return TorchFeed(model)
+
     def version(self, model: nn.Module) -> int:
         """Return a number that changes if parameters are written to in place or replaced."""
         return version(model)
@@ -130,6 +145,17 @@ class TorchBackend:
     def evaluation(self, model: nn.Module) -> AbstractContextManager[Callable[[Any], Any]]:
         """Return the context manager ``eval_forward.evaluation``."""
         return evaluation(model)
+
+    def unobserved(self, model: nn.Module) -> str:
+        """Return a warning if a module of the model was compiled, because its calls are not observed."""
+        names = [name for name, module in model.named_modules() if is_compiled(module)]
+        if not names:
+            return ""
+        what = f"Its module {names[0]!r}" if names[0] else "The model"
+        return (
+            f"{what} was compiled, and modules inside compiled code are not observed. Pass a probe_set, "
+            "which runs uncompiled, or train the model that is not compiled."
+        )
 
     def graph_recorder(self, model: nn.Module) -> GraphRecorder | None:
         """Return the recorder of ``intus.trace``, imported only now because attaching does not need it.

@@ -1,13 +1,15 @@
 """Call a model in evaluation mode without any effect on its training.
 
-Gradients are disabled. Training flags, buffers, random states and autocast's cache are restored.
+Gradients are disabled. Training flags, buffers, random states and autocast's cache are restored. Every module
+runs as such: compiled code runs uncompiled, and attention without the fast path that calls no modules.
 """
 
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -47,7 +49,14 @@ def evaluation(model: nn.Module) -> Iterator[Callable[[Any], Any]]:
                 return model(**given)
             return model(*given if isinstance(given, tuple) else (given,))
 
-    with resharded(model), _restored(model), torch.no_grad(), _without_autocast_cache():
+    with (
+        resharded(model),
+        _restored(model),
+        torch.no_grad(),
+        _without_autocast_cache(),
+        _without_fast_path(),
+        _uncompiled(),
+    ):
         yield run
 
 
@@ -140,6 +149,25 @@ def _without_autocast_cache() -> Iterator[None]:
         yield
     finally:
         torch.set_autocast_cache_enabled(cached)
+
+
+@contextmanager
+def _without_fast_path() -> Iterator[None]:
+    """Make ``nn.TransformerEncoder`` call its modules: its fast path fuses them, and nests padded tensors."""
+    enabled = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(enabled)
+
+
+def _uncompiled() -> AbstractContextManager[Any]:
+    """Run what ``torch.compile`` and ``Module.compile`` compiled without compilation, so that hooks run."""
+    if "torch._dynamo" not in sys.modules:  # nothing is compiled; importing it takes seconds
+        return nullcontext()
+    stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return stance
 
 
 def _moved(value: Any, device: torch.device | None) -> Any:

@@ -51,6 +51,12 @@ class FirstCall:
         return type(None), ()  # pickled as None by classes that pickle every attribute
 
 
+def is_compiled(module: nn.Module) -> bool:
+    """Return whether a module was made by ``torch.compile``, or compiled in place by ``Module.compile``."""
+    in_place = vars(module).get(_SLOT)
+    return "_orig_mod" in module._modules or not (in_place is None or isinstance(in_place, FirstCall))
+
+
 def after_first_call(model: nn.Module, listener: Callable[[], None]) -> Callable[[], None]:
     """Call a function once the next call of a model is over, on the thread of that call.
 

@@ -1,17 +1,302 @@
-"""Detect whether rows come in random order, from the DataLoaders that are being iterated over."""
+"""Observe DataLoaders: which of them a batch comes from, in which iteration, and which items its rows are.
+
+While an observer is attached, the methods of torch's iterators over DataLoaders note the indices that the
+sampler gave and the batches that came. Afterwards they are torch's own again. Nothing is drawn, so order and
+random states are unchanged.
+"""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Sized
+import operator
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sized
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial, wraps
+from itertools import count
 from typing import Any
 
-from torch.utils.data import BatchSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import (
+    BatchSampler,
+    RandomSampler,
+    Subset,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    default_collate,
+    default_convert,
+)
+from torch.utils.data.dataloader import (
+    _BaseDataLoaderIter,
+    _DatasetKind,
+    _MultiProcessingDataLoaderIter,
+    _SingleProcessDataLoaderIter,
+)
+
+from ...core.nested import leaves
+from ..feeds import Items, Origin
 
 _ITERATORS = {_SingleProcessDataLoaderIter, _MultiProcessingDataLoaderIter}
 _RANDOM = RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 _FIRST_BATCHES = 2  # one batch, and one that is prefetched
+#: Batches that are kept to be recognized: the newest, and those that a wrapper fetched ahead.
+_RECENT = 4
+#: Features of a row that are compared first.
+_SAMPLE = 256
+_CHANGED = (
+    "the model's input is no tensor of the batch, so its rows may come in another order than the sampler's"
+)
+#: Modules of collate functions that keep the order of the rows.
+_IN_ORDER = ("torch.utils.data", "transformers.data.data_collator", "transformers.trainer_utils")
+
+
+@dataclass(eq=False)
+class _Iteration:
+    """One iteration over a DataLoader.
+
+    Attributes:
+        number: Its number among all iterations.
+        dataset: The id of the dataset inside of subsets.
+        name: The DataLoader in words.
+        reason: Why the rows of its batches cannot be identified; "" if they can.
+        subsets: The indices of the subsets, the outermost first.
+        indices: What the sampler gave for the batches that have not come.
+        newest: The batch that came last.
+        batches: The number of batches that came.
+        calls: The number of calls of models with them.
+    """
+
+    number: int
+    dataset: int
+    name: str
+    reason: str
+    subsets: list[Any]
+    indices: deque[Any] = field(default_factory=deque)
+    newest: _Batch | None = None
+    batches: int = 0
+    calls: int = 0
+
+
+@dataclass(eq=False)
+class _Batch:
+    """A batch that came: its tensors, what the sampler gave for it, and whether a model has used it."""
+
+    iteration: _Iteration
+    tensors: list[Tensor]
+    index: Any
+    used: bool = False
+
+
+class LoaderObserver:
+    """Observes all DataLoaders of the process while somebody is attached."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._listeners: dict[int, weakref.WeakMethod[Callable[[int], None]]] = {}
+        self._originals: dict[str, Any] = {}
+        self._numbers = count(1)
+        self._iterations: weakref.WeakKeyDictionary[Any, _Iteration] = weakref.WeakKeyDictionary()
+        self._datasets: dict[int, weakref.ref[Any]] = {}
+        self._recent: deque[_Batch] = deque(maxlen=_RECENT)
+
+    def attach(self, on_end: Callable[[int], None]) -> Callable[[], None]:
+        """Start to observe.
+
+        Args:
+            on_end: A method, to be called with the number of an iteration that is over, if a model was
+                called with its last batch. It is referred to weakly.
+
+        Returns:
+            A function that stops to observe.
+        """
+        with self._lock:
+            token = next(self._numbers)
+            self._listeners[token] = weakref.WeakMethod(on_end)
+            if not self._originals:
+                self._patch("__init__", lambda iterator, out: self._begin(iterator))
+                self._patch("_reset", lambda iterator, out: self._begin(iterator))
+                self._patch("_next_index", self._drawn)
+                self._patch("__next__", self._came)
+        return partial(self._detach, token)
+
+    def _detach(self, token: int) -> None:
+        with self._lock:
+            if self._listeners.pop(token, None) is not None and not self._listeners:
+                for name, original in self._originals.items():
+                    setattr(_BaseDataLoaderIter, name, original)
+                self._originals = {}
+                self._recent.clear()
+                self._iterations = weakref.WeakKeyDictionary()
+                self._datasets.clear()
+
+    def origin(self, inputs: Any) -> Origin | None:
+        """Return where the batch of a call's arguments comes from; None if no DataLoader gave one.
+
+        It compares addresses in memory, and otherwise takes the batch that came last.
+        """
+        recent = list(self._recent)
+        if not recent:
+            return None
+        batch = _match(recent, inputs, _shares_rows)
+        if batch is not None:
+            batch.used = True
+        of = (batch or recent[-1]).iteration
+        of.calls += 1
+        return Origin(of.number, of.dataset, of.name)
+
+    def items(self, inputs: Any) -> Items | None:
+        """Return the ids of the rows in a call's arguments; None if no DataLoader gave a batch.
+
+        It compares values where addresses differ, which waits for a GPU.
+        """
+        recent = list(self._recent)
+        if not recent:
+            return None
+        batch = _match(recent, inputs, _shares_rows) or _match(recent, inputs, _has_equal_rows)
+        of = (batch or recent[-1]).iteration
+        ids, reason = (None, _CHANGED) if batch is None else _items(batch)
+        return Items(of.dataset, of.name, ids, reason)
+
+    def is_gone(self, dataset: int) -> bool:
+        """Return whether a dataset no longer exists."""
+        known = self._datasets.get(dataset)
+        return known is not None and known() is None
+
+    # -- called by the iterators -----------------------------------------------------------------------
+
+    def _patch(self, name: str, after: Callable[[Any, Any], None]) -> None:
+        original = vars(_BaseDataLoaderIter)[name]
+
+        @wraps(original)
+        def observed(iterator: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                out = original(iterator, *args, **kwargs)
+            except StopIteration:
+                if name == "__next__":
+                    with suppress(Exception):
+                        self._ended(iterator)
+                raise
+            with suppress(Exception):  # an unusual loader must not fail because it is observed
+                after(iterator, out)
+            return out
+
+        self._originals[name] = original
+        setattr(_BaseDataLoaderIter, name, observed)
+
+    def _begin(self, iterator: Any) -> None:
+        dataset, subsets = iterator._dataset, []
+        name = _name(iterator)
+        while isinstance(dataset, Subset):
+            subsets.append(dataset.indices)
+            dataset = dataset.dataset
+        with suppress(TypeError):  # a list has no weak references
+            self._datasets[id(dataset)] = weakref.ref(dataset)
+        self._iterations[iterator] = _Iteration(
+            next(self._numbers), id(dataset), name, _unordered(iterator), subsets
+        )
+
+    def _drawn(self, iterator: Any, index: Any) -> None:
+        self._iterations[iterator].indices.append(index)
+
+    def _came(self, iterator: Any, data: Any) -> None:
+        iteration = self._iterations[iterator]
+        index = iteration.indices.popleft() if iteration.indices else None
+        iteration.batches += 1
+        iteration.newest = _Batch(iteration, [one for one in leaves(data, Tensor) if one.ndim], index)
+        self._recent.append(iteration.newest)
+
+    def _ended(self, iterator: Any) -> None:
+        iteration = self._iterations[iterator]
+        newest, iteration.newest = iteration.newest, None
+        used = newest is not None and (newest.used or iteration.calls >= iteration.batches)
+        if not used:  # a wrapper fetched ahead
+            return
+        for reference in list(self._listeners.values()):
+            if (listener := reference()) is not None:
+                listener(iteration.number)
+
+
+#: The observer of this process.
+LOADERS = LoaderObserver()
+
+
+def _match(recent: list[_Batch], inputs: Any, same: Callable[[Tensor, Tensor], bool]) -> _Batch | None:
+    """Return the newest batch that has one of the tensors in a call's arguments."""
+    tensors = [tensor for tensor in leaves(inputs, Tensor) if tensor.ndim]
+    for batch in reversed(recent):
+        if any(same(tensor, known) for tensor in tensors for known in batch.tensors):
+            return batch
+    return None
+
+
+def _name(iterator: Any) -> str:
+    data = iterator._dataset
+    size = f" of {len(data):,} items" if isinstance(data, Sized) else ""
+    return f"the DataLoader over {type(data).__name__}{size}"
+
+
+def _unordered(iterator: Any) -> str:
+    """Return why the sampler's indices do not tell the rows of the batches; "" if they do."""
+    if iterator._dataset_kind != _DatasetKind.Map:
+        return "an IterableDataset has no indices"
+    if not getattr(iterator, "_in_order", True):
+        return "the DataLoader has in_order=False"
+    collate = iterator._collate_fn
+    while (inner := getattr(collate, "data_collator", None)) is not None:  # of transformers
+        collate = inner
+    kind = collate if hasattr(collate, "__qualname__") else type(collate)
+    known = collate in (default_collate, default_convert) or str(kind.__module__).startswith(_IN_ORDER)
+    return "" if known else f"its collate_fn, {kind.__qualname__}, may change the order of the rows"
+
+
+def _items(batch: _Batch) -> tuple[np.ndarray | None, str]:
+    """Return the ids of a batch's rows in the dataset inside of subsets, or None and the reason."""
+    if batch.iteration.reason:
+        return None, batch.iteration.reason
+    index = batch.index
+    try:
+        listed = [operator.index(one) for one in (index if isinstance(index, list | tuple) else list(index))]
+        for subset in batch.iteration.subsets:
+            listed = [operator.index(subset[one]) for one in listed]
+    except TypeError:
+        return None, f"its sampler gives {type(index).__name__}, and not indices of rows"
+    return np.array(listed, np.int64), ""
+
+
+def _shares_rows(tensor: Tensor, known: Tensor) -> bool:
+    """Return whether each row of a tensor is in the memory of the same row of another."""
+    if len(tensor) != len(known) or tensor.device != known.device or tensor.layout != torch.strided:
+        return False
+    memory = tensor.untyped_storage().data_ptr()
+    if not memory or memory != known.untyped_storage().data_ptr():
+        return False
+    size = known.element_size()
+    step = known.stride(0) * size
+    offset = tensor.data_ptr() - known.data_ptr()
+    if len(tensor) == 1:
+        return True
+    return tensor.stride(0) * tensor.element_size() == step and 0 <= offset < step
+
+
+def _has_equal_rows(tensor: Tensor, known: Tensor) -> bool:
+    """Return whether a tensor is a copy of another, on any device and in any type of numbers."""
+    if tensor.shape != known.shape or not tensor.numel() or tensor.layout != torch.strided:
+        return False
+    with torch.no_grad():
+        one, other = tensor.detach().flatten(1 if tensor.ndim > 1 else 0), known.detach()
+        other = other.flatten(1 if other.ndim > 1 else 0)
+        every = max(1, one.shape[-1] // _SAMPLE) if one.ndim > 1 else 1
+        few = one[..., ::every].to("cpu")
+        if not torch.equal(few, other[..., ::every].to("cpu", few.dtype)):
+            return False
+        if every == 1 or len(torch.unique(few, dim=0)) == len(few):
+            return True
+        return torch.equal(one, other.to(one.device, one.dtype))
 
 
 def random_loader() -> str | None:
@@ -35,6 +320,18 @@ def random_loader() -> str | None:
             size = f" of {len(data)} items" if isinstance(data, Sized) else ""
             return f"a DataLoader over {type(data).__name__}{size} draws them with {type(sampler).__name__}"
     return None
+
+
+def is_trained(model: torch.nn.Module) -> bool:
+    """Return whether an optimizer has a parameter of the model, found through the garbage collector."""
+    own = {id(parameter) for parameter in model.parameters()}
+    return any(
+        id(parameter) in own
+        for one in gc.get_objects()
+        if issubclass(type(one), torch.optim.Optimizer)
+        for group in one.param_groups
+        for parameter in group["params"]
+    )
 
 
 def _sampler(iterator: Any) -> Any:

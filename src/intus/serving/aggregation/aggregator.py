@@ -83,6 +83,7 @@ class Aggregator:
         self.max_bytes, self.grace = max_bytes, grace
         self._runs: dict[RunKey, RunState] = {}
         self._handed: dict[int, tuple[RunState, Window, Key]] = {}
+        self._news: list[Notice] = []  # raised outside of a request
         self._opened = 0
         self._at_most = 0  # an upper bound of the bytes in memory, which is cheaper than their sum
         self._counts = Counter(received=0, duplicates=0, dropped=0, refused=0, incomplete=0, late=0)
@@ -154,8 +155,13 @@ class Aggregator:
         for notice in unusable:
             if run := self._runs.get((notice.run, notice.model)):
                 run.counts["refused"] += 1
-        out.notices = list(dict.fromkeys(out.notices))
+        out.notices = list(dict.fromkeys([*out.notices, *self.take_notices()]))
         return out
+
+    def take_notices(self) -> list[Notice]:
+        """Return the notices since the last call, for ``flush`` and ``resume``."""
+        news, self._news = self._news, []
+        return news
 
     def _accept_part(
         self,
@@ -196,8 +202,14 @@ class Aggregator:
     def _take_reports(self, reports: Sequence[EpochReport], part: RequestPart, client_id: str) -> None:
         for report in reports:
             progress = part.run.progress(report.epoch, client_id)
-            before = progress.dropped
+            before, failed = progress.dropped, progress.failed
             part.run.take_report(report, client_id, part.seq)
+            known = bool(part.run.windows or part.run.finished or part.run.leaving)
+            part.out.notices += [
+                notices.from_client(part.run.run_key, note, known=known) for note in report.notes
+            ]
+            if progress.failed > failed == 0:
+                part.out.notices.append(notices.failed(part.run.run_key, report.epoch))
             if progress.dropped > before:
                 self._count(part.run, "dropped", progress.dropped - before)
                 part.out.notices.append(notices.dropped(part.run.run_key))
@@ -246,6 +258,7 @@ class Aggregator:
                     out.notices.append(notices.incomplete(window, window.lacks))
             run.trim()
             run.tidy(now, self.grace * PATIENCE)
+        out.notices += self.take_notices()
         return out
 
     def flush(
@@ -475,7 +488,10 @@ class Aggregator:
     def _hand_on(
         self, run: RunState, window: Window, *, close: bool, more_expected: bool = False
     ) -> list[DataPoint]:
+        before = list(window.absent)
         ready = run.hand_on(window, close=close, more_expected=more_expected)
+        if window.absent and window.absent != before:
+            self._news.append(notices.absent(window))
         self._count(run, "incomplete", sum(not point.complete for point in ready))
         self._handed |= {point.serial: (run, window, point.key) for point in ready}
         return ready

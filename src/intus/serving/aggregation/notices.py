@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...core.record import Record
 from ..data_point import size_of
-from ..messages import Notice
+from ..messages import ClientNote, Notice
 from .window import RunKey, Window
 
 DROPPED = "the client dropped arrays of this epoch"
@@ -26,6 +26,32 @@ def in_memory() -> Notice:
         "those that are not scored yet."
     )
     return Notice("memory_only", text, "info")
+
+
+def from_client(run_key: RunKey, note: ClientNote, *, known: bool) -> Notice:
+    """Return the notice of what a client found out; without a known run, it is shown beside all runs."""
+    if known:
+        return Notice(note.code, note.text, note.level, *run_key)
+    return Notice(note.code, f"Run {run_key[0]!r} of {run_key[1]!r}: {note.text}", note.level)
+
+
+def failed(run_key: RunKey, epoch: float | None) -> Notice:
+    """Return the notice that a client could not make records."""
+    text = (
+        f"The probe could not record some arrays of epoch {epoch}, which is incomplete. The log of the "
+        "training and the notices beside this one have the errors."
+    )
+    return Notice("failed", text, "warning", *run_key)
+
+
+def absent(window: Window) -> Notice:
+    """Return the notice that an epoch lacks layers that earlier ones have."""
+    named = ", ".join(repr(layer) for layer in window.absent[:10]) + (", …" if window.absent[10:] else "")
+    text = (
+        f"Epoch {window.epoch} is incomplete: {len(window.absent)} layers of earlier epochs sent nothing: "
+        f"{named}. They did not run as modules, or the probe could not record them."
+    )
+    return Notice("absent", text, "warning", *window.run_key)
 
 
 def incomplete(window: Window, lacks: str) -> Notice:

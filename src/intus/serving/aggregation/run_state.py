@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...core.address import without_call
 from ...core.record import Record
 from ..data_point import DataPoint
 from ..messages import EpochReport
@@ -68,6 +69,7 @@ class EpochProgress:
         dropped: Number of records that the client reported as dropped.
         ended: Whether the client reported the end of the epoch.
         seq: The request number of the newest report, -1 before the first.
+        failed: Number of records that the client reported as impossible to make.
     """
 
     received: int = 0
@@ -75,6 +77,7 @@ class EpochProgress:
     dropped: int = 0
     ended: bool = False
     seq: int = -1
+    failed: int = 0
 
     @property
     def missing(self) -> int:
@@ -85,6 +88,10 @@ class EpochProgress:
     def is_complete(self) -> bool:
         """True if the client has ended the epoch and all records it sent have arrived."""
         return self.ended and not self.missing
+
+
+#: The fields of EpochProgress in the journal; ``failed`` is missing in that of older versions.
+_PROGRESS = "received", "sent", "dropped", "ended", "seq", "failed"
 
 
 @dataclass(slots=True)
@@ -144,12 +151,27 @@ def missing(progress: list[EpochProgress], *, more_expected: bool = False) -> st
     '18 of 21 arrays came (1 dropped by the probe)'
     """
     sent, dropped = sum(each.sent for each in progress), sum(each.dropped for each in progress)
+    failed = sum(each.failed for each in progress)
     lost = 0 if more_expected else sum(each.missing for each in progress)
-    if not lost and not dropped:
+    if not lost and not dropped and not failed:
         return ""
-    return f"{sent - lost} of {sent + dropped} arrays came" + (
-        f" ({dropped} dropped by the probe)" if dropped else ""
-    )
+    reasons = [f"{dropped} dropped by the probe"] * bool(dropped)
+    reasons += [f"{failed} that the probe could not record"] * bool(failed)
+    of_all = f"{sent - lost} of {sent + dropped + failed} arrays came"
+    return of_all + (f" ({', '.join(reasons)})" if reasons else "")
+
+
+def absent(layers: Sequence[str]) -> str:
+    """Describe layers that an epoch lacks though earlier ones have them; "" for none.
+
+    >>> absent(["fc1", "fc2"])
+    '2 layers of earlier epochs sent nothing (fc1, fc2)'
+    """
+    if not layers:
+        return ""
+    named = ", ".join(layer or "the model itself" for layer in layers[:5])
+    more = ", …" if len(layers) > 5 else ""
+    return f"{len(layers)} layer{'s' * (len(layers) > 1)} of earlier epochs sent nothing ({named}{more})"
 
 
 @dataclass(slots=True)
@@ -167,6 +189,8 @@ class RunState:
         leaving: Windows no longer in ``windows`` whose scores are not stored yet, by number.
         finished: The keys of the windows that are no longer in ``windows``.
         counts: Counts of records and data points; see ``messages.RunCounts``.
+        layers: The first epoch of each layer, by its kind of record and mode.
+        declined: The layers that the clients did not record on purpose, by epoch.
     """
 
     run_key: RunKey
@@ -179,6 +203,8 @@ class RunState:
     leaving: dict[int, Window] = field(default_factory=dict)
     finished: dict[WindowKey, None] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
+    layers: dict[tuple[str, str], dict[str, float | None]] = field(default_factory=dict)
+    declined: dict[float | None, set[str]] = field(default_factory=dict)
 
     def hear(self, client_id: str | None, now: float) -> ClientState | None:
         """Return the client that sends a request at time ``now``; None for a client without an id."""
@@ -200,7 +226,9 @@ class RunState:
         client.reports = True
         if seq >= progress.seq:
             progress.seq, progress.sent, progress.dropped = seq, report.sent, report.dropped
-            progress.ended = report.ended
+            progress.ended, progress.failed = report.ended, report.failed
+        if report.idle:
+            self.declined.setdefault(report.epoch, set()).update(report.idle)
         if seq >= client.seqs.newest:
             client.left = report.left
         client.newest = max(client.newest, rank(report.epoch))
@@ -254,7 +282,7 @@ class RunState:
         """Retire the windows of the previous training, and wait for no client but the restarting one."""
         self.trigger = trigger
         self._retire(list(self.windows))
-        self.finished, self.epochs = {}, {}
+        self.finished, self.epochs, self.layers, self.declined = {}, {}, {}, {}
         for name, client in self.clients.items():
             client.newest, client.left = -math.inf, name != client_id
 
@@ -270,7 +298,31 @@ class RunState:
             progress = list(self.epochs[window.epoch].values())
             window.lacks = missing(progress, more_expected=more_expected)
         window.closed |= close
+        if close:
+            window.absent = self._absent(window)
+            window.lacks = "; ".join(filter(None, (window.lacks, absent(window.absent))))
         return window.hand_on(self.main_mode, tuple(self.clients), self.began)
+
+    def _absent(self, window: Window) -> list[str]:
+        """Return the layers that earlier epochs have and this one lacks, and remember those that it has.
+
+        Only outputs and inputs are compared, with those of the same mode: gradients may come and go.
+        """
+        if "step" in self.trigger:  # a step need not have what the step before had
+            return []
+        present: dict[tuple[str, str], set[str]] = {}
+        for key in window.points.keys() | window.handed:
+            if key.kind in ("output", "input"):
+                present.setdefault((key.kind, key.mode), set()).add(without_call(key.address))
+        lost: dict[str, None] = {}
+        for source, layers in present.items():
+            known = self.layers.setdefault(source, {})
+            earlier = [layer for layer, epoch in known.items() if rank(epoch) < rank(window.epoch)]
+            off = self.declined.get(window.epoch, set())
+            lost |= dict.fromkeys(layer for layer in earlier if layer not in layers and layer not in off)
+            for layer in layers:
+                known.setdefault(layer, window.epoch)
+        return list(lost)
 
     def trim(self) -> None:
         """Retire the windows that ended, except the newest KEPT_WINDOWS."""
@@ -280,6 +332,7 @@ class RunState:
         open_epochs = {window.epoch for window in self.windows.values()}
         for epoch in sorted(self.epochs.keys() - open_epochs, key=rank)[:-KEPT_WINDOWS]:
             del self.epochs[epoch]
+            self.declined.pop(epoch, None)
 
     @property
     def idle(self) -> bool:
@@ -332,13 +385,14 @@ class RunState:
             "main_mode": self.main_mode,
             "members": {client_id: client.snapshot() for client_id, client in self.clients.items()},
             "shares": [
-                [epoch, client_id, each.received, each.sent, each.dropped, each.ended, each.seq]
+                [epoch, client_id, *(getattr(each, name) for name in _PROGRESS)]
                 for epoch, progress in self.epochs.items()
                 for client_id, each in progress.items()
             ],
             "windows": [window.snapshot() for window in self.windows.values()],
             "leaving": [list(w.window_key) for w in self.leaving.values() if not w.is_disposable],
             "finished": [list(key) for key in self.finished],
+            "layers": [[*source, layers] for source, layers in self.layers.items()],
         }
 
     def restore(self, snapshot: Mapping[str, Any], window: Callable[[Mapping[str, Any]], Window]) -> None:
@@ -351,6 +405,7 @@ class RunState:
         for epoch, client_id, *numbers in snapshot["shares"]:
             self.epochs.setdefault(epoch, {})[client_id] = EpochProgress(*numbers)
         self.finished = {tuple(key): None for key in snapshot["finished"]}
+        self.layers = {(kind, mode): layers for kind, mode, layers in snapshot.get("layers", ())}
         before, self.windows = self.windows, {}
         for of_window in snapshot["windows"]:
             key = tuple(of_window["mark"])

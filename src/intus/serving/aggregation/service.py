@@ -148,6 +148,8 @@ class AggregatorService:
         with self._lock:
             self._hand_on(self.aggregator.flush(run, model, client_id=client_id))
             self._release(self.aggregator.run_keys())
+            news = self.aggregator.take_notices()
+        self._notify(news)
         self.evaluator.flush(run, model, timeout)
 
     def set_trigger(self, trigger: Sequence[str]) -> None:

@@ -41,6 +41,7 @@ class Window:
         scored: Data points that were evicted after they were passed on.
         nbytes: Bytes of all records.
         lacks: What is missing, in words; empty if nothing is.
+        absent: Layers that earlier epochs have and this one lacks.
         closed: Whether nothing more is expected.
         touched: The time of the last record, in seconds.
         journaled: Whether records of it are on disk.
@@ -59,6 +60,7 @@ class Window:
     scored: set[Key] = field(default_factory=set)
     nbytes: int = 0
     lacks: str = ""
+    absent: list[str] = field(default_factory=list)
     closed: bool = False
     touched: float = 0.0
     journaled: bool = False

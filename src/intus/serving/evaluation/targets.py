@@ -221,8 +221,15 @@ def _items(target: Target, point: DataPoint) -> list[np.ndarray]:
         if highest < 0:
             raise MisfitError(
                 f"Target {target.name!r} cannot be matched: it is unknown which rows {where} sent, because "
-                "the data are shuffled or come in parts. Tell the probe (probe.items = ids), or use a "
-                "probe_set."
+                "the data are shuffled or come in parts, or the ids were not one per row. Tell the probe "
+                "(probe.items = ids), or use a probe_set."
+            )
+        if lowest < 0:
+            unknown = sum(int((ids < 0).sum()) for ids in known)
+            raise MisfitError(
+                f"Target {target.name!r} cannot be matched: {unknown} of the {point.rows} rows of {where} "
+                "have no item ids, or were given another number of ids. Tell the probe which items the rows "
+                "are (probe.items = ids), or let it run a probe_set."
             )
         if lowest < 0 or highest >= len(target):
             raise MisfitError(

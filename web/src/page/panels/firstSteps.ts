@@ -17,11 +17,8 @@ export function snippet(host: string, pagePort: string): string {
     "import intus",
     "",
     `watch = intus.probe(model, ${at})`,
-    `intus.register_targets(${at}, name="class", targets=labels)`,
-    "for watch.epoch in range(epochs):",
-    "    for rows in batches:",
-    "        watch.items = rows  # the indices of this batch in labels",
-    "        ...                 # your training step",
+    `intus.register_targets(${at}, name="class", targets=labels)  # one per row of the dataset`,
+    "...  # your training, unchanged",
     `intus.flush(${at})`,
   ].join("\n");
 }

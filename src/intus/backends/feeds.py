@@ -1,0 +1,78 @@
+"""The protocol by which a framework tells where a batch comes from: an optional part of a Backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+
+class Origin(NamedTuple):
+    """The origin of a batch.
+
+    Attributes:
+        iteration: The number of the iteration over its loader, different for each.
+        dataset: The id of the dataset.
+        name: The loader in words, such as "the DataLoader over TensorDataset of 60 items".
+    """
+
+    iteration: int
+    dataset: int
+    name: str
+
+
+class Items(NamedTuple):
+    """The rows of a batch.
+
+    Attributes:
+        dataset: The id of the dataset.
+        name: The loader in words.
+        ids: The ids of the rows in the dataset, shape (rows,); None if unknown.
+        reason: Why they are unknown; "" if they are known.
+    """
+
+    dataset: int
+    name: str
+    ids: np.ndarray | None
+    reason: str
+
+
+class Feed(Protocol):
+    """What gives a model its batches, observed until ``remove``.
+
+    Attributes:
+        on_end: Called with the number of an iteration once it is over and its last batch was used; or None.
+    """
+
+    on_end: Callable[[int], None] | None
+
+    def origin(self, inputs: Any) -> Origin | None:
+        """Return where the batch in a call's arguments comes from; None if nothing is known."""
+
+    def items(self, inputs: Any) -> Items | None:
+        """Return the rows of the batch in a call's arguments; None if nothing is known. It may take time."""
+
+    def is_gone(self, dataset: int) -> bool:
+        """Return whether a dataset no longer exists."""
+
+    def is_training(self) -> bool:
+        """Return whether the call in progress trains the model: in training mode, with gradients."""
+
+    def has_optimizer(self) -> bool:
+        """Return whether an optimizer has the model's parameters. It may take some milliseconds."""
+
+    def version(self) -> int:
+        """Return a number that changes if the parameters change."""
+
+    def first_values(self, inputs: Any) -> tuple[Any, ...] | None:
+        """Return a few values of a call's arguments, to recognize a batch; None if that is not cheap."""
+
+    def remove(self) -> None:
+        """Stop observing."""
+
+
+class Feeds(Protocol):
+    """The optional part of a Backend."""
+
+    feed: Callable[[Any], Feed]

@@ -1,0 +1,73 @@
+"""Tell where the batches of a PyTorch model come from."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...core.nested import leaves
+from ..feeds import Items, Origin
+from .eval_forward import version
+from .loaders import LOADERS, is_trained
+
+_FEW = 16  # values
+
+
+class TorchFeed:
+    """The DataLoaders and the training state of one model; implements ``backends.feeds.Feed``.
+
+    Args:
+        model: The model, of which no reference is kept.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = weakref.ref(model)
+        self.on_end: Callable[[int], None] | None = None
+        self._detach = weakref.finalize(self, LOADERS.attach(self._ended))
+
+    def origin(self, inputs: Any) -> Origin | None:
+        """Return where the batch in a call's arguments comes from."""
+        return LOADERS.origin(inputs)
+
+    def items(self, inputs: Any) -> Items | None:
+        """Return the ids of the rows in a call's arguments."""
+        return LOADERS.items(inputs)
+
+    def is_gone(self, dataset: int) -> bool:
+        """Return whether a dataset no longer exists."""
+        return LOADERS.is_gone(dataset)
+
+    def is_training(self) -> bool:
+        """Return whether the model is in training mode, with gradients enabled."""
+        model = self._model()
+        return model is not None and model.training and torch.is_grad_enabled()
+
+    def has_optimizer(self) -> bool:
+        """Return whether an optimizer has the model's parameters."""
+        model = self._model()
+        return model is not None and is_trained(model)
+
+    def version(self) -> int:
+        """Return a number that changes if the parameters change."""
+        model = self._model()
+        return version(model) if model is not None else 0
+
+    def first_values(self, inputs: Any) -> tuple[Any, ...] | None:
+        """Return a few values of the first tensor; None on another device, which reading would wait for."""
+        tensor = next((one for one in leaves(inputs, Tensor) if one.ndim), None)
+        if tensor is None or tensor.device.type != "cpu" or not tensor.numel():
+            return None
+        row = tensor.detach()[(0,) * (tensor.ndim - 1)][:_FEW]
+        return tuple(tensor.shape), tensor.dtype, tuple(row.tolist())
+
+    def remove(self) -> None:
+        """Stop observing. Calling it again has no effect."""
+        self._detach()
+
+    def _ended(self, iteration: int) -> None:
+        if self.on_end is not None:
+            self.on_end(iteration)
