@@ -38,7 +38,7 @@ RATIO, SHORT_RATIO, STEP_US = 1.05, 1.03, 20.0
 
 
 class Totals(NamedTuple):
-    """What a process has reported at the end of a block.
+    """The report of a process at the end of a block.
 
     Attributes:
         seconds: Processor seconds.

@@ -33,7 +33,7 @@ def test_lstm_and_mlp_examples(tmp_path, capsys):
         assert main(["examples", "lstm", "mlp", "--epochs", "1", *where]) == 0
     text = capsys.readouterr().out
     assert "LSTM, epoch 1: loss" in text
-    assert text.rstrip().endswith(f": http://{server.host}:{server.port}/")
+    assert f": http://{server.host}:{server.port}/?token=" in text.splitlines()[-1]
     with Database(tmp_path / "x.db") as database:
         runs = {run["model"]: run["run"] for run in database.runs()}
         assert len(set(runs.values())) == 1

@@ -54,7 +54,7 @@ def test_order_is_tracked_per_run_model_and_mode():
     others = [{"mode": "eval"}, {"run": "s"}, {"model": "n"}, {"items": np.arange(4)}, {"batch_axis": None}]
     told = [point(record(**({"epoch": 1} | facts))) for facts in others]
     assert [news for news, _ in news_and_notes(orders, *told)] == [None] * 5
-    orders.forget("m")
+    orders.forget("r", "m")
     assert news_and_notes(orders, point(record(epoch=1))) == [(None, UNVERIFIED)]
 
 

@@ -39,7 +39,7 @@ class Items(NamedTuple):
 
 
 class Feed(Protocol):
-    """What gives a model its batches, observed until ``remove``.
+    """The source of a model's batches, observed until ``remove``.
 
     Attributes:
         on_end: Called with the number of an iteration once it is over and its last batch was used; or None.

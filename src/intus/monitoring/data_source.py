@@ -30,7 +30,7 @@ _SCRIPT, _NOT_FOUND = "set by the script", "not found"
 
 
 class DataSource:
-    """What is known of the batches of one model.
+    """The epochs and item ids of the batches of one model, as far as they are known.
 
     Args:
         feed: What gives the batches; None if the framework does not tell.

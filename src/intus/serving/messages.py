@@ -64,7 +64,7 @@ class Message(Struct):
 
 
 class ClientNote(Message):
-    """What a client found out about its run, to be shown on the page."""
+    """A fact that a client found out about its run, to be shown on the page."""
 
     code: Annotated[Text, Meta(description="a word for its kind")]
     text: Annotated[str, Meta(description="the sentence to show")]

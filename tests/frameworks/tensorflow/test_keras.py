@@ -280,7 +280,7 @@ def test_gradients_of_two_tapes(wrap):
 
 
 def test_gradients_of_two_tapes_through_two_calls():
-    """What is no call of a layer and cannot be named is refused, with the reason."""
+    """A gradient of no call of a layer that cannot be named is refused, with the reason."""
     cell = keras.layers.Dense(4, name="cell")
     start = keras.Input((4,))
     model = keras.Model(start, cell(cell(start)))

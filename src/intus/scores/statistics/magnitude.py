@@ -49,7 +49,7 @@ class Magnitude:
 
     @property
     def too_large(self) -> str:
-        """Why scores of all units together are not computed: the largest is too large; "" if none is."""
+        """The reason why scores of all units together are not computed; "" if no unit is too large."""
         large, _ = self._odd()
         return f"not computed: {_note(large)}" if large.any() else ""
 

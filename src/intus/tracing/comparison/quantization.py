@@ -29,7 +29,7 @@ _CLAMPS = {"relu6", "hardtanh", "clamp", "clip"}
 
 
 class Quantization(NamedTuple):
-    """What a quantized file is without its quantization.
+    """A quantized file without its quantization.
 
     Attributes:
         weights: The parameters that the file holds as whole numbers.
