@@ -6,7 +6,9 @@ Records are sent from the training process to the server and collected by the ag
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +32,24 @@ PROBE_SET_MODE, OF_PROBE_SET = "probe", "/probe set of "
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class LayerStatistics:
+    """Statistics of all rows of a pass, made where the model runs; ``scores.statistics.sent`` reads them.
+
+    Attributes:
+        arrays: The arrays, by name.
+        facts: Everything else, as JSON values.
+    """
+
+    arrays: Mapping[str, np.ndarray]
+    facts: Mapping[str, Any]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the arrays."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Record:
     """One array and its origin.
 
@@ -49,6 +69,8 @@ class Record:
         projected_from: The number of features of a row (or of each position) before random projection; None
             if the values were not projected.
         summary: The statistics ``SUMMARY`` of the rows before projection, float32 of shape (rows, 8).
+        statistics: The statistics of all rows, of which the array has those that were kept; None for an array
+            of all rows.
 
     Raises:
         InputError: If the arguments contradict each other.
@@ -71,6 +93,7 @@ class Record:
     items: np.ndarray | None = field(default=None)
     projected_from: int | None = None
     summary: np.ndarray | None = field(default=None)
+    statistics: LayerStatistics | None = field(default=None)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
