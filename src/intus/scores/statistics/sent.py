@@ -103,21 +103,27 @@ class KnownRows:
         order = list(found)
         return tuple(found.values()), [order.index(mask.tobytes()) for mask in of_targets]
 
-    def packed(self, sums: Sums, **facts: Any) -> tuple[np.ndarray, np.ndarray, LayerStatistics]:
+    def packed(
+        self, sums: Sums, *, positions: bool = False, rank: int = 0, ranks: int = 1
+    ) -> tuple[np.ndarray, np.ndarray, LayerStatistics]:
         """Return the kept rows in float16, the ids of their items, and the statistics.
 
         Args:
             sums: The sums of a tensor of these rows.
-            facts: Further facts to send.
+            positions: Whether the rows are positions of items.
+            rank: The number of the process among those that have parts of the rows, from 0.
+            ranks: The number of these processes.
         """
         finite = sums.summary[:, SUMMARY.index("nonfinite")] == 0
         kept = self.kept[finite[self.kept]]
-        scale = _scale_of(sums.kept)
+        behaviours = sums.kept + sums.shift
+        offset, scale = _grid_of(behaviours)
         tally = RowStatistics(0)
         tally.absorb(sums.summary.astype(np.float64), self._where.group)
         where = self._where.take(kept)
         arrays = {
             "shift": sums.shift.astype(np.float64),
+            "offset": offset,
             "scale": scale,
             "position": where.position.astype(np.int32),
             "codes": np.ascontiguousarray(self.codes[kept]),
@@ -140,8 +146,11 @@ class KnownRows:
         for number, each in enumerate(sums.classes):
             arrays[f"counts.{number}"] = each.counts
             arrays[f"totals.{number}"] = each.totals.astype(np.float32)
-        told = {
+        facts = {
             "seed": self.seed,
+            "positions": positions,
+            "rank": rank,
+            "ranks": ranks,
             "features": sums.features,
             "sketch": sums.sketch,
             "rows": len(finite),
@@ -158,15 +167,20 @@ class KnownRows:
                 for number, (name, own) in enumerate(zip(self.targets, self._classes, strict=True))
             ],
         }
-        rows = (sums.kept / scale).astype(np.float16)
-        return rows, where.item, LayerStatistics(arrays, told | facts)
+        rows = ((behaviours - offset) / scale).astype(np.float16)
+        return rows, where.item, LayerStatistics(arrays, facts)
 
 
-def _scale_of(rows: np.ndarray) -> np.ndarray:
-    """Return a power of two for each feature, by which rows have digits to spare in float16."""
-    largest = np.abs(rows).max(axis=0, initial=0).astype(np.float64)
-    exponent = np.ceil(np.log2(np.where(largest > 0, largest, 1))) - 14
-    return np.asarray(2.0 ** np.maximum(exponent, -126), dtype=np.float32)
+def _grid_of(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return an offset and a power of two for each feature, so that float16 has digits to spare for rows.
+
+    The offset is the mean, rounded to the size of what differs from it. Parts of the same rows therefore have
+    the same offset, and are rounded to the same numbers, except in rare cases.
+    """
+    mean = rows.mean(axis=0) if len(rows) else np.zeros(rows.shape[1])
+    spread = np.exp2(np.ceil(np.log2(np.maximum(np.abs(rows - mean).max(axis=0, initial=0), 1e-30))))
+    offset = (np.round(mean / (2 * spread)) * 2 * spread).astype(np.float32)
+    return offset, (spread / 2**13).astype(np.float32)
 
 
 class SentStatistics(Statistics):
@@ -220,8 +234,7 @@ class SentStatistics(Statistics):
                 "options, and the same kind of device."
             )
         arrays = part.arrays
-        x = record.array.astype(np.float32) * arrays["scale"] + arrays["shift"]
-        x = x.astype(np.float32)
+        x = record.array.astype(np.float32) * arrays["scale"] + arrays["offset"]
         items = record.items if record.items is not None else np.arange(len(x))
         position = arrays["position"].astype(np.int64)
         where = places(items, self.seed, groups=arrays.get("cluster"), position=position)
@@ -329,6 +342,13 @@ def _classes(labels: list[Any], overflowed: bool) -> Classes:
     return classes
 
 
+def rank_of(record: Record) -> tuple[int, int, bool]:
+    """Return which part of the rows a record has, of how many, and whether positions are its rows."""
+    assert record.statistics is not None
+    facts = record.statistics.facts
+    return facts["rank"], facts["ranks"], facts["positions"]
+
+
 def _read(record: Record) -> _Part:
     assert record.statistics is not None
     check_sent(record)
@@ -365,9 +385,12 @@ def _shapes(record: Record) -> dict[str, tuple[Any, tuple[int, ...]]]:
         raise ValueError("the kept rows have no ids of items")
     (kept, width), features = record.array.shape, facts["features"]
     limits = {"features": _MOST_FEATURES, "rows": _MOST_ROWS, "finite": facts["rows"] + 1, "seed": 2**62}
+    limits |= {"rank": facts["ranks"], "ranks": _MOST_ROWS}
     for name, limit in limits.items():
         if type(facts[name]) is not int or not 0 <= facts[name] < limit:
             raise ValueError(f"{name} must be a whole number below {limit}, got {facts[name]!r}")
+    if type(facts["positions"]) is not bool:
+        raise ValueError(f"positions must be true or false, got {facts['positions']!r}")
     if facts["sketch"] not in ("", "sparse", "dense"):
         raise ValueError(f"sketch must be 'sparse', 'dense' or '', got {facts['sketch']!r}")
     if width != (PROJECTED if facts["sketch"] else features):
@@ -379,6 +402,7 @@ def _shapes(record: Record) -> dict[str, tuple[Any, tuple[int, ...]]]:
         raise ValueError(f"sums are needed of more than {WHOLE} rows, and of no fewer")
     shapes: dict[str, tuple[Any, tuple[int, ...]]] = {
         "shift": (np.float64, (width,)),
+        "offset": (np.float32, (width,)),
         "scale": (np.float32, (width,)),
         "position": (np.int32, (kept,)),
         "codes": (CODE, (kept, len(targets))),
