@@ -58,7 +58,7 @@ class ClassSums(NamedTuple):
     totals: np.ndarray
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class RowSums:
     """What a RowPlan asks for. Rows with NaN or infinite values are in ``summary`` alone.
 

@@ -6,7 +6,7 @@ import math
 import threading
 import weakref
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from ..backends.base import Backend, CapturedTensor, GraphRecorder, Operation
 from ..core.probes_disabled import are_probes_disabled
 from ..core.projection import project, summarize
-from ..core.record import Record
+from ..core.record import PROBE_SET_MODE, Record
 from ..storage.codec import encode_graph
 from .budget import Budget, Seconds
 from .clocks import process_seconds, process_seconds_since, thread_seconds, thread_seconds_since
@@ -25,6 +25,9 @@ from .schedule import Cut, Schedule
 from .sender import Sender
 from .sent_counts import EpochKey
 from .warn_once import WarningLog, logger
+
+if TYPE_CHECKING:
+    from .statistics import Part, ProbeSetStatistics
 
 _NO_BATCH = (
     "intus: which axis of the %s of %r of %s is the batch is not known, because it is inside of several "
@@ -81,6 +84,7 @@ class ModelTap:
         self.called: set[str] = set()
         self._model = weakref.ref(model)
         self._backend, self._schedule, self._wait = backend, schedule, wait
+        self.statistics: ProbeSetStatistics | None = None  # None to send all rows of the probe set
         self._structure = structure  # None once the first pass has begun
         self._first = True  # no pass has ended yet
         self._traced: GraphRecorder | None = None
@@ -189,15 +193,18 @@ class ModelTap:
             self._pass_bytes += math.ceil(
                 cut.nbytes * tensor.shape[cut.axis] / (cut.rows or tensor.shape[cut.axis] or 1)
             )
-        if not self.sender.reserve(cut.nbytes, self._wait, EpochKey(self.run, self.name, ticket.epoch)):
-            return
-        try:
-            record = self._record(ticket, tensor, cut)
-        except Exception:
-            self.sender.release(cut.nbytes)
-            raise
-        self.sender.gather(record, cut.nbytes)
-        self.recorded += 1
+        sums = self.statistics if ticket.mode == PROBE_SET_MODE else None
+        for part in (sums.parts(tensor, cut) if sums is not None else ()) or (None,):
+            nbytes = cut.nbytes if part is None else part.nbytes
+            if not self.sender.reserve(nbytes, self._wait, EpochKey(self.run, self.name, ticket.epoch)):
+                continue
+            try:
+                record = self._record(ticket, tensor, cut, part)
+            except Exception:
+                self.sender.release(nbytes)
+                raise
+            self.sender.gather(record, nbytes)
+            self.recorded += 1
         since = thread_seconds_since if tensor.began is None else process_seconds_since
         self.budget.pay(since(began))
 
@@ -250,8 +257,24 @@ class ModelTap:
         except Exception as error:
             self.on_error(error)
 
-    def _record(self, tags: PassTags, tensor: CapturedTensor, cut: Cut) -> Record:
-        """Copy a tensor into a record."""
+    def _origin(self, tags: PassTags, tensor: CapturedTensor) -> dict[str, Any]:
+        """Return the fields of a record that say where it comes from, except the address."""
+        return {
+            "kind": tensor.kind,
+            "run": self.run,
+            "model": self.name,
+            "step": tags.step,
+            "epoch": tags.epoch,
+            "mode": tags.mode,
+            "index": tensor.index,
+        }
+
+    def _record(self, tags: PassTags, tensor: CapturedTensor, cut: Cut, part: Part | None) -> Record:
+        """Copy a tensor into a record, or make statistics of it into one."""
+        if part is not None:
+            kept, of_kept, statistics = part.of(tensor, cut.axis or 0)
+            origin = self._origin(tags, tensor)
+            return Record(kept, tensor.address, items=of_kept, statistics=statistics, **origin)
         items, axis, summary = tags.items, cut.axis, None
         if cut.projected_from is not None and tensor.project is not None:
             array, summary = tensor.project(cut.rows, axis or 0)
@@ -268,17 +291,11 @@ class ModelTap:
         return Record(
             array,
             tensor.address,
-            kind=tensor.kind,
-            run=self.run,
-            model=self.name,
-            step=tags.step,
-            epoch=tags.epoch,
-            mode=tags.mode,
             batch_axis=axis,
-            index=tensor.index,
             items=items,
             projected_from=cut.projected_from,
             summary=summary,
+            **self._origin(tags, tensor),
         )
 
     def _end_structure(self, output: Any) -> None:

@@ -39,8 +39,8 @@ class Sums(Protocol):
     summary: np.ndarray
     alive: np.ndarray
     kept: np.ndarray
-    products: tuple[Any, ...]
-    classes: tuple[Any, ...]
+    products: Any
+    classes: Any
 
 
 class KnownRows:
