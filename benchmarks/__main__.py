@@ -6,6 +6,7 @@ from importlib import import_module
 MODULES = {
     "recording": "benchmarks.recording",
     "probing": "benchmarks.probing",
+    "statistics": "benchmarks.statistics",
     "scoring": "benchmarks.scoring",
     "inspecting": "benchmarks.inspecting",
     "serving": "benchmarks.serving",
