@@ -12,7 +12,7 @@ from intus.backends.row_sums import RowPlan
 from intus.backends.torch.row_sums import row_sums
 from intus.core.projection import PROJECTED, summarize
 from intus.core.record import Record
-from intus.core.sketch import dense_sketch, sparse_sketch
+from intus.core.sketch import UNITS, dense_sketch, sparse_sketch
 from intus.scores import Scorer
 from intus.scores.statistics.sent import KnownRows
 
@@ -130,3 +130,39 @@ def test_training_is_not_touched():
     assert torch.equal(torch.get_rng_state(), state)
     assert x.grad is None
     np.testing.assert_allclose(cast.products[0].gram, 4 * plain.products[0].gram, rtol=1e-5, atol=0.1)
+
+
+def test_best_units_are_kept_beside_the_sketch():
+    """Two of 2,048 units tell the class: more of it is read from the layer once they are kept."""
+    rng = np.random.default_rng(0)
+    y = rng.choice(3, 5000, p=[0.6, 0.2, 0.2])
+    x = rng.normal(size=(5000, 2048)).astype(np.float32)
+    x[:, [77, 1500]] += 3.0 * np.eye(3)[y][:, 1:]
+    labels, items, tensor = {"class": y}, np.arange(5000), torch.tensor(x)
+    known = KnownRows(items, labels)
+    first = row_sums(tensor, plan_of(known, chosen_by=known.trained), 0)
+    assert {77, 1500} <= set(first.best.tolist())
+    assert len(first.best) == UNITS
+    names = ["linear_f1", "lda_f1", "participation_ratio", "kmeans_ami", "dead"]
+    sketched = scored(tensor, known, names)
+    beside = scored(tensor, known, names, units=first.best)
+    for score, least in (("linear_f1", 0.75), ("lda_f1", 0.8)):
+        assert sketched[score, "class"][0] < 0.7
+        assert beside[score, "class"][0] > least
+    for name in ("participation_ratio", "kmeans_ami", "dead"):  # of the sketch alone
+        key = next(key for key in sketched if key[0] == name)
+        assert beside[key] == pytest.approx(sketched[key], nan_ok=True)
+
+
+def test_units_are_chosen_on_trained_rows_alone():
+    """A unit that tells the class of held-out rows only is not kept."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 3000)
+    known = KnownRows(np.arange(3000), {"class": y})
+    held = known.trained[0][0] < 0
+    x = rng.normal(size=(3000, 1200)).astype(np.float32)
+    x[:, 5] = np.where(held, 10 * y, x[:, 5])
+    x[:, 6] = np.where(held, x[:, 6], 10 * y)
+    best = row_sums(torch.tensor(x), plan_of(known, chosen_by=known.trained), 0).best.tolist()
+    assert 6 in best
+    assert 5 not in best

@@ -189,6 +189,23 @@ def test_many_rows_are_sent_as_sums_and_some_rows(server):
     assert record.statistics.facts["rows"] == 9000
 
 
+def test_units_of_the_last_pass_are_kept_beside_the_sketch(server):
+    model = net(3000)
+    labels = (IMAGES[:, 20] > 0.5).tolist()
+    for run, more in (("one", {}), ("shared", {"ranks": (0, 2)})):
+        given = (IMAGES, {"dark": labels})
+        with probe(
+            model, HOST, server.port, run=run, probe_set=given, statistics=True, which="0", **more
+        ) as watch:
+            for watch.epoch in range(2):
+                watch.run_probe_set()
+        assert flush(HOST, server.port)
+    widths = {(one.run, one.epoch): one.array.shape[1] for one in server.records()}
+    assert widths == {("one", 0): 1024, ("one", 1): 1088, ("shared", 0): 1024, ("shared", 1): 1024}
+    (last,) = [one for one in server.records() if (one.run, one.epoch) == ("one", 1)]
+    assert len(set(last.statistics.facts["units"])) == 64
+
+
 RANK = """
 import sys, torch, intus
 from torch import nn

@@ -63,6 +63,7 @@ def sums_of(x, known, matrix=None):
         kept=z[known.kept[finite[known.kept]]].astype(np.float32),
         products=tuple(products(mask & finite) for mask in known.masks),
         classes=tuple(by_class(*one) for one in known.classes),
+        units=np.empty(0, np.int64),
     )
 
 

@@ -6,7 +6,7 @@ A framework that can compute them sends statistics of a layer instead of its act
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +23,8 @@ class RowPlan:
         classes: By which classes to sum the rows of ``products[0]``: pairs of a code for each row (rows,), -1
             for none, and the number of codes.
         seed: The seed of the sketch of rows that are wider than ``PROJECTED``.
+        units: The numbers of single features to append to sketched rows.
+        chosen_by: The classes by which to choose units for a later pass, as in ``classes``; empty for none.
     """
 
     positions: bool
@@ -30,6 +32,8 @@ class RowPlan:
     products: tuple[np.ndarray, ...] = ()
     classes: tuple[tuple[np.ndarray, int], ...] = ()
     seed: int = 0
+    units: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    chosen_by: tuple[tuple[np.ndarray, int], ...] = ()
 
 
 class Products(NamedTuple):
@@ -71,6 +75,9 @@ class RowSums:
         kept: The kept rows minus the shift, float32 of shape (kept, width).
         products: The sums of outer products of each mask.
         classes: The sums by each target's classes.
+        units: The numbers of the single features at the end of each row.
+        best: The numbers of the UNITS features whose means differ most between classes; empty if none were
+            to be chosen, or rows were not sketched.
     """
 
     features: int
@@ -81,6 +88,8 @@ class RowSums:
     kept: np.ndarray
     products: tuple[Products, ...] = ()
     classes: tuple[ClassSums, ...] = ()
+    units: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    best: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 #: Computes the sums of a tensor whose rows are along an axis.

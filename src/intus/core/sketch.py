@@ -10,6 +10,7 @@ import numpy as np
 
 from .projection import PROJECTED
 
+UNITS = 64  #: single features that are kept beside a sketch
 PER_FEATURE = 8  #: entries other than 0 of each feature in a sparse sketch
 
 

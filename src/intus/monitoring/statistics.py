@@ -14,6 +14,7 @@ from ..backends.base import CapturedTensor
 from ..backends.row_sums import RowPlan
 from ..core.projection import PROJECTED
 from ..core.record import LayerStatistics
+from ..core.sketch import UNITS
 from ..scores.statistics.labels import as_wide, id_table, label_column, label_table, without_ignored
 from ..scores.statistics.sent import KnownRows
 from .probe_set import ProbeSet, StatisticsChoice
@@ -28,28 +29,12 @@ class Part(NamedTuple):
     Attributes:
         known: The rows.
         positions: Whether each position of an item is a row.
-        rank: The number of the process among those that share the rows.
-        ranks: The number of these processes.
         nbytes: The bytes of the record, at most.
     """
 
     known: KnownRows
     positions: bool
-    rank: int
-    ranks: int
     nbytes: int
-
-    def of(self, tensor: CapturedTensor, axis: int) -> tuple[np.ndarray, np.ndarray, LayerStatistics]:
-        """Return the kept rows of a tensor, the ids of their items, and the statistics.
-
-        Args:
-            tensor: The tensor, whose framework can compute sums.
-            axis: The axis of its rows.
-        """
-        known = self.known
-        assert tensor.sums is not None
-        sums = tensor.sums(RowPlan(self.positions, known.kept, known.masks, known.classes, _SEED), axis)
-        return known.packed(sums, positions=self.positions, rank=self.rank, ranks=self.ranks)
 
 
 class ProbeSetStatistics:
@@ -63,6 +48,7 @@ class ProbeSetStatistics:
 
     def __init__(self, probe_set: ProbeSet, choice: StatisticsChoice, share: float) -> None:
         self._set, self._choice, self._share = probe_set, choice, share
+        self._units: dict[tuple[str, str, int, bool], np.ndarray] = {}  # chosen in the last pass
         self._known: dict[int | None, KnownRows | None] = {}
         labels = {name: _labels(name, given) for name, given in probe_set.labels.items()}
         self._of_items = [name for name, table in labels.items() if table.ndim == 1]
@@ -87,6 +73,29 @@ class ProbeSetStatistics:
             out.append(self._part(shape[1], shape[2]))
         return [] if None in out else [part for part in out if part]
 
+    def made(
+        self, part: Part, tensor: CapturedTensor, axis: int
+    ) -> tuple[np.ndarray, np.ndarray, LayerStatistics]:
+        """Return the kept rows of a tensor, the ids of their items, and the statistics.
+
+        Of a layer that is sketched, the units that had the most to do with the labels in the pass before are
+        kept beside the sketch. Several processes would choose different ones, so they keep none.
+
+        Args:
+            part: The rows.
+            tensor: The tensor, whose framework can compute sums.
+            axis: The axis of its rows.
+        """
+        assert tensor.sums is not None
+        known, place = part.known, (tensor.address, tensor.kind, tensor.index, part.positions)
+        units = self._units.get(place, np.empty(0, np.int64))
+        by = known.trained if self._set.ranks == 1 else ()
+        plan = RowPlan(part.positions, known.kept, known.masks, known.classes, _SEED, units, by)
+        sums = tensor.sums(plan, axis)
+        self._units[place] = sums.best
+        ranks = {"rank": self._set.rank, "ranks": self._set.ranks}
+        return known.packed(sums, positions=part.positions, **ranks)
+
     def _is_due(self, tensor: CapturedTensor) -> bool:
         if self._choice != "auto":
             return self._choice
@@ -98,8 +107,8 @@ class ProbeSetStatistics:
         known = self._known[positions]
         if known is None:
             return None
-        nbytes = known.nbytes(min(features, PROJECTED)) + features // 8 + 1
-        return Part(known, positions is not None, self._set.rank, self._set.ranks, nbytes)
+        nbytes = known.nbytes(min(features, PROJECTED + UNITS)) + features // 8 + 1
+        return Part(known, positions is not None, nbytes)
 
     def _rows(self, positions: int | None) -> KnownRows | None:
         """Return the rows of items, or of so many positions of each; None if labels are of further ones."""

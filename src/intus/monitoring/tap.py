@@ -271,8 +271,8 @@ class ModelTap:
 
     def _record(self, tags: PassTags, tensor: CapturedTensor, cut: Cut, part: Part | None) -> Record:
         """Copy a tensor into a record, or make statistics of it into one."""
-        if part is not None:
-            kept, of_kept, statistics = part.of(tensor, cut.axis or 0)
+        if part is not None and self.statistics is not None:
+            kept, of_kept, statistics = self.statistics.made(part, tensor, cut.axis or 0)
             origin = self._origin(tags, tensor)
             return Record(kept, tensor.address, items=of_kept, statistics=statistics, **origin)
         items, axis, summary = tags.items, cut.axis, None

@@ -153,7 +153,7 @@ def participation_ratio(statistics: Statistics) -> Iterable[ScoreResult]:
     square = float((scatter * scatter).sum())
     value = float(np.trace(scatter)) ** 2 / square if square > 0 else NAN
     if statistics.projected and value == value:
-        value = 1 / max(1 / value - 1 / statistics.width, 1 / statistics.whole)
+        value = 1 / max(1 / value - 1 / statistics.even, 1 / statistics.whole)
     return [_covariance_result("participation_ratio", value, n, statistics)]
 
 
@@ -191,7 +191,8 @@ def _scatter(statistics: Statistics) -> tuple[np.ndarray, int]:
     every = statistics.once(
         "every", lambda: moments.train.plus(moments.held) if moments.whole else moments.train
     )
-    return statistics.once("scatter", every.scatter), every.n
+    even = slice(statistics.even)
+    return statistics.once("scatter", lambda: every.scatter()[even, even]), every.n
 
 
 def _covariance_result(name: str, value: float, n: int, statistics: Statistics) -> ScoreResult:

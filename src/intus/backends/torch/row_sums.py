@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...core.projection import PROJECTED
-from ...core.sketch import dense_sketch, sparse_sketch
+from ...core.sketch import UNITS, dense_sketch, sparse_sketch
 from ..row_sums import ClassSums, Products, RowPlan, RowSums
 from .random_projection import summary
 
@@ -53,10 +53,12 @@ def _of_rows(x: Tensor, plan: RowPlan, sketch: str) -> RowSums:
         total += rows.sum(0, dtype=torch.float64)
     mean = (total / max(int(finite.sum()), 1)).to(kind)
     matrix = _matrix(features, sketch, plan.seed, device, kind) if wide else None
-    z = torch.cat([_sketched(block.to(kind) - mean, matrix) for block in torch.split(x, _BLOCK)])
+    units = torch.from_numpy(plan.units).to(device)
+    z = torch.cat([_sketched(block.to(kind) - mean, matrix, units) for block in torch.split(x, _BLOCK)])
     if not everything:
         z[~finite] = 0.0
-    shift = mean.double() if matrix is None else _sketched(mean.double()[None], matrix.double())[0]
+    exact = None if matrix is None else matrix.double()
+    shift = _sketched(mean.double()[None], exact, units)[0]
     ok = finite.cpu().numpy()
     first = plan.products[0] & ok if plan.products else np.zeros(len(ok), bool)
     return RowSums(
@@ -68,7 +70,38 @@ def _of_rows(x: Tensor, plan: RowPlan, sketch: str) -> RowSums:
         _host(z[torch.from_numpy(plan.kept[ok[plan.kept]]).to(device)].float()),
         tuple(_products(z, mask & ok) for mask in plan.products),
         tuple(_by_class(z, np.where(first, codes, -1), classes) for codes, classes in plan.classes),
+        plan.units[: len(plan.units) * wide],
+        _best(x, mean, [(np.where(ok, codes, -1), classes) for codes, classes in plan.chosen_by])
+        if features > PROJECTED + UNITS
+        else np.empty(0, np.int64),
     )
+
+
+def _best(x: Tensor, mean: Tensor, columns: list[tuple[np.ndarray, int]]) -> np.ndarray:
+    """Return the features with the largest share of variance between the classes of one of the targets."""
+    best = torch.zeros(x.shape[1], dtype=torch.float64, device=x.device)
+    for codes, classes in columns:
+        rows = np.flatnonzero(codes >= 0)
+        squares = torch.zeros_like(best)
+        totals = torch.zeros((classes, len(best)), dtype=torch.float64, device=x.device)
+        for start in range(0, len(rows), _BLOCK):
+            some = rows[start : start + _BLOCK]
+            block = x[torch.from_numpy(some).to(x.device)].to(mean.dtype) - mean
+            totals += _member(codes[some], classes, block) @ block
+            squares += (block * block).sum(0, dtype=torch.float64)
+        counts = torch.from_numpy(np.bincount(codes[rows], minlength=classes)).to(x.device)
+        overall = totals.sum(0) ** 2 / max(len(rows), 1)
+        between = (totals**2 / counts.clamp(min=1)[:, None]).sum(0) - overall
+        best = torch.maximum(best, between / (squares - overall).clamp(min=1e-30))
+    return np.sort(_host(best.topk(UNITS).indices)) if columns else np.empty(0, np.int64)
+
+
+def _member(codes: np.ndarray, classes: int, like: Tensor) -> Tensor:
+    """Return a matrix (classes, rows) that is 1 for the class of each row."""
+    member = torch.zeros((classes, len(codes)), dtype=like.dtype, device=like.device)
+    at = torch.from_numpy(codes.astype(np.int64)).to(like.device)
+    member[at, torch.arange(len(codes), device=like.device)] = 1
+    return member
 
 
 def _products(z: Tensor, mask: np.ndarray) -> Products:
@@ -87,17 +120,16 @@ def _by_class(z: Tensor, codes: np.ndarray, classes: int) -> ClassSums:
     totals = torch.zeros((classes, z.shape[1]), dtype=torch.float64, device=z.device)
     for start in range(0, len(rows), _BLOCK):
         some = rows[start : start + _BLOCK]
-        member = torch.zeros((classes, len(some)), dtype=z.dtype, device=z.device)
-        at = torch.from_numpy(codes[some].astype(np.int64)).to(z.device)
-        member[at, torch.arange(len(some), device=z.device)] = 1
-        totals += member @ z[torch.from_numpy(some).to(z.device)]
+        totals += _member(codes[some], classes, z) @ z[torch.from_numpy(some).to(z.device)]
     return ClassSums(np.bincount(codes[rows], minlength=classes), _host(totals))
 
 
-def _sketched(rows: Tensor, matrix: Tensor | None) -> Tensor:
+def _sketched(rows: Tensor, matrix: Tensor | None, units: Tensor) -> Tensor:
+    """Return sketched rows and, beside them, single features; rows as they are without a matrix."""
     if matrix is None:
         return rows
-    return rows @ matrix if not matrix.is_sparse else (matrix @ rows.T.contiguous()).T
+    sketched = (matrix @ rows.T.contiguous()).T if matrix.is_sparse else rows @ matrix
+    return torch.cat([sketched, rows[:, units]], dim=1) if len(units) else sketched
 
 
 @lru_cache(maxsize=8)

@@ -132,8 +132,8 @@ def control(statistics: Statistics, target: str, seed: int = 0) -> ConfusionCoun
         seed: The number of the draw.
     """
     moments = statistics.moments
-    places, x, _ = labelled_rows(statistics, target)
-    if statistics.by_class or (places.bucket == NO_TYPE).any():
+    places, x, _ = rows_to_fit(statistics, target)
+    if statistics.thinned or (places.bucket == NO_TYPE).any():
         return None
     sums = _ranked(moments.classes[target], statistics.classes[target].order())
     draw = _labels_of_buckets(moments.buckets.counts, sums.counts, [statistics.seed, seed])
@@ -225,9 +225,7 @@ def _result(name: str, what: str, statistics: Statistics, target: str) -> ScoreR
 
 
 _NO_TYPES = "no types were given, of which the control task has random labels"
-_BY_CLASS = (
-    "the control task needs all rows, of which the probe sent statistics (statistics=False sends them)"
-)
+_THINNED = "the control task needs all rows, of which the probe sent statistics (statistics=False sends them)"
 _NEEDS: tuple[Need, ...] = ("moments", "classes", "sample")
 _LOGISTIC = (
     f"logistic regression on standardised features of at most {KEPT:,} rows, with as many of each class as "
@@ -327,7 +325,7 @@ def linear_selectivity(statistics: Statistics, target: str) -> Iterable[ScoreRes
         return [ScoreResult("linear_selectivity", NAN, target, n=found.n, note=found.note)]
     fakes = [control(statistics, target, draw) for draw in range(DRAWS)]
     if None in fakes:
-        note = _joined(_BY_CLASS if statistics.by_class else _NO_TYPES, found.note)
+        note = _joined(_THINNED if statistics.thinned else _NO_TYPES, found.note)
         return [ScoreResult("linear_selectivity", NAN, target, n=found.n, note=note)]
     gap = found.counts.above_mean([one for one in fakes if one], "accuracy")
     return [

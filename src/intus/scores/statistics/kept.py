@@ -137,6 +137,9 @@ class Kept:
         """
         where, x, codes, _ = self._joined()
         own = codes[:, column]
+        if self.complete:
+            labelled = own != MISSING
+            return where.take(labelled), x[labelled], own[labelled]
         trained = np.flatnonzero(~where.held & (own != MISSING))
         level = level_of(counts, share_of(codes.shape[1]))
         held = smallest(where, np.flatnonzero(where.held), HELD)

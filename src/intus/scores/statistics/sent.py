@@ -14,6 +14,7 @@ import numpy as np
 from ...core.errors import InputError
 from ...core.projection import PROJECTED, SUMMARY
 from ...core.record import LayerStatistics, Record
+from ...core.sketch import UNITS
 from ..base import Need
 from .kept import WHOLE, Kept, kept_rows
 from .labels import CODE, MISSING, MOST, Classes, numbers
@@ -41,6 +42,7 @@ class Sums(Protocol):
     kept: np.ndarray
     products: Any
     classes: Any
+    units: np.ndarray
 
 
 class KnownRows:
@@ -79,6 +81,12 @@ class KnownRows:
         strata[:, [own.are_measured for own in self._classes]] = MISSING
         self.kept = kept_rows(self._where, strata)
         self.masks, self._gram_of = self._labelled() if len(items) > WHOLE else ((), [])
+
+    @property
+    def trained(self) -> tuple[tuple[np.ndarray, int], ...]:
+        """For each target, the code of each trained row, MISSING for others, and the number of classes."""
+        columns = (np.where(self._where.held, MISSING, column) for column in self.codes.T)
+        return tuple((column, len(own)) for column, own in zip(columns, self._classes, strict=True))
 
     @property
     def classes(self) -> tuple[tuple[np.ndarray, int], ...]:
@@ -153,6 +161,7 @@ class KnownRows:
             "ranks": ranks,
             "features": sums.features,
             "sketch": sums.sketch,
+            "units": sums.units.tolist(),
             "rows": len(finite),
             "finite": int(finite.sum()),
             "nonfinite": tally.nonfinite,
@@ -199,10 +208,10 @@ class SentStatistics(Statistics):
         first = parts[0][1]
         super().__init__(frozenset(needs) & SENT, raw=False, seed=first.seed, sample_bytes=0)
         width = records[0].array.shape[1]
-        self.sketch = first.sketch
+        self.sketch, self._units = first.sketch, first.units
         self.rows = sum(part.rows for _, part in parts)
         self._start(width, first.names, first.features if self.sketch else None)
-        self.projection = _Sketch(width, self.seed, self.projected_from)
+        self.projection = _Sketch(width, self.projected_from, len(first.units))
         self.tally = RowStatistics(first.features)
         self.kept = Kept(width)
         self._moments = Moments(width, first.names, whole=self.rows <= WHOLE)
@@ -211,12 +220,27 @@ class SentStatistics(Statistics):
 
     @property
     def by_class(self) -> bool:
+        """True if rows were kept by class, or have single units beside their sketch."""
+        return self.thinned or bool(self._units)
+
+    @property
+    def thinned(self) -> bool:
         """True if rows were kept by class, because there were many."""
         return not self.kept.complete
 
+    @property
+    def even(self) -> int:
+        """The number of features without the single units."""
+        return self.width - len(self._units)
+
     def drawn(self) -> tuple[Places, np.ndarray, np.ndarray, np.ndarray]:
-        """Return a uniform sample of all rows. The result is cached."""
-        return self.once("drawn", self.kept.rows)
+        """Return a uniform sample of all rows, without the single units. The result is cached."""
+
+        def draw() -> tuple[Places, np.ndarray, np.ndarray, np.ndarray]:
+            where, x, codes, values = self.kept.rows()
+            return where, x[:, : self.even], codes, values
+
+        return self.once("drawn", draw)
 
     def rows_to_fit(self, target: str) -> tuple[Places, np.ndarray, np.ndarray]:
         """Return kept rows to fit and judge classifiers of a target on: places, behaviours and codes."""
@@ -225,8 +249,8 @@ class SentStatistics(Statistics):
         return self.once(key, lambda: self.kept.rows_to_fit(self.targets.index(target), counts))
 
     def _add_part(self, record: Record, part: _Part) -> None:
-        own = (self.seed, self.sketch, self.targets, self.whole, self.features)
-        its = (part.seed, part.sketch, part.names, part.features, record.array.shape[1])
+        own = (self.seed, self.sketch, self._units, self.targets, self.whole, self.features)
+        its = (part.seed, part.sketch, part.units, part.names, part.features, record.array.shape[1])
         if own != its:
             raise InputError(
                 f"The statistics of {record.address!r} cannot be merged: their seeds, sketches, targets or "
@@ -269,12 +293,25 @@ class SentStatistics(Statistics):
 
 
 class _Sketch(Projection):
-    """The projection of rows that were sketched before they were sent."""
+    """The projection of rows that were sketched before they were sent.
+
+    Args:
+        features: The number of features that were sent.
+        before: The number of features of the layer; None if they were not sketched.
+        units: How many of the features sent are single units.
+    """
+
+    def __init__(self, features: int, before: int | None, units: int) -> None:
+        super().__init__(features, 0, before)
+        self.width, self._units = features, units
 
     @property
     def note(self) -> str:
         """A note for the reader of a score; "" if nothing was sketched."""
-        return f"{self.features:,} features sketched to {self.width:,}" if self.features > self.width else ""
+        if self.features <= self.width:
+            return ""
+        beside = f", and {self._units} of them kept" if self._units else ""
+        return f"{self.features:,} features sketched to {self.width - self._units:,}{beside}"
 
 
 class _Part:
@@ -285,6 +322,7 @@ class _Part:
         seed: The seed of the split.
         features: The number of features of a row.
         sketch: How rows were sketched.
+        units: The numbers of the single features beside the sketch.
         rows: The number of rows.
         finite: The number of rows without NaN and infinite values.
         names: The names of the targets.
@@ -294,6 +332,7 @@ class _Part:
     def __init__(self, statistics: LayerStatistics) -> None:
         facts, self.arrays = statistics.facts, statistics.arrays
         self.seed, self.features, self.sketch = facts["seed"], facts["features"], facts["sketch"]
+        self.units = tuple(facts["units"])
         self.rows, self.finite, self._nonfinite = facts["rows"], facts["finite"], facts["nonfinite"]
         self._products, self._targets = facts["products"], facts["targets"]
         self.names = tuple(target["name"] for target in self._targets)
@@ -393,7 +432,10 @@ def _shapes(record: Record) -> dict[str, tuple[Any, tuple[int, ...]]]:
         raise ValueError(f"positions must be true or false, got {facts['positions']!r}")
     if facts["sketch"] not in ("", "sparse", "dense"):
         raise ValueError(f"sketch must be 'sparse', 'dense' or '', got {facts['sketch']!r}")
-    if width != (PROJECTED if facts["sketch"] else features):
+    units = facts["units"]
+    if not all(type(unit) is int and 0 <= unit < features for unit in units) or len(units) > UNITS:
+        raise ValueError(f"units must be at most {UNITS} numbers of features")
+    if width != (PROJECTED + len(units) if facts["sketch"] else features):
         raise ValueError(f"rows of {features} features cannot have {width} features when they are sent")
     targets, products = facts["targets"], facts["products"]
     if type(facts["nonfinite"]) is not int or not all(type(n) is int and n >= 0 for n in products):

@@ -81,8 +81,18 @@ class Statistics:
 
     @property
     def by_class(self) -> bool:
-        """True if ``rows_to_fit`` has more rows of rare classes than the sample has."""
+        """True if ``rows_to_fit`` has other rows or features than the sample."""
         return False
+
+    @property
+    def thinned(self) -> bool:
+        """True if sums of all rows are known, and some rows of each class."""
+        return False
+
+    @property
+    def even(self) -> int:
+        """The number of the first features of the moments that have all features of the layer alike."""
+        return self.width
 
     @property
     def whole(self) -> int:
