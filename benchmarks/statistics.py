@@ -80,7 +80,7 @@ def language(layers: int, width: int, vocabulary: int, causal: bool) -> Callable
 
 MODELS = {
     "CNN": (cnn, (1797, 12_000)),
-    "BERT 12 x 256": (language(12, 256, 3000, False), (2048, 8192)),
+    "BERT 12 x 256": (language(12, 256, 3000, False), (2048,)),
     "GPT 12 x 768": (language(12, 768, 16_000, True), (2048,)),
 }
 

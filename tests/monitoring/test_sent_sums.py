@@ -206,6 +206,35 @@ def test_units_of_the_last_pass_are_kept_beside_the_sketch(server):
     assert len(set(last.statistics.facts["units"])) == 64
 
 
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Linear(64, 3)
+
+    def forward(self, x, scale, *, mask=None):
+        return self.one(x) * scale + mask
+
+
+@pytest.mark.parametrize("choice", [False, "auto"])
+def test_ranks_divide_every_input_and_its_rows(server, choice):
+    model, found = Pair(), {}
+    for rank in range(3):
+        given = ({"x": IMAGES, "scale": torch.tensor(2.0), "mask": torch.zeros(1797, 3)}, {"digit": LABELS})
+        options = {"probe_set": given, "statistics": choice, "ranks": (rank, 3), "run": "r", "which": "one"}
+        with probe(model, HOST, server.port, **options) as watch:
+            watch.run_probe_set()
+    assert flush(HOST, server.port)
+    for record in server.records():
+        assert (record.statistics is None) == (choice is False)
+        found |= dict(zip(record.items.tolist(), record.array, strict=True))
+    assert sorted(found) == list(range(1797))
+    if choice is False:
+        rows = np.stack([found[item] for item in range(1797)])
+        np.testing.assert_allclose(rows, model.one(IMAGES).detach(), rtol=1e-5, atol=1e-6)
+    targets = server.messages("/targets")
+    assert all(len(message["targets"]) == 1797 for message in targets)
+
+
 RANK = """
 import sys, torch, intus
 from torch import nn

@@ -13,7 +13,7 @@ from ...core.nested import leaves
 from ...core.shared_array import shared_array
 from ..base import CapturedTensor
 from .random_projection import projected, summary
-from .row_sums import row_sums
+from .row_sums import has_doubles, row_sums
 
 #: Real dtypes that numpy has; others are converted to float32.
 _NUMPY = {
@@ -39,7 +39,7 @@ def captured(address: str, kind: str, index: int, tensor: Tensor, axis: int | No
     return CapturedTensor(
         *(address, kind, index, shape, tensor.numel() * size, copy, axis, partial(to_projected, tensor)),
         sums=partial(row_sums, tensor) if plain else None,
-        accelerated=tensor.device.type != "cpu",
+        accelerated=tensor.device.type != "cpu" and has_doubles(tensor),
     )
 
 

@@ -18,7 +18,12 @@ from ..row_sums import ClassSums, Products, RowPlan, RowSums
 from .random_projection import summary
 
 _BLOCK = 4096  # rows multiplied at once
-_DENSE = 1 << 16  # features up to which a dense sketch is small enough for a GPU's memory
+_DENSE = 1 << 15  # features up to which a dense sketch is small enough for a GPU's memory
+
+
+def has_doubles(tensor: Tensor) -> bool:
+    """Return whether the tensor's device computes in float64, which Apple's does not."""
+    return tensor.device.type != "mps"
 
 
 def row_sums(tensor: Tensor, plan: RowPlan, axis: int, sketch: str = "") -> RowSums:
@@ -30,8 +35,10 @@ def row_sums(tensor: Tensor, plan: RowPlan, axis: int, sketch: str = "") -> RowS
         axis: The axis of the rows.
         sketch: "sparse" or "dense"; "" for dense on accelerators unless the layer is too wide, else sparse.
     """
-    with torch.no_grad(), torch.autocast(tensor.device.type, enabled=False):
-        x = tensor.detach().movedim(axis, 0)
+    x = tensor.detach()
+    x = x if has_doubles(x) else x.cpu()
+    with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
+        x = x.movedim(axis, 0)
         x = x.flatten(0, 1) if plan.positions else x.flatten(1)
         return _of_rows(x, plan, sketch)
 
@@ -132,7 +139,7 @@ def _sketched(rows: Tensor, matrix: Tensor | None, units: Tensor) -> Tensor:
     return torch.cat([sketched, rows[:, units]], dim=1) if len(units) else sketched
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def _matrix(features: int, sketch: str, seed: int, device: torch.device, kind: torch.dtype) -> Tensor:
     """Return the matrix of a sketch: dense (features, PROJECTED), or sparse (PROJECTED, features)."""
     if sketch == "dense":

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from serving_help import point, target_of
 from sklearn.datasets import load_digits
 
 from intus.backends.row_sums import RowPlan
@@ -16,18 +15,34 @@ from intus.backends.torch.row_sums import row_sums
 from intus.core.errors import CodecError, InputError
 from intus.core.record import OF_PROBE_SET, PROBE_SET_MODE, Record
 from intus.scores.statistics.sent import KnownRows
+from intus.serving.aggregation.aggregator import Aggregator
 from intus.serving.aggregation.ingest import IngestRequest
+from intus.serving.aggregation.journal import Journal
+from intus.serving.aggregation.service import AggregatorService
+from intus.serving.data_point import DataPoint, Key
 from intus.serving.evaluation.relations import Relations
 from intus.serving.evaluation.scoring import evaluate
+from intus.serving.evaluation.targets import Target
+from intus.serving.messages import TargetRequest
 from intus.storage import codec
 from intus.storage.codec import decode_records, encode_records
 
 DIGITS = load_digits()
 ROWS = np.arange(1797)
 FACTS = {"run": "r", "model": "m", "epoch": 0, "mode": PROBE_SET_MODE}
-TARGET = target_of(
-    {"name": "digit", "targets": DIGITS.target.tolist(), "client": f"c{OF_PROBE_SET}r m", "run_pattern": "r"}
-)
+
+
+def target_of(name, labels):
+    return Target.parse(
+        TargetRequest(name=name, targets=labels, client=f"c{OF_PROBE_SET}r m", run_pattern="r")
+    )
+
+
+def point(*records):
+    return DataPoint(Key.of(records[0]), "output", 0, -1, records)
+
+
+TARGET = target_of("digit", DIGITS.target.tolist())
 
 
 def sent(rank=0, ranks=1, address="fc", data=DIGITS.data):
@@ -123,7 +138,7 @@ def test_mixed_rows_and_statistics_are_refused():
 
 
 def test_target_without_statistics_is_a_misfit():
-    other = target_of({"name": "other", "targets": [0, 1], "client": f"c{OF_PROBE_SET}r m"})
+    other = target_of("other", [0, 1])
     found = evaluate(point(sent()), [TARGET, other], ["linear_f1"])
     assert found.fitted == {"digit"}
     assert "of the labels ['digit']" in found.misfits["other"]
@@ -136,3 +151,44 @@ def test_malformed_statistics_are_refused_at_ingest():
     request = IngestRequest.read([bad, rows_of("fc2")], {})
     assert [one.address for one in request.records] == ["fc2"]
     assert "are malformed" in request.unusable[0].text
+
+
+class Points:
+    """An evaluator that keeps the data points it is given."""
+
+    def __init__(self):
+        self.got = []
+
+    def points(self, batch, done):
+        self.got += batch
+
+    def backlog(self):
+        return 0
+
+    def flush(self, run=None, model=None, timeout=None):
+        """Wait for nothing."""
+
+    def report(self, report):
+        """Ignore counts."""
+
+
+def test_journal_keeps_statistics_of_a_killed_server(tmp_path):
+    """Records of two ranks, one before the server is killed, are one data point after it."""
+    scores = []
+    for kill in (False, True):
+        journal, evaluator = Journal(tmp_path / f"journal {kill}"), Points()
+        service = AggregatorService(evaluator, Aggregator(), journal)
+        for rank in range(2):
+            blob = encode_records([sent(rank, 2)], {"client": f"c{rank}", "seq": 1})
+            assert service.records(*decode_records(blob), blob).accepted == 1
+            if kill and rank == 0:
+                journal.close()
+                journal = Journal(tmp_path / f"journal {kill}")
+                service = AggregatorService(evaluator, Aggregator(), journal)
+        service.flush()
+        journal.close()
+        (found,) = evaluator.got
+        assert len(found.records) == 2
+        scores.append(table(evaluate(found, [TARGET], ["linear_f1", "mean"])))
+    assert scores[0] == scores[1]
+    assert scores[0]["mean", ""][1:] == [1797, ""]
