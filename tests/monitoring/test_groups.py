@@ -34,7 +34,7 @@ def newest(server, run, **equal):
 
 def test_labels_random_by_document(tmp_path):
     """Rows of a document resemble each other, so without groups its label is "known" by recognizing it."""
-    model, data = nn.Sequential(nn.Linear(16, 16)), about_documents()
+    data, model = about_documents(), nn.Sequential(nn.Linear(16, 16))  # the data seed the weights
     with Server(database=tmp_path / "x.db", port=0) as server:
         at = server.host, server.port
         for name, groups in {"naive": None, "topic": [f"doc {number}" for number in DOCUMENT]}.items():
