@@ -6,7 +6,8 @@ Only here does monitoring import from ``scores``: what it sends is what a server
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Hashable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from ..backends.row_sums import RowPlan
 from ..core.projection import PROJECTED
 from ..core.record import LayerStatistics
 from ..core.sketch import UNITS
-from ..scores.statistics.labels import as_wide, id_table, label_column, label_table, without_ignored
+from ..scores.statistics.labels import as_wide, id_table, label_array
 from ..scores.statistics.sent import KnownRows
 from .probe_set import ProbeSet, StatisticsChoice
 from .schedule import Cut
@@ -48,9 +49,9 @@ class ProbeSetStatistics:
 
     def __init__(self, probe_set: ProbeSet, choice: StatisticsChoice, share: float) -> None:
         self._set, self._choice, self._share = probe_set, choice, share
-        self._units: dict[tuple[str, str, int, bool], np.ndarray] = {}  # chosen in the last pass
+        self._units: dict[Hashable, np.ndarray] = {}  # by tensor; chosen in the last pass
         self._known: dict[int | None, KnownRows | None] = {}
-        labels = {name: _labels(name, given) for name, given in probe_set.labels.items()}
+        labels = {name: label_array(name, given) for name, given in probe_set.labels.items()}
         self._of_items = [name for name, table in labels.items() if table.ndim == 1]
         self._of_positions = [name for name, table in labels.items() if table.ndim == 2]
         self._labels = labels
@@ -71,7 +72,8 @@ class ProbeSetStatistics:
             out.append(self._part(None, math.prod(shape[1:])))
         if with_positions:
             out.append(self._part(shape[1], shape[2]))
-        return [] if None in out else [part for part in out if part]
+        found = [part for part in out if part is not None]
+        return found if len(found) == len(out) else []
 
     def made(
         self, part: Part, tensor: CapturedTensor, axis: int
@@ -87,7 +89,8 @@ class ProbeSetStatistics:
             axis: The axis of its rows.
         """
         assert tensor.sums is not None
-        known, place = part.known, (tensor.address, tensor.kind, tensor.index, part.positions)
+        known = part.known
+        place = tensor.address, tensor.kind, tensor.index, tensor.shape, part.positions
         units = self._units.get(place, np.empty(0, np.int64))
         by = known.trained if self._set.ranks == 1 else ()
         plan = RowPlan(part.positions, known.kept, known.masks, known.classes, _SEED, units, by)
@@ -144,9 +147,3 @@ class ProbeSetStatistics:
             return None
         rows = table[self._set.items]
         return rows if positions is None else as_wide(rows, positions, -1).reshape(-1)
-
-
-def _labels(name: str, given: list[Any]) -> np.ndarray:
-    """Return labels as an array, (items,) or (items, positions), as a server reads them."""
-    nested = any(isinstance(label, list) for label in given)
-    return without_ignored(label_table(name, given) if nested else label_column(given))

@@ -152,6 +152,16 @@ def _is_null(value: Any) -> bool:
 # -- registered labels --------------------------------------------------------------------------------
 
 
+def label_array(name: str, labels: list[Any]) -> np.ndarray:
+    """Return registered labels as an array, (items,), or (items, positions) for lists; None for no label.
+
+    Raises:
+        InputError: If some are lists and others are not.
+    """
+    nested = any(isinstance(label, list) for label in labels)
+    return without_ignored(label_table(name, labels) if nested else label_column(labels))
+
+
 def label_table(name: str, labels: Iterable[Any]) -> np.ndarray:
     """Return lists of labels as a rectangle, with None where an item has no such position."""
     rows = [[] if row is None else row for row in labels]

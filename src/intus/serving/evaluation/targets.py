@@ -17,13 +17,7 @@ import re2
 
 from ...core.errors import InputError
 from ...core.record import OF_PROBE_SET, PROBE_SET_MODE, Record
-from ...scores.statistics.labels import (
-    as_wide,
-    id_table,
-    label_column,
-    label_table,
-    without_ignored,
-)
+from ...scores.statistics.labels import as_wide, id_table, label_array
 from ..data_point import DataPoint
 from ..decoding import read
 from ..errors import MisfitError
@@ -90,12 +84,12 @@ class Target:
     @classmethod
     def _of(cls, message: TargetRequest | StoredTarget, owner: str) -> Target:
         name, labels = message.name, message.targets
-        per_position = list in set(map(type, labels))
+        per_position = any(isinstance(label, list) for label in labels)
         if _has_nul(labels):
             raise InputError(
                 f"The target {name!r} has a label with a NUL character, which arrays would cut off."
             )
-        table = without_ignored(label_table(name, labels) if per_position else label_column(labels))
+        table = label_array(name, labels)
         if table.dtype == object and all(label is None for label in table.ravel()):
             raise InputError(f"The target {name!r} has {len(labels)} labels, and all of them are null.")
         model, layer, run = (
