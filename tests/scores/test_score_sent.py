@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -165,6 +166,10 @@ def test_many_rows_have_the_predictions_of_all_rows():
     found = results(scorer)
     assert found["lda_f1", "class"][0] == pytest.approx(value, abs=0.01)
     assert found["linear_f1", "class"][0] > value - 0.03
+    notes = {(one.score, one.target): one.note for one in scorer.result()}
+    trained = int((~where.held).sum())
+    assert re.fullmatch(rf"fitted to [1234],\d+ of {trained:,} trained rows", notes["linear_f1", "class"])
+    assert notes["lda_f1", "class"] == ""
     exact = results(server)
     for name in ("mean", "std", "min", "max", "norm", "sparsity", "dead", "nonfinite"):
         assert found[name, ""] == (pytest.approx(exact[name, ""][0], rel=1e-5), exact[name, ""][1])

@@ -67,7 +67,7 @@ def _outcome(statistics: Statistics, target: str, fit: Method) -> ClassifierResu
     sums = _ranked(moments.classes[target], classes.order())
     if note := _why_not(statistics, target, sums, len(truth)):
         return ClassifierResult(None, None, len(truth), _joined(note, statistics.note))
-    together = merged(statistics) if fit is logistic else {}
+    together, fitted_to = merged(statistics) if fit is logistic else {}, ""
     if target in together:
         guess = together[target]
     else:
@@ -75,13 +75,15 @@ def _outcome(statistics: Statistics, target: str, fit: Method) -> ClassifierResu
         kept = np.flatnonzero(~held)
         kept = kept[balanced(codes[kept], len(sums.counts))]
         factor = _factor(statistics, moments.labelled[target])
+        if statistics.thinned and fit is logistic:
+            fitted_to = f"fitted to {len(kept):,} of {moments.labelled[target].n:,} trained rows"
         guess = fit(factor, sums, x[kept], codes[kept]).predict(x[held])
     groups = places.cluster[held]
     return ClassifierResult(
         judge(truth, guess, groups),
         judge(truth, np.full_like(truth, sums.counts.argmax()), groups),
         len(truth),
-        statistics.note,
+        _joined(statistics.note, fitted_to),
     )
 
 

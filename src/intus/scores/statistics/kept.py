@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .labels import CODE, MISSING
+from .labels import MISSING
 from .sample import ordered
 from .split import Places, places
 
@@ -28,7 +28,7 @@ def kept_rows(where: Places, codes: np.ndarray) -> np.ndarray:
 
     Args:
         where: The places of all rows.
-        codes: The class of each row for each target, shape (rows, targets), MISSING for none.
+        codes: The class of each row for each target with classes, shape (rows, targets), MISSING for none.
     """
     if len(where.key) <= WHOLE:
         return np.arange(len(where.key))
@@ -80,11 +80,12 @@ class Kept:
 
     Attributes:
         features: The number of features of a row.
-        seen: The number of all finite rows.
+        seen: The number of all rows.
+        share: The number of trained rows that were kept for each target, besides uniform ones.
     """
 
     def __init__(self, features: int) -> None:
-        self.features, self.seen = features, 0
+        self.features, self.seen, self.share = features, 0, BALANCED
         self._parts: list[tuple[Places, np.ndarray, np.ndarray, np.ndarray]] = []
 
     @property
@@ -92,7 +93,9 @@ class Kept:
         """True if all rows are kept."""
         return self.seen <= WHOLE
 
-    def add(self, where: Places, x: np.ndarray, codes: np.ndarray, values: np.ndarray, seen: int) -> None:
+    def add(
+        self, where: Places, x: np.ndarray, codes: np.ndarray, values: np.ndarray, seen: int, share: int
+    ) -> None:
         """Add kept rows; see ``Sample.add``.
 
         Args:
@@ -101,16 +104,11 @@ class Kept:
             codes: Class codes, shape (rows, targets).
             values: Numeric labels, shape (rows, targets).
             seen: The number of rows that they were chosen from.
+            share: The number of trained rows that were kept for each target.
         """
         self.seen += seen
+        self.share = min(self.share, share)
         self._parts.append((where, x, codes, values))
-
-    def merge(self, other: Kept, codes: list[np.ndarray]) -> None:
-        """Add the rows of ``other``, whose class codes ``codes[column]`` maps to those here."""
-        self.seen += other.seen
-        for where, x, other_codes, values in other._parts:
-            own = [codes[column][of_target] for column, of_target in enumerate(other_codes.T)]
-            self._parts.append((where, x, np.array(own, CODE).reshape(len(own), len(x)).T, values))
 
     def rows(self) -> tuple[Places, np.ndarray, np.ndarray, np.ndarray]:
         """Return a uniform sample of all rows, in a seeded random order; see ``Sample.rows``."""
@@ -140,10 +138,12 @@ class Kept:
         if self.complete:
             labelled = own != MISSING
             return where.take(labelled), x[labelled], own[labelled]
-        trained = np.flatnonzero(~where.held & (own != MISSING))
-        level = level_of(counts, share_of(codes.shape[1]))
+        trained = np.flatnonzero(~where.held)
+        labelled = trained[own[trained] != MISSING]
+        # The uniform rows, too, are those with the smallest keys of each class.
+        of_class = smallest_of_each(where, labelled, own, level_of(counts, self.share))
         held = smallest(where, np.flatnonzero(where.held), HELD)
-        rows = np.sort(np.concatenate([smallest_of_each(where, trained, own, level), held]))
+        rows = np.unique(np.concatenate([of_class, smallest(where, trained, UNIFORM), held]))
         rows = rows[own[rows] != MISSING]
         return where.take(rows), x[rows], own[rows]
 

@@ -16,7 +16,7 @@ from ...core.projection import PROJECTED, SUMMARY
 from ...core.record import LayerStatistics, Record
 from ...core.sketch import UNITS
 from ..base import Need
-from .kept import WHOLE, Kept, kept_rows
+from .kept import WHOLE, Kept, kept_rows, share_of
 from .labels import CODE, MISSING, MOST, Classes, numbers
 from .moments import Gram, Moments
 from .projection import Projection
@@ -77,9 +77,9 @@ class KnownRows:
         columns = [own.encode(column) for own, column in zip(self._classes, labels.values(), strict=True)]
         self.codes = np.array(columns, CODE).reshape(len(columns), len(items)).T
         self._values = [numbers(column) for column in labels.values()]
-        strata = self.codes.copy()
-        strata[:, [own.are_measured for own in self._classes]] = MISSING
-        self.kept = kept_rows(self._where, strata)
+        of_classes = [not own.are_measured for own in self._classes]
+        self.kept = kept_rows(self._where, self.codes[:, of_classes])
+        self._share = share_of(sum(of_classes))
         self.masks, self._gram_of = self._labelled() if len(items) > WHOLE else ((), [])
 
     @property
@@ -164,6 +164,7 @@ class KnownRows:
             "units": sums.units.tolist(),
             "rows": len(finite),
             "finite": int(finite.sum()),
+            "share": self._share,
             "nonfinite": tally.nonfinite,
             "products": [part.n for part in sums.products],
             "targets": [
@@ -274,7 +275,7 @@ class SentStatistics(Statistics):
                 values[:, number] = arrays[f"values.{number}"]
             else:
                 self.not_numbers.add(name)
-        self.kept.add(where, x, codes, values, part.rows)
+        self.kept.add(where, x, codes, values, part.rows, part.share)
         self._arrived += part.rows
         self._left_out += part.rows - part.finite
         self.tally.merge(part.tally())
@@ -325,6 +326,7 @@ class _Part:
         units: The numbers of the single features beside the sketch.
         rows: The number of rows.
         finite: The number of rows without NaN and infinite values.
+        share: The number of trained rows that were kept for each target.
         names: The names of the targets.
         labels: The labels of each target, and whether there were more.
     """
@@ -332,7 +334,7 @@ class _Part:
     def __init__(self, statistics: LayerStatistics) -> None:
         facts, self.arrays = statistics.facts, statistics.arrays
         self.seed, self.features, self.sketch = facts["seed"], facts["features"], facts["sketch"]
-        self.units = tuple(facts["units"])
+        self.units, self.share = tuple(facts["units"]), facts["share"]
         self.rows, self.finite, self._nonfinite = facts["rows"], facts["finite"], facts["nonfinite"]
         self._products, self._targets = facts["products"], facts["targets"]
         self.names = tuple(target["name"] for target in self._targets)
@@ -424,7 +426,7 @@ def _shapes(record: Record) -> dict[str, tuple[Any, tuple[int, ...]]]:
         raise ValueError("the kept rows have no ids of items")
     (kept, width), features = record.array.shape, facts["features"]
     limits = {"features": _MOST_FEATURES, "rows": _MOST_ROWS, "finite": facts["rows"] + 1, "seed": 2**62}
-    limits |= {"rank": facts["ranks"], "ranks": _MOST_ROWS}
+    limits |= {"share": _MOST_ROWS, "rank": facts["ranks"], "ranks": _MOST_ROWS}
     for name, limit in limits.items():
         if type(facts[name]) is not int or not 0 <= facts[name] < limit:
             raise ValueError(f"{name} must be a whole number below {limit}, got {facts[name]!r}")
