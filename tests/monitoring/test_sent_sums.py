@@ -309,13 +309,14 @@ def test_ranks_share_a_probe_set(tmp_path, kind, world):
     with Database(tmp_path / "x.db") as database:
         found, one = (table_of(database, run) for run in (kind, "one"))
     assert {key[1] for key in found} == {0, 1, 2}
-    first = {key: facts for key, facts in found.items() if key[1] == 0 and not key[2].startswith("cka_epoch")}
+    # The layer before depends on when the parts of the ranks arrive, so its alignment is not compared.
+    first = {key: facts for key, facts in found.items() if key[1] == 0 and key[2] != "cka_layer"}
     if kind == "ddp":
         assert {facts[2] for key, facts in found.items() if key[2] in ("mean", "linear_f1")} == {
             "3 of 4 ranks"
         }
         assert {facts[1] for key, facts in found.items() if key[2] == "mean"} == {1797 - 449}
     else:
-        assert compare({k: one[k] for k in first}, first, EXACT + SETTLED) > 30
+        assert compare({key: one[key] for key in first}, first, EXACT + SETTLED) > 25
         assert not any("ranks" in (facts[2] or "") for facts in found.values())
     assert found["0", 2, "linear_f1", "digit"][0] > 0.9
