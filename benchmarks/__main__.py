@@ -7,6 +7,7 @@ MODULES = {
     "recording": "benchmarks.recording",
     "probing": "benchmarks.probing",
     "frameworks": "benchmarks.frameworks",
+    "statistics": "benchmarks.statistics",
     "scoring": "benchmarks.scoring",
     "inspecting": "benchmarks.inspecting",
     "serving": "benchmarks.serving",

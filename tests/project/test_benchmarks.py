@@ -214,3 +214,29 @@ def test_report_of_frameworks_names_what_is_missing():
     assert "missed" in text
     assert "4 of 90" in text
     assert "Not installed: JAX, Flax NNX." in text
+
+
+def test_statistics_on_paper_are_the_bytes_that_are_sent(monkeypatch):
+    """The bytes that are counted for a layer are at least those of a message with its statistics."""
+    import numpy as np
+    import torch
+    from benchmarks import statistics
+
+    from intus.backends.row_sums import RowPlan
+    from intus.backends.torch.row_sums import row_sums
+    from intus.core.record import Record
+    from intus.core.sketch import UNITS
+    from intus.scores.statistics.sent import KnownRows
+    from intus.storage.codec import encode_records
+
+    monkeypatch.setattr(statistics, "TOKENS", 9000)
+    monkeypatch.setitem(statistics.PAPER, "tiny", (1e6, 1, {1200: 1}))
+    known = KnownRows(np.arange(9000), {"class": np.arange(9000) % statistics.CLASSES})
+    plan = RowPlan(False, known.kept, known.masks, known.classes, units=np.arange(UNITS))
+    rows, items, sums = known.packed(row_sums(torch.randn(9000, 1200), plan, 0))
+    sent = len(encode_records([Record(rows, "layer", items=items, statistics=sums)]))
+    found = statistics.on_paper("tiny")
+    assert 0.98 * sent < found["GB statistics"] * 1e9 < 1.35 * sent
+    large = statistics.on_paper("7B")
+    assert large["own/forward"] < statistics.MOST_OWN
+    assert large["GB statistics"] * 1e9 < statistics.MOST_BYTES_7B

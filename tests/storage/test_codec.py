@@ -142,6 +142,7 @@ DEEP = "[" * 100_000 + "]" * 100_000
         blob_of([None]),
         blob_of([{}]),
         *(blob_of([{name: value for name, value in FACT.items() if name != gone}]) for gone in FACT),
+        blob_of([FACT | {"statistics": 5}]),
         blob_of([FACT | {"address": 5}]),
         blob_of([FACT | {"kind": "outputs"}]),
         blob_of([FACT | {"step": 1.5}]),
@@ -153,7 +154,7 @@ DEEP = "[" * 100_000 + "]" * 100_000
         blob_of([FACT], arrays={"0": np.zeros((2, 2), np.float32), "0.items": np.zeros(2, np.float32)}),
         blob_of([FACT], arrays={"0": np.zeros((2, 2), np.complex64)}),
         save({"0": np.zeros(2, np.float32)}),
-        save({"0": np.zeros(2, np.float32)}, {"intus": "2", "records": "[]"}),
+        save({"0": np.zeros(2, np.float32)}, {"intus": "3", "records": "[]"}),
         encode_records([])[:-1],
     ],
     ids=lambda blob: str(len(blob)),  # the bytes themselves vary: safetensors' metadata has no order

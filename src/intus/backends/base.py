@@ -21,6 +21,7 @@ import numpy as np
 from ..core.errors import InputError
 from ..core.graph import Graph
 from ..core.record import KINDS
+from .row_sums import Summing
 
 ENTRY_POINTS = "intus.backends"
 
@@ -60,6 +61,9 @@ class CapturedTensor:
         began: When the work for this tensor began, ``(time.perf_counter(), time.process_time())``, for a
             backend that computes it apart from the training, on any thread of the process. None if
             ``on_tensor`` is all the work.
+        sums: Computes sums of the rows on the tensor's device; None if the framework has no implementation,
+            or the tensor is not of floats.
+        accelerated: Whether the tensor is on an accelerator, such as a GPU.
         batch_known: False if nothing says which of its axes is the batch, so that it has no rows.
     """
 
@@ -73,6 +77,8 @@ class CapturedTensor:
     project: Callable[[int | None, int], tuple[np.ndarray, np.ndarray]] | None = None
     began: tuple[float, float] | None = None
     batch_known: bool = True
+    sums: Summing | None = None
+    accelerated: bool = False
 
     @property
     def has_batch(self) -> bool:

@@ -6,7 +6,9 @@ Records are sent from the training process to the server and collected by the ag
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +29,24 @@ KINDS = tuple(KIND_LABELS)
 
 #: The mode of passes of a probe set, and the separator before the run's name in the owner of its labels.
 PROBE_SET_MODE, OF_PROBE_SET = "probe", "/probe set of "
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerStatistics:
+    """Statistics of all rows of a pass, made where the model runs; ``scores.statistics.sent`` reads them.
+
+    Attributes:
+        arrays: The arrays, by name.
+        facts: Everything else, as JSON values.
+    """
+
+    arrays: Mapping[str, np.ndarray]
+    facts: Mapping[str, Any]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the arrays."""
+        return sum(array.nbytes for array in self.arrays.values())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,6 +71,8 @@ class Record:
         summary: The statistics ``SUMMARY`` of the rows before projection, float32 of shape (rows, 8).
         cut_from: The number of rows of the batch, of which these are the first that fit into the queue; None
             if they are all that was to be recorded.
+        statistics: The statistics of all rows, of which the array has those that were kept; None for an array
+            of all rows.
 
     Raises:
         InputError: If the arguments contradict each other.
@@ -74,6 +96,7 @@ class Record:
     projected_from: int | None = None
     summary: np.ndarray | None = field(default=None)
     cut_from: int | None = None
+    statistics: LayerStatistics | None = field(default=None)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

@@ -6,7 +6,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ..core.errors import InputError, did_you_mean
 from ..core.record import OF_PROBE_SET, PROBE_SET_MODE
 from .budget import Budget, check_share
 from .commands import HOST, PORT, queue_targets
-from .probe_set import check_probe_set
+from .probe_set import check_probe_set, check_statistics
 from .schedule import Choice, Schedule, Which
 from .sender import BLOCK_S, get_sender
 from .tap import ModelTap
@@ -48,6 +48,8 @@ def probe(
     budget: float | None = None,
     probe_set: tuple[Any, Mapping[str, Any]] | tuple[Any, Mapping[str, Any], Mapping[str, Any]] | None = None,
     every: int | None = None,
+    statistics: bool | Literal["auto"] = "auto",
+    ranks: tuple[int, int] | None = None,
 ) -> Probe:
     """Attach to a model in training: each call of the model sends the outputs of its operations to a server.
 
@@ -101,6 +103,13 @@ def probe(
             ``probe`` with it, and one of them sends.
         every: Run the probe set before every ``every``-th call of the model instead, and record it under the
             number of that call instead of the epoch.
+        statistics: Whether to send statistics of the probe set's passes, made on the model's device, instead
+            of activations: sums and some rows, sketched to at most 1,024 features, which the server scores.
+            By default, ``"auto"``, they are sent from accelerators, with ``ranks``, and of tensors that would
+            take more than their share of the queue. PyTorch only.
+        ranks: In data-parallel training in which every process probes, with the same ``run`` and the whole
+            probe set: the rank of this process and the number of processes, such as ``(0, 4)``. Each runs and
+            sends its share of the probe set's rows, and none waits for another.
 
     Returns:
         The probe, which is also a context manager that removes it.
@@ -128,6 +137,10 @@ def probe(
             f"kinds must be of {', '.join(WITHOUT_TRAINING)} with a probe set, which runs without gradients, "
             f"got {unavailable[0]!r}."
         )
+    able = getattr(backend, "makes_statistics", False)
+    choice = check_statistics(
+        statistics, probe_set=checked_set is not None, able=able, framework=backend.name
+    )
     refused = getattr(backend, "without_probe_set", None)
     if checked_set is not None and refused is not None and (reason := refused(model)) is not None:
         raise InputError(reason)
@@ -137,7 +150,14 @@ def probe(
             raise InputError(reason)
         if checked_set is not None:
             together = backend.together(model, checked_set.outline)
-    sends = together is None or together.sends
+    sends = together is None or together.sends or ranks is not None
+    if ranks is not None:
+        if checked_set is None or run is None:
+            raise InputError(
+                f"ranks={ranks!r} shares a probe set among processes of one run. Pass probe_set= and run=, "
+                "the same in every process."
+            )
+        checked_set = checked_set.share(ranks, batch_axis)
     sender = get_sender(host, port, queue_mb or 0.0)
     tap = ModelTap(
         model,
@@ -168,6 +188,11 @@ def probe(
             troubles.warn_once("intus: %s", reason)
         operations = operations if sends else []
         tap.attach(known, operations)
+        if checked_set is not None and choice is not False:
+            from .statistics import ProbeSetStatistics  # the scores, which other probes do not need
+
+            share = sender.capacity / max(len(operations), 1)
+            tap.statistics = ProbeSetStatistics(checked_set, choice, share)
         watch = Probe(tap, backend.attach(model, operations, kinds, tap))
     except BaseException:
         tap.source.remove()

@@ -5,25 +5,30 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from ..core.errors import InputError, did_you_mean
 from .targets import check_pattern, plain_ids, plain_labels
 
+#: Whether statistics are made: always, never, or where they are cheaper than sending rows.
+StatisticsChoice = bool | Literal["auto"]
+
 
 class ProbeSet(NamedTuple):
-    """A fixed batch with labels.
+    """A fixed batch with labels, or the share of it that a process runs.
 
     Attributes:
         inputs: The inputs of the model.
-        labels: Labels by name, one per row.
-        groups: The group of each row, or None.
+        labels: Labels by name, one per row of the whole batch.
+        groups: The group of each row of the whole batch, or None.
         types: The types of the labels of each name, or None.
         layers: Regular expressions for the addresses of the layers that labels are meant for, by name.
-        items: The ids of the rows.
+        items: The ids of the rows of ``inputs``: their numbers in the whole batch.
         every: The number of calls of the model between two runs; None for once per epoch.
+        rank: The number of the process among those that share the batch, from 0.
+        ranks: The number of these processes.
     """
 
     inputs: Any
@@ -33,6 +38,8 @@ class ProbeSet(NamedTuple):
     layers: dict[str, str]
     items: np.ndarray
     every: int | None
+    rank: int = 0
+    ranks: int = 1
 
     @property
     def outline(self) -> str:
@@ -40,6 +47,40 @@ class ProbeSet(NamedTuple):
         labels = hashlib.blake2b(json.dumps(self.labels).encode(), digest_size=4).hexdigest()
         when = "every epoch" if self.every is None else f"every={self.every}"
         return f"{len(self.items)} rows ({when}, labels {labels})"
+
+    def share(self, ranks: Any, axis: int) -> ProbeSet:
+        """Return the share of a process.
+
+        Args:
+            ranks: The caller's ``ranks``: the number of the process, and of all.
+            axis: The axis of the rows.
+
+        Raises:
+            InputError: If ``ranks`` is invalid, or there are fewer rows than processes.
+        """
+        pair: list[Any] = list(ranks) if isinstance(ranks, tuple | list) else []
+        if [type(number) for number in pair] != [int, int] or not 0 <= pair[0] < pair[1]:
+            raise InputError(
+                f"ranks must be the rank of this process and the number of processes, such as (0, 4), got "
+                f"{ranks!r}."
+            )
+        (rank, count), rows = pair, len(self.items)
+        if rows < count:
+            raise InputError(f"ranks={ranks!r} cannot share a probe set of {rows} rows. Give it more rows.")
+        inputs = _every(self.inputs, axis, rows, rank, count)
+        return self._replace(inputs=inputs, items=self.items[rank::count], rank=rank, ranks=count)
+
+
+def _every(inputs: Any, axis: int, rows: int, start: int, step: int) -> Any:
+    """Return inputs with every ``step``-th row of each tensor that has so many rows."""
+    if isinstance(inputs, Mapping):
+        return {name: _every(value, axis, rows, start, step) for name, value in inputs.items()}
+    if isinstance(inputs, tuple | list):
+        return type(inputs)(_every(value, axis, rows, start, step) for value in inputs)
+    shape = tuple(getattr(inputs, "shape", ()))
+    if len(shape) <= axis or shape[axis] != rows:
+        return inputs
+    return inputs[(slice(None),) * axis + (slice(start, None, step),)]
 
 
 def check_probe_set(given: Any, every: Any, rows_of: Callable[[Any], int | None]) -> ProbeSet | None:
@@ -175,3 +216,29 @@ def _fitted(tokens: list[Any], labels: list[Any]) -> list[Any] | None:
     fitted = [[*row[:width], *[None] * (width - len(row))] for row in tokens]
     beyond = any(label is not None for row in labels for label in row[len(tokens[0]) :])
     return None if beyond else fitted
+
+
+def check_statistics(given: Any, *, probe_set: bool, framework: str, able: bool) -> StatisticsChoice:
+    """Validate the ``statistics`` of a probe.
+
+    Args:
+        given: The caller's value.
+        probe_set: Whether there is a probe set.
+        framework: The name of the model's framework.
+        able: Whether its backend can make statistics.
+
+    Raises:
+        InputError: If it is neither True, False nor "auto", or cannot be True.
+    """
+    if given is not True and given is not False and given != "auto":
+        raise InputError(f"statistics must be True, False or 'auto', got {given!r}.")
+    if given is True and not probe_set:
+        raise InputError(
+            "statistics=True needs a probe set, because labels must be known where statistics are made. Pass "
+            "probe_set=(inputs, labels), or leave statistics out to send rows."
+        )
+    if given is True and not able:
+        raise InputError(
+            f"statistics=True is for models of PyTorch, got one of {framework}. Leave it out to send rows."
+        )
+    return given if able else False

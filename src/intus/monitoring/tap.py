@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import numpy as np
@@ -29,6 +29,9 @@ from .schedule import Cut, Schedule
 from .sender import BLOCK_S, Sender
 from .sent_counts import EpochKey
 from .warn_once import WarningLog
+
+if TYPE_CHECKING:
+    from .statistics import Part, ProbeSetStatistics
 
 _NO_BATCH = (
     "intus: which axis of the %s of %r of %s is the batch is not known, because it is inside of several "
@@ -130,6 +133,7 @@ class ModelTap:
         self._is_silence_known = self._are_skips_known = False
         self._model = weakref.ref(model)
         self._backend, self._schedule, self._wait = backend, schedule, wait
+        self.statistics: ProbeSetStatistics | None = None  # None to send all rows of the probe set
         self._structure = structure  # None once the first pass has begun
         self._first = True  # no pass has ended yet
         self._traced: GraphRecorder | None = None
@@ -336,23 +340,29 @@ class ModelTap:
             self._apart = self._pass_began
         if not tensor.batch_known:
             self.troubles.warn_once(_NO_BATCH, tensor.kind, tensor.address, self.name)
-        cut = self._cut(tensor, ticket.rows)
+        cut = self._schedule.cut(tensor, ticket.rows)
+        sums = self.statistics if ticket.mode == PROBE_SET_MODE else None
+        parts = sums.parts(tensor, cut) if sums is not None else []
+        if not parts:
+            cut = self._cut(tensor, ticket.rows)
         if cut.axis is not None:
             self._pass_rows = max(self._pass_rows, tensor.shape[cut.axis])
             self._pass_bytes += math.ceil(
                 cut.nbytes * tensor.shape[cut.axis] / (cut.rows or tensor.shape[cut.axis] or 1)
             )
         epoch = EpochKey(self.run, self.name, ticket.epoch)
-        if not self.sender.reserve(cut.nbytes, self._room_wait(), epoch):
-            return
-        try:
-            record = self._record(ticket, tensor, cut)
-        except Exception:
-            self.sender.release(cut.nbytes)
-            raise
-        self.sender.gather(record, cut.nbytes)
-        self.recorded += 1
-        self._recorded_at.add(tensor.address)
+        for part in parts or (None,):
+            nbytes = cut.nbytes if part is None else part.nbytes
+            if not self.sender.reserve(nbytes, self._room_wait(), epoch):
+                continue
+            try:
+                record = self._record(ticket, tensor, cut, part)
+            except Exception:
+                self.sender.release(nbytes)
+                raise
+            self.sender.gather(record, nbytes)
+            self.recorded += 1
+            self._recorded_at.add(tensor.address)
         self.budget.pay((thread_seconds_since if tensor.began is None else process_seconds_since)(began))
 
     def _cut(self, tensor: CapturedTensor, rows: int | None) -> Cut:
@@ -471,8 +481,24 @@ class ModelTap:
         except Exception as error:
             self.on_error(error)
 
-    def _record(self, tags: PassTags, tensor: CapturedTensor, cut: Cut) -> Record:
-        """Copy a tensor into a record."""
+    def _origin(self, tags: PassTags, tensor: CapturedTensor) -> dict[str, Any]:
+        """Return the fields of a record that say where it comes from, except the address."""
+        return {
+            "kind": tensor.kind,
+            "run": self.run,
+            "model": self.name,
+            "step": tags.step,
+            "epoch": tags.epoch,
+            "mode": tags.mode,
+            "index": tensor.index,
+        }
+
+    def _record(self, tags: PassTags, tensor: CapturedTensor, cut: Cut, part: Part | None) -> Record:
+        """Copy a tensor into a record, or make statistics of it into one."""
+        if part is not None and self.statistics is not None:
+            kept, of_kept, statistics = self.statistics.made(part, tensor, cut.axis or 0)
+            origin = self._origin(tags, tensor)
+            return Record(kept, tensor.address, items=of_kept, statistics=statistics, **origin)
         items, axis, summary = tags.items, cut.axis, None
         if cut.projected_from is not None and tensor.project is not None:
             array, summary = tensor.project(cut.rows, axis or 0)
@@ -495,18 +521,12 @@ class ModelTap:
         return Record(
             array,
             tensor.address,
-            kind=tensor.kind,
-            run=self.run,
-            model=self.name,
-            step=tags.step,
-            epoch=tags.epoch,
-            mode=tags.mode,
             batch_axis=axis,
-            index=tensor.index,
             items=items,
             projected_from=cut.projected_from,
             summary=summary,
             cut_from=cut_from,
+            **self._origin(tags, tensor),
         )
 
     def _end_structure(self, output: Any) -> None:

@@ -120,7 +120,7 @@ _row_mean(
 )
 def dead(statistics: Statistics) -> Iterable[ScoreResult]:
     """Fraction of features that are zero in every row."""
-    if statistics.projected_from is not None:
+    if len(statistics.tally.alive) < statistics.whole:
         note = f"not where rows are projected: probe(width=) of {statistics.whole} or more sends them whole"
         return [ScoreResult("dead", NAN, n=statistics.tally.rows, note=note)]
     value = float(1 - statistics.tally.alive.mean()) if statistics.tally.rows else NAN
@@ -154,7 +154,7 @@ def participation_ratio(statistics: Statistics) -> Iterable[ScoreResult]:
     square = float(((scatter / trace) ** 2).sum()) if trace > 0 else 0.0
     value = 1 / square if square > 0 else NAN
     if statistics.projected and value == value:
-        value = 1 / max(1 / value - 1 / statistics.width, 1 / statistics.whole)
+        value = 1 / max(1 / value - 1 / statistics.even, 1 / statistics.whole)
     return [_covariance_result("participation_ratio", value, n, statistics)]
 
 
@@ -184,14 +184,21 @@ def effective_rank(statistics: Statistics) -> Iterable[ScoreResult]:
 
 
 def _scatter(statistics: Statistics) -> tuple[np.ndarray, int]:
-    """Return the scatter of all rows, training and held out, and the number of rows."""
+    """Return the scatter of all rows, training and held out, and the number of rows.
+
+    Statistics made where the model runs have no products of held-out rows if there are many rows.
+    """
     moments = statistics.moments
-    every = statistics.once("every", lambda: moments.train.plus(moments.held))
-    return statistics.once("scatter", every.scatter), every.n
+    every = statistics.once(
+        "every", lambda: moments.train.plus(moments.held) if moments.whole else moments.train
+    )
+    even = slice(statistics.even)
+    return statistics.once("scatter", lambda: every.scatter()[even, even]), every.n
 
 
 def _covariance_result(name: str, value: float, n: int, statistics: Statistics) -> ScoreResult:
-    note = statistics.note
+    of_trained = f"of the {n} rows that classifiers are trained on" * (not statistics.moments.whole)
+    note = "; ".join(filter(None, [statistics.note, of_trained]))
     if value != value:
         note = "fewer than two finite rows" if n < 2 else "the behaviours do not vary"
         if not np.isfinite(np.trace(_scatter(statistics)[0])):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..core.errors import InputError, did_you_mean
+from ..core.record import Record
 from ..core.results import Predictions
 from .base import NAN, Score, ScoreColumns, ScoreResult
 from .probes.judging import Confusion, ConfusionCounts, Gap
 from .registry import as_score
+from .statistics.sent import SentStatistics
 from .statistics.statistics import Statistics
 
 #: Most bytes of the samples that a Scorer keeps, by default.
@@ -65,7 +67,9 @@ class Scorer:
             raise InputError(f"null={null!r} must be a number of permutations, such as 200, or 0 for none.")
         if null and raw:
             needs |= {"sample"}
-        self.statistics = Statistics(needs, raw=raw, seed=seed, sample_bytes=sample_bytes, null=null)
+        self.statistics: Statistics = Statistics(
+            needs, raw=raw, seed=seed, sample_bytes=sample_bytes, null=null
+        )
 
     def update(
         self,
@@ -105,6 +109,19 @@ class Scorer:
             InputError: If shapes, targets or ``projected_from`` do not fit one another or earlier rows.
         """
         self.statistics.update(behaviours, labels, items, projected_from, summary, groups, types, given)
+
+    def receive(self, records: Sequence[Record]) -> None:
+        """Take the statistics of a layer that were made where the model runs, instead of rows.
+
+        Scores of units, and others that need every row, cannot be computed from them.
+
+        Args:
+            records: The records of one layer and epoch, each with statistics.
+
+        Raises:
+            InputError: If the statistics cannot be put together.
+        """
+        self.statistics = SentStatistics(self.statistics.needs, records)
 
     def merge(self, other: Scorer) -> Scorer:
         """Add the rows of another scorer of the same scores and seed, and return self.

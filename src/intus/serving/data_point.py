@@ -126,6 +126,21 @@ class DataPoint:
         return not self.lacks
 
     @property
+    def of_statistics(self) -> bool:
+        """True if statistics of rows were sent, and not the rows.
+
+        Raises:
+            InputError: If some records have statistics and others have not.
+        """
+        found = {record.statistics is not None for record in self.records}
+        if len(found) > 1:
+            raise InputError(
+                f"Some processes sent rows of {self.key.address!r}, others statistics, which cannot be put "
+                "together. Give all the same statistics= and ranks=."
+            )
+        return found == {True}
+
+    @property
     def rows(self) -> int:
         """Number of items in all arrays together."""
         return sum(record.rows for record in self.records)
@@ -145,10 +160,15 @@ class DataPoint:
             for part in (array, record.items, record.summary):
                 if part is not None:
                     sha.update(np.ascontiguousarray(part).data)
+            if record.statistics is not None:
+                sha.update(repr(record.statistics.facts).encode())
+                for name, part in sorted(record.statistics.arrays.items()):
+                    sha.update(name.encode() + np.ascontiguousarray(part).data)
         return sha.digest()
 
 
 def size_of(record: Record) -> int:
-    """Return the bytes of a record: its array, item ids and summary."""
-    beside = (part.nbytes for part in (record.items, record.summary) if part is not None)
+    """Return the bytes of a record: its array, item ids, summary and statistics."""
+    parts = record.items, record.summary, record.statistics
+    beside = (part.nbytes for part in parts if part is not None)
     return record.array.nbytes + sum(beside)

@@ -19,15 +19,17 @@ from safetensors.numpy import save as _save
 from ..core.errors import CodecError, InputError
 from ..core.graph import OP_COLUMNS, Branch, Calls, Edges, Graph, Meta, ModuleInfo, Ops, Param, Source
 from ..core.projection import PROJECTED
-from ..core.record import KINDS, Record
+from ..core.record import KINDS, LayerStatistics, Record
 from .tensors import CheckedFile
 
-#: The version of the messages that carry records.
-FORMAT = "1"
+#: The version of the messages that carry records, and of those in which some have statistics of rows that are
+#: not sent. A server that reads only the first would take the rows that are sent for all.
+FORMAT, STATISTICS_FORMAT = "1", "2"
 #: The version of graphs and of the files that contain them. It rises whenever a column changes, which a test
 #: checks. Format 2 brought checksums in files; in format 1 the column ``setting`` had been added unnoticed.
 GRAPH_FORMAT = "2"
-_READABLE = {"records": (FORMAT,), "graph": ("1", GRAPH_FORMAT)}
+_READABLE = {"records": (FORMAT, STATISTICS_FORMAT), "graph": ("1", GRAPH_FORMAT)}
+_SUMS = "statistics."  # prefix of the names of a record's statistics
 MAX_HEADER = 64 << 20  # bytes of JSON, which take many times as much memory once parsed
 _RECORD_FACTS = ("address", "kind", "run", "model", "step", "epoch", "mode", "batch_axis", "index")
 _FACT_TYPES: dict[str, tuple[type, ...]] = {
@@ -57,7 +59,8 @@ def encode_records(records: Iterable[Record], envelope: Mapping[str, Any] | None
         ('fc1', (2, 3), 7)
     """
     arrays: dict[str, np.ndarray] = {}
-    facts = []
+    facts: list[dict[str, Any]] = []
+    version = FORMAT
     for number, record in enumerate(records):
         arrays[str(number)] = np.asarray(
             record.array, order="C"
@@ -71,7 +74,12 @@ def encode_records(records: Iterable[Record], envelope: Mapping[str, Any] | None
             facts[-1]["projected_from"] = record.projected_from
         if record.cut_from is not None:
             facts[-1]["cut_from"] = record.cut_from
-    return _save(arrays, {"intus": FORMAT, "records": _dump(facts), "envelope": _dump(envelope or {})})
+        if record.statistics is not None:
+            version = STATISTICS_FORMAT
+            facts[-1]["statistics"] = dict(record.statistics.facts)
+            for name, array in record.statistics.arrays.items():
+                arrays[f"{number}.{_SUMS}{name}"] = np.asarray(array, order="C")
+    return _save(arrays, {"intus": version, "records": _dump(facts), "envelope": _dump(envelope or {})})
 
 
 def decode_records(blob: bytes) -> tuple[list[Record], dict[str, Any]]:
@@ -94,9 +102,21 @@ def decode_records(blob: bytes) -> tuple[list[Record], dict[str, Any]]:
     for number, fact in enumerate(facts):
         if str(number) not in arrays:
             raise CodecError(f"The blob lists record {number} but has no array for it.")
-        beside = (arrays.get(f"{number}.{name}") for name in ("items", "summary"))
-        records.append(_record(arrays[str(number)], fact, *beside))
+        items, summary = (arrays.get(f"{number}.{name}") for name in ("items", "summary"))
+        statistics = _statistics(fact, arrays, f"{number}.{_SUMS}")
+        records.append(_record(arrays[str(number)], fact, items, summary, statistics))
     return records, envelope
+
+
+def _statistics(fact: Any, arrays: Mapping[str, np.ndarray], prefix: str) -> LayerStatistics | None:
+    """Return the statistics of a record, whose contents are checked where they are read."""
+    facts = fact.get("statistics") if isinstance(fact, dict) else None
+    if facts is None:
+        return None
+    if not isinstance(facts, dict):
+        raise CodecError(f"A record's statistics must be an object, got {facts!r}.")
+    own = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
+    return LayerStatistics(own, facts)
 
 
 def encode_graph(graph: Graph, arrays: Mapping[str, np.ndarray] | None = None) -> bytes:
@@ -340,7 +360,11 @@ def _table(cls: Any, name: str, columns: Mapping[str, np.ndarray]) -> Any:
 
 
 def _record(
-    array: np.ndarray, fact: Any, items: np.ndarray | None, summary: np.ndarray | None = None
+    array: np.ndarray,
+    fact: Any,
+    items: np.ndarray | None,
+    summary: np.ndarray | None = None,
+    statistics: LayerStatistics | None = None,
 ) -> Record:
     if not isinstance(fact, dict):
         raise CodecError(f"A record's facts must be an object, got {fact!r}.")
@@ -362,7 +386,7 @@ def _record(
     checked["projected_from"] = _projected_from(array, fact)
     checked["cut_from"] = _cut_from(fact)
     try:
-        return Record(array, items=items, summary=summary, **checked)
+        return Record(array, items=items, summary=summary, statistics=statistics, **checked)
     except InputError as error:
         raise CodecError(str(error)) from None
 

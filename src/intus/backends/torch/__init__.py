@@ -55,6 +55,7 @@ class TorchBackend:
     """Observes any ``torch.nn.Module``; see ``Backend`` for the contract of each method."""
 
     name = "torch"
+    makes_statistics = True
     blind_spot = (
         "Modules inside torch.compile or torch.jit are not observed. Pass the model that is not compiled."
     )

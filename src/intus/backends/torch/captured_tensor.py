@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...core.nested import leaves
 from ...core.shared_array import shared_array
 from ..base import CapturedTensor
 from .random_projection import projected, summary
+from .row_sums import has_doubles, row_sums
 
 #: Real dtypes that numpy has; others are converted to float32.
 _NUMPY = {
@@ -34,8 +35,11 @@ def captured(address: str, kind: str, index: int, tensor: Tensor, axis: int | No
     size = tensor.element_size() if tensor.dtype in _NUMPY else 4
     copy, shape = partial(to_numpy, tensor), tuple(tensor.shape)
     axis = axis if len(shape) == 3 else None
+    plain = tensor.is_floating_point() and type(tensor) in (Tensor, nn.Parameter)
     return CapturedTensor(
-        address, kind, index, shape, tensor.numel() * size, copy, axis, partial(to_projected, tensor)
+        *(address, kind, index, shape, tensor.numel() * size, copy, axis, partial(to_projected, tensor)),
+        sums=partial(row_sums, tensor) if plain else None,
+        accelerated=tensor.device.type != "cpu" and has_doubles(tensor),
     )
 
 

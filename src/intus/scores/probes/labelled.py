@@ -24,6 +24,17 @@ def labelled_rows(statistics: Statistics, target: str) -> tuple[Places, np.ndarr
     return statistics.once(("labelled", target), lambda: _labelled_rows(statistics, target))
 
 
+def rows_to_fit(statistics: Statistics, target: str) -> tuple[Places, np.ndarray, np.ndarray]:
+    """Return the labelled rows to train and judge a classifier on, as ``labelled_rows`` does.
+
+    Of rows that were chosen where the model runs, these are more of rare classes than in the whole.
+    """
+    if not statistics.by_class:
+        return labelled_rows(statistics, target)
+    places, x, codes = statistics.rows_to_fit(target)
+    return places, x, _rank(statistics, target)[codes]
+
+
 def _labelled_rows(statistics: Statistics, target: str) -> tuple[Places, np.ndarray, np.ndarray]:
     places, x, codes, _ = statistics.drawn()
     column = codes[:, statistics.targets.index(target)] if codes.size else np.empty(0, np.int64)
@@ -31,11 +42,16 @@ def _labelled_rows(statistics: Statistics, target: str) -> tuple[Places, np.ndar
     if statistics.raw:  # a projected sample contains finite rows only
         usable &= complete(x)
     rows = np.flatnonzero(usable)[:MOST_ROWS]
+    places, x = statistics.once(("rows", rows.tobytes()), lambda: _taken(statistics, rows))
+    return places, x, _rank(statistics, target)[column[rows]]
+
+
+def _rank(statistics: Statistics, target: str) -> np.ndarray:
+    """Return the number of each class in the order of the labels."""
     order = statistics.classes[target].order()
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
-    places, x = statistics.once(("rows", rows.tobytes()), lambda: _taken(statistics, rows))
-    return places, x, rank[column[rows]]
+    return rank
 
 
 def _taken(statistics: Statistics, rows: np.ndarray) -> tuple[Places, np.ndarray]:

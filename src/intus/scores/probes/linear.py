@@ -21,7 +21,7 @@ from ..statistics.split import NO_TYPE
 from ..statistics.statistics import Statistics
 from .classifiers import KEPT, MOST_CLASSES, LinearClassifier, balanced, discriminate, logistic, logistics
 from .judging import CHANCE, INTERVAL, ConfusionCounts, judge
-from .labelled import CLASSES, NO_FEATURES, TOO_MANY, labelled_rows
+from .labelled import CLASSES, NO_FEATURES, TOO_MANY, labelled_rows, rows_to_fit
 
 
 class ClassifierResult(NamedTuple):
@@ -62,12 +62,12 @@ def outcome(statistics: Statistics, target: str, method: str = "linear") -> Clas
 
 def _outcome(statistics: Statistics, target: str, fit: Method) -> ClassifierResult:
     moments, classes = statistics.moments, statistics.classes[target]
-    places, x, codes = labelled_rows(statistics, target)
+    places, x, codes = rows_to_fit(statistics, target)
     held, truth = places.held, codes[places.held]
     sums = _ranked(moments.classes[target], classes.order())
     if note := _why_not(statistics, target, sums, len(truth)):
         return ClassifierResult(None, None, len(truth), _joined(note, statistics.note))
-    together = merged(statistics) if fit is logistic else {}
+    together, fitted_to = merged(statistics) if fit is logistic else {}, ""
     if target in together:
         guess = together[target]
     else:
@@ -75,13 +75,15 @@ def _outcome(statistics: Statistics, target: str, fit: Method) -> ClassifierResu
         kept = np.flatnonzero(~held)
         kept = kept[balanced(codes[kept], len(sums.counts))]
         factor = _factor(statistics, moments.labelled[target])
+        if statistics.thinned and fit is logistic:
+            fitted_to = f"fitted to {len(kept):,} of {moments.labelled[target].n:,} trained rows"
         guess = fit(factor, sums, x[kept], codes[kept]).predict(x[held])
     groups = places.cluster[held]
     return ClassifierResult(
         judge(truth, guess, groups),
         judge(truth, np.full_like(truth, sums.counts.argmax()), groups),
         len(truth),
-        statistics.note,
+        _joined(statistics.note, fitted_to),
     )
 
 
@@ -92,6 +94,8 @@ def merged(statistics: Statistics) -> dict[str, np.ndarray]:
     """
 
     def compute() -> dict[str, np.ndarray]:
+        if statistics.by_class:
+            return {}
         moments = statistics.moments
         names = [
             name
@@ -130,8 +134,8 @@ def control(statistics: Statistics, target: str, seed: int = 0) -> ConfusionCoun
         seed: The number of the draw.
     """
     moments = statistics.moments
-    places, x, _ = labelled_rows(statistics, target)
-    if (places.bucket == NO_TYPE).any():
+    places, x, _ = rows_to_fit(statistics, target)
+    if statistics.thinned or (places.bucket == NO_TYPE).any():
         return None
     sums = _ranked(moments.classes[target], statistics.classes[target].order())
     draw = _labels_of_buckets(moments.buckets.counts, sums.counts, [statistics.seed, seed])
@@ -222,6 +226,8 @@ def _result(name: str, what: str, statistics: Statistics, target: str) -> ScoreR
     return ScoreResult(name, value, target, -1, low, high, chance, found.n, note, p)
 
 
+_NO_TYPES = "no types were given, of which the control task has random labels"
+_THINNED = "the control task needs all rows, of which the probe sent statistics (statistics=False sends them)"
 _NEEDS: tuple[Need, ...] = ("moments", "classes", "sample")
 _LOGISTIC = (
     f"logistic regression on standardised features of at most {KEPT:,} rows, with as many of each class as "
@@ -321,7 +327,7 @@ def linear_selectivity(statistics: Statistics, target: str) -> Iterable[ScoreRes
         return [ScoreResult("linear_selectivity", NAN, target, n=found.n, note=found.note)]
     fakes = [control(statistics, target, draw) for draw in range(DRAWS)]
     if None in fakes:
-        note = _joined("no types were given, of which the control task has random labels", found.note)
+        note = _joined(_THINNED if statistics.thinned else _NO_TYPES, found.note)
         return [ScoreResult("linear_selectivity", NAN, target, n=found.n, note=note)]
     gap = found.counts.above_mean([one for one in fakes if one], "accuracy")
     return [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,10 @@ from ...core.errors import InputError
 MISSING = -1  #: the code of a row without a label
 MOST = 1000  #: a target with more distinct labels is not treated as classes
 CODE = np.int16  #: the type of codes
+IGNORED = -100  #: the class that PyTorch's losses ignore
+#: Labels longer than this are kept as Python strings: an array of fixed width would take 4 bytes for each
+#: character of the longest.
+_WIDEST = 32
 
 
 class Classes:
@@ -68,6 +72,10 @@ class Classes:
         codes = [self._code(value) for value in other._codes]
         self.overflowed |= other.overflowed
         return np.array([*codes, MISSING], dtype=np.int64)
+
+    def in_order(self) -> list[Any]:
+        """Return the labels in the order of their codes."""
+        return list(self._codes)
 
     def names(self) -> list[Any]:
         """Return the labels, sorted: numbers before strings."""
@@ -139,3 +147,102 @@ def _plain(value: Any) -> Hashable:
 
 def _is_null(value: Any) -> bool:
     return value is None or value != value
+
+
+# -- registered labels --------------------------------------------------------------------------------
+
+
+def label_array(name: str, labels: list[Any]) -> np.ndarray:
+    """Return registered labels as an array, (items,), or (items, positions) for lists; None for no label.
+
+    Raises:
+        InputError: If some are lists and others are not.
+    """
+    nested = any(isinstance(label, list) for label in labels)
+    return without_ignored(label_table(name, labels) if nested else label_column(labels))
+
+
+def label_table(name: str, labels: Iterable[Any]) -> np.ndarray:
+    """Return lists of labels as a rectangle, with None where an item has no such position."""
+    rows = [[] if row is None else row for row in labels]
+    if not all(isinstance(row, list) for row in rows):
+        raise InputError(
+            f"The target {name!r} mixes single labels with lists of labels. Use one or the other."
+        )
+    table = np.full((len(rows), max(map(len, rows))), None, dtype=object)
+    for number, row in enumerate(rows):
+        table[number, : len(row)] = row
+    return table
+
+
+def label_column(labels: list[Any]) -> np.ndarray:
+    """Return labels as an array of their own type if they have one, which is much faster to work with."""
+    kinds = set(map(type, labels))
+    if kinds in ({int}, {float}, {bool}) or (kinds == {str} and max(map(len, labels)) <= _WIDEST):
+        typed = np.array(labels)
+        if typed.dtype.kind in "ifUb":
+            return typed
+    return np.array(labels, dtype=object)
+
+
+def without_ignored(labels: np.ndarray) -> np.ndarray:
+    """Replace -100 by None among classes numbered from 0: PyTorch's losses ignore that class."""
+    if labels.dtype.kind in "fUb":
+        return labels
+    present = labels.ravel().tolist() if labels.dtype == object else np.unique(labels).tolist()
+    found = {label for label in present if label is not None}
+    numbered = all(type(label) is int and (label >= 0 or label == IGNORED) for label in found)
+    if IGNORED not in found or not numbered:
+        return labels
+    labels = labels.astype(object)
+    labels[labels == IGNORED] = None
+    return labels
+
+
+def id_table(
+    name: str, what: str, given: list[Any] | None, labels: np.ndarray, per_position: bool
+) -> np.ndarray | None:
+    """Return ids as int64, equal for equal ids; raises InputError if they do not fit the labels.
+
+    Types have the shape of the labels, and may be None where there is no label. Strings are numbered.
+    """
+    if given is None:
+        return None
+    if len(given) != len(labels) or (list in set(map(type, given))) != per_position:
+        each = "label" if what == "types" else "item"
+        raise InputError(
+            f"The target {name!r} has labels of shape {labels.shape}, but {len(given)} {what}, "
+            f"{'lists of ids' if list in set(map(type, given)) else 'single ids'}. Give one for each {each}."
+        )
+    table = label_table(name, given) if per_position else np.array(given, dtype=object)
+    if per_position and table.shape[1] > labels.shape[1]:
+        raise InputError(
+            f"The target {name!r} has labels for {labels.shape[1]} positions, but types for "
+            f"{table.shape[1]}. Give one for each label."
+        )
+    table = as_wide(table, labels.shape[1], None) if per_position else table
+    known = _present(table)
+    missing = ~known & (_present(labels) if what == "types" else True)
+    if missing.any():
+        where = [int(number) for number in np.argwhere(missing)[0]]
+        raise InputError(f"The target {name!r} has no id in {what} at {where}. Give one.")
+    ids, present = np.full(table.shape, -1, np.int64), table[known].tolist()
+    if all(type(one) is int and -(2**63) <= one < 2**63 for one in present):
+        ids[known] = np.array(present, np.int64)
+    else:
+        texts = np.array([f"{type(one).__name__}:{one}" for one in present])
+        ids[known] = np.unique(texts, return_inverse=True)[1]
+    return ids
+
+
+def as_wide(table: np.ndarray, width: int, missing: Any) -> np.ndarray:
+    """Return (rows, positions) cut or padded to ``width`` positions."""
+    out = np.full((len(table), width), missing, dtype=table.dtype)
+    kept = min(width, table.shape[1])
+    out[:, :kept] = table[:, :kept]
+    return out
+
+
+def _present(table: np.ndarray) -> np.ndarray:
+    """Return True where an entry is not None."""
+    return np.array([entry is not None for entry in table.ravel().tolist()], bool).reshape(table.shape)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .split import Places, hashed
+from ...core.sketch import hashed
+from .split import Places
 
 
 def sources(where: Places) -> np.ndarray:

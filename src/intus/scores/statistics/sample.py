@@ -73,7 +73,7 @@ class Sample:
         places = Places(*(np.concatenate(c) for c in zip(*(part[0] for part in self._parts), strict=True)))
         order = np.lexsort((places.position, places.item, places.turn))
         _, *columns = zip(*self._parts, strict=True)
-        x, codes, values = (_ordered(parts, order) for parts in columns)
+        x, codes, values = (ordered(parts, order) for parts in columns)
         self._parts, self._rows = [(places.take(order), x, codes, values)], len(order)
         return self._parts[0]
 
@@ -94,7 +94,7 @@ class Sample:
             self._filter()
 
 
-def _ordered(parts: Sequence[np.ndarray], order: np.ndarray) -> np.ndarray:
+def ordered(parts: Sequence[np.ndarray], order: np.ndarray) -> np.ndarray:
     """Concatenate the parts and return their rows in the given order, copying each row once."""
     out = np.empty((len(order), *parts[0].shape[1:]), np.result_type(*parts))
     place = np.empty(len(order), np.int64)

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...core.sketch import hashed
+
 HELD_OUT = 0.25  #: fraction of the items that classifiers are evaluated on and never trained on
 GROUPS = 16  #: groups of items for the delete-a-group jackknife
 _WITHIN = np.uint64(2**24 - 1)  # the bits of a key that differ between the rows of an item
@@ -49,7 +51,12 @@ class Places(NamedTuple):
 
 
 def places(
-    items: np.ndarray, seed: int, *, groups: np.ndarray | None = None, types: np.ndarray | None = None
+    items: np.ndarray,
+    seed: int,
+    *,
+    groups: np.ndarray | None = None,
+    types: np.ndarray | None = None,
+    position: np.ndarray | None = None,
 ) -> Places:
     """Return the places of rows.
 
@@ -59,8 +66,10 @@ def places(
         groups: The id of each row's group of items (a document, a subject), int64 of shape (rows,). Items of
             a group are held out together. Default: each item is a group of its own.
         types: The id of each row's type, int64 of shape (rows,), for the control task.
+        position: The row's number among the rows of its item, int64 of shape (rows,). Default: they are in
+            order and complete.
     """
-    position = _occurrence(items)
+    position = _occurrence(items) if position is None else position
     clusters = items if groups is None else groups
     by_item, by_cluster = hashed(items, seed), hashed(clusters, seed)
     by_position = hashed(position, seed + 5)
@@ -79,14 +88,6 @@ def places(
         (hashed(by_item, seed + 4) & ~_WITHIN) | (by_position & _WITHIN),
         by_row,
     )
-
-
-def hashed(values: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Hash values by the finalizer of SplitMix64 (Steele, Lea and Flood 2014)."""
-    z = values.astype(np.uint64) + np.uint64((seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) % 2**64)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
 
 
 def _occurrence(items: np.ndarray) -> np.ndarray:

@@ -82,6 +82,21 @@ class Statistics:
         return "; ".join(filter(None, [self.projection.note, left_out * bool(self._left_out)]))
 
     @property
+    def by_class(self) -> bool:
+        """True if ``rows_to_fit`` has other rows or features than the sample."""
+        return False
+
+    @property
+    def thinned(self) -> bool:
+        """True if sums of all rows are known, and some rows of each class."""
+        return False
+
+    @property
+    def even(self) -> int:
+        """The number of the first features of the moments that have all features of the layer alike."""
+        return self.width
+
+    @property
     def whole(self) -> int:
         """The number of features of the layer, before any projection."""
         return self.projection.features
@@ -294,6 +309,10 @@ class Statistics:
     def drawn(self) -> tuple[Places, np.ndarray, np.ndarray, np.ndarray]:
         """Return the rows of the sample; see Sample.rows. The result is cached."""
         return self.once("drawn", self.sample.rows)
+
+    def rows_to_fit(self, target: str) -> tuple[Places, np.ndarray, np.ndarray]:
+        """Return places, behaviours and codes of the rows to fit classifiers on, if ``by_class``."""
+        raise NotImplementedError
 
 
 def _finite_rows(x: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from ...core.errors import InputError
 from ...core.record import Record
+from ...scores.statistics.sent import check_sent
 from ...storage.codec import encode_records
 from ..decoding import read
 from ..messages import Notice, RecordFacts, RecordsEnvelope, RunQuery
@@ -63,6 +64,7 @@ def check_record(record: Record) -> None:
         raise InputError(
             f"The array at {record.address!r} has {record.array.ndim} axes; it may have at most {_MOST_AXES}."
         )
+    check_sent(record)
 
 
 def _sift(records: Sequence[Record]) -> tuple[list[Record], list[Record], list[Notice]]:

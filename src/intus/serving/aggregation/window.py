@@ -88,8 +88,11 @@ class Window:
         self.journaled = True
 
     def repeats(self, record: Record) -> bool:
-        """Return whether it has rows of a record of a probe set, whose items occur once in each layer."""
-        if record.mode != PROBE_SET_MODE or record.items is None:
+        """Return whether it has rows of a record of a probe set, whose items occur once in each layer.
+
+        Statistics name the process that made them, and there may be two of a layer: of items and of positions.
+        """
+        if record.mode != PROBE_SET_MODE or record.items is None or record.statistics is not None:
             return False
         blocks = self.points.get(Key.of(record), ())
         return any(b.items is not None and bool(np.isin(record.items, b.items).any()) for b in blocks)

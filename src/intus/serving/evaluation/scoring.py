@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from ...scores.comparisons.similarity import Sketch, sketch
 from ...scores.multiple import depends_on_split, info_over_splits
 from ...scores.repeated import RepeatedScorer
 from ...scores.scorer import SAMPLE_BYTES
+from ...scores.statistics.sent import SENT, rank_of
 from ..data_point import DataPoint
 from ..errors import MisfitError
 from .relations import Relations
@@ -70,6 +71,7 @@ class Evaluation:
     predictions: list[Predictions]
 
 
+_NEEDS_ROWS = "needs every row, and the probe sent statistics; probe(statistics=False) sends the rows"
 #: A score without results, which makes the statistics keep the sample for comparing layers.
 _SAMPLED = Score("sampled", lambda statistics: (), frozenset({"sample"}))
 
@@ -144,6 +146,10 @@ def measure(
 ) -> Measured:
     """Compute the scores of a data point alone; ``compared`` if it will be compared with others."""
     scores = [score for score in scores if not score.kinds or point.key.kind in score.kinds]
+    if compared and point.key.kind == "output":
+        scores.append(_SAMPLED)
+    if point.of_statistics:
+        return _measured_from_statistics(point, scores, seed, splits, targets)
     labels: _Fits = {}
     per_position: _Fits = {}
     doubts: dict[str, str] = {}
@@ -160,15 +166,63 @@ def measure(
         fits = per_position if target.per_position else labels
         fits.setdefault(target.hold_out, {})[target.name] = fitted
         out.fitted.add(target.name)
-    if compared and point.key.kind == "output":
-        scores.append(_SAMPLED)
     with np.errstate(all="ignore"):  # an overflow is shown as infinite
         for scorer, note in _scorers(point, scores, labels, per_position, partial(_scorer, seed, splits)):
-            results = (_noted(result, note) for result in _results(scorer, out.failures))
-            out.results += (_noted(result, doubts.get(result.target, "")) for result in results)
-            out.predictions += scorer.predicted(_origin(point), out.failures)
-            if out.sketch is None and _SAMPLED in scorer.scores and scorer.statistics.features >= 0:
-                out.sketch = sketch(scorer.statistics)
+            _add_results(out, point, scorer, note, doubts)
+    return out
+
+
+def _add_results(
+    out: Measured, point: DataPoint, scorer: Scorer, note: str, doubts: Mapping[str, str]
+) -> None:
+    """Add the results, predictions and sketch of a scorer, with a note on all and one by target."""
+    results = (_noted(result, note) for result in _results(scorer, out.failures))
+    out.results += (_noted(result, doubts.get(result.target, "")) for result in results)
+    out.predictions += scorer.predicted(_origin(point), out.failures)
+    if out.sketch is None and _SAMPLED in scorer.scores and scorer.statistics.features >= 0:
+        out.sketch = sketch(scorer.statistics)
+
+
+def _measured_from_statistics(
+    point: DataPoint, scores: Sequence[Score], seed: int, splits: int, targets: Sequence[Target]
+) -> Measured:
+    """Compute the scores of a data point whose statistics were made where the model runs.
+
+    Each process has a part of the rows. Of a process that sent several, the last counts.
+    """
+    newest = {rank_of(record): record for record in point.records}
+    by_item, by_position = (
+        [record for (_, _, positions), record in newest.items() if positions == wanted]
+        for wanted in (False, True)
+    )
+    ranks, present = max(ranks for _, ranks, _ in newest), len({rank for rank, _, _ in newest})
+    missing = f"{present} of {ranks} ranks" * (present < ranks)
+    able = [score for score in scores if score.needs <= SENT and score.per != "unit"]
+    of_targets = [score for score in able if score.per == "target"]
+    out = Measured()
+    out.results += [
+        ScoreResult(score.name, math.nan, note=_NEEDS_ROWS) for score in scores if score not in able
+    ]
+    describing = by_item or by_position
+    for records, chosen_scores in (
+        (describing, [s for s in able if s.per == "layer"]),
+        *((each, of_targets) for each in (by_item, by_position) if each),
+    ):
+        scorer = Scorer(chosen_scores)
+        scorer.receive(records)
+        statistics = scorer.statistics
+        out.fitted.update(statistics.targets)
+        of_positions = "each position is a row" * (records is by_position and chosen_scores is not of_targets)
+        one_split = f"one split, of seed {statistics.seed}" * (splits > 1 or seed != statistics.seed)
+        note = "; ".join(filter(None, (of_positions, missing)))
+        with np.errstate(all="ignore"):
+            _add_results(out, point, scorer, note, dict.fromkeys(statistics.targets, one_split))
+    for target in targets:
+        if target.applies(point) and target.name not in out.fitted:
+            out.misfits[target.name] = (
+                f"Target {target.name!r} cannot be matched to {point.key.address!r} of {point.key.model!r}: "
+                f"statistics were made where the model runs, of the labels {sorted(out.fitted)}."
+            )
     return out
 
 

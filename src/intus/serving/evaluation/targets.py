@@ -17,6 +17,7 @@ import re2
 
 from ...core.errors import InputError
 from ...core.record import OF_PROBE_SET, PROBE_SET_MODE, Record
+from ...scores.statistics.labels import as_wide, id_table, label_array
 from ..data_point import DataPoint
 from ..decoding import read
 from ..errors import MisfitError
@@ -24,11 +25,6 @@ from ..messages import StoredTarget, TargetRequest
 from .arrival_order import UNVERIFIED
 
 _log = logging.getLogger("intus.serving")
-
-IGNORED = -100  #: the class that PyTorch's losses ignore
-#: Labels longer than this are kept as Python strings: an array of fixed width would take 4 bytes for each
-#: character of the longest.
-_WIDEST = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,20 +84,20 @@ class Target:
     @classmethod
     def _of(cls, message: TargetRequest | StoredTarget, owner: str) -> Target:
         name, labels = message.name, message.targets
-        per_position = list in set(map(type, labels))
+        per_position = any(isinstance(label, list) for label in labels)
         if _has_nul(labels):
             raise InputError(
                 f"The target {name!r} has a label with a NUL character, which arrays would cut off."
             )
-        table = _without_ignored(_table(name, labels) if per_position else _column(labels))
+        table = label_array(name, labels)
         if table.dtype == object and all(label is None for label in table.ravel()):
             raise InputError(f"The target {name!r} has {len(labels)} labels, and all of them are null.")
         model, layer, run = (
             _compiled(name, which, getattr(message, which))
             for which in ("model_pattern", "layer_pattern", "run_pattern")
         )
-        groups = _ids(name, "groups", message.groups, table, per_position=False)
-        types = _ids(name, "types", message.types, table, per_position)
+        groups = id_table(name, "groups", message.groups, table, per_position=False)
+        types = id_table(name, "types", message.types, table, per_position)
         return cls(name, table, per_position, model, layer, run, groups, types, owner)
 
     def request(self) -> TargetRequest:
@@ -208,7 +204,7 @@ def fit(target: Target, point: DataPoint) -> Fitted:
             for block, record in zip(labels, point.records, strict=True)
         ]
         if types is not None:
-            types = [_as_wide(block, like.shape[1], -1) for block, like in zip(types, labels, strict=True)]
+            types = [as_wide(block, like.shape[1], -1) for block, like in zip(types, labels, strict=True)]
     return Fitted(labels, groups, types)
 
 
@@ -276,15 +272,7 @@ def _positions(target: Target, labels: np.ndarray, record: Record, point: DataPo
             f"{point.key.address!r} of {point.key.model!r} sent arrays of shape {shape}; expected (rows, "
             "positions, features)."
         )
-    return _as_wide(labels.astype(object), shape[1], None)
-
-
-def _as_wide(table: np.ndarray, width: int, missing: Any) -> np.ndarray:
-    """Return (rows, positions) cut or padded to ``width`` positions."""
-    out = np.full((len(table), width), missing, dtype=table.dtype)
-    kept = min(width, table.shape[1])
-    out[:, :kept] = table[:, :kept]
-    return out
+    return as_wide(labels.astype(object), shape[1], None)
 
 
 def _any(column: np.ndarray) -> bool:
@@ -302,84 +290,6 @@ def _start(ids: np.ndarray) -> int:
 def _has_nul(labels: Iterable[Any]) -> bool:
     texts = (label for label in labels if type(label) is str)
     return "\0" in "".join(texts) or any(_has_nul(label) for label in labels if type(label) is list)
-
-
-def _table(name: str, labels: Iterable[Any]) -> np.ndarray:
-    """Return lists of labels as a rectangle, with None where an item has no such position."""
-    rows = [[] if row is None else row for row in labels]
-    if not all(isinstance(row, list) for row in rows):
-        raise InputError(
-            f"The target {name!r} mixes single labels with lists of labels. Use one or the other."
-        )
-    table = np.full((len(rows), max(map(len, rows))), None, dtype=object)
-    for number, row in enumerate(rows):
-        table[number, : len(row)] = row
-    return table
-
-
-def _column(labels: list[Any]) -> np.ndarray:
-    """Return labels as an array of their own type if they have one, which is much faster to work with."""
-    kinds = set(map(type, labels))
-    if kinds in ({int}, {float}, {bool}) or (kinds == {str} and max(map(len, labels)) <= _WIDEST):
-        typed = np.array(labels)
-        if typed.dtype.kind in "ifUb":
-            return typed
-    return np.array(labels, dtype=object)
-
-
-def _without_ignored(labels: np.ndarray) -> np.ndarray:
-    """Replace -100 by None among classes numbered from 0: PyTorch's losses ignore that class."""
-    if labels.dtype.kind in "fUb":
-        return labels
-    present = labels.ravel().tolist() if labels.dtype == object else np.unique(labels).tolist()
-    found = {label for label in present if label is not None}
-    numbered = all(type(label) is int and (label >= 0 or label == IGNORED) for label in found)
-    if IGNORED not in found or not numbered:
-        return labels
-    labels = labels.astype(object)
-    labels[labels == IGNORED] = None
-    return labels
-
-
-def _ids(
-    name: str, what: str, given: list[Any] | None, labels: np.ndarray, per_position: bool
-) -> np.ndarray | None:
-    """Return ids as int64, equal for equal ids; raises InputError if they do not fit the labels.
-
-    Types have the shape of the labels, and may be None where there is no label. Strings are numbered.
-    """
-    if given is None:
-        return None
-    if len(given) != len(labels) or (list in set(map(type, given))) != per_position:
-        each = "label" if what == "types" else "item"
-        raise InputError(
-            f"The target {name!r} has labels of shape {labels.shape}, but {len(given)} {what}, "
-            f"{'lists of ids' if list in set(map(type, given)) else 'single ids'}. Give one for each {each}."
-        )
-    table = _table(name, given) if per_position else np.array(given, dtype=object)
-    if per_position and table.shape[1] > labels.shape[1]:
-        raise InputError(
-            f"The target {name!r} has labels for {labels.shape[1]} positions, but types for "
-            f"{table.shape[1]}. Give one for each label."
-        )
-    table = _as_wide(table, labels.shape[1], None) if per_position else table
-    known = _present(table)
-    missing = ~known & (_present(labels) if what == "types" else True)
-    if missing.any():
-        where = [int(number) for number in np.argwhere(missing)[0]]
-        raise InputError(f"The target {name!r} has no id in {what} at {where}. Give one.")
-    ids, present = np.full(table.shape, -1, np.int64), table[known].tolist()
-    if all(type(one) is int and -(2**63) <= one < 2**63 for one in present):
-        ids[known] = np.array(present, np.int64)
-    else:
-        texts = np.array([f"{type(one).__name__}:{one}" for one in present])
-        ids[known] = np.unique(texts, return_inverse=True)[1]
-    return ids
-
-
-def _present(table: np.ndarray) -> np.ndarray:
-    """Return True where an entry is not None."""
-    return np.array([entry is not None for entry in table.ravel().tolist()], bool).reshape(table.shape)
 
 
 def _compiled(name: str, which: str, text: str) -> Any:

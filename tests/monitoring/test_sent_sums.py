@@ -1,0 +1,322 @@
+"""Statistics of a probe set's passes, made in the training process: scored as the rows would be."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn import functional as F
+
+from intus.core.errors import InputError
+from intus.monitoring import flush, probe
+from intus.serving.run import Server
+from intus.storage.database import Database
+
+DIGITS = load_digits()
+IMAGES, LABELS = torch.tensor(DIGITS.data, dtype=torch.float32) / 16, DIGITS.target
+SETTLED = ("linear_f1", "linear_accuracy", "lda_f1", "r2", "cka_layer", "cka_epoch", "linear_selectivity")
+HOST = "127.0.0.1"
+EXACT = ("mean", "mean_abs", "std", "norm", "min", "max", "sparsity", "dead", "nonfinite")
+
+
+def net(width=48):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 10))
+
+
+class Tagger(nn.Module):
+    """A small model of token ids with labels per token and per item."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.mix = nn.Embedding(30, 16), nn.GRU(16, 20, batch_first=True)
+        self.out = nn.Linear(20, 5)
+
+    def forward(self, ids):
+        return self.out(self.mix(self.embed(ids))[0])
+
+
+def table_of(database, run):
+    results = database.points(run, "m")
+    names = ("address", "epoch", "score", "target", "value", "n", "note")
+    columns = zip(*(results[name].tolist() for name in names), strict=True)
+    return {(address, epoch, score, target): facts for address, epoch, score, target, *facts in columns}
+
+
+def compare(rows, sums, scores, flips=1e-3):
+    """Check that the results of these scores are equal; returns the number that were compared.
+
+    Rows are rounded to float16, which may flip single predictions: ``flips`` is how much these may change.
+    """
+    assert rows.keys() == sums.keys()
+    chosen = [key for key in rows if key[2] in scores and np.isfinite(rows[key][0])]
+    for key in chosen:
+        tolerance = 1e-5 if key[2] in EXACT else flips
+        assert sums[key][0] == pytest.approx(rows[key][0], rel=tolerance, abs=tolerance), key
+        assert sums[key][1] == rows[key][1], key
+    return len(chosen)
+
+
+def train_and_probe(server, statistics, run):
+    model = net()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    torch.manual_seed(1)
+    sets = {"digit": LABELS, "odd": [int(one) % 2 == 1 for one in LABELS]}
+    with probe(
+        model, HOST, server.port, run=run, name="m", probe_set=(IMAGES, sets), statistics=statistics
+    ) as watch:
+        watch.run_probe_set()
+        watch.epoch = 1
+        for rows in torch.randperm(1797).split(300):
+            optimizer.zero_grad()
+            F.cross_entropy(model(IMAGES[rows]), torch.tensor(LABELS[rows])).backward()
+            optimizer.step()
+    assert watch.status()["troubles"] == 0
+    return model
+
+
+def test_statistics_are_scored_as_rows_and_training_is_the_same(tmp_path):
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        models = [train_and_probe(server, choice, str(choice)) for choice in (False, True)]
+        assert flush(HOST, server.port)
+    for one, other in zip(*(model.parameters() for model in models), strict=True):
+        assert torch.equal(one, other)
+    with Database(tmp_path / "x.db") as database:
+        rows, sums = (table_of(database, run) for run in ("False", "True"))
+        assert not list(database.notices())
+    assert compare(rows, sums, EXACT + SETTLED) > 100
+
+
+def test_labels_of_positions_and_items(tmp_path):
+    """Padding (-100) has no label, token ids are types, and both kinds of labels are scored as of rows."""
+    rng = np.random.default_rng(0)
+    ids = torch.tensor(rng.integers(0, 30, (120, 12)))
+    tags = torch.where(torch.tensor(rng.random((120, 12)) < 0.2), -100, ids % 3)
+    first = (ids[:, 0] > 14).tolist()
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        for choice in (False, True):
+            given = (ids, {"tag": tags, "first": first})
+            model = Tagger()
+            with probe(
+                model,
+                HOST,
+                server.port,
+                run=str(choice),
+                name="m",
+                probe_set=given,
+                statistics=choice,
+            ) as watch:
+                watch.run_probe_set()
+        assert flush(HOST, server.port)
+    with Database(tmp_path / "x.db") as database:
+        rows, sums = (table_of(database, run) for run in ("False", "True"))
+    assert compare(rows, sums, EXACT + SETTLED, flips=0.01) > 40
+    assert {key[3] for key in sums if key[2] == "linear_f1"} == {"tag", "first"}
+    assert any(key[2] == "linear_selectivity" and key[3] == "tag" for key in sums)
+
+
+def test_only_labels_of_positions_make_positions_the_rows(server):
+    tags = torch.randint(0, 3, (20, 12))
+    model = Tagger()
+    with probe(
+        model, HOST, server.port, probe_set=(tags, {"tag": tags}), statistics=True, which="embed"
+    ) as watch:
+        watch.run_probe_set()
+    assert flush(HOST, server.port)
+    (record,) = server.records()
+    assert record.array.shape == (240, 16)
+    assert record.items.tolist() == np.repeat(np.arange(20), 12).tolist()
+    assert record.statistics.facts["positions"] is True
+
+
+def test_automatic_choice(server):
+    """On a CPU rows are sent, unless a tensor takes more than its share of the queue."""
+    for run, queue_mb in (("small", 16), ("large", 256)):
+        model = net(1000)
+        with probe(
+            model,
+            HOST,
+            server.port,
+            run=run,
+            probe_set=(IMAGES, {}),
+            queue_mb=queue_mb,
+            block=True,
+        ) as watch:
+            watch.run_probe_set()
+        assert flush(HOST, server.port)
+    sent = {(one.run, one.address): one.statistics is not None for one in server.records()}
+    assert not any(sent["large", address] for address in ("0", "1", "2", ""))
+    assert sent["small", "0"]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"statistics": True}, "needs a probe set"),
+        ({"statistics": "yes", "probe_set": (IMAGES, {})}, "True, False or 'auto'"),
+        ({"ranks": (0, 2), "probe_set": (IMAGES, {})}, "Pass probe_set= and run="),
+        ({"ranks": (0, 2), "run": "r"}, "Pass probe_set= and run="),
+        ({"ranks": (2, 2), "run": "r", "probe_set": (IMAGES, {})}, "ranks must be the rank"),
+        ({"ranks": 3, "run": "r", "probe_set": (IMAGES, {})}, "ranks must be the rank"),
+        ({"ranks": (0, 9), "run": "r", "probe_set": (IMAGES[:5], {})}, "Give it more rows"),
+    ],
+)
+def test_bad_options_are_refused(unused_port, more, message):
+    with pytest.raises(InputError, match=message):
+        probe(net(), "127.0.0.1", unused_port, **more)
+
+
+def test_many_rows_are_sent_as_sums_and_some_rows(server):
+    torch.manual_seed(0)
+    x = torch.randn(9000, 64)
+    labels = (x[:, 0] > 1).tolist()
+    model = net()
+    with probe(
+        model, HOST, server.port, probe_set=(x, {"high": labels}), statistics=True, which="0"
+    ) as watch:
+        watch.run_probe_set()
+    assert flush(HOST, server.port)
+    (record,) = server.records()
+    assert 4000 < record.rows <= 6144
+    assert record.array.dtype == np.float16
+    assert record.statistics.facts["rows"] == 9000
+
+
+def test_units_of_the_last_pass_are_kept_beside_the_sketch(server):
+    model = net(3000)
+    labels = (IMAGES[:, 20] > 0.5).tolist()
+    for run, more in (("one", {}), ("shared", {"ranks": (0, 2)})):
+        given = (IMAGES, {"dark": labels})
+        with probe(
+            model, HOST, server.port, run=run, probe_set=given, statistics=True, which="0", **more
+        ) as watch:
+            for watch.epoch in range(2):
+                watch.run_probe_set()
+        assert flush(HOST, server.port)
+    widths = {(one.run, one.epoch): one.array.shape[1] for one in server.records()}
+    assert widths == {("one", 0): 1024, ("one", 1): 1088, ("shared", 0): 1024, ("shared", 1): 1024}
+    (last,) = [one for one in server.records() if (one.run, one.epoch) == ("one", 1)]
+    assert len(set(last.statistics.facts["units"])) == 64
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Linear(64, 3)
+
+    def forward(self, x, scale, *, mask=None):
+        return self.one(x) * scale + mask
+
+
+@pytest.mark.parametrize("choice", [False, "auto"])
+def test_ranks_divide_every_input_and_its_rows(server, choice):
+    model, found = Pair(), {}
+    for rank in range(3):
+        given = ({"x": IMAGES, "scale": torch.tensor(2.0), "mask": torch.zeros(1797, 3)}, {"digit": LABELS})
+        options = {"probe_set": given, "statistics": choice, "ranks": (rank, 3), "run": "r", "which": "one"}
+        with probe(model, HOST, server.port, **options) as watch:
+            watch.run_probe_set()
+    assert flush(HOST, server.port)
+    for record in server.records():
+        assert (record.statistics is None) == (choice is False)
+        found |= dict(zip(record.items.tolist(), record.array, strict=True))
+    assert sorted(found) == list(range(1797))
+    if choice is False:
+        rows = np.stack([found[item] for item in range(1797)])
+        np.testing.assert_allclose(rows, model.one(IMAGES).detach(), rtol=1e-5, atol=1e-6)
+    targets = server.messages("/targets")
+    assert all(len(message["targets"]) == 1797 for message in targets)
+
+
+RANK = """
+import sys, torch, intus
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from sklearn.datasets import load_digits
+
+rank, world, port = map(int, sys.argv[1:4])
+store, kind = sys.argv[4:]
+torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
+digits = load_digits()
+images, labels = torch.tensor(digits.data).float() / 16, torch.tensor(digits.target)
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 10))
+if kind == "ddp":
+    model = DistributedDataParallel(model)
+if kind == "fsdp":
+    from torch.distributed.fsdp import fully_shard
+    for layer in (model[0], model[2], model):
+        fully_shard(layer)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+watch = None
+if not (kind == "ddp" and rank == 3):  # a rank that does not probe keeps no other waiting
+    watch = intus.probe(
+        model, port=port, run=kind, name="m", probe_set=(images, {"digit": labels}), ranks=(rank, world)
+    )
+    watch.run_probe_set()
+for epoch in range(1, 3):
+    if watch:
+        watch.epoch = epoch
+    for rows in torch.arange(rank, 1797 - 1797 % world, world).split(100):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(images[rows]), labels[rows]).backward()
+        optimizer.step()
+if watch:
+    watch.remove()
+    assert watch.status()["troubles"] == 0, watch.status()
+    assert watch.status()["dropped"] == 0
+torch.distributed.barrier()
+assert intus.flush(port=port)
+torch.distributed.destroy_process_group()
+"""
+
+
+def run_ranks(tmp_path, port, world, kind):
+    path = tmp_path / f"{kind}.py"
+    path.write_text(RANK)
+    arguments = [str(world), str(port), str(tmp_path / f"store {kind}"), kind]
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", path, str(rank), *arguments],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+        for rank in range(world)
+    ]
+    errors = [rank.communicate(timeout=150)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0] * world, errors
+
+
+@pytest.mark.parametrize(("kind", "world"), [("ddp", 4), ("fsdp", 2)])
+def test_ranks_share_a_probe_set(tmp_path, kind, world):
+    """The untrained model is scored as by one process; what a missing rank lacks is said."""
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        run_ranks(tmp_path, server.port, world, kind)
+        model = net()
+        with probe(
+            model, HOST, server.port, run="one", name="m", probe_set=(IMAGES, {"digit": LABELS})
+        ) as watch:
+            watch.run_probe_set()
+        assert flush(HOST, server.port)
+    with Database(tmp_path / "x.db") as database:
+        found, one = (table_of(database, run) for run in (kind, "one"))
+    assert {key[1] for key in found} == {0, 1, 2}
+    # The layer before depends on when the parts of the ranks arrive, so its alignment is not compared.
+    first = {key: facts for key, facts in found.items() if key[1] == 0 and key[2] != "cka_layer"}
+    if kind == "ddp":
+        assert {facts[2] for key, facts in found.items() if key[2] in ("mean", "linear_f1")} == {
+            "3 of 4 ranks"
+        }
+        assert {facts[1] for key, facts in found.items() if key[2] == "mean"} == {1797 - 449}
+    else:
+        assert compare({key: one[key] for key in first}, first, EXACT + SETTLED) > 25
+        assert not any("ranks" in (facts[2] or "") for facts in found.values())
+    assert found["0", 2, "linear_f1", "digit"][0] > 0.9
