@@ -222,7 +222,9 @@ def test_layer_larger_than_queue_is_cut(tmp_path, caplog):
     x, model = torch.randn(200, 1024), Wide()
     with Server(database=tmp_path / "x.db", port=0) as server:
         labels = {"y": [row % 2 for row in range(200)]}
-        with probe(model, server.host, server.port, run="r", queue_mb=0.5, probe_set=(x, labels)) as watch:
+        with probe(
+            model, server.host, server.port, run="r", queue_mb=0.5, probe_set=(x, labels), statistics=False
+        ) as watch:
             watch.run_probe_set()
             status = watch.status()
         assert status["dropped"] == 0

@@ -90,7 +90,7 @@ class Window:
     def repeats(self, record: Record) -> bool:
         """Return whether it has rows of a record of a probe set, whose items occur once in each layer.
 
-        Statistics name the process that made them, and there may be two of a layer: of items and of positions.
+        Statistics name their process, and there may be two of a layer: of items and of positions.
         """
         if record.mode != PROBE_SET_MODE or record.items is None or record.statistics is not None:
             return False
