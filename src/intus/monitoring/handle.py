@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 import uuid
@@ -16,6 +17,7 @@ from ..core.record import OF_PROBE_SET, PROBE_SET_MODE
 from .budget import Budget, check_share
 from .commands import HOST, PORT, queue_targets
 from .probe_set import check_probe_set
+from .scalars import ScalarLog, check_facts
 from .schedule import Choice, Schedule, Which
 from .sender import BLOCK_S, get_sender
 from .tap import ModelTap
@@ -47,6 +49,8 @@ def probe(
     budget: float | None = None,
     probe_set: tuple[Any, Mapping[str, Any]] | tuple[Any, Mapping[str, Any], Mapping[str, Any]] | None = None,
     every: int | None = None,
+    config: Mapping[str, Any] | None = None,
+    tags: Collection[str] | None = None,
 ) -> Probe:
     """Attach to a model in training: each call of the model sends the outputs of its operations to a server.
 
@@ -97,6 +101,9 @@ def probe(
             instance of, as for ``register_targets``. Of inputs of token ids, these are the types by default.
         every: Run the probe set before every ``every``-th call of the model instead, and record it under the
             number of that call instead of the epoch.
+        config: The configuration of the training, a dict of JSON values such as ``{"lr": 0.1, "seed": 3}``.
+            It is stored with the run. Runs whose configurations differ only in ``seed`` form a group.
+        tags: Words to find the run by, stored with it.
 
     Returns:
         The probe, which is also a context manager that removes it.
@@ -121,6 +128,7 @@ def probe(
         raise InputError(f"queue_mb must be a positive number of megabytes, got {queue_mb!r}.")
     kinds = check_kinds(kinds)
     share = check_share(budget, block=block)
+    facts = check_facts(config, tags)
     checked_set = check_probe_set(probe_set, every, lambda inputs: backend.rows(inputs, batch_axis))
     if checked_set is not None and (unavailable := [kind for kind in kinds if kind not in WITHOUT_TRAINING]):
         raise InputError(
@@ -151,6 +159,9 @@ def probe(
     if apart := next((op.apart for op in operations if op.apart), ""):
         logger.warning("intus: %s", apart)
     tap.attach(known, operations)
+    if facts:
+        about = {"run": tap.run, "model": tap.name}
+        sender.send_json("/run", about | facts, topic=json.dumps(list(about.values())))
     watch = Probe(tap, backend.attach(model, operations, kinds, tap))
     for target, labels in (checked_set.labels if checked_set else {}).items():
         patterns = {"model_pattern": f"^{re.escape(tap.name)}$", "run_pattern": f"^{re.escape(tap.run)}$"}
@@ -189,6 +200,7 @@ class Probe:
 
     def __init__(self, tap: ModelTap, attachment: Handle) -> None:
         self._tap, self._attachment = tap, attachment
+        self._log = ScalarLog(tap.sender, tap.run, tap.name, tap.troubles)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_") and name not in _SETTINGS:
@@ -306,6 +318,38 @@ class Probe:
             )
         return self._attachment.through(step)
 
+    def log(
+        self,
+        values: Mapping[str, Any] | None = None,
+        /,
+        *,
+        step: int | None = None,
+        epoch: float | None = None,
+        **named: Any,
+    ) -> None:
+        """Record values of your own, such as losses, to see them beside the scores.
+
+        It returns at once, and never raises because of a value: NaN and infinities are recorded as such, and
+        what is not a number is left out with a warning, once per name. A tensor on a GPU is waited for.
+
+        Args:
+            values: Numbers by name, for names that are no identifiers (``{"val/loss": 0.3}``).
+            step: Their step. By default that of the last call of the model.
+            epoch: Their epoch. By default ``Probe.epoch``.
+            **named: Numbers by name. Scalars of numpy and tensors with one element are numbers too.
+
+        Raises:
+            InputError: If ``values`` is no dict, or the step or epoch is not a number.
+
+        Example:
+            >>> watch.log(loss=loss, accuracy=0.9)  # doctest: +SKIP
+        """
+        if values is not None and not isinstance(values, Mapping):
+            raise InputError(f"watch.log takes numbers by name, such as loss=0.3, got {values!r:.80}.")
+        at = max(self._tap.step - 1, 0) if step is None else int(_check_number("step", step))
+        when = self._tap.epoch if epoch is None else _check_number("epoch", epoch)
+        self._log.add({**(values or {}), **named}, at, when)
+
     def run_probe_set(self) -> None:
         """Run the probe set now, for the current epoch.
 
@@ -328,6 +372,7 @@ class Probe:
         """
         self._tap.probe_runs.training_ends()
         self._attachment.remove()
+        self._log.post()
         self._tap.close()
 
     def __enter__(self) -> Probe:

@@ -50,6 +50,7 @@ class Sender:
         self.capacity_requested = False  # whether a caller chose the capacity
         self._random = random.Random()  # not the global generator, which the training uses
         self.before_flush: weakref.WeakSet[Any] = weakref.WeakSet()  # taps whose probe set may have to run
+        self.logs: list[Any] = []  # of probes; what they collected is sent before the queue is drained
         self.busy_seconds = 0.0  # processor time that sending took
         self._reset()
         atexit.register(self._at_exit)
@@ -249,6 +250,8 @@ class Sender:
             attempt.
         """
         self._reset_if_forked()
+        for log in self.logs:
+            log.post()
         with self._changed:
             self._post()
             self._send_counts()

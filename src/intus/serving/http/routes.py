@@ -30,6 +30,7 @@ from ..messages import (
     RemoveRequest,
     ResultsRequest,
     RunQuery,
+    RunRequest,
     StatusReport,
     TargetRequest,
     TargetsReply,
@@ -156,6 +157,7 @@ def _common_routes(
     waiting = "Score everything received, and wait up to Prefer: wait=SECONDS"
     legacy = "Register labels, as the client of 2018 does"
     table = [
+        ("/run", "Take what a user says of a run", RunRequest, lambda request: role.put_run(request.body)),
         ("/targets", "Register labels", TargetRequest, target),
         ("/flush", waiting, FlushRequest, flush),
         ("/clear", "Delete everything", ClearRequest, lambda request: role.clear()),
