@@ -7,6 +7,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from ..backends.base import GraphRecorder, Handle, StepHandle, check_kinds, for_
 from ..core.errors import InputError, did_you_mean
 from ..core.record import OF_PROBE_SET, PROBE_SET_MODE
 from .budget import Budget, check_share
-from .commands import HOST, PORT, queue_targets
+from .commands import HOST, PORT, flush, queue_targets
+from .private_server import private_server
 from .probe_set import check_probe_set
 from .scalars import ScalarLog, check_facts
 from .schedule import Choice, Schedule, Which
@@ -51,6 +53,7 @@ def probe(
     every: int | None = None,
     config: Mapping[str, Any] | None = None,
     tags: Collection[str] | None = None,
+    to: str | Path | None = None,
 ) -> Probe:
     """Attach to a model in training: each call of the model sends the outputs of its operations to a server.
 
@@ -104,6 +107,9 @@ def probe(
         config: The configuration of the training, a dict of JSON values such as ``{"lr": 0.1, "seed": 3}``.
             It is stored with the run. Runs whose configurations differ only in ``seed`` form a group.
         tags: Words to find the run by, stored with it.
+        to: A database to write the scores into, such as ``"runs.db"``, instead of sending to a server. A
+            server of its own then scores in another process, and ends after this one. It takes some seconds
+            to start. ``intus serve runs.db`` shows the page later.
 
     Returns:
         The probe, which is also a context manager that removes it.
@@ -111,6 +117,7 @@ def probe(
     Raises:
         InputError: If an argument is invalid, or the model's framework is not supported.
         AddressError: If an address of ``which`` does not exist, or is not a whole module.
+        ServeError: If the server for ``to`` does not start.
 
     Example:
         >>> with probe(model, "127.0.0.1", 8082) as watch:  # doctest: +SKIP
@@ -138,6 +145,10 @@ def probe(
     refused = getattr(backend, "without_probe_set", None)
     if checked_set is not None and refused is not None and (reason := refused(model)) is not None:
         raise InputError(reason)
+    if to is not None:
+        if (host, port) != (HOST, PORT):
+            raise InputError(f"Pass either to={to!r} or the host and port of a server, not both.")
+        host, port = private_server(to)
     sender = get_sender(host, port, queue_mb or 0.0)
     tap = ModelTap(
         model,
@@ -364,6 +375,17 @@ class Probe:
                 "This probe has no probe set to run. Pass probe_set=(inputs, labels) to probe()."
             )
         self._tap.probe_runs.run()
+
+    def flush(self, timeout: float = 120.0) -> bool:
+        """Wait until everything that this process recorded is scored and stored; see ``intus.flush``.
+
+        Args:
+            timeout: The maximum number of seconds to wait.
+
+        Returns:
+            Whether all is scored.
+        """
+        return flush(self._tap.sender.host, self._tap.sender.port, timeout=timeout)
 
     def remove(self) -> None:
         """Remove all hooks from the model.

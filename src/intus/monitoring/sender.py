@@ -259,7 +259,12 @@ class Sender:
             self._breaker.retry_now()
             self._changed.notify_all()
             self._changed.wait_for(
-                lambda: not self._jobs or (self._breaker.down and self._breaker.failures > before), timeout
+                lambda: (
+                    not self._jobs
+                    or self._thread is None  # the interpreter is shutting down
+                    or (self._breaker.down and self._breaker.failures > before)
+                ),
+                timeout,
             )
             return not self._jobs
 

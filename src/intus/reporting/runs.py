@@ -167,12 +167,12 @@ class Run:
 
     @property
     def started(self) -> datetime:
-        """When the first score was stored."""
+        """The time when the first score was stored."""
         return datetime.fromtimestamp(min(self._times), UTC)
 
     @property
     def updated(self) -> datetime:
-        """When the last score was stored."""
+        """The time when the last score was stored."""
         return datetime.fromtimestamp(max(self._times), UTC)
 
     @property

@@ -1,4 +1,4 @@
-"""Where scores are read: a database, or a server that runs."""
+"""The sources of scores: a database, or a server that runs."""
 
 from __future__ import annotations
 

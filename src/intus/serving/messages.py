@@ -186,7 +186,7 @@ class LogEntry(Message):
 
 
 class RunRequest(Message):
-    """What a user says of a run: configuration and tags, which replace earlier ones, and logged values."""
+    """Facts that a user states of a run: configuration and tags, replacing earlier ones, and logged values."""
 
     run: Run
     model: Model

@@ -12,7 +12,7 @@ export function logged(dispatch: Dispatch): Part {
   const axes = new Picker("Over", "axis", (axis) => dispatch({ type: "set", values: { axis: axis as Axis } }));
   axes.update([{ label: "", options: AXES.map((value) => ({ value, label: value })) }], "step");
   const list = el("ul");
-  const root = el("section", { class: "logged", "aria-label": "Logged values" }, axes.root, list);
+  const root = el("div", { class: "logged" }, axes.root, list);
   return {
     root,
     update({ state: { log, axis } }: View): void {

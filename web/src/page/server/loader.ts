@@ -9,6 +9,7 @@ import * as api from "./api.ts";
 
 const GAP = 150; // milliseconds between an answer and the next request
 const CATCH_UP = 1500; // milliseconds; see opened()
+const LOG_GAP = 3000; // hundreds of thousands of values take the server a second to thin
 const RUNS_GAP = 600; // the list of runs is the most expensive request, and the plot should not wait for it
 
 /** Return a function that runs a task, but never twice at once: calls during a run lead to one more run after it. */
@@ -45,7 +46,7 @@ export class Loader {
   readonly chart = this.task(() => this.loadChart());
   readonly compared = this.task(() => this.loadCompared());
   readonly scene = this.task(() => this.loadScene());
-  readonly log = this.task(() => this.loadLog());
+  readonly log = this.task(() => this.loadLog(), LOG_GAP);
   readonly units = this.task(() => this.loadUnits());
   readonly confusion = this.task(() => this.loadConfusion());
   readonly gap = this.task(() => this.loadGap());
