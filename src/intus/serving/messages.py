@@ -186,7 +186,7 @@ class LogEntry(Message):
 
 
 class RunRequest(Message):
-    """Facts that a user states of a run: configuration and tags, replacing earlier ones, and logged values."""
+    """Facts that a user states of a run: configuration and tags, replacing old ones, and logged values."""
 
     run: Run
     model: Model
