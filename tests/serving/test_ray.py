@@ -94,6 +94,22 @@ def test_ray_scores_equal_local_scores_bitwise(engine, database, expected):
     assert evaluator.status() == {"scored": 30, "failed": 0, "pending": 0}
 
 
+def test_ray_scores_of_repeated_splits_equal_local_ones(engine, tmp_path):
+    """``intus serve --splits 5``: the splits are made in the workers."""
+
+    def scored(name, engine, splits):
+        with Database(tmp_path / f"{name}.db") as database:
+            service = AggregatorService(Evaluator(Frontend(database), engine=engine, splits=splits))
+            train(service, epochs=1)
+            service.flush()
+            return stored(database)
+
+    there, here = scored("ray", engine, 5), scored("local", LocalEngine(), 5)
+    assert there == here
+    assert sum("mean of 5 splits" in one for one in there) >= len(LAYERS)
+    assert here != scored("one", LocalEngine(), 1)
+
+
 def test_tasks_of_killed_worker_are_run_again(engine, database, expected):
     evaluator = Evaluator(Frontend(database), engine=engine)
     service = AggregatorService(evaluator)

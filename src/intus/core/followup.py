@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,7 @@ class UnitExample:
         picture: An image as a ``data:`` URL; ``""`` if the record is no image.
         over: The behavior and the outline of the hypothesis as a transparent picture of the same shape, as a
             ``data:`` URL; ``""`` if there is none.
+        labels: The label of each symbol, as text; empty if ``holds`` tells it or the record has one label.
     """
 
     kind: str
@@ -38,6 +39,7 @@ class UnitExample:
     cut: tuple[bool, bool]
     picture: str
     over: str
+    labels: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

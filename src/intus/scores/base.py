@@ -198,11 +198,15 @@ class Score:
         """
         if self.per == "layers":
             return ScoreColumns.of(())
+        magnitude, targets = statistics.magnitude, statistics.targets
+        if self.per == "target" and (why := magnitude.too_large):  # scikit-learn would raise an error
+            return ScoreColumns.of(ScoreResult(self.name, NAN, target, note=why) for target in targets)
         with np.errstate(all="ignore"):  # an overflow is shown as infinite
             if self.per == "target":
-                targets = statistics.targets
-                return ScoreColumns.of(r for target in targets for r in self.compute(statistics, target))
-            return ScoreColumns.of(self.compute(statistics))
+                found = ScoreColumns.of(r for target in targets for r in self.compute(statistics, target))
+            else:
+                found = ScoreColumns.of(self.compute(statistics))
+        return magnitude.checked(found)
 
     @property
     def reads_layers(self) -> bool:

@@ -150,8 +150,9 @@ def participation_ratio(statistics: Statistics) -> Iterable[ScoreResult]:
     A random projection to m features gives 1/PR + 1/m instead of 1/PR on average; the 1/m is subtracted.
     """
     scatter, n = _scatter(statistics)
-    square = float((scatter * scatter).sum())
-    value = float(np.trace(scatter)) ** 2 / square if square > 0 else NAN
+    trace = float(np.trace(scatter))
+    square = float(((scatter / trace) ** 2).sum()) if trace > 0 else 0.0
+    value = 1 / square if square > 0 else NAN
     if statistics.projected and value == value:
         value = 1 / max(1 / value - 1 / statistics.width, 1 / statistics.whole)
     return [_covariance_result("participation_ratio", value, n, statistics)]

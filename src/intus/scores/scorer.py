@@ -126,7 +126,7 @@ class Scorer:
         known = self.statistics.targets
         if target not in known:
             raise InputError(f"There is no target {target!r}. {did_you_mean(target, known)}")
-        return judged[score](self.statistics, target)
+        return None if self.statistics.magnitude.too_large else judged[score](self.statistics, target)
 
     def predicted(self, origin: Mapping[str, Any], without: Collection[str] = ()) -> Iterator[Predictions]:
         """Yield the predictions of every classifier, once for the scores that have the same ones.
@@ -308,7 +308,7 @@ class Scorer:
 
     def results_of(self, score: Score) -> list[ScoreResult]:
         """Return the results of one of the scores."""
-        return score.results(self.statistics)
+        return list(score.columns(self.statistics))
 
     def columns(self) -> ScoreColumns:
         """Return the results of all scores as columns, without an object for each result.

@@ -130,14 +130,59 @@ def test_examples_belong_to_unit_and_epoch(visit: Callable[..., Page], server: P
     panel.get_by_label("Unit").select_option("0[1], epoch 0")
     expect(title).to_have_text("Examples and verification of 0[1] for opens")
     expect(page.locator(".timeline output")).to_have_text("epoch 0 of 10")
-    expect(panel.locator("li")).to_have_count(4)
+    expect(panel.locator("h3")).to_have_text(["top", "random"])  # the unit is never silent with "("
+    expect(panel.locator("li")).to_have_count(2)
     page.locator(".layers li[data-address='0[2]']").click()
     expect(title).to_have_text("Examples and verification")
     expect(panel.locator("li")).to_have_count(0)
     page.locator(".layers li[data-address='0[1]']").click()
-    expect(panel.locator("li")).to_have_count(4)
+    expect(panel.locator("li")).to_have_count(2)
     inspected(server, seed=1)  # other weights
     expect(panel).to_be_hidden()
+
+
+def test_examples_of_real_labels_show_them(visit: Callable[..., Page], server: PageServer) -> None:
+    def depth(text: str) -> np.ndarray:
+        return np.cumsum([(c == "(") - (c == ")") for c in text]) / 2
+
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Embedding(128, 4))
+    store = str(server.database.url.database)
+    table = inspect(net, {"depth": depth}, "correlation", TEXTS, "0", inputs=encode, store=store, run="t")
+    found = table.examples(1, k=3, store=True)
+    page = visit(server, LINK)
+    items = page.locator(".followups li")
+    expect(items).to_have_count(len(found))
+    for item, one in zip(items.all(), found.itertuples(), strict=True):
+        expect(item.locator(".facts")).to_contain_text(f"record {one.record}, label {one.label:.4g}")
+        titles = item.locator(".tokens span").evaluate_all("all => all.map(one => one.title)")
+        labels = [float(title.partition(", label ")[2]) for title in titles]
+        start = max(0, one.position - 80)
+        assert labels == depth(TEXTS[one.record])[start : one.position + 81].tolist()
+
+
+def test_reason_of_a_blank_interval(visit: Callable[..., Page], server: PageServer) -> None:
+    """One record in 200 with the hypothesis gives a correlation, and no interval."""
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(200, 3)).astype(np.float32)
+    ideas = {"rare": np.arange(200) == 7, "half": np.arange(200) % 2}
+    net = torch.nn.Sequential(torch.nn.Identity())
+    store = str(server.database.url.database)
+    table = inspect(net, ideas, "correlation", data, "0[:@1]", store=store, run="r")
+    row = table[(table.target == "rare") & (table.unit == 1)].iloc[0]
+    assert np.isfinite(row.value)
+    assert np.isnan(row.low)
+    assert row.note
+    page = visit(server, "#run=r&model=Sequential&score=correlation&target=rare&address=0[1]")
+    chosen = page.locator(".units tr.on")
+    page.locator(".units").get_by_label("Hypothesis").select_option("rare")
+    expect(chosen).to_contain_text("0[1]")
+    expect(chosen.locator("td").nth(2)).to_have_text("–")
+    expect(chosen).to_have_attribute("title", row.note)
+    expect(page.locator(".panel.units > p")).to_have_text(f"0[1]: {row.note}")
+    page.locator(".units").get_by_label("Hypothesis").select_option("half")
+    expect(chosen.locator("td").nth(2)).not_to_have_text("–")
+    expect(page.locator(".panel.units > p")).to_have_text("")
 
 
 def test_pictures_of_examples(visit: Callable[..., Page], server: PageServer) -> None:
@@ -147,12 +192,12 @@ def test_pictures_of_examples(visit: Callable[..., Page], server: PageServer) ->
     table = inspect(
         net, {"ink": lambda image: image[0] > 0.5}, "correlation", images, "0", store=store, run="i"
     )
-    table.examples(0, k=2, store=True)
+    found = table.examples(0, k=2, store=True)
     page = visit(server, "#run=i&model=Sequential&score=correlation&address=0[0]")
     pictures = page.locator(".followups .picture")
-    expect(pictures).to_have_count(8)
+    expect(pictures).to_have_count(len(found))
     sizes = pictures.locator("img").evaluate_all("all => all.map(i => [i.naturalWidth, i.width, i.height])")
-    assert sizes == [[96, 96, 96]] * 16
+    assert sizes == [[96, 96, 96]] * 2 * len(found)
     over = pictures.first.locator("img").last
     expect(over).to_have_css("opacity", "1")
     pictures.first.hover()

@@ -80,13 +80,15 @@ def test_mean_over_seeds(server: Server, new_page: Callable[..., Page]) -> None:
     button = page.get_by_role("button", name="Mean over 3 seeds")
     button.click()
     expect(button).to_have_attribute("aria-pressed", "true")
-    expect(page.locator(".panel.plot h2")).to_have_text("Linear probe, macro F1 of digit, mean over 3 runs")
-    expect(page.locator(".panel.plot")).to_contain_text("Interval: 95 %, of the mean over runs.")
+    expect(page.locator(".panel.plot h2")).to_have_text(
+        "Linear probe, macro F1 of digit, mean of 3 runs and 95 % interval"
+    )
+    expect(page.locator(".panel.plot")).not_to_contain_text("held-out item")  # the interval of a single run
     table = intus.runs(f"{server.host}:{server.port}").grouped(target="digit", score="linear_f1")
     newest = table[(table["epoch"] == 1) & (table["address"] == "0")]["value"].item()
     expect(page.locator(".layers li[data-address='0'] .value")).to_have_text(f"{newest:.3f}")
     page.reload()
     expect(button).to_have_attribute("aria-pressed", "true")
     page.goto(f"{server.page_url}#run=alone&model=Sequential&group=true")
-    expect(page.locator(".panel.plot h2")).not_to_contain_text("mean over")
+    expect(page.locator(".panel.plot h2")).not_to_contain_text("mean of")
     expect(page.get_by_role("button", name="Mean over")).to_be_hidden()

@@ -106,6 +106,27 @@ def test_one_label_per_record_and_several_models(checkpoints, images, digit):
     assert without.record.tolist() == np.argsort(-wrong)[:3].tolist()
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_counterexamples_are_those_nearer_to_the_other_mean(sign):
+    rng = np.random.default_rng(0)
+    labels = np.arange(200) % 4 == 0
+    unit = np.where(labels, 5.0, -1.0) + rng.normal(size=200) * 0.1
+
+    def kinds(unit):
+        data = torch.tensor(sign * unit[:, None])
+        table = inspect(nn.Sequential(nn.Identity()), {"h": labels}, "correlation", data, "0")
+        found = table.examples(0, k=3)
+        return {kind: part.record.tolist() for kind, part in found.groupby("kind") if kind != "random"}
+
+    assert set(kinds(unit)) == {"top"}  # the unit follows the hypothesis everywhere
+    unit[4], unit[7] = 1.7, 2.3  # the middle of the means is 2
+    assert kinds(unit) == {
+        "top": kinds(unit)["top"],
+        "active without the hypothesis": [7],
+        "silent with it": [4],
+    }
+
+
 def test_real_labels_have_no_counterexamples(checkpoints, images):
     table = inspect(checkpoints[-1], lambda image: image[0], "correlation", images, "conv1")
     assert set(table.examples(0, k=2).kind) == {"top", "random"}

@@ -85,6 +85,18 @@ def test_long_text_is_cut_around_the_symbol(reader, tmp_path):
     assert (top.at, top.cut, top.shades[80], top.holds.index(True)) == (80, (True, True), 100, 80)
 
 
+def test_labels_of_symbols_that_are_numbers(reader, tmp_path):
+    def depth(text):
+        return np.cumsum([(c == "(") - (c == ")") for c in text]) / 2
+
+    table = ask(reader, tmp_path / "x.db", hypothesis=depth)
+    table.examples(1, k=4, store=True)
+    for one in stored(tmp_path / "x.db", "0[1]").examples.examples:
+        assert [float(label) for label in one.labels] == depth(TEXTS[one.record]).tolist()
+        assert one.label == one.labels[one.at]
+        assert one.holds == []
+
+
 def image(url):
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2])))).astype(int)
 
@@ -126,6 +138,53 @@ def test_examples_of_images(tmp_path, size):
         assert edge[1] == edge[0] + 1 == np.flatnonzero(columns >= size[1] // 2)[0]
         assert (above[:, edge[0], :3] == 255).all()
         assert (above[:, edge[1], :3] == 0).all()
+
+
+class Photos(torch.utils.data.Dataset):
+    """Color images of Pillow with a label each, in several modes."""
+
+    modes = ("RGB", "L", "RGBA", "P")
+
+    def __init__(self, size):
+        pixels = np.random.default_rng(0).integers(0, 256, (8, *size, 3), dtype=np.uint8)
+        self.images = [
+            Image.fromarray(one).convert(self.modes[at % len(self.modes)]) for at, one in enumerate(pixels)
+        ]
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, number):
+        return self.images[number], number % 2
+
+
+@pytest.mark.parametrize("as_dataset", [True, False])
+@pytest.mark.parametrize("side", [8, 12, 5])
+def test_examples_of_images_of_pillow(tmp_path, as_dataset, side):
+    """The model gets 8 × 8 pixels: those of the image, or of a resized one."""
+    photos = Photos((side, side))
+
+    def inputs(images):
+        small = [np.asarray(one.convert("RGB").resize((8, 8), Image.Resampling.BILINEAR)) for one in images]
+        return torch.tensor(np.stack(small)).permute(0, 3, 1, 2) / 255
+
+    copy = nn.Sequential(nn.Conv2d(3, 1, 1))
+    with torch.no_grad():
+        copy[0].weight[:], copy[0].bias[:] = 1, 0
+    data = photos if as_dataset else photos.images
+    table = ask(copy, tmp_path / "x.db", data=data, inputs=inputs, hypothesis=lambda one: one.mode == "RGB")
+    table.examples(0, k=3, store=True)
+    found = stored(tmp_path / "x.db", "0[0]").examples.examples
+    assert len(found) >= 6
+    for one in found:
+        below = image(one.picture)
+        times = 96 // side
+        assert below.shape == (side * times, side * times, 3)
+        pixels = np.asarray(photos.images[one.record].convert("RGB")).astype(float)
+        low, high = pixels.min(), pixels.max()
+        assert np.abs(below[::times, ::times] - 255 * (pixels - low) / (high - low)).max() <= 1
+        assert bool(one.over) is (side == 8)  # it is not known where pixels of another image lie
+        assert one.tokens == []
 
 
 def test_layer_without_positions_is_stored_without_shades(tmp_path):
@@ -244,7 +303,7 @@ def test_largest_examples_fit_and_larger_ones_are_refused(tmp_path):
         np.random.default_rng(2).normal(size=(96, 96)),
         (96, 96),
     )
-    below, above = summaries._pictures(over, 3.0)
+    below, above = summaries._pictures(over, 3.0, True)
     assert len(below) + len(above) < followups.LARGEST / (4 * summaries.MOST)
     one = stored_example(below * 40)
     with (
@@ -266,7 +325,7 @@ def test_damaged_database_costs_a_warning_only(reader, tmp_path):
     store.write_bytes(b"no database, but long enough to be read as one" * 20)
     with pytest.warns(UserWarning, match="are not stored in"):
         found = table.examples(1, k=2, store=True)
-    assert len(found) == 8
+    assert found.kind.tolist() == ["top", "top", "random", "random"]
 
 
 def test_damaged_content_is_refused_in_a_sentence(reader, tmp_path):

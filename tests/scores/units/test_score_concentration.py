@@ -138,3 +138,24 @@ def test_coefficients_of_few_positive_items_have_no_p(count):
     coefficients = results.score == "logistic_l2.coef"
     assert coefficients.sum() == 5
     assert np.isnan(results.p[coefficients]).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_of_rare_units_and_rare_hypotheses_has_no_small_p(seed):
+    """A unit and a hypothesis that should meet in two items often meet in none."""
+    rng = np.random.default_rng(seed)
+    x = rare(rng, 20, 400) * (1 + rng.random((ROWS, 400)))
+    results = fed(
+        ["correlation", "mean_difference"], x, {"y": (rng.random(ROWS) < 0.1).astype(float)}
+    ).columns()
+    for name in ("correlation", "mean_difference"):
+        p = results.p[results.score == name]
+        assert np.isfinite(p).mean() > 0.9
+        assert (p < 0.05).mean() < 0.075
+
+
+def test_p_of_a_rare_unit_that_follows_its_rare_hypothesis_is_small():
+    rng = np.random.default_rng(0)
+    label = rare(rng, 40, 1)
+    follows = label * (rng.random((ROWS, 50)) < 0.7) + 0.1 * rng.normal(size=(ROWS, 50))
+    assert (fed(["correlation"], follows, {"y": label[:, 0]}).columns().p < 1e-4).all()

@@ -99,6 +99,7 @@ def examples_of(plan: Plan, row: UnitRow, k: int, seed: int | None) -> pd.DataFr
     # A unit may be lower where a label is larger, which is known only at the end, so that both are kept.
     best = {(kind, sign): _Best(k) for kind in KINDS[:3] for sign in (1, -1)}
     drawn, sums, binary = _Best(k), Pairs(1, 1), True
+    with_and_without = np.zeros((2, 2))  # the sums of the behavior, and the numbers of symbols
     with reader.reading() as read:
         for block in reader.plan.blocks():
             for numbers, values, labels in reader.aligned(read(block), block, row.unit):
@@ -107,6 +108,8 @@ def examples_of(plan: Plan, row: UnitRow, k: int, seed: int | None) -> pd.DataFr
                 counts = annotated(labels) & np.isfinite(values)
                 holds, lacks = _is(labels, 1) & counts, _is(labels, 0) & counts
                 binary = binary and bool((holds | lacks)[counts].all())
+                for sums_of, chosen in zip(with_and_without, (holds, lacks), strict=True):
+                    sums_of += values[chosen].sum(dtype=float), chosen.sum()
                 if labels.dtype.kind in "fiub":
                     pairs = values[counts].astype(float)[:, None], labels[counts].astype(float)[:, None]
                     sums.update(*pairs, np.zeros(len(pairs[0]), dtype=np.int64))
@@ -118,8 +121,13 @@ def examples_of(plan: Plan, row: UnitRow, k: int, seed: int | None) -> pd.DataFr
                 symbols = _where(counts, random.random(counts.shape))
                 drawn.add(symbols, numbers, grid, values, labels, random.random(len(numbers)))
     sign = -1 if correlation(sums.total())[0, 0] < 0 else 1
-    kinds = {kind: best[kind, sign] for kind in (KINDS[:3] if binary else KINDS[:1])} | {"random": drawn}
-    rows = [(kind, one) for kind, kept in kinds.items() for one in kept.kept]
+    kinds = {kind: best[kind, sign].kept for kind in (KINDS[:3] if binary else KINDS[:1])}
+    if binary:
+        with np.errstate(invalid="ignore"):
+            between = (with_and_without[:, 0] / with_and_without[:, 1]).mean()
+        kinds[KINDS[1]] = [one for one in kinds[KINDS[1]] if sign * one.behavior > sign * between]
+        kinds[KINDS[2]] = [one for one in kinds[KINDS[2]] if sign * one.behavior < sign * between]
+    rows = [(kind, one) for kind, kept in (kinds | {"random": drawn.kept}).items() for one in kept]
     table = {
         "kind": [kind for kind, _ in rows],
         "record": [one.record for _, one in rows],

@@ -11,6 +11,7 @@ import pandas as pd
 from ...core.errors import InputError
 from ...core.followup import UnitExample, UnitExamples
 from ...core.png import data_url
+from ..alignment.align import covers
 from ..plan import Plan
 from .unit_over import UnitOver, is_binary, nearest, picture, unit_over
 from .unit_reader import UnitReader
@@ -48,8 +49,9 @@ def stored_examples(plan: Plan, row: UnitRow, found: pd.DataFrame) -> tuple[str,
     shades = [np.ravel(one.values) for one in over.values() if one.values is not None]
     sizes = np.abs(np.concatenate([*shades, found.behavior.to_numpy(float)]))
     largest = float(sizes[np.isfinite(sizes)].max(initial=0))
-    examples = [_example(one, over[one.record], largest or 1) for one in found.itertuples()]
-    outlined = any(_is_mask(one.labels) for one in over.values() if one.size)
+    binary = all(is_binary(one.labels) for one in over.values())
+    examples = [_example(one, over[one.record], largest or 1, binary) for one in found.itertuples()]
+    outlined = binary and any(_is_outlined(one) for one in over.values())
     legend = _legend(np.concatenate([*shades, np.zeros(0)]), largest, examples, outlined)
     return reader.name, UnitExamples(examples, largest, legend)
 
@@ -66,17 +68,19 @@ def _legend(shades: np.ndarray, largest: float, examples: list[UnitExample], out
     return ", ".join(text for text, applies in means.items() if applies)
 
 
-def _example(row: Any, over: UnitOver, largest: float) -> UnitExample:
+def _example(row: Any, over: UnitOver, largest: float, binary: bool) -> UnitExample:
     behavior = float(row.behavior) if math.isfinite(row.behavior) else None
     about = str(row.kind), int(row.record), behavior, _text(row.label)
     if over.size:
-        return UnitExample(*about, [], "", [], [], None, (False, False), *_pictures(over, largest))
+        return UnitExample(*about, [], "", [], [], None, (False, False), *_pictures(over, largest, binary))
     symbols = [_text(one).replace("\n", "↵").replace("\t", "⇥") for one in over.symbols or ()]
     at = int(row.position) if _is_number(row.position) and row.position < len(symbols) else None
     start, stop = (0, 2 * _AROUND) if at is None else (max(0, at - _AROUND), at + _AROUND + 1)
     shades = np.zeros(0) if over.values is None else over.values / largest
     percent = np.nan_to_num(100 * shades, posinf=0, neginf=0).round().astype(int)
-    holds = (over.labels == 1).tolist() if over.labels.ndim == 1 and is_binary(over.labels) else []
+    of_symbols = over.labels.ndim == 1
+    holds = (over.labels == 1).tolist() if of_symbols and binary else []
+    labels = [_text(one) for one in over.labels[start:stop]] if of_symbols and not binary else []
     gap = "" if isinstance(over.shown, str) and len(over.shown) == len(symbols) else " "
     return UnitExample(
         *about,
@@ -88,10 +92,11 @@ def _example(row: Any, over: UnitOver, largest: float) -> UnitExample:
         (start > 0, stop < len(symbols)),
         "",
         "",
+        labels,
     )
 
 
-def _pictures(over: UnitOver, largest: float) -> tuple[str, str]:
+def _pictures(over: UnitOver, largest: float, binary: bool) -> tuple[str, str]:
     """Return an image, and the behavior with the outline of the hypothesis over it, as ``data:`` URLs."""
     longest = max(over.size)
     step, times = -(-longest // _PIXELS), max(1, _PIXELS // longest)
@@ -102,19 +107,21 @@ def _pictures(over: UnitOver, largest: float) -> tuple[str, str]:
     image = scaled(np.nan_to_num(picture(over.shown, over.size)))
     image = image if image.ndim == 3 else np.repeat(image[..., None], 3, axis=2)
     below = data_url((255 * image).round().astype(np.uint8))
-    if over.values is None and not _is_mask(over.labels):
+    outlined = binary and _is_outlined(over)
+    if over.values is None and not outlined:
         return below, ""
     values = np.zeros(over.size) if over.values is None else np.nan_to_num(over.values / largest)
     shade = scaled(values)[..., None]
     above = np.concatenate([np.where(shade > 0, _POSITIVE, _NEGATIVE), _OPACITY * np.abs(shade)], axis=2)
-    if _is_mask(over.labels):
+    if outlined:
         mask = scaled(nearest(over.labels == 1, over.size))
         above[_edge(mask)], above[_edge(~mask) & ~mask] = _WHITE, _BLACK
     return below, data_url(above.clip(0, 255).round().astype(np.uint8))
 
 
-def _is_mask(labels: np.ndarray) -> bool:
-    return labels.ndim == 2 and is_binary(labels)
+def _is_outlined(over: UnitOver) -> bool:
+    """Return whether a record is an image, and the labels are of its pixels."""
+    return len(over.size) == over.labels.ndim == 2 and covers(over.labels.shape, over.size)
 
 
 def _edge(mask: np.ndarray) -> np.ndarray:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import InputError
+from ..alignment.align import covers
+from ..reading.data import as_pixels
 from .symbols import Symbols, symbols_of
 from .unit_reader import UnitReader, ordered
 
@@ -19,7 +21,7 @@ class UnitOver:
     """A unit over a record.
 
     Attributes:
-        shown: The record, as a hypothesis gets it.
+        shown: The record, as a hypothesis gets it; the pixels of an image of Pillow.
         labels: Its labels, (…grid).
         size: The height and width of the record; empty if it is no image.
         symbols: The symbols that labels are about; None if it is no text or sequence.
@@ -47,12 +49,13 @@ def unit_over(reader: UnitReader, record: int) -> UnitOver:
     block = reader.plan.block(numbers)
     with reader.reading() as read:
         array = read(block)
-    shown, labels = reader.plan.records.block(numbers)[0], block.labels[row.target][0]
+    record_itself, labels = reader.plan.records.block(numbers)[0], block.labels[row.target][0]
+    shown = as_pixels(record_itself)
     chosen = array[:, [row.unit]]
-    size = _size(shown, labels, row.target)
+    size = _size(shown, labels, row.target) if shown is record_itself else shown.shape[:2]
     if size:
         values = None
-        if array.ndim == 4:
+        if array.ndim == 4 and (size == array.shape[2:] or any(covers(size, one) for one in block.images)):
             ((_, over),) = reader.on_grid(chosen, size, block)
             values = over[0, 0]
         return UnitOver(shown, labels, size, None, values, array.shape[2:])

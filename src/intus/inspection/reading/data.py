@@ -61,6 +61,13 @@ def _is_a(value: Any, name: str, package: str) -> bool:
     return any(c.__name__ == name and c.__module__.startswith(package) for c in type(value).__mro__)
 
 
+def as_pixels(record: Any) -> Any:
+    """Return an image of Pillow as an array, (height, width) or (height, width, 3), and others unchanged."""
+    if not _is_a(record, "Image", "PIL"):
+        return record
+    return np.asarray(record if record.mode in ("1", "L", "I", "F", "I;16") else record.convert("RGB"))
+
+
 def _is_default(collate: Any) -> bool:
     return getattr(collate, "__name__", "") in ("default_collate", "default_convert")
 

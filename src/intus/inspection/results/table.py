@@ -163,9 +163,11 @@ class Inspection(pd.DataFrame):  # type: ignore[misc]  # pandas has no types
             unit there) and ``label``. If records are texts or lists of words, ``text`` is what is around the
             symbol, which is marked »so«. The kinds are ``"top"``, where the unit is largest; ``"active
             without the hypothesis"``, where it is largest among labels of 0; ``"silent with it"``, where it
-            is smallest among labels of 1; and ``"random"``. A unit that correlates negatively with
-            labels that are numbers is read upside down: its top are its smallest. If labels are not 0 and 1,
-            there are only the first and the last kind.
+            is smallest among labels of 1; and ``"random"``. Of the second and third kind are only records
+            where the unit is nearer to its mean over the other label than to that over their own; a kind
+            without such a record is left out. A unit that correlates negatively with labels that are numbers
+            is read upside down: its top are its smallest. If labels are not 0 and 1, there are only the
+            first and the last kind.
 
         Raises:
             InputError: If the row is about a whole layer, the table no longer knows its models, or the

@@ -30,6 +30,9 @@ zero. If there is no value, the note gives the reason.
 Intervals and p-values of units come from the spread between 16 groups of items. If a hypothesis or a unit
 varies in a few items only, its variance is in few groups. With fewer than 6 in effect, (Σ S)² / Σ S² for the
 sums S of squared deviations in each group, there is no interval and no p-value; the note gives the number.
+The p-values of `correlation` and `mean_difference` are at least those from the variance of r over
+permutations of rows, 1 / (n - 1): a unit and a hypothesis that are both rare may not meet at all by
+chance, and their interval may then exclude 0 although p does not reject it.
 """
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from ...core.errors import InputError
 from ..base import Need
 from .labels import CODE, Classes, columns, numbers
+from .magnitude import Magnitude
 from .moments import Moments
 from .moved import sources, sources_in, taken
 from .pairs import Pairs
@@ -56,6 +57,7 @@ class Statistics:
         self.not_numbers: set[str] = set()
         self._arrived = 0
         self._left_out = 0
+        self.magnitude = Magnitude()
         self._once: dict[Any, Any] = {}
         self._last: tuple[np.ndarray, Places] | None = None  # the labels of an update of one item
 
@@ -162,6 +164,7 @@ class Statistics:
         finite = _finite_rows(x)
         self._left_out += len(x) - int(finite.sum())
         matrix = values
+        self.magnitude.update(x)
         with np.errstate(over="ignore", invalid="ignore"):
             if "pairs" in self.needs:
                 self.pairs.update(x, matrix, where.group, moved, given)
@@ -267,6 +270,7 @@ class Statistics:
         self.steps.merge(other.steps)
         self._moments.merge(other._moments, codes)
         self.pairs.merge(other.pairs)
+        self.magnitude.merge(other.magnitude)
         self.sample.merge(other.sample, list(codes.values()))
         self.not_numbers |= other.not_numbers
         self._arrived += other._arrived

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core.errors import require
 from ..base import NAN, Score, ScoreColumns, ScoreResult, info_of, score, summary
 from ..statistics import pairs
 from ..statistics.concentration import Concentration, by_ranks, concentration, least_groups
@@ -80,7 +81,9 @@ def correlation(statistics: Statistics) -> Iterable[ScoreResult]:
     value = pairs.partial_correlation(sums.total(), sums.given)
     without = [_arctanh(pairs.partial_correlation(one, sums.given)) for one in sums.without()]
     found = jackknife(_arctanh(value), _stacked(without, value))
-    found = found._replace(low=np.tanh(found.low), high=np.tanh(found.high))
+    found = found._replace(
+        low=np.tanh(found.low), high=np.tanh(found.high), p=_at_least(found.p, value, sums)
+    )
     notes = None
     if statistics.given:
         notes = np.broadcast_to(np.array(f"given {', '.join(statistics.given)}", dtype=object), value.shape)
@@ -112,9 +115,22 @@ def mean_difference(statistics: Statistics) -> Iterable[ScoreResult]:
     with np.errstate(all="ignore"):
         base = best(pairs.correlation(sums.null_total())) * of_unit / of_hypothesis
     bounds = jackknife(value, without)
+    bounds = bounds._replace(p=_at_least(bounds.p, pairs.correlation(total), sums))
     return spread(
         "mean_difference", statistics, value, bounds, base, binary=True, strength=absolute_correlation
     )
+
+
+def _at_least(p: np.ndarray, r: np.ndarray, sums: pairs.Pairs) -> np.ndarray:
+    """Return p-values that are not below those from the variance of r over permutations of rows, 1 / (n - 1).
+
+    A unit and a hypothesis that are both rare may meet in no group by chance; r then hardly differs between
+    groups, and their spread says nothing.
+    """
+    special = require("scipy.special", extra="server", why="to give p-values")
+    with np.errstate(invalid="ignore"):
+        z = np.abs(r) * np.sqrt(np.maximum(sums.counts() - 1, 0))
+        return np.asarray(np.maximum(p, special.erfc(z / np.sqrt(2))))
 
 
 def _arctanh(r: np.ndarray) -> np.ndarray:

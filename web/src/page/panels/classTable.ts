@@ -5,7 +5,7 @@ import { epoch as epochText, grouped, interval, number, plural } from "../../ui/
 import { addressLabel } from "../model/scoreLabels.ts";
 import type { Confusion, Gap } from "../server/api.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
-import { Picker, setText } from "./elements.ts";
+import { bar, Picker, setText } from "./elements.ts";
 
 const MOST = 25; // classes shown: those with the most rows
 
@@ -81,10 +81,8 @@ function table({ classes, matrix, f1, low, high }: Confusion, shown: number[]): 
       cell.style.setProperty("--share", String(n / all));
       return cell;
     });
-    const bar = el("span", { class: "bar", "aria-hidden": "true" }, el("span"));
-    (bar.firstChild as HTMLElement).style.inlineSize = `${100 * (f1[i] ?? 0)}%`;
     const value = f1[i] === null ? "–" : number(f1[i]);
-    return el("tr", {}, el("th", { scope: "row" }, classes[i]), ...cells, el("td", { class: "figure" }, bar, value), el("td", { class: "figure soft" }, interval(low[i], high[i]) || "–"));
+    return el("tr", {}, el("th", { scope: "row" }, classes[i]), ...cells, el("td", { class: "figure" }, bar(f1[i] ?? 0), value), el("td", { class: "figure soft" }, interval(low[i], high[i]) || "–"));
   });
   return el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows));
 }

@@ -52,7 +52,6 @@ export function controls(dispatch: Dispatch): Part {
       const group = groupOf(state, run);
       grouped = choice.group;
       mean.hidden = group.length < 2;
-      mean.title = run.group;
       setText(mean, `Mean over ${group.length} seeds`);
       mean.setAttribute("aria-pressed", String(grouped !== ""));
       time.update(view);

@@ -18,6 +18,14 @@ export function canvasContext(canvas: HTMLCanvasElement, width: number, height: 
   return context;
 }
 
+/** Return a bar that is filled to a share of its length. */
+export function bar(filled: number, colour = ""): HTMLElement {
+  const fill = el("span");
+  fill.style.inlineSize = `${100 * filled}%`;
+  fill.style.background = colour;
+  return el("span", { class: "bar", "aria-hidden": "true" }, fill);
+}
+
 /** A native select with a label. Its options are rebuilt only when they change. */
 export class Picker {
   readonly root: HTMLLabelElement;

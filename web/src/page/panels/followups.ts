@@ -43,17 +43,17 @@ function kinds({ examples, largest }: UnitExamples): HTMLElement[] {
 
 function item(example: UnitExample, largest: number): HTMLElement {
   const { record, behavior, label, picture, over, tokens } = example;
-  const facts = el("span", { class: "facts", title: `label ${label}` }, el("b", {}, number(behavior)), ` record ${record}`);
+  const facts = el("span", { class: "facts" }, el("b", {}, number(behavior)), ` record ${record}, label ${label}`);
   if (!picture) return el("li", { class: "text" }, facts, tokens.length > 0 && text(example, largest));
   const image = el("span", { class: "picture" }, el("img", { src: picture, alt: `record ${record}` }), over && el("img", { src: over, alt: "" }));
   return el("li", {}, image, facts);
 }
 
 /** Return symbols, shaded by the behavior and underlined where the hypothesis holds. */
-function text({ tokens, gap, shades, holds, at, cut }: UnitExample, largest: number): HTMLElement {
+function text({ tokens, gap, shades, holds, labels, at, cut }: UnitExample, largest: number): HTMLElement {
   const spans = tokens.flatMap((token, i) => {
     const shade = shades[i] ?? 0;
-    const span = el("span", { class: `${shade < 0 ? "low" : ""}${holds[i] ? " holds" : ""}${i === at ? " at" : ""}`, title: shades.length > 0 && number((shade * largest) / 100) }, token);
+    const span = el("span", { class: `${shade < 0 ? "low" : ""}${holds[i] ? " holds" : ""}${i === at ? " at" : ""}`, title: [shades.length > 0 && number((shade * largest) / 100), labels?.[i] && `label ${labels[i]}`].filter(Boolean).join(", ") }, token);
     span.style.setProperty("--shade", `${Math.abs(shade) * 0.45}%`);
     return [span, gap];
   });

@@ -7,7 +7,7 @@ import type { Series } from "../model/series.ts";
 import { reach, strength } from "../model/strength.ts";
 import { share } from "../plot/scales.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
-import { setText } from "./elements.ts";
+import { bar, setText } from "./elements.ts";
 
 export function layerList(dispatch: Dispatch): Part {
   let shown: HTMLElement[] = [];
@@ -85,20 +85,18 @@ export function layerList(dispatch: Dispatch): Part {
 function row(series: Series, i: number, colour: string): HTMLElement {
   const swatch = el("span", { class: "swatch", "aria-hidden": "true" });
   swatch.style.background = colour;
-  const bar = el("span", { class: "bar", "aria-hidden": "true" }, el("span"));
-  (bar.firstChild as HTMLElement).style.background = colour;
   const name = el("span", { class: "address", title: addressLabel(series.address) }, el("bdi", {}, addressLabel(series.address)));
   const attributes = { role: "option", id: `intus-layer-${i}`, "data-address": series.address };
-  return el("li", attributes, swatch, name, bar, el("span", { class: "value" }));
+  return el("li", attributes, swatch, name, bar(0, colour), el("span", { class: "value" }));
 }
 
 function updateValue(element: HTMLElement, series: Series | undefined, { at, chart, center }: View): void {
   const { low, high } = reach(chart, center);
   const x = series?.value[at] ?? null;
   const note = series?.note[at] ?? null;
-  const [, , bar, text] = element.children as unknown as [Element, Element, Element, HTMLElement];
+  const [, , level, text] = element.children as unknown as [Element, Element, Element, HTMLElement];
   const width = x === null ? 0 : share(strength(x, center), Math.min(0, low), high);
-  (bar.firstChild as HTMLElement).style.inlineSize = `${100 * width}%`;
+  (level.firstChild as HTMLElement).style.inlineSize = `${100 * width}%`;
   element.classList.toggle("nan", x === null && note !== null);
   element.classList.toggle("partial", x !== null && series?.part[at] === true);
   text.title = [note ?? "", series?.revision[at] ? `revision ${series.revision[at]}` : ""].filter(Boolean).join("; ");

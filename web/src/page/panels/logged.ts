@@ -43,7 +43,6 @@ function item({ name, x, y }: Curve, axis: Axis, total: number): HTMLElement {
     total > y.length ? `extremes of ${grouped(total)}` : "",
     bad ? `${grouped(bad)} NaN or infinite` : "",
   ];
-  const lines = [svg("path", { d: marks, stroke: "red" }), svg("path", { d: path })];
-  const chart = svg("svg", { viewBox: "0 0 100 50", preserveAspectRatio: "none" }, ...lines);
+  const chart = svg("svg", { viewBox: "0 0 100 50", preserveAspectRatio: "none" }, svg("path", { d: marks, stroke: "red" }), svg("path", { d: path }));
   return el("li", {}, el("b", {}, name), ` ${number(y.at(-1))}`, chart, el("p", { class: "soft" }, about.filter(Boolean).join(" · ")));
 }

@@ -7,7 +7,7 @@ import { bothSides, type Center, reach, strength, strengthText } from "../model/
 import { gain, type SortKey, sortUnits, type UnitRow, unitRows } from "../model/unitRows.ts";
 import { share } from "../plot/scales.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
-import { Picker, setText } from "./elements.ts";
+import { bar, Picker, setText } from "./elements.ts";
 
 const TOP = 10;
 const COLUMNS: { key: SortKey | null; label: string; title?: string }[] = [
@@ -53,9 +53,10 @@ export function unitTable(dispatch: Dispatch): Part {
   const table = el("table", {}, el("thead", {}, el("tr", {}, ...sorts)), body);
   const more = el("button", { type: "button", class: "toggle", click: () => { sorting.all = !sorting.all; draw(); } });
   const summary = el("span", { class: "soft" });
+  const note = el("p", { class: "soft" });
   const head = el("div", { class: "head" }, el("h2", {}, "Unit scores"), summary, scores.root, hypotheses.root);
   const scroll = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Units and their scores" }, table);
-  const root = el("section", { class: "panel units", hidden: true }, head, scroll, more);
+  const root = el("section", { class: "panel units", hidden: true }, head, scroll, note, more);
 
   function pick(score: string, target: string): void {
     const options = view?.run?.units ?? [];
@@ -78,6 +79,8 @@ export function unitTable(dispatch: Dispatch): Part {
     const center = scoreInfo(labels, hypothesis.score)?.center ?? null;
     const sorted = sortUnits(unitRows(units, at), sorting.key, sorting.down, center);
     const rows = sorting.all ? sorted : sorted.slice(0, TOP);
+    const chosen = sorted.find(({ address }) => address === choice.address);
+    setText(note, chosen?.note ? `${chosen.address}: ${chosen.note}` : "");
     const scale = Math.max(1e-12, reach(units, center ?? 0).high);
     const curves = Boolean(run && isOfUnits(run, hypothesis.score));
     const stored = (followup?.units ?? []).filter((one) => one.epoch === null || one.epoch === epochs[at]).map(({ unit }) => unit);
@@ -124,14 +127,13 @@ function row(unit: UnitRow, shared: Shared, on: boolean, show: (part: string) =>
   const text = (x: number | null): string => (x === null ? "–" : number(x));
   const name = el("button", { type: "button", class: "address", title: "Show its curve in the plot", click: () => show("plot") }, unit.address);
   const more = stored.includes(unit.address) && el("button", { type: "button", class: "more", click: () => show("followups") }, "details");
-  const bar = el("span", { class: "bar", "aria-hidden": "true" }, el("span"));
-  (bar.firstChild as HTMLElement).style.inlineSize = `${unit.value === null ? 0 : (100 * strength(unit.value, center ?? 0)) / scale}%`;
+  const filled = unit.value === null ? 0 : strength(unit.value, center ?? 0) / scale;
   const nan = unit.value === null && unit.note !== null;
-  const value = el("td", { class: nan ? "figure nan" : "figure", title: unit.note ?? "" }, bar, nan ? "NaN" : text(unit.value));
+  const value = el("td", { class: nan ? "figure nan" : "figure" }, bar(filled), nan ? "NaN" : text(unit.value));
   const above = gain(unit, center);
   return el(
     "tr",
-    { class: on ? "on" : "" },
+    { class: on ? "on" : "", title: unit.note ?? false },
     el("th", { scope: "row" }, name, more),
     el("td", {}, sparkline(unit, shared)),
     value,

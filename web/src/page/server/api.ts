@@ -103,6 +103,8 @@ export interface UnitExample {
   /** The behavior at each symbol relative to the largest, from -100 to 100; empty if the layer has no positions. */
   shades: number[];
   holds: boolean[];
+  /** The label of each symbol if the hypothesis is not 0 or 1. */
+  labels?: string[];
   at: number | null;
   /** Whether symbols before the first and after the last are left out. */
   cut: [boolean, boolean];

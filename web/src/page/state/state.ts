@@ -124,7 +124,8 @@ export function reduce(state: State, action: Action): State {
 function withHypothesis(state: State, score: string, target: string): State {
   const run = currentRun(state);
   const choice = run && isOfUnits(run, state.choice.score) ? { ...state.choice, score, target } : state.choice;
-  return { ...state, choice, hypothesis: { score, target }, units: EMPTY };
+  const same = state.hypothesis.score === score && state.hypothesis.target === target;
+  return { ...state, choice, hypothesis: { score, target }, units: same ? state.units : EMPTY };
 }
 
 /** Return the same object if no value differs, so that nothing is redrawn. */

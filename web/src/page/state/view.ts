@@ -66,7 +66,7 @@ export function viewOf(state: State, before?: View): View {
     at: nearest(state.chart.epochs, state.choice.epoch),
     focus,
     focused: shown.chart.series.find((series) => series.address === focus),
-    title: scoreLabel(state.labels, state.choice.score) + (target ? ` of ${target}` : "") + (state.choice.group && `, mean over ${groupOf(state, run).length} runs`),
+    title: scoreLabel(state.labels, state.choice.score) + (target ? ` of ${target}` : "") + (state.choice.group && `, mean of ${groupOf(state, run).length} runs and 95 % interval`),
     info,
     center,
   };
