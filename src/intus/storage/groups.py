@@ -12,8 +12,6 @@ from ..core.results import COLUMNS, Results
 
 #: The entries of a configuration in which the runs of a group may differ.
 SEEDS = ("seed",)
-#: What ``low`` and ``high`` of a mean hold.
-INTERVAL = "95 %, of the mean over runs (Student's t); none for a single run"
 _KEY = ("model", "epoch", "step", "address", "unit", "kind", "target", "score")
 
 
