@@ -50,13 +50,14 @@ def test_probe_lives_from_begin_to_finish(unused_tcp_port_number):
 
 def test_end_waits_for_scores_only_if_wanted(monkeypatch, unused_tcp_port_number):
     waited = []
-    monkeypatch.setattr("intus.callbacks.probe_callback.flush", lambda *place: waited.append(place))
+    monkeypatch.setattr("intus.monitoring.handle.Probe.flush", lambda watch: waited.append(watch.run))
     for wait in (False, True):
         callback = ProbeCallback()
         callback.prepare("127.0.0.1", unused_tcp_port_number, {}, wait=wait)
         callback.begin(nn.Linear(4, 2), 0)
+        run = callback.watch.run
         callback.finish()
-        assert waited == [("127.0.0.1", unused_tcp_port_number)] * wait
+        assert waited == [run] * wait
 
 
 def test_misspelled_option_is_refused():

@@ -16,10 +16,12 @@ from intus.serving.messages import (
     RecordFacts,
     RecordsEnvelope,
     RemoveRequest,
+    RunRequest,
     TargetRequest,
 )
 
 MESSAGES = {
+    "/run": RunRequest,
     "/targets": TargetRequest,
     "/flush": FlushRequest,
     "/clear": ClearRequest,
@@ -34,6 +36,7 @@ def test_requests_have_the_stated_fields_and_no_others(server):
         watch.run_probe_set()
         for watch.epoch in (1, 2):
             model(torch.randn(5, 4))
+        watch.log(loss=torch.tensor(0.5), accuracy=float("nan"))
     for name, targets in {"words": [["N", None], ["V", "N"]], "half": torch.tensor([True, False])}.items():
         groups, types = [1, "a"], [["x", None], [3, "x"]] if name == "words" else None
         ids = {"groups": groups, "types": types}

@@ -40,6 +40,14 @@ BODIES = {
     "/order": {"run": "r", "model": "m", "mode": "", "holds": True},
     "/notices": {"notices": [{"code": "a", "text": "b"}]},
     "/status": {"evaluator": {"scored": 3}, "runs": [{"run": "r", "model": "m", "scored": 3}]},
+    "/run": {
+        "run": "r",
+        "model": "m",
+        "config": {"lr": 0.1},
+        "tags": ["a"],
+        "log": [{"step": 1, "epoch": 0, "time": 2.5, "values": {"loss": 0.5, "grad": "nan"}}],
+    },
+    "/api/run": {"run": "r", "tags": ["b"]},
     "/flush": {},
     "/remove": {"model": "nobody"},
     "/datapoint": encode_records([record()], {"kind": "output", "step": -1, "lacks": "", "last": True}),
@@ -91,6 +99,7 @@ def test_replies_match_endpoint_schemas(roles):
                     check(client, "GET", query)
                 check(client, "GET", "/api/points", query="?run=r&model=m&score=mean")
                 check(client, "GET", "/api/graph", query="?run=r&model=m")
+                check(client, "GET", "/api/log", query="?run=r&model=m")
                 for path_of_point in ("/api/confusion", "/api/above"):
                     point = "?run=r&model=m&address=fc1&target=digit&score=linear_f1"
                     check(client, "GET", path_of_point, query=point)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.errors import InputError, did_you_mean
-from ..monitoring import Probe, flush, probe
+from ..monitoring import Probe, probe
 
 
 class ProbeCallback:
@@ -69,7 +69,8 @@ class ProbeCallback:
 
     def finish(self) -> None:
         """Remove the probe at the normal end of a training, and wait for the scores if that is wanted."""
-        if self.watch is not None:
+        watch = self.watch
+        if watch is not None:
             self.end()
             if self._wait:
-                flush(self._host, self._port)
+                watch.flush()

@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import __version__
 from ..core.errors import InputError, IntusError, check_installed
-from ..serving.options import add_options, one_thread, port
+from ..serving.options import ServerOptions, add_options, one_thread, port
 from . import compare, export, verify, view
 
 #: What a server imports, and what the demo and the examples import besides.
@@ -175,6 +175,7 @@ def _serve(verbs: Any) -> None:
         "(8080, the page) in one process, or only one of them. Scores are stored in a SQLite file, "
         "activations are not stored.",
     )
+    verb.add_argument("file", nargs="?", metavar="DATABASE", help="the same as --database DATABASE")
     add_options(verb)
     verb.set_defaults(run=_run_serve)
 
@@ -184,7 +185,13 @@ def _run_serve(chosen: argparse.Namespace) -> int:
     one_thread()
     from ..serving.run import serve
 
-    options = {name: value for name, value in vars(chosen).items() if name != "run"}
+    options = {name: value for name, value in vars(chosen).items() if name not in ("run", "file")}
+    if chosen.file is not None:
+        if options["database"] not in (chosen.file, ServerOptions.database):
+            raise InputError(
+                f"Two databases are given, {chosen.file!r} and --database {options['database']!r}. Name one."
+            )
+        options["database"] = chosen.file
     serve(**options)
     return 0
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,8 +17,10 @@ from ..backends.sharding import Shards
 from ..core.errors import InputError, did_you_mean
 from ..core.record import OF_PROBE_SET, PROBE_SET_MODE
 from .budget import Budget, check_share
-from .commands import HOST, PORT, queue_targets
+from .commands import HOST, PORT, flush, queue_targets
+from .private_server import private_server
 from .probe_set import check_probe_set, check_statistics
+from .scalars import ScalarLog, check_facts
 from .schedule import Choice, Schedule, Which
 from .sender import BLOCK_S, get_sender
 from .tap import ModelTap
@@ -50,6 +54,9 @@ def probe(
     every: int | None = None,
     statistics: bool | Literal["auto"] = "auto",
     ranks: tuple[int, int] | None = None,
+    config: Mapping[str, Any] | None = None,
+    tags: Collection[str] | None = None,
+    to: str | Path | None = None,
 ) -> Probe:
     """Attach to a model in training: each call of the model sends the outputs of its operations to a server.
 
@@ -110,6 +117,12 @@ def probe(
         ranks: In data-parallel training in which every process probes, with the same ``run`` and the whole
             probe set: the rank of this process and the number of processes, such as ``(0, 4)``. Each runs and
             sends its share of the probe set's rows, and none waits for another.
+        config: The configuration of the training, a dict of JSON values such as ``{"lr": 0.1, "seed": 3}``.
+            It is stored with the run. Runs whose configurations differ only in ``seed`` form a group.
+        tags: Words to find the run by, stored with it.
+        to: A database to write the scores into, such as ``"runs.db"``, instead of sending to a server. A
+            server of its own then scores in another process, and ends after this one. It takes some seconds
+            to start. ``intus serve runs.db`` shows the page later.
 
     Returns:
         The probe, which is also a context manager that removes it.
@@ -117,6 +130,7 @@ def probe(
     Raises:
         InputError: If an argument is invalid, or the model's framework is not supported.
         AddressError: If an address of ``which`` does not exist, or is not a whole module.
+        ServeError: If the server for ``to`` does not start.
 
     Example:
         >>> watch = probe(model, "127.0.0.1", 8082)  # doctest: +SKIP
@@ -131,6 +145,7 @@ def probe(
         raise InputError(f"queue_mb must be a positive number of megabytes, got {queue_mb!r}.")
     kinds = check_kinds(kinds)
     share = check_share(budget, block=block)
+    facts = check_facts(config, tags)
     checked_set = check_probe_set(probe_set, every, lambda inputs: backend.rows(inputs, batch_axis))
     if checked_set is not None and (unavailable := [kind for kind in kinds if kind not in WITHOUT_TRAINING]):
         raise InputError(
@@ -158,6 +173,10 @@ def probe(
                 "the same in every process."
             )
         checked_set = checked_set.share(ranks, batch_axis)
+    if to is not None:
+        if (host, port) != (HOST, PORT):
+            raise InputError(f"Pass either to={to!r} or the host and port of a server, not both.")
+        host, port = private_server(to)
     sender = get_sender(host, port, queue_mb or 0.0)
     tap = ModelTap(
         model,
@@ -193,6 +212,9 @@ def probe(
 
             share = sender.capacity / max(len(operations), 1)
             tap.statistics = ProbeSetStatistics(checked_set, choice, share)
+        if facts and sends:
+            about = {"run": tap.run, "model": tap.name}
+            sender.send_json("/run", about | facts, topic=json.dumps(list(about.values())))
         watch = Probe(tap, backend.attach(model, operations, kinds, tap))
     except BaseException:
         tap.source.remove()
@@ -244,6 +266,7 @@ class Probe:
 
     def __init__(self, tap: ModelTap, attachment: Handle) -> None:
         self._tap, self._attachment = tap, attachment
+        self._log = ScalarLog(tap.sender, tap.run, tap.name, tap.troubles)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_") and name not in _SETTINGS:
@@ -373,6 +396,38 @@ class Probe:
             )
         return self._attachment.through(step)
 
+    def log(
+        self,
+        values: Mapping[str, Any] | None = None,
+        /,
+        *,
+        step: int | None = None,
+        epoch: float | None = None,
+        **named: Any,
+    ) -> None:
+        """Record values of your own, such as losses, to see them beside the scores.
+
+        It returns at once, and never raises because of a value: NaN and infinities are recorded as such, and
+        what is not a number is left out with a warning, once per name. A tensor on a GPU is waited for.
+
+        Args:
+            values: Numbers by name, for names that are no identifiers (``{"val/loss": 0.3}``).
+            step: Their step. By default that of the last call of the model.
+            epoch: Their epoch. By default ``Probe.epoch``.
+            **named: Numbers by name. Scalars of numpy and tensors with one element are numbers too.
+
+        Raises:
+            InputError: If ``values`` is no dict, or the step or epoch is not a number.
+
+        Example:
+            >>> watch.log(loss=loss, accuracy=0.9)  # doctest: +SKIP
+        """
+        if values is not None and not isinstance(values, Mapping):
+            raise InputError(f"watch.log takes numbers by name, such as loss=0.3, got {values!r:.80}.")
+        at = max(self._tap.step - 1, 0) if step is None else int(_check_number("step", step))
+        when = self._tap.epoch if epoch is None else _check_number("epoch", epoch)
+        self._log.add({**(values or {}), **named}, at, when)
+
     def run_probe_set(self) -> None:
         """Run the probe set now, for the current epoch.
 
@@ -388,6 +443,17 @@ class Probe:
             )
         self._tap.probe_runs.run()
 
+    def flush(self, timeout: float = 120.0) -> bool:
+        """Wait until everything that this process recorded is scored and stored; see ``intus.flush``.
+
+        Args:
+            timeout: The maximum number of seconds to wait.
+
+        Returns:
+            Whether all is scored.
+        """
+        return flush(self._tap.sender.host, self._tap.sender.port, timeout=timeout)
+
     def remove(self) -> None:
         """Remove all hooks from the model.
 
@@ -395,6 +461,7 @@ class Probe:
         """
         self._tap.probe_runs.training_ends()
         self._attachment.remove()
+        self._log.post()
         self._tap.end()
 
     def __enter__(self) -> Probe:

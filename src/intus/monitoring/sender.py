@@ -51,6 +51,7 @@ class Sender:
         self.capacity_requested = False  # whether a caller chose the capacity
         self._random = random.Random()  # not the global generator, which the training uses
         self.taps: weakref.WeakSet[Any] = weakref.WeakSet()  # whose probe set may have to run before flush
+        self.logs: list[Any] = []  # of probes; what they collected is sent before the queue is drained
         self.busy_seconds = 0.0  # processor time that sending took
         self._reset()
         atexit.register(self._at_exit)
@@ -263,6 +264,8 @@ class Sender:
             attempt.
         """
         self._reset_if_forked()
+        for log in self.logs:
+            log.post()
         with self._changed:
             self._post()
             self._send_counts()
@@ -270,7 +273,12 @@ class Sender:
             self._breaker.retry_now()
             self._changed.notify_all()
             self._changed.wait_for(
-                lambda: not self._jobs or (self._breaker.down and self._breaker.failures > before), timeout
+                lambda: (
+                    not self._jobs
+                    or self._thread is None  # the interpreter is shutting down
+                    or (self._breaker.down and self._breaker.failures > before)
+                ),
+                timeout,
             )
             return not self._jobs
 

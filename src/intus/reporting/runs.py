@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..core.errors import InputError, did_you_mean
+from ..core.errors import InputError, did_you_mean, require
+from ..core.findings import SCORES, Finding, findings
 from ..core.results import Results
+from ..monitoring.scalars import check_tags
 from .sources import Source, source
 
 if TYPE_CHECKING:
@@ -76,6 +78,53 @@ class Runs(Mapping[str, "Run"]):
         tables = [Run(name, summaries, self._source)._results(selected) for name, summaries in found]
         return Results.concat(tables).to_pandas()
 
+    def grouped(self, by: str | Collection[str] | None = None, **selected: Any) -> pandas.DataFrame:
+        """Return the mean of each score over the runs of a group, such as runs that differ in their seed.
+
+        Args:
+            by: The entries of ``config`` that the runs of a group have in common. By default all but
+                ``seed``; then a run without a configuration is left out.
+            **selected: See ``Run.scores``.
+
+        Returns:
+            The columns of ``Run.scores``. ``run`` is the name of the group (``"lr=0.1, width=64"``),
+            ``value`` the mean over its runs, ``low`` and ``high`` the bounds of the mean's 95 % interval over
+            runs (Student's t; NaN for a single run), ``n`` the number of runs.
+
+        Raises:
+            InputError: If no run has such entries in its configuration, or no run has such scores.
+
+        Example:
+            >>> mean = runs("runs.db").grouped(target="digit", score="linear_f1")  # doctest: +SKIP
+        """
+        require("scipy", extra="inspect", why="to compute intervals over runs")
+        from ..storage.groups import label, mean_over_runs
+
+        entries = [by] if isinstance(by, str) else by
+        groups: dict[str, list[Run]] = {}
+        for run in self.values():
+            if name := label(run.config, entries):
+                groups.setdefault(name, []).append(run)
+        if not groups:
+            known = sorted({entry for run in self.values() for entry in run.config})
+            raise InputError(
+                f"No run of {self._source.where} has a configuration"
+                + (
+                    f" with {', '.join(entries)}. Known entries: {', '.join(known) or 'none'}."
+                    if entries
+                    else ""
+                )
+                + (" to group by. Pass config={...} to probe()." if not entries else "")
+            )
+        every = Run(
+            "", [one for group in groups.values() for run in group for one in run._summaries], self._source
+        )
+        every._check(f"{self._source.where} has", selected)
+        tables = (
+            mean_over_runs([run._results(selected) for run in group], name) for name, group in groups.items()
+        )
+        return Results.concat(tables).to_pandas()
+
     def __repr__(self) -> str:
         lines = [repr(Run(name, summaries, self._source)) for name, summaries in self._grouped().items()]
         return "\n".join([f"<Runs of {self._source.where}: {len(lines)}>", *lines])
@@ -97,14 +146,21 @@ class Run:
         epochs: The epochs that have scores, in order.
         addresses: The layers that have scores, in network order.
         targets: The targets that layers were scored against.
+        logged: The names of the values that ``Probe.log`` recorded.
+        config: The configuration that was passed to ``probe``; ``{}`` if none was.
     """
 
     def __init__(self, name: str, summaries: list[dict[str, Any]], source: Source) -> None:
-        self.name, self._source = name, source
+        self.name, self._source, self._summaries = name, source, summaries
         self.models: list[str] = [one["model"] for one in summaries]
         self.epochs: list[float] = sorted({epoch for one in summaries for epoch in one["epochs"]})
         self.addresses: list[str] = _distinct(summaries, "addresses")
         self.targets: list[str] = _distinct(summaries, "targets")
+        self.logged: list[str] = _distinct(summaries, "logged")
+        self.config: dict[str, Any] = {
+            name: value for one in summaries for name, value in one["config"].items()
+        }
+        self._tags: list[str] = _distinct(summaries, "tags")
         self._scores: list[str] = _distinct(summaries, "scores")
         self._kinds: list[str] = _distinct(summaries, "kinds")
         self._times = [time for one in summaries for time in (one["started"], one["updated"])]
@@ -118,6 +174,96 @@ class Run:
     def updated(self) -> datetime:
         """The time when the last score was stored."""
         return datetime.fromtimestamp(max(self._times), UTC)
+
+    @property
+    def tags(self) -> list[str]:
+        """The tags of the run. Set others to replace them: ``run.tags = ["baseline"]``."""
+        return list(self._tags)
+
+    @tags.setter
+    def tags(self, tags: list[str]) -> None:
+        self._tags = check_tags(tags)
+        self._source.change(self.name, tags=self._tags)
+
+    def rename(self, name: str) -> None:
+        """Rename the run. What a training that still runs sends later is stored under the old name.
+
+        Args:
+            name: The new name.
+
+        Raises:
+            InputError: If there is a run of that name.
+        """
+        if not isinstance(name, str) or not name:
+            raise InputError(f"The name of a run must be a non-empty string, got {name!r}.")
+        self._source.change(self.name, name=name)
+        self.name = name
+
+    def remove(self) -> None:
+        """Delete the run with its scores, graphs, notices and logged values.
+
+        What a training that still runs sends later is stored again.
+        """
+        self._source.change(self.name, remove=True)
+
+    def log(self, *names: str) -> pandas.DataFrame:
+        """Return the values that ``Probe.log`` recorded as a tidy DataFrame, ordered by name, step and time.
+
+        Args:
+            *names: Only values of these names. All by default.
+
+        Returns:
+            One row per value with the columns run, model, name, epoch, step, time (UTC) and value. NaN and
+            infinities are as they were logged.
+
+        Raises:
+            InputError: If no value of such a name was logged.
+            MissingExtraError: If pandas is not installed.
+
+        Example:
+            >>> run.log("loss").plot("step", "value")  # doctest: +SKIP
+        """
+        pd = require("pandas", extra="inspect", why="to return logged values as a DataFrame")
+        for name in names:
+            if name not in self.logged:
+                text = did_you_mean(name, self.logged)
+                raise InputError(f"The run {self.name!r} has logged no {name!r}. {text}")
+        tables = []
+        for model in self.models:
+            columns = {
+                name: values for name, values in self._source.log(self.name, model).items() if name != "total"
+            }
+            found = pd.DataFrame(columns).astype({"value": float, "epoch": float, "step": int, "time": float})
+            found["time"] = pd.to_datetime(found["time"], unit="s", utc=True)
+            tables.append(found.assign(run=self.name, model=model))
+        table = pd.concat(tables, ignore_index=True)[
+            ["run", "model", "name", "epoch", "step", "time", "value"]
+        ]
+        return table[table["name"].isin(names)].reset_index(drop=True) if names else table
+
+    def findings(self) -> list[Finding]:
+        """Return what follows from the scores and their intervals, each as a sentence with its numbers.
+
+        The rules are those of ``intus.core.findings``: where NaN began, which target is learned in which
+        layer and from when, which fell to its baseline, and which layers add nothing over an earlier one.
+
+        Returns:
+            Findings with ``text``, ``kind``, ``target``, ``address``, ``epoch`` and ``step``. What the newest
+            scores no longer support is left out.
+
+        Example:
+            >>> for finding in run.findings():  # doctest: +SKIP
+            ...     print(finding)
+        """
+        found = []
+        for one in self._summaries:
+            model = one["model"]
+            known = [name for name in SCORES if name in one["scores"]]
+            tables = [self._source.points(self.name, model, "layer", {"score": name}) for name in known]
+            log = self._source.log(self.name, model)
+            values = zip(log["name"], log["step"], log["epoch"], map(float, log["value"]), strict=True)
+            found += findings(Results.concat(tables), one["addresses"], values)
+        return found
 
     def scores(self, *, level: Literal["layer", "unit"] = "layer", **selected: Any) -> pandas.DataFrame:
         """Return scores as a tidy DataFrame, ordered by epoch and step.

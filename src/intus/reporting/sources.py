@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,6 +31,12 @@ class Source(Protocol):
 
     def points(self, run: str, model: str, level: str, equal: Mapping[str, str]) -> Results:
         """Return the scores of a run whose columns equal the given values."""
+
+    def log(self, run: str, model: str) -> dict[str, list[Any]]:
+        """Return the values that the user logged, as columns; nan, inf and -inf are texts."""
+
+    def change(self, run: str, **change: Any) -> None:
+        """Rename a run (``name=``), replace its ``tags`` or ``remove`` it."""
 
 
 class DatabaseSource:
@@ -62,6 +69,25 @@ class DatabaseSource:
         with self._open() as database:
             found: Results = database.points(run, model, level=level, **equal)
         return found
+
+    def log(self, run: str, model: str) -> dict[str, list[Any]]:
+        """Return the values that the user logged, as columns."""
+        from ..storage.logged import columns
+
+        with self._open() as database:
+            found: dict[str, list[Any]] = columns(database.log(run, model))
+        return found
+
+    def change(self, run: str, **change: Any) -> None:
+        """Rename a run, replace its tags or remove it."""
+        with self._open() as database:
+            if change.get("remove"):
+                database.remove(run=run)
+            for model in [one["model"] for one in database.runs() if one["run"] == run]:
+                if "tags" in change:
+                    database.put_run(run, model, tags=change["tags"])
+            if "name" in change:
+                database.rename(run, change["name"])
 
     def _open(self) -> Any:
         from ..storage.database import Database  # SQLAlchemy is needed for databases alone
@@ -96,6 +122,19 @@ class ServerSource:
         size = len(found.get("value", ()))
         columns = {name: _filled(found[name], missing) for name, missing in COLUMNS.items() if name in found}
         return Results(columns | {"run": [run] * size, "model": [model] * size})
+
+    def log(self, run: str, model: str) -> dict[str, list[Any]]:
+        """Return the values that the user logged, as columns."""
+        return self._get("/api/log", run=run, model=model)
+
+    def change(self, run: str, **change: Any) -> None:
+        """Rename a run, replace its tags or remove it."""
+        try:
+            answer = self._client.post("/api/run", json.dumps({"run": run, **change}).encode())
+        finally:
+            self._client.close()
+        if not answer.ok:
+            raise (InputError if answer.status == 400 else ServeError)(answer.why)
 
     def _get(self, path: str, **query: str) -> dict[str, Any]:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
@@ -12,10 +13,14 @@ import msgspec
 from sqlalchemy.exc import InterfaceError, OperationalError
 
 from .. import scores
-from ..core.results import Predictions, Results
+from ..core import findings
+from ..core.errors import InputError
+from ..core.results import COLUMNS, Predictions, Results
 from ..core.score_info import ScoreInfo
-from ..storage import followups
+from ..storage import followups, logged
 from ..storage.database import Database
+from ..storage.groups import mean_over_runs
+from ..storage.logged import Logged
 from .data_point import kind_label
 from .decoding import decode
 from .errors import AwayError
@@ -23,12 +28,16 @@ from .evaluation.arrival_order import BY_ORDER, UNVERIFIED, WITHDRAWN
 from .evaluation.targets import Target
 from .messages import (
     AboveQuery,
+    ChangeRunRequest,
     ConfusionReply,
     FollowupQuery,
     FollowupReply,
     GapReply,
+    LogQuery,
+    LogReply,
     Notice,
     PointQuery,
+    RunRequest,
     StatusReport,
     StoredUnit,
 )
@@ -61,6 +70,8 @@ class Frontend:
         self.database = database
         self.reported: dict[str, StatusReport] = {}
         self._counts: Counter[str] = Counter(results=0, notices=0)
+        self._new: dict[tuple[str, str], None] = {}  # (run, model) pairs with scores since the last findings
+        self._not_finite: set[tuple[str, str, str]] = set()  # names of logged values, with run and model
         database.end_targets()
 
     @_storing
@@ -69,6 +80,7 @@ class Frontend:
     ) -> None:
         """Store results, the descriptions of their scores, and the predictions of classifiers."""
         self.database.add(results, infos, predicted)
+        self._new |= dict.fromkeys(zip(results["run"], results["model"], strict=True))
         self._counts["results"] += len(results)
 
     @_storing
@@ -90,6 +102,16 @@ class Frontend:
             "scores": describe(runs, self.database.scores(), scores.infos()),
             "kinds": {kind: kind_label(kind) for kind in kinds},
         }
+
+    def grouped(self, run: str, model: str, names: Sequence[str], **selected: Any) -> dict[str, list[Any]]:
+        """Return the mean of scores over the runs of a run's group, as columns with None for no number."""
+        runs = [each for each in self.database.runs() if each["model"] == model]
+        group = next((each["group"] for each in runs if each["run"] == run), "")
+        members = [each["run"] for each in runs if group and each["group"] == group]
+        found = mean_over_runs([self.database.points(each, model, **selected) for each in members], group)
+        columns = {name: found[name].tolist() for name in names if name in COLUMNS}
+        plain = {name: [None if cell != cell else cell for cell in cells] for name, cells in columns.items()}
+        return plain | ({"revision": [0] * len(found)} if "revision" in names else {})
 
     def confusion(self, query: PointQuery) -> ConfusionReply:
         """Return which classes a classifier confuses at a point; see ``messages.ConfusionReply``."""
@@ -122,6 +144,14 @@ class Frontend:
         read = {kind: decode(content.encode(), _FOLLOWUPS[kind]) for kind, content in found.items()}
         return FollowupReply([StoredUnit(*each) for each in units], query.unit, epoch, **read)
 
+    def log(self, query: LogQuery) -> LogReply:
+        """Return the values that the user logged; see ``messages.LogReply``."""
+        found = self.database.log(query.run, query.model)
+        total = Counter(each.name for each in found)
+        if query.most is not None:
+            found = list(logged.thinned(found, query.most))
+        return LogReply(**logged.columns(found), total=dict(total))
+
     def _predictions(self, query: PointQuery) -> Predictions | None:
         return self.database.predictions(
             query.run,
@@ -138,6 +168,34 @@ class Frontend:
     def put_graph(self, run: str, model: str, blob: bytes) -> None:
         """Store a model's graph."""
         self.database.put_graph(run, model, blob)
+
+    @_storing
+    def put_run(self, request: RunRequest) -> None:
+        """Store what the user says of a run."""
+        log = [
+            Logged(name, entry.step, entry.time, entry.epoch, float(value))
+            for entry in request.log
+            for name, value in entry.values.items()
+        ]
+        self.database.put_run(request.run, request.model, config=request.config, tags=request.tags, log=log)
+        bad = {(request.run, request.model, each.name) for each in log if not math.isfinite(each.value)}
+        if bad - self._not_finite:
+            self._not_finite |= bad
+            self._find(request.run, request.model)
+
+    @_storing
+    def change_run(self, change: ChangeRunRequest) -> None:
+        """Tag, rename or delete a run; raises InputError if there is none."""
+        models = [each["model"] for each in self.database.runs() if each["run"] == change.run]
+        if not models:
+            raise InputError(f"There is no run {change.run!r}.")
+        if change.remove:
+            self.database.remove(run=change.run)
+            return
+        for model in models if change.tags is not None else ():
+            self.database.put_run(change.run, model, tags=change.tags)
+        if change.name is not None:
+            self.database.rename(change.run, change.name)
 
     @_storing
     def put_target(self, target: Target) -> None:
@@ -175,8 +233,29 @@ class Frontend:
         return self.database.targets()
 
     def report(self, report: StatusReport) -> None:
-        """Keep the counts of another role for the status."""
+        """Keep the counts of another role for the status.
+
+        The evaluator sends its counts when all layers of an epoch are scored: then findings can change.
+        """
         self.reported["aggregator" if report.aggregator is not None else "evaluator"] = report
+        if report.evaluator is not None:
+            new, self._new = self._new, {}
+            for run, model in new:
+                self._find(run, model)
+
+    def _find(self, run: str, model: str) -> None:
+        """Store and log the findings of a run; a failure is logged, and stops nothing else."""
+        try:
+            tables = [self.database.points(run, model, level="layer", score=name) for name in findings.SCORES]
+            log = [(each.name, each.step, each.epoch, each.value) for each in self.database.log(run, model)]
+            found = findings.findings(Results.concat(tables), self.database.addresses(run, model), log)
+            texts = [
+                each.text for each in found if each.kind != "nonfinite"
+            ]  # the evaluator reports it at once
+            for text in self.database.put_findings(run, model, texts):
+                _log.info("finding in %s: %s", run or model, text)
+        except Exception:
+            _log.exception("The findings of %s could not be computed", run or model)
 
     def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
         """Do nothing: the frontend has no queue."""

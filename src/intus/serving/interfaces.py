@@ -13,7 +13,7 @@ from ..core.results import Predictions, Results
 from ..core.score_info import ScoreInfo
 from .data_point import DataPoint
 from .evaluation.targets import Target
-from .messages import Notice, StatusReport
+from .messages import Notice, RunRequest, StatusReport
 
 #: Called with a data point once its scores are stored, or once it is certain that it will have none.
 Done = Callable[[DataPoint], None]
@@ -24,6 +24,9 @@ class Link(Protocol):
 
     def put_graph(self, run: str, model: str, blob: bytes) -> None:
         """Store the graph of a model."""
+
+    def put_run(self, request: RunRequest) -> None:
+        """Store what the user says of a run."""
 
     def put_target(self, target: Target) -> None:
         """Use and store a target."""

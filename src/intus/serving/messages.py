@@ -184,6 +184,32 @@ class LegacyArray(Message):
         )
 
 
+# -- what the user says of a run -----------------------------------------------------------------------
+
+LoggedNumber = Annotated[
+    float | Literal["nan", "inf", "-inf"], Meta(description="a number; nan, inf and -inf are texts")
+]
+
+
+class LogEntry(Message):
+    """Values that a user logged together."""
+
+    step: Int
+    epoch: Epoch | None
+    time: Annotated[Number, Meta(description="when, in seconds since 1970")]
+    values: Annotated[dict[Name, LoggedNumber], Meta(description="by name")]
+
+
+class RunRequest(Message):
+    """Facts that a user states of a run: configuration and tags, replacing old ones, and logged values."""
+
+    run: Run
+    model: Model
+    config: dict[str, Any] | None = None
+    tags: list[Name] | None = None
+    log: list[LogEntry] = []
+
+
 # -- targets -------------------------------------------------------------------------------------------
 
 
@@ -585,6 +611,10 @@ class RunSummary(Message):
     layers: Annotated[list[ScoredTarget], Meta(description="scores that layers have, and of which target")]
     units: Annotated[list[ScoredTarget], Meta(description="scores that units have, and of which hypothesis")]
     has_graph: bool
+    logged: Annotated[list[str], Meta(description="names of the values that the user logged")]
+    config: dict[str, Any]
+    tags: list[str]
+    group: Annotated[str, Meta(description="its group: runs whose configurations are equal but for the seed")]
 
 
 class RunsReply(Message):
@@ -632,6 +662,9 @@ class PointsQuery(Message):
     kind: Text | None = None
     address: Text | None = None
     level: Literal["layer", "unit"] = "layer"
+    group: Annotated[
+        bool, Meta(description="the mean over the runs of the run's group, and its interval")
+    ] = False
     columns: (
         Annotated[
             str,
@@ -712,6 +745,32 @@ class FollowupReply(Message):
     epoch: float | None
     examples: UnitExamples | None = None
     verification: UnitVerification | None = None
+
+
+class LogQuery(RunQuery):
+    """A query for the logged values of a run."""
+
+    most: Annotated[int, Meta(ge=10, description="about how many of each name; all by default")] | None = None
+
+
+class LogReply(Message):
+    """Logged values as columns, ordered by name, step and time; nan, inf and -inf are texts."""
+
+    name: list[str]
+    step: list[int]
+    time: Annotated[list[float], Meta(description="in seconds since 1970")]
+    epoch: list[float | None]
+    value: list[LoggedNumber]
+    total: Annotated[dict[str, int], Meta(description="how many values of each name are stored")]
+
+
+class ChangeRunRequest(Message):
+    """A request to rename, tag or delete a run."""
+
+    run: Run
+    name: Annotated[Name, Meta(description="its new name")] | None = None
+    tags: list[Name] | None = None
+    remove: bool = False
 
 
 class NoticesQuery(Message):

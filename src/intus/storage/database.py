@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,9 +22,10 @@ from ..core.graph import OP, Graph
 from ..core.record import OF_PROBE_SET
 from ..core.results import COLUMNS, Predictions, Results
 from ..core.score_info import ScoreInfo
-from . import followups, labels, points, predictions, summaries
+from . import followups, labels, logged, points, predictions, summaries
 from . import tables as t
 from .codec import decode_graph
+from .logged import Logged
 from .migrations import migrate
 from .points import NO_EPOCH
 from .tables import insert_into, lock_for_write, make_engine, read_url, upsert
@@ -260,10 +261,70 @@ class Database:
             One dict per run with its name, model, framework, times, number of points and ``has_graph``, and:
             ``epochs``; ``addresses``, in network order if the graph is known, else in order of first
             appearance; ``targets``, ``scores`` and ``kinds`` of whole layers; ``layers`` and ``units``, the
-            pairs of score and target that layers and units have, with the target ``""`` of a score without.
+            pairs of score and target that layers and units have, with the target ``""`` of a score without;
+            ``logged``, the names of the user's own values; ``config`` and ``tags``.
         """
         with self._read() as connection:
             return summaries.read(connection)
+
+    # -- what the user says of a run -----------------------------------------------------------------
+
+    def put_run(
+        self,
+        run: str,
+        model: str,
+        *,
+        config: Mapping[str, Any] | None = None,
+        tags: Sequence[str] | None = None,
+        log: Sequence[Logged] = (),
+    ) -> None:
+        """Store the configuration and the tags of a run, in place of earlier ones, and logged values.
+
+        Args:
+            run: The run.
+            model: The model.
+            config: The configuration, JSON-serializable; None to keep what is stored.
+            tags: The tags; None to keep what is stored.
+            log: Values to add.
+        """
+        facts = {"config": config, "tags": tags}
+        changed = {name: json.dumps(fact) for name, fact in facts.items() if fact is not None}
+        with self._write() as connection:
+            number = _run_id(connection, run, model)
+            if changed:
+                connection.execute(sa.update(t.run).where(t.run.c.id == number).values(changed))
+            logged.put(connection, number, log)
+            _increment_counter(connection, [("log" if log else "points", run, model)])
+
+    def log(self, run: str, model: str) -> list[Logged]:
+        """Return the values that the user logged, ordered by name, step and time."""
+        with self._read() as connection:
+            return logged.read(connection, run, model)
+
+    def rename(self, run: str, name: str) -> None:
+        """Rename a run with all of its models and notices.
+
+        Raises:
+            InputError: If there is no such run, or there is one of the new name.
+        """
+        with self._write() as connection:
+            models = connection.execute(sa.select(t.run.c.model).where(t.run.c.run == run)).scalars().all()
+            taken = connection.execute(sa.select(t.run.c.id).where(t.run.c.run == name)).first()
+            if not models or taken:
+                raise InputError(
+                    f"The run {run!r} cannot be renamed to {name!r}: there is "
+                    + ("a run of that name. Choose another." if models else "no such run.")
+                )
+            for table in (t.run, t.notice):
+                connection.execute(sa.update(table).where(table.c.run == run).values(run=name))
+            changed = [(each, model) for each in (run, name) for model in models]
+            changes = [(what, *key) for key in changed for what in ("points", "graph", "log")]
+            _increment_counter(connection, [*changes, ("notices", "", "")])
+
+    def addresses(self, run: str, model: str) -> list[str]:
+        """Return the layers of a run in network order, or in order of first appearance without a graph."""
+        with self._read() as connection:
+            return summaries.addresses(connection, run, model)
 
     # -- graphs --------------------------------------------------------------------------------------
 
@@ -414,6 +475,31 @@ class Database:
                 )
             )
             _increment_counter(connection, [("notices", run, model)])
+
+    def put_findings(self, run: str, model: str, texts: Sequence[str]) -> list[str]:
+        """Store sentences that follow from the scores of a run as notices, in place of earlier ones.
+
+        Args:
+            run: The run.
+            model: The model.
+            texts: The sentences that hold now.
+
+        Returns:
+            Those that are new.
+        """
+        of_run = t.notice.c.run == run, t.notice.c.model == model, t.notice.c.code == "finding"
+        with self._write() as connection:
+            stored = set(connection.execute(sa.select(t.notice.c.text).where(*of_run)).scalars())
+            new = [text for text in dict.fromkeys(texts) if text not in stored]
+            gone = stored.difference(texts)
+            if gone:
+                connection.execute(sa.delete(t.notice).where(*of_run, t.notice.c.text.in_(gone)))
+            facts = {"run": run, "model": model, "level": "info", "code": "finding", "count": 1}
+            for text in new:
+                connection.execute(sa.insert(t.notice).values(facts | {"text": text, "time": time.time()}))
+            if new or gone:
+                _increment_counter(connection, [("notices", run, model)])
+        return new
 
     def notices(self, run: str | None = None) -> list[dict[str, Any]]:
         """Return notices as dicts, newest first: all, or those of one run and of no run."""

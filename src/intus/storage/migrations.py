@@ -128,6 +128,18 @@ CREATE TABLE followup (
 )
 """
 
+# What a user says of a run, as JSON, and the values that a user logs. A value that is not finite is NULL, and
+# `note` names it.
+_RUN_FACTS = """
+ALTER TABLE run ADD COLUMN config TEXT;
+ALTER TABLE run ADD COLUMN tags TEXT;
+CREATE TABLE log (
+    run BIGINT NOT NULL REFERENCES run (id) ON DELETE CASCADE, name TEXT NOT NULL, step BIGINT NOT NULL,
+    time {float} NOT NULL, epoch {float}, value {float}, note TEXT NOT NULL,
+    PRIMARY KEY (run, name, step, time)
+){clustered}
+"""
+
 #: SQL of every step, in order; the first takes an empty database to version 1.
 STEPS: Sequence[str] = (
     _TABLES,
@@ -139,6 +151,7 @@ STEPS: Sequence[str] = (
     _INSPECTIONS,
     _PREDICTIONS,
     _FOLLOWUPS,
+    _RUN_FACTS,
 )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from typing import Any
 
 import sqlalchemy as sa
 
 from . import tables as t
+from .groups import label
 from .points import NO_EPOCH
 
 
@@ -20,6 +22,7 @@ def read(connection: sa.Connection) -> list[dict[str, Any]]:
     ).mappings()
     epochs, addresses = _epochs(connection), _addresses(connection)
     kinds = _distinct(connection, "kind")
+    logged = _by_run(connection, sa.select(t.log.c.run, t.log.c.name).distinct().order_by(t.log.c.name))
     of_layers, of_units = (_distinct(connection, "score", "target", units=units) for units in (False, True))
     return [
         {name: value for name, value in row.items() if name != "id"}
@@ -32,6 +35,10 @@ def read(connection: sa.Connection) -> list[dict[str, Any]]:
             "layers": _pairs(of_layers[row["id"]]),
             "units": _pairs(of_units[row["id"]]),
             "has_graph": bool(row["has_graph"]),
+            "logged": [name for (name,) in logged[row["id"]]],
+            "config": json.loads(row["config"] or "{}"),
+            "tags": json.loads(row["tags"] or "[]"),
+            "group": label(json.loads(row["config"] or "{}")),
         }
         for row in runs
     ]
@@ -58,12 +65,20 @@ def _epochs(connection: sa.Connection) -> _ByRun:
     return _by_run(connection, query.order_by(of_run.epoch))
 
 
-def _addresses(connection: sa.Connection) -> _ByRun:
+def addresses(connection: sa.Connection, run: str, model: str) -> list[str]:
+    """Return the addresses of one run; see ``Database.addresses``."""
+    of_run = sa.select(t.run.c.id).where(t.run.c.run == run, t.run.c.model == model).scalar_subquery()
+    return [address for rows in _addresses(connection, of_run).values() for (address,) in rows]
+
+
+def _addresses(connection: sa.Connection, run: Any = None) -> _ByRun:
     """Return addresses in network order if the graph is known, else in order of first appearance."""
     series, place = t.series.c, t.place.c
     placed = (place.run == series.run) & (place.address == series.address)
     rank, first = sa.func.coalesce(sa.func.min(place.rank), 2**62), sa.func.min(series.id)
     query = sa.select(series.run, series.address).select_from(t.series.outerjoin(t.place, placed))
+    if run is not None:
+        query = query.where(series.run == run)
     return _by_run(connection, query.group_by(series.run, series.address).order_by(rank, first))
 
 

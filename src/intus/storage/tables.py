@@ -19,7 +19,7 @@ def _table(name: str, *columns: str, floats: str = "") -> sa.Table:
     return sa.Table(name, sa.MetaData(), *(sa.Column(column, types.get(column)) for column in columns))
 
 
-run = _table("run", "id", "run", "model", "framework", "started", "updated", "points")
+run = _table("run", "id", "run", "model", "framework", "started", "updated", "points", "config", "tags")
 series = _table("series", "id", "run", "address", "unit", "kind", "target", "score")
 point = _table(
     "point", "series", "epoch", "step", "value", "low", "high", "baseline", "n", "note", "revision"
@@ -38,12 +38,13 @@ prediction = _table("prediction", "series", "epoch", "step", "held_out", "wrong"
 counter = _table("counter", "name", "value")
 inspection = _table("inspection", "run", "epoch", "fingerprint", "content")
 followup = _table("followup", "run", "epoch", "address", "unit", "target", "kind", "content", floats="epoch")
+log = _table("log", "run", "name", "step", "time", "epoch", "value", "note", floats="time epoch value")
 change = _table("change", "what", "run", "model", "number")
 #: Seconds that SQLite waits for another process to end its transaction.
 BUSY_S = 20.0
 _LOCK_KEY = 0x696E747573
 TABLES: tuple[sa.Table, ...] = (run, series, point, epoch, graph, place, notice, target, score, counter)
-TABLES += (inspection, change, held_out, prediction, followup)
+TABLES += (inspection, change, held_out, prediction, followup, log)
 
 
 def upsert(

@@ -47,7 +47,7 @@ const SCORES = [info("linear_f1", "Linear probe"), info("linear_f1.majority", "M
 
 const run = (name: string, more: Partial<Run> = {}): Run => ({
   ...{ run: name, model: "Net", framework: "torch", started: 0, updated: 0, epochs: [0, 1], addresses: ["a", "b"] },
-  ...{ targets: ["digit", "even"], scores: ["mean", "linear_f1"], kinds: ["output"], has_graph: false, points: 4, units: [] },
+  ...{ targets: ["digit", "even"], scores: ["mean", "linear_f1"], kinds: ["output"], has_graph: false, group: "", points: 4, units: [] },
   layers: ["digit", "even"].map((target) => ({ score: "linear_f1", target })).concat({ score: "mean", target: "" }),
   ...more,
 });
@@ -166,7 +166,7 @@ const tests: Record<string, () => void> = {
     equal([state.loaded, state.choice.run], [true, ""]);
   },
   "a hash contains the whole choice, for all names": () => {
-    const choice = { run: "a&b=c#d", model: "Nét", score: "s", target: "t u", kind: "output", address: "layer\\:1[3]", epoch: 2.5, filter: "conv fc", against: ['["a b","Net"]', '["c","Net"]'] };
+    const choice = { run: "a&b=c#d", model: "Nét", score: "s", target: "t u", kind: "output", address: "layer\\:1[3]", epoch: 2.5, filter: "conv fc", group: "true", against: ['["a b","Net"]', '["c","Net"]'] };
     equal(choiceOfHash(hashOfChoice(choice)), choice);
     equal([choiceOfHash("#epoch=soon&x=%").epoch, choiceOfHash("#run=r").address], [null, null]);
     equal(choiceOfHash(hashOfChoice({ ...choice, address: "" })).address, "");

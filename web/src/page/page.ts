@@ -10,6 +10,7 @@ import { followups } from "./panels/followups.ts";
 import { graphPanel } from "./panels/graphPanel.ts";
 import { header } from "./panels/header.ts";
 import { heatMap } from "./panels/heatMap.ts";
+import { logged } from "./panels/logged.ts";
 import { layerList } from "./panels/layerList.ts";
 import { notices, noticeStrip } from "./panels/notices.ts";
 import { unitTable } from "./panels/unitTable.ts";
@@ -75,7 +76,8 @@ function assemble(host: HTMLElement, dispatch: (action: Action) => void): Part[]
   const [legend, plot] = [layerList(dispatch), plotPanel(dispatch)];
   const graph = graphPanel(dispatch, legend.root);
   const [map, messages, table, strip] = [heatMap(dispatch), notices(), unitTable(dispatch), noticeStrip()];
-  const [classes, unit] = [classTable(dispatch), followups(dispatch)];
+  const [classes, unit, values] = [classTable(dispatch), followups(dispatch), logged(dispatch)];
+  plot.root.append(values.root);
   const error = el("p", { class: "trouble", role: "alert", hidden: true });
   const work = el("div", { class: "work" }, graph.root, plot.root, map.root, messages.root, classes.root, table.root, unit.root);
   host.replaceChildren(el("div", { class: "page" }, top.root, bar.root, error, strip.root, el("main", {}, first.root, work)));
@@ -90,5 +92,5 @@ function assemble(host: HTMLElement, dispatch: (action: Action) => void): Part[]
       plot.root.classList.toggle("bare", bare);
     },
   };
-  return [top, bar, first, graph, frame, plot, legend, map, messages, classes, table, unit, strip];
+  return [top, bar, first, graph, frame, plot, legend, map, messages, classes, table, unit, values, strip];
 }

@@ -16,7 +16,7 @@ from ..decoding import read
 from ..errors import AwayError, BusyError, FullError
 from ..evaluation.targets import Target
 from ..interfaces import EvaluatorLink
-from ..messages import IngestReply, Notice, StatusReport
+from ..messages import IngestReply, Notice, RunRequest, StatusReport
 from .aggregator import Aggregator, IngestResult
 from .ingest import IngestRequest
 from .journal import Journal, JournalFrame
@@ -127,6 +127,10 @@ class AggregatorService:
         """Pass a graph on; raises CodecError if the bytes are not a graph."""
         decode_graph(blob)
         self.evaluator.put_graph(run, model, blob)
+
+    def put_run(self, request: RunRequest) -> None:
+        """Pass on what the user says of a run."""
+        self.evaluator.put_run(request)
 
     def put_target(self, target: Target) -> None:
         """Pass a target on."""

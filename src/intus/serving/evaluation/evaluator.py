@@ -17,7 +17,7 @@ from ..data_point import DataPoint, Key
 from ..decoding import read
 from ..errors import AwayError
 from ..interfaces import Done, FrontendLink
-from ..messages import COUNTED_RUNS, Notice, StatusReport
+from ..messages import COUNTED_RUNS, Notice, RunRequest, StatusReport
 from ..worker import Worker, wait_for
 from .arrival_order import ArrivalOrder
 from .relations import Relations
@@ -130,6 +130,10 @@ class Evaluator:
     def put_graph(self, run: str, model: str, blob: bytes) -> None:
         """Pass a graph on."""
         self.frontend.put_graph(run, model, blob)
+
+    def put_run(self, request: RunRequest) -> None:
+        """Pass on what the user says of a run."""
+        self.frontend.put_run(request)
 
     def notices(self, notices: Sequence[Notice]) -> None:
         """Pass notices on."""

@@ -15,11 +15,14 @@ from ...viewing.scene import scene
 from ..frontend import Frontend
 from ..messages import (
     AboveQuery,
+    ChangeRunRequest,
     ConfusionReply,
     ErrorReply,
     FollowupQuery,
     FollowupReply,
     GapReply,
+    LogQuery,
+    LogReply,
     NoticesQuery,
     NoticesReply,
     PointQuery,
@@ -28,7 +31,7 @@ from ..messages import (
     RunQuery,
     RunsReply,
 )
-from .endpoints import CheckedRequest, Endpoint, get, json_response
+from .endpoints import CheckedRequest, Endpoint, get, json_response, post
 from .feed import ChangeFeed
 
 STATIC = Path(__file__).resolve().parents[2] / "_static"
@@ -48,6 +51,8 @@ def page_routes(frontend: Frontend) -> list[Endpoint]:
                 raise InputError(f"Points have no column {name!r}. {did_you_mean(name, _POINT_COLUMNS)}")
         equal = {name: value for name, value in named.items() if value is not None}
         model = _only_model(query.run) if query.model is None else query.model
+        if query.group:
+            return frontend.grouped(query.run, model, names, level=query.level, **equal)
         return database.columns(query.run, model, names, level=query.level, **equal)
 
     def _only_model(run: str) -> str:
@@ -94,6 +99,20 @@ def page_routes(frontend: Frontend) -> list[Endpoint]:
             FollowupReply,
             lambda request: frontend.followup(request.query),
             FollowupQuery,
+        ),
+        get(
+            "/api/log",
+            "The values that the user logged",
+            LogReply,
+            lambda request: frontend.log(request.query),
+            LogQuery,
+        ),
+        post(
+            "/api/run",
+            "Rename, tag or delete a run",
+            ChangeRunRequest,
+            lambda request: frontend.change_run(request.body),
+            1 << 16,
         ),
         get("/api/graph", "A model's graph", dict[str, Any], graph, RunQuery),
         get("/api/notices", "Notices, the newest first", NoticesReply, notices, NoticesQuery),

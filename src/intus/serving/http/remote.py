@@ -35,6 +35,7 @@ from ..messages import (
     NoticesRequest,
     ResultsRequest,
     RunRemoval,
+    RunRequest,
     StatusReport,
     TargetsRemoval,
 )
@@ -61,6 +62,10 @@ class Remote:
     def put_graph(self, run: str, model: str, blob: bytes) -> None:
         """Send the graph of a model."""
         self._ask(_graph_path(run, model), blob)
+
+    def put_run(self, request: RunRequest) -> None:
+        """Send what the user says of a run."""
+        self._post("/run", request)
 
     def put_target(self, target: Target) -> None:
         """Send a target."""
@@ -193,6 +198,10 @@ class RemoteEvaluator(Remote):
     def put_graph(self, run: str, model: str, blob: bytes) -> None:
         """Queue the graph of a model."""
         self._keep(_graph_path(run, model), blob)
+
+    def put_run(self, request: RunRequest) -> None:
+        """Queue what the user says of a run."""
+        self._keep("/run", encode(request))
 
     def put_target(self, target: Target) -> None:
         """Queue a target."""

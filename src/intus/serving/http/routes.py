@@ -32,6 +32,7 @@ from ..messages import (
     ResultsRequest,
     RunQuery,
     RunRemoval,
+    RunRequest,
     StatusReport,
     TargetRequest,
     TargetsRemoval,
@@ -177,6 +178,7 @@ def _common_routes(
     waiting = "Score everything received, and wait up to Prefer: wait=SECONDS"
     legacy = "Register labels, as the client of 2018 does"
     table = [
+        ("/run", "Take what a user says of a run", RunRequest, lambda request: role.put_run(request.body)),
         ("/targets", "Register labels", TargetRequest, target),
         ("/flush", waiting, FlushRequest, flush),
         ("/register_classification_targets", legacy, LegacyTargetRequest, legacy_target),

@@ -3,6 +3,7 @@ import { el } from "../../ui/dom.ts";
 import { epoch as epochText } from "../../ui/format.ts";
 import { icon, PAUSE, PLAY } from "../../ui/icons.ts";
 import { groupScores, isIntrinsic, isOfUnits, kindLabel, scoreLabel, targetsOf } from "../model/scoreLabels.ts";
+import { groupOf } from "../state/state.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
 import { Picker, setText } from "./elements.ts";
 
@@ -22,7 +23,9 @@ export function controls(dispatch: Dispatch): Part {
     { class: "toggle", type: "button", title: FIGURE_2, click: () => dispatch({ type: "choose", choice: FIGURE }) },
     "Paper’s Figure 2",
   );
-  root.append(scores.root, targets.root, kinds.root, figure, time.root);
+  let grouped = "";
+  const mean = el("button", { class: "toggle", type: "button", click: () => dispatch({ type: "choose", choice: { group: grouped ? "" : "true" } }) });
+  root.append(scores.root, targets.root, kinds.root, figure, mean, time.root);
   return {
     root,
     update(view: View): void {
@@ -46,6 +49,11 @@ export function controls(dispatch: Dispatch): Part {
       kinds.root.hidden = run.kinds.length < 2 || isOfUnits(run, choice.score);
       figure.hidden = !run.scores.includes(FIGURE.score) || run.targets.length === 0;
       figure.setAttribute("aria-pressed", String(choice.score === FIGURE.score));
+      const group = groupOf(state, run);
+      grouped = choice.group;
+      mean.hidden = group.length < 2;
+      setText(mean, `Mean over ${group.length} seeds`);
+      mean.setAttribute("aria-pressed", String(grouped !== ""));
       time.update(view);
     },
   };

@@ -56,7 +56,7 @@ export function plotPanel(dispatch: Dispatch): Part & { body: HTMLElement } {
       setText(title, next.title || "Layers");
       setText(meaning, next.info?.about ?? "");
       meaning.hidden = !meaning.textContent;
-      setText(bounds, boundsText(next.info));
+      setText(bounds, state.choice.group ? "" : boundsText(next.info));
       bounds.hidden = empty || !bounds.textContent;
       setText(waiting, whyEmpty(next));
       setText(about, empty ? "" : [layersText(next), `epoch ${epochText(chart.epochs[at])}`, hasBaseline(chart) ? "gray dashes: baseline" : ""].filter(Boolean).join(" · "));

@@ -12,6 +12,8 @@ export interface Run {
   scores: string[];
   kinds: string[];
   has_graph: boolean;
+  /** The name that runs have in common whose configurations differ in the seed only; "" if the run has none. */
+  group: string;
   points: number;
   /** The scores of layers, each with its target; "" for a score without a target. */
   layers: ScoredTarget[];
@@ -136,6 +138,16 @@ export interface UnitFollowup {
   verification: { parts: VerifiedPart[]; notes: string[] } | null;
 }
 
+/** The values that the user logged, ordered by name and step. */
+export interface Log {
+  name: string[];
+  step: number[];
+  epoch: (number | null)[];
+  time: number[];
+  value: (number | "nan" | "inf" | "-inf")[];
+  total: Record<string, number>;
+}
+
 export interface Notice {
   id: number;
   time: number;
@@ -163,6 +175,8 @@ export interface PointsQuery {
   target: string;
   kind: string;
   level: "layer" | "unit";
+  /** "true" for the mean over the runs of the group. */
+  group: string;
 }
 
 async function get(path: string, query: Record<string, string> = {}): Promise<Response> {
@@ -207,6 +221,10 @@ export async function getFollowup(query: Record<string, string>): Promise<UnitFo
 export async function getGraph(run: string, model: string): Promise<unknown> {
   const response = await get("/api/graph", { run, model });
   return response.status === 404 ? null : json<unknown>(response);
+}
+
+export async function getLog(run: string, model: string): Promise<Log> {
+  return json<Log>(await get("/api/log", { run, model, most: "1000" }));
 }
 
 export async function getNotices(): Promise<Notice[]> {

@@ -9,6 +9,7 @@ import * as api from "./api.ts";
 
 const GAP = 150; // milliseconds between an answer and the next request
 const CATCH_UP = 1500; // milliseconds; see opened()
+const LOG_GAP = 3000; // hundreds of thousands of values take the server a second to thin
 const RUNS_GAP = 600; // the list of runs is the most expensive request, and the plot should not wait for it
 
 /** Return a function that runs a task, but never twice at once: calls during a run lead to one more run after it. */
@@ -32,7 +33,7 @@ export function coalesce(task: () => Promise<void>, gap: number): () => void {
   return () => void run();
 }
 
-const NONE = { chart: "", compared: "", scene: "", units: "", confusion: "", gap: "", followup: "" };
+const NONE = { chart: "", compared: "", scene: "", log: "", units: "", confusion: "", gap: "", followup: "" };
 
 const keyOf = (...parts: unknown[]): string => JSON.stringify(parts);
 
@@ -45,6 +46,7 @@ export class Loader {
   readonly chart = this.task(() => this.loadChart());
   readonly compared = this.task(() => this.loadCompared());
   readonly scene = this.task(() => this.loadScene());
+  readonly log = this.task(() => this.loadLog(), LOG_GAP);
   readonly units = this.task(() => this.loadUnits());
   readonly confusion = this.task(() => this.loadConfusion());
   readonly gap = this.task(() => this.loadGap());
@@ -80,10 +82,11 @@ export class Loader {
 
   /** Load what was newly chosen, after a change of the state. */
   follow(): void {
-    const { chart, compared, scene, units, confusion, gap, followup } = this.wanted();
+    const { chart, compared, scene, log, units, confusion, gap, followup } = this.wanted();
     if (chart !== this.keys.chart) this.chart();
     if (compared !== this.keys.compared) this.compared();
     if (scene !== this.keys.scene) this.scene();
+    if (log !== this.keys.log) this.log();
     if (units !== this.keys.units) this.units();
     if (confusion !== this.keys.confusion) this.confusion();
     if (gap !== this.keys.gap) this.gap();
@@ -109,6 +112,7 @@ export class Loader {
     const isCompared = runs.length === 0 || runs.some(([r, m]) => against.includes(runKey({ run: r, model: m })));
     if (isCompared && against.length > 0 && what.includes("points")) this.compared();
     if (isCurrent && what.includes("graph")) this.scene();
+    if (isCurrent && what.includes("log")) this.log();
   }
 
   private wanted(): typeof NONE {
@@ -116,11 +120,12 @@ export class Loader {
     const run = currentRun(this.state());
     const against = choice.against.filter((key) => runs.some((each) => runKey(each) === key)); // a link may name runs that are not loaded yet
     const which = [choice.run, choice.model];
-    const what = [choice.score, requestedTarget(choice, run), choice.kind];
+    const what = [choice.score, requestedTarget(choice, run), choice.kind, choice.group];
     return {
       chart: run ? keyOf(...which, ...what) : "",
       compared: against.length ? keyOf(against, ...what) : "",
       scene: run?.has_graph ? keyOf(...which) : keyOf(...which, null),
+      log: run ? keyOf(...which) : "",
       units: run?.units.length ? keyOf(...which, hypothesis) : keyOf(...which, null),
       confusion: keyOf(this.point()),
       gap: keyOf(this.gapQuery()),
@@ -157,7 +162,7 @@ export class Loader {
   private async chartOf(run: api.Run): Promise<Chart> {
     const { choice } = this.state();
     const ofUnits = isOfUnits(run, choice.score);
-    const what = { score: choice.score, target: requestedTarget(choice, run), kind: ofUnits ? "" : choice.kind };
+    const what = { score: choice.score, target: requestedTarget(choice, run), kind: ofUnits ? "" : choice.kind, group: run.group && choice.group };
     const level = ofUnits ? "unit" : "layer";
     return toChart(await api.getPoints({ run: run.run, model: run.model, ...what, level }), run.addresses);
   }
@@ -219,13 +224,20 @@ export class Loader {
     if (key === this.wanted().scene) this.set({ scene });
   }
 
+  private async loadLog(): Promise<void> {
+    const key = (this.keys.log = this.wanted().log);
+    const run = currentRun(this.state());
+    const log = run ? await api.getLog(run.run, run.model) : null;
+    if (key === this.wanted().log) this.set({ log });
+  }
+
   private async loadUnits(): Promise<void> {
     const key = (this.keys.units = this.wanted().units);
     const { hypothesis } = this.state();
     const run = currentRun(this.state());
     if (!run || run.units.length === 0) return this.set({ units: EMPTY });
     const { score, target } = hypothesis;
-    const columns = await api.getPoints({ run: run.run, model: run.model, score, target, kind: "", level: "unit" });
+    const columns = await api.getPoints({ run: run.run, model: run.model, score, target, kind: "", level: "unit", group: "" });
     if (key === this.wanted().units) this.set({ units: unitChart(columns, target) });
   }
 

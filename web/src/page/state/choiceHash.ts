@@ -2,7 +2,7 @@
 import { queryOf } from "../../ui/hash.ts";
 import type { Choice } from "./state.ts";
 
-const TEXTS = ["run", "model", "score", "target", "kind"] as const;
+const TEXTS = ["run", "model", "score", "target", "kind", "group"] as const;
 
 /** Return `#run=…&model=…&score=…`; without an epoch the newest is meant. */
 export function hashOfChoice(choice: Choice): string {
@@ -30,6 +30,7 @@ export function choiceOfHash(hash: string): Choice {
     address: query.get("address"),
     epoch: Number.isFinite(epoch) ? epoch : null,
     filter: text("filter"),
+    group: text("group"),
     against: query.getAll("against"),
   };
 }

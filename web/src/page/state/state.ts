@@ -1,9 +1,10 @@
 // The state of the page, and a pure function that applies actions to it.
 import type { Theme } from "../../ui/theme.ts";
 import { type Compared, runKey } from "../model/comparedRuns.ts";
+import type { Axis } from "../model/curves.ts";
 import { groupScores, isIntrinsic, isOfUnits, type Labels, NO_LABELS, targetsOf, unitScores } from "../model/scoreLabels.ts";
 import { type Chart, EMPTY } from "../model/series.ts";
-import type { Confusion, Gap, Notice, Run, Runs, Status, UnitFollowup } from "../server/api.ts";
+import type { Confusion, Gap, Log, Notice, Run, Runs, Status, UnitFollowup } from "../server/api.ts";
 
 /** The choices of the user. An epoch of null follows the newest. */
 export interface Choice {
@@ -17,6 +18,8 @@ export interface Choice {
   epoch: number | null;
   /** Words; a layer is shown if its name contains one of them. "" shows all. */
   filter: string;
+  /** "true" to show the mean over the runs of the group, else "". */
+  group: string;
   /** The runs to compare with, as returned by `runKey`. */
   against: string[];
 }
@@ -49,6 +52,9 @@ export interface State {
   hypothesis: { score: string; target: string };
   /** The scene of this run; null if it is not loaded or there is none. */
   scene: unknown;
+  /** The values that the user logged, and the axis they are drawn over. */
+  log: Log | null;
+  axis: Axis;
   notices: Notice[];
   status: Status;
   link: Link;
@@ -62,7 +68,7 @@ export type Action =
   | { type: "hypothesis"; score: string; target: string }
   | { type: "set"; values: Partial<Omit<State, "choice" | "runs" | "labels" | "loaded" | "hypothesis">> };
 
-const NOTHING: Choice = { run: "", model: "", score: "", target: "", kind: "", address: null, epoch: null, filter: "", against: [] };
+const NOTHING: Choice = { run: "", model: "", score: "", target: "", kind: "", address: null, epoch: null, filter: "", group: "", against: [] };
 
 export function initial(choice: Partial<Choice> = {}): State {
   return {
@@ -82,6 +88,8 @@ export function initial(choice: Partial<Choice> = {}): State {
     followup: null,
     hypothesis: { score: "", target: "" },
     scene: null,
+    log: null,
+    axis: "step",
     notices: [],
     status: {},
     link: "connecting",
@@ -92,6 +100,11 @@ export function initial(choice: Partial<Choice> = {}): State {
 
 export function currentRun(state: State): Run | undefined {
   return state.runs.find((run) => run.run === state.choice.run && run.model === state.choice.model);
+}
+
+/** Return the runs of the group of a run; none without a group. */
+export function groupOf({ runs }: State, run: Run | undefined): Run[] {
+  return runs.filter(({ group, model }) => run?.group && group === run.group && model === run.model);
 }
 
 export function reduce(state: State, action: Action): State {
@@ -128,6 +141,7 @@ function settle(state: State): State {
   if (!run) return state;
   const choice = { ...wanted, run: run.run, model: run.model, ...settleScore(wanted, run, state.labels) };
   choice.kind = keep(wanted.kind, run.kinds, run.kinds.includes("output") ? "output" : (run.kinds[0] ?? ""));
+  if (groupOf(state, run).length < 2) choice.group = "";
   const others = new Set(state.runs.filter((r) => r !== run).map(runKey));
   choice.against = wanted.against.filter((key) => others.has(key));
   const moved = run.run !== wanted.run || run.model !== wanted.model;

@@ -5,7 +5,7 @@ import { scoreInfo, scoreLabel } from "../model/scoreLabels.ts";
 import { type Chart, filtered, nearest, type Series, strongest } from "../model/series.ts";
 import type { Center } from "../model/strength.ts";
 import type { Run, ScoreInfo } from "../server/api.ts";
-import { type Action, currentRun, requestedTarget, type State } from "./state.ts";
+import { type Action, currentRun, groupOf, requestedTarget, type State } from "./state.ts";
 
 export type Dispatch = (action: Action) => void;
 
@@ -66,7 +66,7 @@ export function viewOf(state: State, before?: View): View {
     at: nearest(state.chart.epochs, state.choice.epoch),
     focus,
     focused: shown.chart.series.find((series) => series.address === focus),
-    title: scoreLabel(state.labels, state.choice.score) + (target ? ` of ${target}` : ""),
+    title: scoreLabel(state.labels, state.choice.score) + (target ? ` of ${target}` : "") + (state.choice.group && `, mean of ${groupOf(state, run).length} runs and 95 % interval`),
     info,
     center,
   };

@@ -1,0 +1,111 @@
+"""A server of this process alone, for ``probe(model, to="runs.db")``."""
+
+from __future__ import annotations
+
+import atexit
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import IO, Any
+
+from ..core.errors import InputError, ServeError
+from .commands import flush
+from .sender import get_sender
+from .warn_once import logger
+
+_READY = re.compile(r"probes send to (?P<host>\S+):(?P<port>\d+)")
+#: Libraries that scores cannot be written to yet.
+_LIBRARIES = ("wandb", "tensorboard", "mlflow")
+
+
+class PrivateServer:
+    """A server in a process of its own, which scores and writes into a database.
+
+    It listens on a free port of this machine. It ends when this process ends, by whatever cause, after it has
+    scored what it received. What a crash left unscored stays in its journal beside the database. A process
+    that ends by itself first runs its probe sets, and waits until all is scored.
+
+    Args:
+        database: A path or a URL.
+
+    Attributes:
+        host: The host that probes send to.
+        port: The port that probes send to.
+        process: The process.
+
+    Raises:
+        ServeError: If it does not start. The text is that of the server's error.
+    """
+
+    def __init__(self, database: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "intus.serving.private", "--port=0", f"--database={database}"],
+            stdin=subprocess.PIPE,  # closed when this process ends, which ends the server
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            start_new_session=True,  # Ctrl+C in a terminal ends the training alone
+        )
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        try:
+            line = self.process.stdout.readline()
+        except BaseException:  # Ctrl+C while it starts
+            self.process.kill()
+            raise
+        ready = _READY.search(line)
+        if ready is None:
+            _, complaint = self.process.communicate()
+            last = (complaint.strip() or line.strip()).splitlines()[-1:]
+            raise ServeError(f"The server that scores for to={database!r} did not start: {''.join(last)}")
+        self.host, self.port = ready["host"], int(ready["port"])
+        for stream in (self.process.stdout, self.process.stderr):
+            threading.Thread(target=_discard, args=(stream,), daemon=True).start()
+
+    @property
+    def runs(self) -> bool:
+        """True while the process runs."""
+        return self.process.poll() is None
+
+
+def _discard(stream: IO[str]) -> None:
+    """Read a pipe, which would stop the server when it is full; pass warnings on."""
+    with stream:
+        for line in stream:
+            if line.startswith(("WARNING", "ERROR")):
+                logger.warning("intus: %s", line.strip().partition(": ")[2])
+
+
+#: The servers of this process, by database.
+_SERVERS: dict[str, PrivateServer] = {}
+_LOCK = threading.Lock()
+
+
+def private_server(to: Any) -> tuple[str, int]:
+    """Return the host and port of this process's server for a database, started on first use.
+
+    Args:
+        to: A path or a URL.
+
+    Raises:
+        InputError: If it is neither, or the name of a library that scores cannot be written to.
+        ServeError: If the server does not start.
+    """
+    if not isinstance(to, str | Path) or not str(to):
+        raise InputError(f"to must be a database, such as 'runs.db', got {to!r}.")
+    if to in _LIBRARIES:
+        raise InputError(
+            f"to={to!r}: scores cannot be written to {to} yet. Write to='runs.db', and read the scores with "
+            "intus.runs('runs.db')."
+        )
+    database = str(to) if "://" in str(to) else str(Path(to).resolve())
+    with _LOCK:
+        server = _SERVERS.get(database)
+        if server is None or not server.runs:
+            server = _SERVERS[database] = PrivateServer(database)
+            get_sender(server.host, server.port)  # before the next line, whose function then runs before its
+            atexit.register(flush, server.host, server.port)
+    return server.host, server.port

@@ -1,0 +1,139 @@
+"""Findings: sentences about planted truth, and few false ones about noise, of the real scorer's scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from intus.core.findings import findings
+from intus.core.results import Results
+from intus.scores import Scorer
+
+LAYERS = [f"h.{number}" for number in range(6)]
+EPOCHS = 6
+ROWS = 400
+
+
+def scored(signal, seed, labels=None, layers=LAYERS, rows=ROWS):
+    """Return the scores of layers of random activations.
+
+    ``signal[layer, epoch]`` is the distance between the classes in one of eight features, in standard
+    deviations. The noise of a layer changes slowly, as that of a training does.
+    """
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 2, rows) if labels is None else labels
+    table = []
+    for layer, address in enumerate(layers):
+        noise = rng.normal(size=(rows, 8))
+        for epoch in range(signal.shape[1]):
+            noise = 0.8 * noise + 0.6 * rng.normal(size=(rows, 8))
+            behaviors = noise.copy()
+            behaviors[:, 0] += signal[layer, epoch] * labels
+            scorer = Scorer(["linear_f1", "nonfinite"])
+            scorer.update(behaviors, {"entity": labels}, items=np.arange(rows))
+            for result in scorer.result():
+                row = {
+                    "address": address,
+                    "epoch": epoch,
+                    "score": result.score,
+                    "target": result.target or "",
+                }
+                row |= {name: getattr(result, name) for name in ("value", "low", "high", "baseline", "n")}
+                table.append(row)
+    return Results.from_rows(table)
+
+
+def told(results, kind, layers=LAYERS):
+    return [(each.address, each.epoch) for each in findings(results, layers) if each.kind == kind]
+
+
+def test_noise_gives_a_finding_in_at_most_five_percent_of_runs():
+    """Each run has 6 layers, 6 epochs and labels that say nothing."""
+    runs = 60
+    false = [findings(scored(np.zeros((6, EPOCHS)), seed, rows=150), LAYERS) for seed in range(runs)]
+    alarms = [each for each in false if each]
+    assert len(alarms) <= 0.05 * runs, alarms
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_target_that_is_learned_is_found_in_its_layer_and_epoch(seed):
+    signal = np.zeros((6, EPOCHS))
+    signal[3:, 2:] = 3.0
+    results = scored(signal, seed)
+    assert told(results, "learned") == [("h.3", 2.0)]
+    assert told(results, "decodable") == told(results, "fell") == []
+    (text,) = (each.text for each in findings(results, LAYERS) if each.kind == "learned")
+    row = results.where(address="h.3", epoch=2.0, score="linear_f1")
+    value, low, high, baseline = (float(row[name][0]) for name in ("value", "low", "high", "baseline"))
+    numbers = f"linear_f1 {value:.2f} [{low:.2f}, {high:.2f}], baseline {baseline:.2f}"
+    assert text.startswith(f"entity is learned in h.3 and 2 more layers from epoch 2: {numbers};")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_an_untrained_layer_has_is_not_learned(seed):
+    results = scored(np.full((6, EPOCHS), 3.0), seed)
+    assert told(results, "learned") == []
+    assert told(results, "decodable") == [("h.0", 0.0)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_target_that_is_lost_fell_to_its_baseline(seed):
+    signal = np.zeros((6, 8))
+    signal[4:, 1:5] = 4.0
+    results = scored(signal, seed)
+    assert told(results, "fell") == [("h.4", 5.0)]
+    assert told(results, "learned") == told(results, "idle") == []
+    (text,) = (each.text for each in findings(results, LAYERS))
+    assert text.startswith("entity fell ")
+    assert "its baseline in h.4 and 1 more layer at epoch 5: linear_f1 0." in text
+
+
+def growing(gain):
+    """Return signals that grow up to h.3 from epoch 2, and by ``gain`` in each later layer."""
+    steps = np.cumsum([0.0, 0.7, 0.7, 0.7, gain, gain])
+    return np.outer(steps, [0, 0, 1, 1, 1, 1])
+
+
+def test_later_layers_without_gain_add_nothing_and_with_gain_are_never_said_to():
+    """F1 is .86 in h.3; then it falls to .64, or rises to .92 and .96."""
+    for seed in range(5):
+        ((address, epoch),) = told(scored(growing(-1.4), seed, rows=1500), "idle")
+        assert address == "h.3"
+        assert epoch >= 2
+        assert told(scored(growing(0.7), seed, rows=1500), "idle") == []
+
+
+def test_nonfinite_values_began_in_the_first_layer_of_the_network():
+    rng = np.random.default_rng(0)
+    table = []
+    for epoch in range(4):
+        for layer, address in reversed(list(enumerate(LAYERS))):
+            behaviors = rng.normal(size=(40, 3))
+            if epoch >= 2 and layer >= 3:
+                behaviors[:layer, 0] = np.nan
+            scorer = Scorer(["nonfinite"])
+            scorer.update(behaviors)
+            (result,) = scorer.result()
+            row = {"address": address, "epoch": epoch, "step": 100 * epoch + 7, "score": "nonfinite"}
+            table.append(row | {"value": result.value})
+    (found,) = findings(Results.from_rows(table), LAYERS)
+    assert (found.kind, found.address, found.epoch, found.step) == ("nonfinite", "h.3", 2.0, 207)
+    assert str(found) == "NaN or infinite values began in h.3 at step 207: 3 values."
+
+
+def test_logged_value_that_is_not_finite():
+    log = [("accuracy", 1, 0.0, 0.5)]
+    log += [
+        ("loss", step, 0.0, value) for step, value in [(4208, 0.3), (4209, 0.5), (4210, np.nan), (4211, 9.0)]
+    ]
+    (found,) = findings(Results(), [], log)
+    assert str(found) == "loss is NaN at step 4,210. It was 0.5 at step 4,209."
+
+
+def test_missing_points_and_a_single_epoch_give_no_finding():
+    signal = np.full((6, 1), 4.0)
+    assert findings(scored(signal, 0), LAYERS) == []
+    assert findings(Results(), LAYERS) == []
+    lacking = scored(growing(-1.4), 0)
+    table = [row | {"low": None, "high": None, "baseline": None} for row in lacking]
+    assert findings(Results.from_rows(table), LAYERS) == []

@@ -1,0 +1,48 @@
+// The values that the user logged, below the plot: a small curve for each name.
+import { el, svg } from "../../ui/dom.ts";
+import { epoch as plain, grouped, number } from "../../ui/format.ts";
+import { AXES, type Axis, type Curve, curvesOf } from "../model/curves.ts";
+import { share } from "../plot/scales.ts";
+import type { Dispatch, Part, View } from "../state/view.ts";
+import { Picker } from "./elements.ts";
+
+export function logged(dispatch: Dispatch): Part {
+  let drawn: unknown;
+  let by = "";
+  const axes = new Picker("Over", "axis", (axis) => dispatch({ type: "set", values: { axis: axis as Axis } }));
+  axes.update([{ label: "", options: AXES.map((value) => ({ value, label: value })) }], "step");
+  const list = el("ul");
+  const root = el("div", { class: "logged" }, axes.root, list);
+  return {
+    root,
+    update({ state: { log, axis } }: View): void {
+      root.hidden = !log?.name.length;
+      if (!log || (drawn === log && by === axis)) return;
+      [drawn, by] = [log, axis];
+      list.replaceChildren(...curvesOf(log, axis).map((curve) => item(curve, axis, log.total[curve.name] ?? 0)));
+    },
+  };
+}
+
+/** `total` is the number of values that are stored; of many, the server sends the lowest and highest of each stretch. */
+function item({ name, x, y }: Curve, axis: Axis, total: number): HTMLElement {
+  const finite = y.filter(Number.isFinite);
+  const [low, high] = [Math.min(...finite), Math.max(...finite)];
+  const [first, last] = [Math.min(...x), Math.max(...x)];
+  let path = "";
+  let marks = "";
+  y.forEach((value, i) => {
+    const at = 100 * share(x[i] as number, first, last);
+    if (Number.isFinite(value)) path += `${Number.isFinite(y[i - 1]) ? "L" : "M"}${at} ${48 - 46 * share(value, low, high)}h.1`;
+    else marks += `M${at} 0v50`;
+  });
+  const bad = y.length - finite.length;
+  const about = [
+    finite.length ? `${number(low)} – ${number(high)}` : "",
+    `${axis} ${plain(first)} – ${plain(last)}`,
+    total > y.length ? `extremes of ${grouped(total)}` : "",
+    bad ? `${grouped(bad)} NaN or infinite` : "",
+  ];
+  const chart = svg("svg", { viewBox: "0 0 100 50", preserveAspectRatio: "none" }, svg("path", { d: marks, stroke: "red" }), svg("path", { d: path }));
+  return el("li", {}, el("b", {}, name), ` ${number(y.at(-1))}`, chart, el("p", { class: "soft" }, about.filter(Boolean).join(" · ")));
+}
