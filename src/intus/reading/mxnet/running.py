@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.errors import require
+from ...core.errors import InputError
 from .graph import Symbol
 
 
@@ -20,8 +21,17 @@ def run(symbol: Symbol, file: Path, inputs: Mapping[str, np.ndarray]) -> dict[tu
         symbol: The symbol.
         file: The file of its parameters.
         inputs: Its inputs by name.
+
+    Raises:
+        InputError: If MXNet is not installed.
     """
-    mx: Any = require("mxnet", extra="mxnet", why="to compute the values of a symbol")
+    try:
+        mx: Any = importlib.import_module("mxnet")
+    except ImportError as error:
+        raise InputError(
+            f"Values of {file.name} need MXNet, which is not installed here. Read the symbol without inputs to "
+            "see its graph, or read it where MXNet is."
+        ) from error
     ops = [entry for entry in symbol.entries if symbol.nodes[entry[0]]["op"] != "null"]
     graph = {**symbol.graph, "heads": [[node, output, 0] for node, output in ops]}
     graph.pop("node_row_ptr", None)
