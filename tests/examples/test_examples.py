@@ -142,7 +142,7 @@ def test_translation_report_says_no_more_than_the_intervals():
 
     rising, flat = rows("rising", [0.5, 0.6, 0.9, 0.9]), rows("flat", [0.88, 0.88, 0.87, 0.89])
     said = " ".join(told(summarize(DataFrame(rising + flat), "t"), "t"))
-    assert "`rising` knows it best: 0.90 [0.88, 0.92]" in said
+    assert "`rising` has the highest value: 0.90 [0.88, 0.92]" in said
     assert "The intervals of `flat` overlap with it." in said
     assert "Training adds nothing that the intervals show in `flat`." in said
     assert "Learned by epoch 2: `rising`." in said

@@ -90,7 +90,7 @@ def test_statistics_are_scored_as_rows_and_training_is_the_same(tmp_path):
         assert torch.equal(one, other)
     with Database(tmp_path / "x.db") as database:
         rows, sums = (table_of(database, run) for run in ("False", "True"))
-        assert not list(database.notices())
+        assert not [one for one in database.notices() if one["level"] != "info"]  # findings are no faults
     assert compare(rows, sums, EXACT + SETTLED) > 100
 
 

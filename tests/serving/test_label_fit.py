@@ -13,7 +13,7 @@ from serving_help import point, record, target_of
 from intus.core.errors import CodecError, InputError
 from intus.serving.decoding import decode
 from intus.serving.errors import MisfitError
-from intus.serving.evaluation.targets import Target, fit
+from intus.serving.evaluation.targets import Target, coverage, fit
 from intus.serving.messages import TargetRequest
 
 
@@ -131,6 +131,19 @@ def test_groups_and_types_follow_item_ids_and_positions():
 def test_groups_and_types_that_do_not_fit(facts, message):
     with pytest.raises((InputError, CodecError), match=message):
         target_of({"name": "digit", "targets": [1, 2, 3]} | facts)
+
+
+def test_labels_of_fewer_positions_are_refused_unless_some_items_are_shorter():
+    """Labels of a translation do not fit the source; those of padded sentences fit their first positions."""
+    where = point(record(array=np.ones((2, 4, 3)), items=np.arange(2)))
+    with pytest.raises(MisfitError, match=r"for 3 positions of every item, but 'fc1' of 'm' has 4"):
+        fit(target([["a", "b", "c"], ["b", "c", "a"]]), where)
+    padded = target([["a", "b", "c"], ["b", "c"]])
+    assert fit(padded, where).labels[0].tolist() == [["a", "b", "c", None], ["b", "c", None, None]]
+    assert coverage(padded, where) == "labels of the first 3 of 4 positions"
+    full = target([["a", "b", "c", None], ["b", "c", "a", None]])
+    assert fit(full, where).labels[0].tolist() == [["a", "b", "c", None], ["b", "c", "a", None]]
+    assert coverage(full, where) == ""
 
 
 @pytest.mark.parametrize("shape", [(3, 1, 5), (3, 5), (3, 2, 2, 2)])

@@ -124,7 +124,8 @@ class ProbeSetStatistics:
             tables = {}
             for name in names:
                 table = self._labels[name][items].astype(object)
-                if any(label is not None for label in table[:, positions:].ravel()):
+                beyond = any(label is not None for label in table[:, positions:].ravel())
+                if beyond or table.shape[1] < positions:  # the server says whether and how they fit
                     return None
                 tables[name] = as_wide(table, positions, None).reshape(-1)
         groups = id_table("", "groups", self._set.groups, np.empty(len(self._set.groups or ())), False)

@@ -245,6 +245,17 @@ def test_selectivity_without_types_says_why(digits):
     assert got.note == "no types were given, of which the control task has random labels"
 
 
+def test_selectivity_of_one_type_has_no_value():
+    """A control task with one type has one label, which says nothing."""
+    rng = np.random.default_rng(0)
+    tag = rng.integers(0, 2, 400)
+    scorer = Scorer("linear_selectivity")
+    scorer.update(rng.normal(size=(400, 4)) + 3 * tag[:, None], {"tag": tag}, types=np.full(400, 7))
+    (got,) = scorer.result()
+    assert np.isnan(got.value)
+    assert got.note == "all rows have one type, so that the control task has one label"
+
+
 def test_linear_scores_equal_sklearn_metrics(digits):
     x, y = digits
     held = places(np.arange(len(x)), 0).held

@@ -64,7 +64,7 @@ def sentences(table: pandas.DataFrame, target: str) -> list[str]:
     best = max(table.itertuples(), key=lambda row: row.last.value)
     if best.last.low <= best.last.baseline:
         return [f"No layer knows `{target}`: the best, `{best.layer}`, has {_number(best.last)}."]
-    out = [f"`{best.layer}` knows it best: {_number(best.last)}, baseline {best.last.baseline:.2f}."]
+    out = [f"`{best.layer}` has the highest value: {_number(best.last)}, baseline {best.last.baseline:.2f}."]
     equal = [row for row in table.itertuples() if row.last.high >= best.last.low and row.layer != best.layer]
     if equal:
         out.append(f"The intervals of {_names(equal)} overlap with it.")

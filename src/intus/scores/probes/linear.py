@@ -227,6 +227,7 @@ def _result(name: str, what: str, statistics: Statistics, target: str) -> ScoreR
 
 
 _NO_TYPES = "no types were given, of which the control task has random labels"
+_ONE_TYPE = "all rows have one type, so that the control task has one label"
 _THINNED = "the control task needs all rows, of which the probe sent statistics (statistics=False sends them)"
 _NEEDS: tuple[Need, ...] = ("moments", "classes", "sample")
 _LOGISTIC = (
@@ -325,6 +326,9 @@ def linear_selectivity(statistics: Statistics, target: str) -> Iterable[ScoreRes
     found = outcome(statistics, target)
     if found.counts is None:
         return [ScoreResult("linear_selectivity", NAN, target, n=found.n, note=found.note)]
+    if np.count_nonzero(statistics.moments.buckets.counts) == 1:
+        note = _joined(_ONE_TYPE, found.note)
+        return [ScoreResult("linear_selectivity", NAN, target, n=found.n, note=note)]
     fakes = [control(statistics, target, draw) for draw in range(DRAWS)]
     if None in fakes:
         note = _joined(_THINNED if statistics.thinned else _NO_TYPES, found.note)

@@ -256,10 +256,23 @@ def _items(target: Target, point: DataPoint) -> list[np.ndarray]:
 def coverage(target: Target, point: DataPoint) -> str:
     """Return a note for the scores: how labels were matched to rows, where that leaves doubt."""
     known = [record.items for record in point.records if record.items is not None]
-    if not known:
-        return UNVERIFIED
-    used = np.unique(np.concatenate(known)).size
-    return f"matched {used} of {len(target)} labels" if used < len(target) else ""
+    matched = UNVERIFIED if not known else ""
+    if known:
+        used = np.unique(np.concatenate(known)).size
+        matched = f"matched {used} of {len(target)} labels" if used < len(target) else ""
+    return "; ".join(filter(None, (matched, _of_positions(target, point))))
+
+
+def _of_positions(target: Target, point: DataPoint) -> str:
+    """Return a note if a layer has more positions than any item has labels, which may be padding."""
+    if not target.per_position:
+        return ""
+    labels = target.labels.shape[1]
+    most = max(
+        np.moveaxis(record.array, record.batch_axis or 0, 0).shape[1] if record.array.ndim > 1 else 0
+        for record in point.records
+    )
+    return f"labels of the first {labels} of {most} positions" if most > labels else ""
 
 
 def _positions(target: Target, labels: np.ndarray, record: Record, point: DataPoint) -> np.ndarray:
@@ -272,7 +285,19 @@ def _positions(target: Target, labels: np.ndarray, record: Record, point: DataPo
             f"{point.key.address!r} of {point.key.model!r} sent arrays of shape {shape}; expected (rows, "
             "positions, features)."
         )
+    if _is_full(target) and used < shape[1]:
+        raise MisfitError(
+            f"Target {target.name!r} has labels for {target.labels.shape[1]} positions of every item, but "
+            f"{point.key.address!r} of {point.key.model!r} has {shape[1]}, and nobody knows which of them "
+            "have none. Give None for positions without a label, or name the layers that the target is for."
+        )
     return as_wide(labels.astype(object), shape[1], None)
+
+
+def _is_full(target: Target) -> bool:
+    """Return whether every item has a label at the last position, so that no position is left out."""
+    last = target.labels[:, -1]
+    return last.dtype != object or all(label is not None for label in last)
 
 
 def _any(column: np.ndarray) -> bool:
