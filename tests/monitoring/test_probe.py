@@ -76,7 +76,7 @@ def states():
 
 def test_probe_records_every_operation_of_every_pass(server):
     model = digits_model()
-    watch = probe(model, HOST, server.port)
+    watch = probe(model, HOST, server.port, budget=1000)  # it skips nothing on a busy machine
     train(model, watch)
     assert flush(HOST, server.port)
     records = server.records()
@@ -156,7 +156,7 @@ def test_absent_server_is_logged_once_and_raises_nothing(unused_port, caplog):
 
 
 def test_slow_server_does_not_slow_training(server):
-    server.delay = 2.0
+    server.delay = 4.0
     model = digits_model()
     with probe(model, HOST, server.port, queue_mb=0.5) as watch:
         start = time.perf_counter()

@@ -113,12 +113,14 @@ def test_page_is_served_later(tmp_path):
     script, server = start(path, "end")
     script.communicate(timeout=120)
     wait_for_end(server)
-    command = [sys.executable, "-m", "intus", "serve", str(path), "--port", "0"]
+    command = [sys.executable, "-m", "intus", "serve", str(path), "--port", "0", "--no-token"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as serving:
-        page = re.search(r"Page: (http://\S+/)", serving.stdout.readline())[1]
-        with urllib.request.urlopen(f"{page}api/runs", timeout=20) as answer:
-            (run,) = json.load(answer)["runs"]
-        serving.terminate()
+        try:
+            page = re.search(r"Page: (http://\S+/)", serving.stdout.readline())[1]
+            with urllib.request.urlopen(f"{page}api/runs", timeout=20) as answer:
+                (run,) = json.load(answer)["runs"]
+        finally:
+            serving.terminate()
         serving.stdout.read()
     assert (run["run"], run["epochs"], run["targets"]) == ("r", [0, 1, 2, 3], ["digit"])
 

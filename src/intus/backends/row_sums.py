@@ -64,7 +64,7 @@ class ClassSums(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class RowSums:
-    """What a RowPlan asks for. Rows with NaN or infinite values are in ``summary`` alone.
+    """The result of a RowPlan. Rows with NaN or infinite values are in ``summary`` alone.
 
     Attributes:
         features: The number of features of a row.
