@@ -157,6 +157,10 @@ class _Rows:
         self._arguments: dict[str, list[str]] = {}
         self._count = 0
         self._declare(self._root)
+        if not script.hasattr("training"):
+            self._notes[
+                "torch.jit.freeze made the weights of this model constants, which do not count as parameters."
+            ] = None
 
     def _declare(self, module: _Module) -> None:
         prefix = f"{module.address}." if module.address else ""

@@ -142,3 +142,33 @@ def test_compiled_part_of_a_model_is_named():
     assert [note.partition(" is compiled")[0] for note in trace.graph.facts["notes"]] == ["'1'"]
     assert "Note: '1' is compiled by torch.jit" in trace.summary()
     assert "notes" not in intus.trace(nn.Sequential(nn.Linear(8, 8)), torch.ones(1, 8)).graph.facts
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.norm = nn.Linear(8, 4), nn.BatchNorm1d(4)
+        self.register_buffer("count", torch.zeros(4))
+
+    def forward(self, x):
+        self.count += 1
+        return self.norm(self.fc(x)).relu() + self.count
+
+
+@pytest.mark.parametrize("prepare", [torch.jit.freeze, torch.jit.optimize_for_inference])
+@pytest.mark.parametrize(
+    "compile_", [torch.jit.script, lambda model: torch.jit.trace(model, torch.ones(3, 8))]
+)
+def test_frozen_models(prepare, compile_):
+    frozen = prepare(compile_(Counting().eval()))
+    before = frozen.count.clone()
+    x = torch.randn(3, 8)
+    alone, part = intus.trace(frozen, x), intus.trace(nn.Sequential(frozen), x)
+    kept = intus.trace(frozen, x, on_error="keep")
+    assert torch.equal(frozen.count, before)
+    expected = frozen(x).numpy()
+    for trace in (alone, part, kept):
+        assert np.array_equal(np.asarray(trace.outputs[0].value), expected)
+        assert not trace.graph.facts["training"] or trace is part
+    assert "relu" in [op.type for op in alone.ops]
+    assert "torch.jit.freeze made the weights of this model constants" in alone.summary()
