@@ -172,3 +172,32 @@ def test_frozen_models(prepare, compile_):
         assert not trace.graph.facts["training"] or trace is part
     assert "relu" in [op.type for op in alone.ops]
     assert "torch.jit.freeze made the weights of this model constants" in alone.summary()
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.fc, self.head = nn.Embedding(50, 8), nn.Linear(8, 8), nn.Linear(8, 50, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, x):
+        return self.head(self.fc(self.table(x)).relu())
+
+
+def test_shared_weights_count_once(tmp_path):
+    model, x = Tied().eval(), torch.randint(0, 50, (2, 6))
+    torch.jit.script(model).save(tmp_path / "tied.pt")
+    torch.export.save(torch.export.export(model, (x,)), tmp_path / "tied.pt2")
+    traces = [
+        intus.trace(torch.jit.script(model), x),
+        intus.trace(torch.jit.trace(model, x), x),
+        intus.read(tmp_path / "tied.pt"),
+        intus.read(tmp_path / "tied.pt2", x.numpy()),
+    ]
+    for trace in traces:
+        assert trace.num_params == sum(one.numel() for one in model.parameters()) == 472
+        assert [param.shape for param in trace.modules["head"].params] == [(50, 8)]
+        users = [op for op in trace.ops if op.num_params == 400]
+        assert [op.type for op in users] == ["embedding", "linear"]
+    for trace in (*traces[:2], traces[3]):
+        assert np.array_equal(trace.outputs[0].value, model(x).detach().numpy())
