@@ -201,3 +201,26 @@ def test_shared_weights_count_once(tmp_path):
         assert [op.type for op in users] == ["embedding", "linear"]
     for trace in (*traces[:2], traces[3]):
         assert np.array_equal(trace.outputs[0].value, model(x).detach().numpy())
+
+
+def doubled(x):
+    return torch.relu(x * 2) + 1
+
+
+def test_compiled_functions_are_operations():
+    function = torch.jit.script(doubled)
+    x = torch.randn(3, 4)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    trace = intus.trace(lambda x: model[1](function(model[0](x))), x)
+    assert [op.type for op in trace.ops if op.type not in ("input", "output", "parameter")] == [
+        *("linear", "doubled", "linear"),
+    ]
+    made = trace["doubled_1"]
+    assert [op.type for op in (*made.parents, *made.children)] == ["linear", "linear"]
+    assert torch.equal(made.value, function(model[0](x)))
+    alone = intus.trace(function, x)
+    assert alone.outputs[0].parents[0].type == "doubled"
+    assert intus.validate(function, x)
+    traced = intus.trace(torch.jit.trace(lambda x: x.sin() + 1, x), x)
+    assert traced.outputs[0].parents[0].parents == [traced.inputs[0]]
+    assert torch.equal(traced.outputs[0].value, x.sin() + 1)
