@@ -388,8 +388,8 @@ class GraphBuilder:
             for address, number in table.items():
                 owned.setdefault(self._owner(address), []).append(number)
         for address, first in self._shared.items():
-            owned = params.setdefault(self._owner(address), [])
-            owned += [] if numbers[first] in owned else [numbers[first]]
+            held = params.setdefault(self._owner(address), [])
+            held += [] if numbers[first] in held else [numbers[first]]
         return tuple(
             module._replace(params=tuple(params.get(address, ())), buffers=tuple(buffers.get(address, ())))
             for address, module in self._modules.items()

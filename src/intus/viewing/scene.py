@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.analysis.flops import flops
+from ..core.analysis.flops import flops, runs
 from ..core.graph import OP, OP_COLUMNS, OUTPUT, Graph, Source, elements, size_in_bytes
 
 VERSION = 1
@@ -127,12 +127,12 @@ def totals(graph: Graph) -> dict[str, Any]:
 
     Returns:
         A dict with the number of ``operations``, ``modules``, ``parameters`` and ``trainable`` parameters,
-        ``bytes`` (of the parameters), ``activations`` (bytes of the results of operations), ``tensors`` and
-        ``tensorBytes`` (of inputs, buffers, constants and results of operations), and ``seconds`` (of the
-        pass where it was measured, else the sum over the operations). The number and the bytes of parameters
-        are None if a length of one is unknown.
+        ``bytes`` (of the parameters), ``activations`` (bytes of the results of operations that ran; of a loop
+        those of one iteration), ``tensors`` and ``tensorBytes`` (of inputs, buffers, constants and results of
+        operations), and ``seconds`` (of the pass where it was measured, else the sum over the operations).
+        The number and the bytes of parameters are None if a length of one is unknown.
     """
-    ran, tensors = graph.ops.kind == OP, graph.ops.kind != OUTPUT
+    ran, tensors = (graph.ops.kind == OP) & (runs(graph) != 0), graph.ops.kind != OUTPUT
     sizes = np.array([meta.nbytes for meta in graph.metas], dtype=np.int64)
     seconds = finite(graph.facts.get("seconds"))
     return {

@@ -126,17 +126,18 @@ def _notice_shrinking(before: Callable[[torch.UntypedStorage], None]) -> Callabl
 
 def _notice_script_functions() -> Callable[[], None]:
     """Let modes that override torch functions see calls of functions that ``torch.jit`` compiled."""
-    original = torch.jit.ScriptFunction.__call__
+    script: Any = torch.jit.ScriptFunction
+    original = script.__call__
 
     def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         if torch._C._is_torch_function_mode_enabled():
             return torch.overrides.handle_torch_function(self, (), *args, **kwargs)
         return original(self, *args, **kwargs)
 
-    torch.jit.ScriptFunction.__call__ = call
+    script.__call__ = call
 
     def undo() -> None:
-        torch.jit.ScriptFunction.__call__ = original
+        script.__call__ = original
 
     return undo
 

@@ -25,7 +25,8 @@ class ScriptState:
         parameters = {name for name, _ in module.named_parameters(recurse=False)}
         names = {name for name, _ in module.named_buffers(recurse=False)}
         # A frozen module has no ``_concrete_type`` of its own.
-        names |= set(torch._C.ConcreteModuleType.from_jit_type(self._module._type()).get_attributes())
+        concrete: Any = torch._C.ConcreteModuleType.from_jit_type(self._module._type())
+        names |= set(concrete.get_attributes())
         self._values: dict[str, Any] = {}
         self._copies: dict[str, tuple[Tensor, int]] = {}
         for name in names - parameters:
