@@ -79,7 +79,7 @@ def test_page_is_deterministic() -> None:
 
 
 def test_page_sizes_within_budget() -> None:
-    assert len(base64.b64decode(html.packed_assets())) <= 47_600  # as in web/build.mjs
+    assert len(base64.b64decode(html.packed_assets())) <= 47_700  # as in web/build.mjs
     assert len(page(gpt2()).encode()) <= 90_000
     ten = "".join(View(gpt2(), rolled=bool(number % 2))._repr_html_() for number in range(10))
     assert len(ten.encode()) <= 900_000  # ten cells of a notebook

@@ -100,6 +100,7 @@ class GraphBuilder:
         self._model, self._device = model, device
         self._modules: dict[str, ModuleInfo] = {"": ModuleInfo("", type or model, "")}
         self._params: dict[str, Param] = {}
+        self._shared: dict[str, str] = {}  # further addresses of parameters
         self._buffers: dict[str, Param] = {}
         self._owners: dict[str, str] = {}
         self._types: dict[str, int] = {}
@@ -153,6 +154,20 @@ class GraphBuilder:
         """
         self._declare(self._params, address, shape, dtype, trainable, owner, size)
 
+    def shared_param(self, address: str, first: str) -> None:
+        """Declare a further address of a parameter: another module holds it too.
+
+        Args:
+            address: The further address. Rows may name it.
+            first: The address that the parameter was declared with.
+
+        Raises:
+            InputError: If ``first`` was not declared.
+        """
+        if first not in self._params:
+            raise InputError(f"{address!r} is said to be the parameter {first!r}, which was not declared.")
+        self._shared[address] = first
+
     def buffer_of(self, address: str, shape: Iterable[int], dtype: str, *, owner: str | None = None) -> None:
         """Declare a buffer: an array that belongs to a module and is not trained; see ``param``."""
         self._declare(self._buffers, address, shape, dtype, False, owner)
@@ -201,6 +216,7 @@ class GraphBuilder:
         Raises:
             InputError: If it was not declared.
         """
+        address = self._shared.get(address, address)
         shape, dtype = self._params[address][1:3] if address in self._params else ((), "")
         row = self._row(PARAMETER, address, shape, dtype, scope, params=[address])
         self._columns["meta"][row] = _intern(
@@ -287,7 +303,7 @@ class GraphBuilder:
                     f"Row {row} ({type}) names row {parent} as a parent, which is no earlier row."
                 )
             self._edges.append((parent, row, _intern(self._args, arg)))
-        for address in params:
+        for address in (self._shared.get(one, one) for one in params):
             if address not in self._params:
                 raise InputError(
                     f"Row {row} ({type}) uses the parameter {address!r}, which was not declared."
@@ -371,6 +387,9 @@ class GraphBuilder:
         for table, owned in ((numbers, params), ({a: n for n, a in enumerate(self._buffers)}, buffers)):
             for address, number in table.items():
                 owned.setdefault(self._owner(address), []).append(number)
+        for address, first in self._shared.items():
+            held = params.setdefault(self._owner(address), [])
+            held += [] if numbers[first] in held else [numbers[first]]
         return tuple(
             module._replace(params=tuple(params.get(address, ())), buffers=tuple(buffers.get(address, ())))
             for address, module in self._modules.items()

@@ -9,6 +9,7 @@ rows, so that the graph is acyclic at every level of nesting.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -93,6 +94,22 @@ class Param(NamedTuple):
     trainable: bool
     local_shape: tuple[int, ...] = ()
     placement: str = ""
+
+
+def elements(params: Iterable[Param]) -> int | None:
+    """Return the number of elements of parameters; None if a length of one is unknown.
+
+    >>> elements([Param("a", (2, 3), "", 0, True)]), elements([Param("a", (-1, -1), "", 0, True)])
+    (6, None)
+    """
+    shapes = [param.shape for param in params]
+    return None if any(-1 in shape for shape in shapes) else sum(map(math.prod, shapes))
+
+
+def size_in_bytes(params: Iterable[Param]) -> int | None:
+    """Return the size of parameters in bytes; None if a length of one is unknown."""
+    params = tuple(params)
+    return None if elements(params) is None else sum(param.nbytes for param in params)
 
 
 class ModuleInfo(NamedTuple):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from .analysis.facts import Facts
-from .graph import CREATED, FAILED, INPLACE, OP_KINDS, Graph, Param
+from .graph import CREATED, FAILED, INPLACE, OP_KINDS, Graph, elements, size_in_bytes
 
 
 def columns(facts: Facts) -> dict[str, list[Any]]:
@@ -27,8 +26,7 @@ def columns(facts: Facts) -> dict[str, list[Any]]:
     metas = [graph.metas[meta] for meta in ops.meta.tolist()]
     layers = ops.layer.tolist()
     calls = [graph.call_address(call) for call in range(len(graph.calls))]
-    row_params = [graph.row_params.get(row, ()) for row in rows]
-    sizes = _sizes(graph.params)
+    params = [[graph.params[number] for number in graph.row_params.get(row, ())] for row in rows]
     return {
         "label": graph.labels,
         "layer": [graph.layer_label(layer) for layer in layers],
@@ -45,8 +43,8 @@ def columns(facts: Facts) -> dict[str, list[Any]]:
         "macs": _known(facts.macs),
         "module": [calls[call] if call >= 0 else None for call in ops.call.tolist()],
         "output_of": [[calls[call] for call in graph.row_exits.get(row, ())] for row in rows],
-        "parameters": [sum(sizes[param] for param in params) for params in row_params],
-        "parameter_bytes": [sum(graph.params[param].nbytes for param in params) for params in row_params],
+        "parameters": [elements(some) for some in params],
+        "parameter_bytes": [size_in_bytes(some) for some in params],
         "non_tensor_args": _settings(graph),
         "parents": _parents(graph),
         "num_consumers": np.bincount(graph.edges.src, minlength=len(ops)).tolist(),
@@ -65,6 +63,8 @@ _FLAGS = {"in_place": INPLACE, "is_factory": CREATED, "failed": FAILED}
 NUMBERS = (
     "flops",
     "macs",
+    "parameters",
+    "parameter_bytes",
     *(f"{m}_distance_{w}" for m in ("min", "max") for w in ("from_input", "from_output")),
 )
 
@@ -72,10 +72,6 @@ NUMBERS = (
 def _known(column: np.ndarray) -> list[int | None]:
     """Replace negative numbers, which mean unknown, by None."""
     return [number if number >= 0 else None for number in column.tolist()]
-
-
-def _sizes(params: tuple[Param, ...]) -> list[int]:
-    return [math.prod(param.shape) for param in params]
 
 
 def _settings(graph: Graph) -> list[str]:

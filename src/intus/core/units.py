@@ -74,7 +74,8 @@ KEEPING = _POINTWISE | _names("""
 #: Operations that may compute one number along some axes, which the result then lacks.
 _REDUCING = _names("""
     all amax amin any argmax argmin count_nonzero logsumexp max mean median min mode nanmean nanmedian nansum
-    norm prod std sum var vector_norm
+    norm prod std sum var vector_norm reduce_l1 reduce_l2 reduce_log_sum reduce_log_sum_exp reduce_max
+    reduce_mean reduce_min reduce_prod reduce_sum reduce_sum_square
 """)
 _INDEXING = _names("getitem select unbind")
 _EXPANDING = _names("expand expand_as broadcast_to")

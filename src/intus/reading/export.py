@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Trace
         member = model_of(archive)
         assert member is not None
         program = json.loads(archive.read(member))
-        rows = _Rows(path, program)
+        rows = _Rows(path, program, _shared(archive))
         values: dict[str, Any] = {}
         notes: list[str] = []
         if inputs or named:
@@ -68,6 +69,20 @@ def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Trace
             given = bind(path.name, rows.expected, inputs, named)
             values, notes = values_of(path, archive, program["graph_module"], rows.expected, given)
         return rows.traced(values, notes)
+
+
+def _shared(archive: zipfile.ZipFile) -> dict[str, str]:
+    """Return the first address of every weight that other addresses name too, by those."""
+    found: dict[str, str] = {}
+    for member in archive.namelist():
+        if not member.endswith("_weights_config.json"):
+            continue
+        first: dict[str, str] = {}
+        with suppress(ValueError, TypeError, AttributeError, KeyError):  # damaged: found if values are wanted
+            for address, entry in json.loads(archive.read(member))["config"].items():
+                one = first.setdefault(json.dumps(entry, sort_keys=True), address)
+                found |= {address: one} if one != address else {}
+    return found
 
 
 def tensors_in(argument: Any) -> Iterator[tuple[str, str]]:
@@ -106,7 +121,8 @@ def operator_of(target: str) -> str:
 class _Rows:
     """The rows of an exported program."""
 
-    def __init__(self, path: Path, program: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, program: Mapping[str, Any], shared: Mapping[str, str]) -> None:
+        self._shared = shared
         self._program, self._module = program, program["graph_module"]
         self._signature = self._module["signature"]
         self._metas: dict[str, Any] = dict(self._module["graph"]["tensor_values"])
@@ -157,9 +173,14 @@ class _Rows:
     def traced(self, values: Mapping[str, Any], notes: Sequence[str]) -> Traced:
         """Return the graph, with values by the name of the tensor."""
         self._values = values
+        declared: dict[str, str] = {}  # by the first address of the weight in the file
         for name, (kind, address) in self._state.items():
             shape, dtype = self._meta(name)
             if kind == "parameter":
+                first = declared.setdefault(self._shared.get(address, address), address)
+                if first != address:
+                    self._builder.shared_param(address, first)
+                    continue
                 trainable = bool(self._metas[name].get("requires_grad"))
                 self._builder.param(address, shape, dtype, trainable=trainable)
             elif kind == "buffer":

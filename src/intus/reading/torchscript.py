@@ -157,6 +157,10 @@ class _Rows:
         self._arguments: dict[str, list[str]] = {}
         self._count = 0
         self._declare(self._root)
+        if not script.hasattr("training"):
+            self._notes[
+                "torch.jit.freeze made the weights of this model constants, which do not count as parameters."
+            ] = None
 
     def _declare(self, module: _Module) -> None:
         prefix = f"{module.address}." if module.address else ""
@@ -164,10 +168,14 @@ class _Rows:
         buffers: Any = torch._C.BufferDict(module.script)
         modules: Any = torch._C.ModuleDict(module.script)
         for name, value in params.items():
-            meta = _meta(value)
-            self._builder.param(f"{prefix}{name}", *meta, trainable=value.requires_grad)
-            self._params[f"{prefix}{name}"] = value
-            self._by_data[value.data_ptr(), tuple(value.shape)] = f"{prefix}{name}"
+            address = f"{prefix}{name}"
+            key = value.data_ptr() or id(value), tuple(value.shape)
+            first = self._by_data.setdefault(key, address) if value.numel() else address
+            if first == address:
+                self._builder.param(address, *_meta(value), trainable=value.requires_grad)
+            else:
+                self._builder.shared_param(address, first)
+            self._params[address] = value
         for name, value in buffers.items():
             self._builder.buffer_of(f"{prefix}{name}", *_meta(value))
         for name, value in modules.items():

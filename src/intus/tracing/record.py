@@ -84,7 +84,7 @@ def record(
         output, failure = _run(capture, model, given, seed, interrupts)
         facts: dict[str, Any] = {
             "seed": seed,
-            "training": bool(owner.training) if owner is not None else False,
+            "training": bool(getattr(owner, "training", False)),  # a frozen ScriptModule has none
             "started": started,
             "seconds": (time.perf_counter_ns() - began) / 1e9,
             **_FRAMEWORK,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.analysis.flops import flops
-from ..core.graph import FAILED, OP, OP_KINDS, PARAMETER, Graph, end_names
+from ..core.graph import FAILED, OP, OP_KINDS, PARAMETER, Graph, elements, end_names
 from .scene import totals
 
 _HEADER = ("", "type", "output", "parameters", "FLOPs", "time")
@@ -23,7 +23,7 @@ class Row(NamedTuple):
         name: The address of the module call or the label of the operation.
         type: The class of the module or the type of the operation.
         shape: The shape of the first output, as text.
-        parameters: The number of parameters.
+        parameters: The number of parameters; None if unknown.
         nanoseconds: The time it took.
         is_module: Whether it is a module call rather than an operation.
         flops: The floating point operations that are known.
@@ -35,7 +35,7 @@ class Row(NamedTuple):
     name: str
     type: str
     shape: str
-    parameters: int
+    parameters: int | None
     nanoseconds: int
     is_module: bool
     flops: int = 0
@@ -47,7 +47,10 @@ def headline(graph: Graph) -> str:
     """Return the totals as a phrase: ``14 operations, 6 modules, 12,810 parameters (50 KB), 1.3 ms``."""
     total = totals(graph)
     parts = [_count(total["operations"], "operation"), _count(total["modules"], "module")]
-    parts.append(f"{_count(total['parameters'], 'parameter')} ({size(total['bytes'])})")
+    if total["parameters"] is None:
+        parts.append("? parameters")
+    else:
+        parts.append(f"{_count(total['parameters'], 'parameter')} ({size(total['bytes'])})")
     if total["seconds"] > 0:
         parts.append(duration(total["seconds"] * 1e9))
     return ", ".join(parts)
@@ -159,16 +162,20 @@ def _added(first: Row, other: Row) -> Row:
     return first._replace(
         times=first.times + other.times,
         last=other.last or other.name,
-        parameters=first.parameters + (0 if shared else other.parameters),
+        parameters=first.parameters if shared else _sum(first.parameters, other.parameters),
         nanoseconds=first.nanoseconds + other.nanoseconds,
         flops=first.flops + other.flops,
     )
 
 
+def _sum(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
+
+
 def _costs(graph: Graph) -> str:
     """Return the line of totals under the headline."""
     total, counts = totals(graph), flops(graph)
-    frozen = total["parameters"] - total["trainable"]
+    frozen = 0 if total["parameters"] is None else total["parameters"] - total["trainable"]
     parts = [f"{frozen:,.0f} parameters frozen"] if frozen else []
     parts += [f"{size(total['activations'])} of activations", f"{count(int(counts.clip(0).sum()))} FLOPs"]
     unknown = int((counts < 0).sum())
@@ -277,8 +284,8 @@ class _CallTotals:
             int(self.op_flops[row]),
         )
 
-    def _size(self, params: set[int]) -> int:
-        return sum(math.prod(self.graph.params[p].shape) for p in params)
+    def _size(self, params: set[int]) -> int | None:
+        return elements(self.graph.params[p] for p in params)
 
 
 def _first_tensors(graph: Graph) -> np.ndarray:
@@ -342,7 +349,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         "  " * row.depth + (row.name if row.times == 1 else f"{row.name} … {_tail(row)}"),
         row.type + (f" ×{row.times}" if row.times > 1 else ""),
         row.shape,
-        f"{row.parameters:,}" if row.parameters else "",
+        "?" if row.parameters is None else f"{row.parameters:,}" if row.parameters else "",
         count(row.flops) if row.flops else "",
         duration(row.nanoseconds) if row.nanoseconds else "",
     )

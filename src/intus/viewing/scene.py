@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.analysis.flops import flops
-from ..core.graph import OP, OP_COLUMNS, OUTPUT, Graph, Source
+from ..core.analysis.flops import flops, runs
+from ..core.graph import OP, OP_COLUMNS, OUTPUT, Graph, Source, elements, size_in_bytes
 
 VERSION = 1
 _ON_PAGE = {column.name for column in OP_COLUMNS if column.on_page}
@@ -122,24 +122,25 @@ def _facts(graph: Graph) -> dict[str, Any]:
     return facts
 
 
-def totals(graph: Graph) -> dict[str, float]:
+def totals(graph: Graph) -> dict[str, Any]:
     """Return the totals of a graph.
 
     Returns:
         A dict with the number of ``operations``, ``modules``, ``parameters`` and ``trainable`` parameters,
-        ``bytes`` (of the parameters), ``activations`` (bytes of the results of operations), ``tensors`` and
-        ``tensorBytes`` (of inputs, buffers, constants and results of operations), and ``seconds`` (of the
-        pass where it was measured, else the sum over the operations).
+        ``bytes`` (of the parameters), ``activations`` (bytes of the results of operations that ran; of a loop
+        those of one iteration), ``tensors`` and ``tensorBytes`` (of inputs, buffers, constants and results of
+        operations), and ``seconds`` (of the pass where it was measured, else the sum over the operations).
+        The number and the bytes of parameters are None if a length of one is unknown.
     """
-    ran, tensors = graph.ops.kind == OP, graph.ops.kind != OUTPUT
+    ran, tensors = (graph.ops.kind == OP) & (runs(graph) != 0), graph.ops.kind != OUTPUT
     sizes = np.array([meta.nbytes for meta in graph.metas], dtype=np.int64)
     seconds = finite(graph.facts.get("seconds"))
     return {
         "operations": len(graph),
         "modules": sum(1 for module in graph.modules if module.address),
-        "parameters": sum(math.prod(p.shape) for p in graph.params),
-        "trainable": sum(math.prod(p.shape) for p in graph.params if p.trainable),
-        "bytes": sum(p.nbytes for p in graph.params),
+        "parameters": elements(graph.params),
+        "trainable": elements(p for p in graph.params if p.trainable),
+        "bytes": size_in_bytes(graph.params),
         "activations": int(sizes[graph.ops.meta[ran]].sum()) if ran.any() else 0,
         "tensors": int(tensors.sum()),
         "tensorBytes": int(sizes[graph.ops.meta[tensors]].sum()) if tensors.any() else 0,

@@ -123,3 +123,22 @@ def test_files_that_are_no_symbol(path, text):
     path.write_text(text)
     with pytest.raises(CodecError):
         intus.read(path)
+
+
+def test_number_of_parameters_of_unknown_shape(path):
+    operation = {"op": "FullyConnected", "name": "fc", "inputs": [[0, 0, 0], [1, 0, 0], [2, 0, 0]]}
+    variables = [{"op": "null", "name": name, "inputs": []} for name in ("data", "fc_weight", "fc_bias")]
+    variables[2]["attrs"] = {"__shape__": "(3,)"}
+    symbol = {"nodes": [*variables, operation], "arg_nodes": [0, 1, 2], "heads": [[3, 0, 0]]}
+    path.write_text(json.dumps(symbol))
+    trace = intus.read(path)
+    assert {param.address: param.shape for param in trace.params} == {"fc.weight": (-1,), "fc.bias": (3,)}
+    assert trace.summary().splitlines()[0].endswith("? parameters")
+    assert (
+        trace.num_params is trace.num_trainable is trace.param_bytes is trace.modules["fc"].num_params is None
+    )
+    assert (trace.num_frozen, trace.modules["fc"].own_params[1].nbytes) == (0, 12)
+    assert trace.to_pandas()["parameters"].isna().tolist() == [False, True, False]
+    assert "?" in next(line for line in trace.summary().splitlines() if line.startswith("fc")).split()
+    assert "? parameters" in repr(trace.modules["fc"])
+    assert trace.show()

@@ -142,3 +142,85 @@ def test_compiled_part_of_a_model_is_named():
     assert [note.partition(" is compiled")[0] for note in trace.graph.facts["notes"]] == ["'1'"]
     assert "Note: '1' is compiled by torch.jit" in trace.summary()
     assert "notes" not in intus.trace(nn.Sequential(nn.Linear(8, 8)), torch.ones(1, 8)).graph.facts
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.norm = nn.Linear(8, 4), nn.BatchNorm1d(4)
+        self.register_buffer("count", torch.zeros(4))
+
+    def forward(self, x):
+        self.count += 1
+        return self.norm(self.fc(x)).relu() + self.count
+
+
+@pytest.mark.parametrize("prepare", [torch.jit.freeze, torch.jit.optimize_for_inference])
+@pytest.mark.parametrize(
+    "compile_", [torch.jit.script, lambda model: torch.jit.trace(model, torch.ones(3, 8))]
+)
+def test_frozen_models(prepare, compile_):
+    frozen = prepare(compile_(Counting().eval()))
+    before = frozen.count.clone()
+    x = torch.randn(3, 8)
+    alone, part = intus.trace(frozen, x), intus.trace(nn.Sequential(frozen), x)
+    kept = intus.trace(frozen, x, on_error="keep")
+    assert torch.equal(frozen.count, before)
+    expected = frozen(x).numpy()
+    for trace in (alone, part, kept):
+        assert np.array_equal(np.asarray(trace.outputs[0].value), expected)
+        assert not trace.graph.facts["training"] or trace is part
+    assert "relu" in [op.type for op in alone.ops]
+    assert "torch.jit.freeze made the weights of this model constants" in alone.summary()
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.fc, self.head = nn.Embedding(50, 8), nn.Linear(8, 8), nn.Linear(8, 50, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, x):
+        return self.head(self.fc(self.table(x)).relu())
+
+
+def test_shared_weights_count_once(tmp_path):
+    model, x = Tied().eval(), torch.randint(0, 50, (2, 6))
+    torch.jit.script(model).save(tmp_path / "tied.pt")
+    torch.export.save(torch.export.export(model, (x,)), tmp_path / "tied.pt2")
+    traces = [
+        intus.trace(torch.jit.script(model), x),
+        intus.trace(torch.jit.trace(model, x), x),
+        intus.read(tmp_path / "tied.pt"),
+        intus.read(tmp_path / "tied.pt2", x.numpy()),
+    ]
+    for trace in traces:
+        assert trace.num_params == sum(one.numel() for one in model.parameters()) == 472
+        assert [param.shape for param in trace.modules["head"].params] == [(50, 8)]
+        users = [op for op in trace.ops if op.num_params == 400]
+        assert [op.type for op in users] == ["embedding", "linear"]
+    for trace in (*traces[:2], traces[3]):
+        assert np.array_equal(trace.outputs[0].value, model(x).detach().numpy())
+
+
+def doubled(x):
+    return torch.relu(x * 2) + 1
+
+
+def test_compiled_functions_are_operations():
+    function = torch.jit.script(doubled)
+    x = torch.randn(3, 4)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    trace = intus.trace(lambda x: model[1](function(model[0](x))), x)
+    assert [op.type for op in trace.ops if op.type not in ("input", "output", "parameter")] == [
+        *("linear", "doubled", "linear"),
+    ]
+    made = trace["doubled_1"]
+    assert [op.type for op in (*made.parents, *made.children)] == ["linear", "linear"]
+    assert torch.equal(made.value, function(model[0](x)))
+    alone = intus.trace(function, x)
+    assert alone.outputs[0].parents[0].type == "doubled"
+    assert intus.validate(function, x)
+    traced = intus.trace(torch.jit.trace(lambda x: x.sin() + 1, x), x)
+    assert traced.outputs[0].parents[0].parents == [traced.inputs[0]]
+    assert torch.equal(traced.outputs[0].value, x.sin() + 1)

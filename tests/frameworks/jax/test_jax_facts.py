@@ -192,3 +192,14 @@ def test_inspect_of_equinox_has_channels_first():
     table = intus.inspect(eqx.nn.Sequential([net]), {"odd": labels}, "mean_difference", images, "layers.0")
     assert sorted(table.unit) == list(range(6))
     assert table[table.value.abs() > 1e-3].unit.tolist() == [2]
+
+
+def test_lookups_count_no_flops_and_a_bias_does():
+    embed, by_type = nnx.Embed(9, 4, rngs=nnx.Rngs(0)), {}
+    graph = structure(Nnx(), embed, ModelCall((np.ones((3, 5), int),), {}))
+    for row, count in enumerate(flops(graph).tolist()):
+        by_type[graph.type_of(row)] = count
+    assert by_type["gather"] == 0
+    model = nnx.Linear(4, 4, rngs=nnx.Rngs(0))
+    linear = structure(Nnx(), model, ModelCall((np.ones((3, 4), np.float32),), {}))
+    assert sorted(flops(linear).tolist())[-2:] == [3 * 4, 2 * 3 * 4 * 4]

@@ -128,3 +128,36 @@ def test_random_loop_has_values_of_the_same_pass(tmp_path):
     assert "last of 3 iterations" in trace.summary() or "each time" in trace.summary()
     if of_type(trace, "add").saved:  # onnxruntime drew the same numbers again
         np.testing.assert_array_equal(of_type(trace, "add").value, trace.outputs[0].value)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_flops_of_the_branch_that_ran(tmp_path, sign):
+    def branch(result, weights):
+        node = helper.make_node("MatMul", ["x", weights], [result], f"product_{result}")
+        return helper.make_graph([node], result, [], [value(result, FLOAT, [2, None])])
+
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["s"], "sum", keepdims=0),
+        helper.make_node("Greater", ["s", "zero"], ["c"], "greater"),
+        helper.make_node(
+            "If", ["c"], ["y"], "if", then_branch=branch("a", "W"), else_branch=branch("b", "K")
+        ),
+    ]
+    arrays = {"W": np.zeros((2, 1000)), "K": np.ones((2, 1)), "zero": np.zeros(())}
+    weights = [onnx.numpy_helper.from_array(one.astype(np.float32), name) for name, one in arrays.items()]
+    path = saved(tmp_path, nodes, [value("x", FLOAT, [2, 2])], [value("y", FLOAT, [2, None])], weights)
+    trace = intus.read(path, np.full((2, 2), sign, np.float32))
+    columns = 1000 if sign > 0 else 1
+    assert trace.flops == 4 + 1 + 2 * 2 * 2 * columns
+    products = {len(op.value[0]) if op.saved else 0: op.flops for op in trace.ops if op.type == "matmul"}
+    assert products == {columns: 8 * columns, 0: 0}
+    assert intus.read(path).flops == 5
+    assert intus.read(path).flops_unknown["matmul"] == 2
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_flops_of_a_loop(tmp_path, count):
+    trace = intus.read(loop(tmp_path), np.array(count), np.array([1, 2, 3], np.float32))
+    by_type = {op.type: op.flops for op in trace.ops}
+    assert [by_type[name] for name in ("mul", "add", "reduce_sum")] == [3 * count] * 3
+    assert intus.read(loop(tmp_path)).flops_unknown["mul"] == 1

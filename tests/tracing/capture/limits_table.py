@@ -95,7 +95,7 @@ case("a `ScriptModule` as a part of a model", opaque="recursivescriptmodule")(
 )
 
 
-@case("a function of `torch.jit`")
+@case("a function of `torch.jit`", opaque="lambda")
 def _():
     scripted = torch.jit.trace(lambda x: x.sin() + 1, (numbers(),))
     return lambda x: scripted(x) * 2

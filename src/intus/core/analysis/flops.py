@@ -63,7 +63,37 @@ def flops(graph: Graph) -> np.ndarray:
             )
             counts[key] = _count(types[ops.type[row]], call, flags)
         result[row] = counts[key]
-    return result
+    return _times(result, runs(graph))
+
+
+def runs(graph: Graph) -> np.ndarray:
+    """Return how often each row ran: by ``facts["runs"]``, numbers of runs by the address of a module.
+
+    Of an ``If`` and a ``Loop`` of ONNX, the graphs inside are modules that run any number of times.
+
+    Args:
+        graph: The graph.
+
+    Returns:
+        int64 of shape (rows,): 1 for rows outside of such modules, UNKNOWN if not known.
+    """
+    times = np.ones(len(graph.ops), dtype=np.int64)
+    known = graph.facts.get("runs") or {}
+    calls = graph.calls
+    for module, start, stop in zip(
+        calls.module.tolist(), calls.start.tolist(), calls.stop.tolist(), strict=True
+    ):
+        number = known.get(graph.modules[module].address)
+        if number is not None:
+            inside = times[start:stop]
+            times[start:stop] = _times(inside, np.full_like(inside, number))
+    return times
+
+
+def _times(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Multiply numbers of which some are UNKNOWN; nothing times an unknown number is nothing."""
+    found: np.ndarray = np.where((a == 0) | (b == 0), 0, np.where((a < 0) | (b < 0), UNKNOWN, a * b))
+    return found
 
 
 def _first_of_calls(graph: Graph) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...backends.base import Backend, for_model, modules_graph
 from ...core.errors import AddressError, CaptureError, InputError, did_you_mean
-from ...core.graph import Graph
+from ...core.graph import Graph, elements
 from ...core.units import UnitAxes
 from ...hypotheses.columns import names_of, split
 from ...hypotheses.declaration import Declaration, numbered
@@ -219,7 +219,7 @@ class Catalogue:
             backend = for_model(model)
             graph = record_graph(model, backend, lambda: self.records.model_input(np.arange(1)))
             classes.append(type(model).__name__)
-            sizes.append(float(sum(int(np.prod(p.shape)) for p in graph.params)) if graph else np.nan)
+            sizes.append(_size(graph))
             for layer in _layers(model, backend, graph, self._units, self.records):
                 earlier = self._layers.setdefault((mid, layer.address), layer)
                 if earlier.axis != layer.axis:
@@ -339,6 +339,12 @@ def _is_loader(model: Any) -> bool:
     except InputError:
         return True
     return False
+
+
+def _size(graph: Graph | None) -> float:
+    """Return the number of elements of a graph's parameters; NaN if unknown."""
+    number = None if graph is None else elements(graph.params)
+    return np.nan if number is None else float(number)
 
 
 def _layers(

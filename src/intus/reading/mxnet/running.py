@@ -29,8 +29,8 @@ def run(symbol: Symbol, file: Path, inputs: Mapping[str, np.ndarray]) -> dict[tu
         mx: Any = importlib.import_module("mxnet")
     except ImportError as error:
         raise InputError(
-            f"Values of {file.name} need MXNet, which is not installed. Read the symbol without inputs to "
-            "see its graph, or read it where MXNet is."
+            f"Values of {file.name} need MXNet, which is not installed here. Read the symbol without inputs "
+            "to see its graph, or read it where MXNet is."
         ) from error
     ops = [entry for entry in symbol.entries if symbol.nodes[entry[0]]["op"] != "null"]
     graph = {**symbol.graph, "heads": [[node, output, 0] for node, output in ops]}

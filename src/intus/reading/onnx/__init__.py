@@ -24,11 +24,12 @@ def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Trace
     inlined = inline(model, path)
     values: dict[str, np.ndarray] = {}
     missing: list[str] = []
+    ran: dict[tuple[str, str], int] = {}
     weights: dict[str, onnx.TensorProto] = {}
     if inputs or named:
         given = feeds(model, path, inputs, named)
         complete = inline(whole(path), path).model
-        values, missing = run(complete, path, given)
+        values, missing, ran = run(complete, path, given)
         values |= {name: as_numpy(value) for name, value in given.items() if isinstance(value, np.ndarray)}
         weights = constants(complete)
     facts: dict[str, Any] = {
@@ -37,6 +38,8 @@ def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Trace
         "version": f"IR {model.ir_version}",
         "opsets": {one.domain or "ai.onnx": one.version for one in model.opset_import},
     }
+    if inlined.inside:  # what is not known is -1
+        facts["runs"] = {scope[-1].address: ran.get(key, -1) for key, scope in inlined.inside.items()}
     if missing:
         facts["notes"] = missing
     graph, names = build(inlined, path, values, facts)

@@ -90,7 +90,11 @@ def _carry(
 
 
 def last_values(
-    loops: Loops, model: onnx.ModelProto, values: Mapping[str, Any], again: Mapping[str, Any]
+    loops: Loops,
+    model: onnx.ModelProto,
+    values: Mapping[str, Any],
+    again: Mapping[str, Any],
+    ran: dict[tuple[str, str], int],
 ) -> tuple[dict[str, np.ndarray], list[str]]:
     """Return the values inside of loops in the last iteration, and sentences about them.
 
@@ -99,6 +103,7 @@ def last_values(
         model: The model that it was given.
         values: The values of the model.
         again: The values of ``loops.model``.
+        ran: Receives the numbers of iterations, by the name of the node and ``"body"``.
     """
     found: dict[str, np.ndarray] = {}
     notes: list[str] = []
@@ -118,6 +123,7 @@ def last_values(
             inside = {name: one[-1] for name, one in inside.items() if one is not None and len(one)}
         else:
             count = int(np.ravel(again[f"{node.name}{_COUNT}"])[0]) + 1
+        ran[node.name, "body"] = count
         if count == 0:
             notes.append(f"{node.name!r} ran no iteration, so the operations inside of it have no value.")
             continue

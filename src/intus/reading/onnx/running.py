@@ -33,10 +33,12 @@ class Run(NamedTuple):
     Attributes:
         values: Arrays by the name of the tensor; of types that numpy lacks, as float32.
         missing: Why other tensors have no value, as sentences.
+        ran: How often nested graphs ran, by the name of the node and the attribute, as far as it is known.
     """
 
     values: dict[str, np.ndarray]
     missing: list[str]
+    ran: dict[tuple[str, str], int]
 
 
 def run(model: onnx.ModelProto, path: Path, feeds: Mapping[str, Any]) -> Run:
@@ -54,6 +56,7 @@ def run(model: onnx.ModelProto, path: Path, feeds: Mapping[str, Any]) -> Run:
     runner = _Runner(require("onnxruntime", extra="onnx", why="to compute the values of an ONNX file"), path)
     missing: list[str] = []
     taken: dict[str, bool] = {}
+    ran: dict[tuple[str, str], int] = {}
     while True:
         missing += runner.leave_out(model)
         values = runner.run(model, feeds)
@@ -63,7 +66,7 @@ def run(model: onnx.ModelProto, path: Path, feeds: Mapping[str, Any]) -> Run:
                 f"{path.name} takes another branch each time that it runs: its condition {changed[0]!r} is "
                 "random, so there are no values to show."
             )
-        branches = _take_branches(model, values)
+        branches = _take_branches(model, values, ran)
         taken |= branches
         if not branches:
             break
@@ -73,19 +76,23 @@ def run(model: onnx.ModelProto, path: Path, feeds: Mapping[str, Any]) -> Run:
     if taken:
         missing.append("Of an If, the operations of the branch that was not taken have no value.")
     if any(nested(node) for node in model.graph.node):
-        inside, notes = _inside_of_loops(runner, model, feeds, values)
+        inside, notes = _inside_of_loops(runner, model, feeds, values, ran)
         values |= inside
         missing += notes
-    return Run({name: value for name, value in values.items() if name not in lists}, missing)
+    return Run({name: value for name, value in values.items() if name not in lists}, missing, ran)
 
 
 def _inside_of_loops(
-    runner: _Runner, model: onnx.ModelProto, feeds: Mapping[str, Any], values: Mapping[str, Any]
+    runner: _Runner,
+    model: onnx.ModelProto,
+    feeds: Mapping[str, Any],
+    values: Mapping[str, Any],
+    ran: dict[tuple[str, str], int],
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Return the values inside of loops in the last iteration, and sentences about them."""
+    """Return the values inside of loops in the last iteration, and sentences about them; add to ``ran``."""
     loops = with_outputs(model)
     try:
-        return last_values(loops, model, values, runner.run(loops.model, feeds))
+        return last_values(loops, model, values, runner.run(loops.model, feeds), ran)
     except Exception as error:  # of a type for each cause, which onnxruntime does not document
         return {}, [
             "The operations inside a loop have no value, because onnxruntime cannot return them: "
@@ -191,8 +198,10 @@ def _is_foreign(number: int) -> bool:
     return number != 0 and np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number)).isbuiltin == 2
 
 
-def _take_branches(model: onnx.ModelProto, values: Mapping[str, Any]) -> dict[str, bool]:
-    """Put the branches that were taken in the place of ``If`` nodes; return the conditions."""
+def _take_branches(
+    model: onnx.ModelProto, values: Mapping[str, Any], ran: dict[tuple[str, str], int]
+) -> dict[str, bool]:
+    """Put the branches that were taken in the place of ``If`` nodes; return conditions, add to ``ran``."""
     taken: dict[str, bool] = {}
     replaced: list[onnx.NodeProto] = []
     for node in model.graph.node:
@@ -201,6 +210,7 @@ def _take_branches(model: onnx.ModelProto, values: Mapping[str, Any]) -> dict[st
             replaced.append(node)
             continue
         taken[node.input[0]] = way
+        ran |= {(node.name, "then_branch"): int(way), (node.name, "else_branch"): int(not way)}
         branch = nested(node)["then_branch" if way else "else_branch"]
         model.graph.initializer.extend(branch.initializer)
         replaced += branch.node

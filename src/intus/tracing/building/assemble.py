@@ -262,7 +262,7 @@ def _modules(recording: Recording) -> tuple[tuple[ModuleInfo, ...], list[Source]
                 name,
                 type(module).__name__,
                 _arguments(module),
-                bool(module.training),
+                bool(getattr(module, "training", False)),  # a frozen ScriptModule has none
                 numbers.get(code, -1),
                 _numbers(module._parameters, addresses.sources),
                 _numbers(module._buffers, addresses.sources),

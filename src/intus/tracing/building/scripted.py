@@ -40,6 +40,11 @@ def trace_script(model: torch.jit.ScriptModule, given: Arguments, seed: int | No
     seconds = (time.perf_counter_ns() - began) / 1e9
     name = str(model.original_name)
     found = evaluated(model._c, name, given.args, given.kwargs, output, restored)
-    facts = {"started": started, "seconds": seconds, "seed": seed, "training": bool(model.training)}
+    facts = {
+        "started": started,
+        "seconds": seconds,
+        "seed": seed,
+        "training": bool(getattr(model, "training", False)),
+    }
     graph = replace(found.graph, facts={**facts, **found.graph.facts, "framework": "TorchScript"})
     return found._replace(graph=graph)

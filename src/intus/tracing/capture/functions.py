@@ -118,6 +118,8 @@ class Function(NamedTuple):
 
 def describe(func: Any) -> Function:
     """Describe a torch function from its name, or from its schema if it is an operator of ``torch.ops``."""
+    if isinstance(func, torch.jit.ScriptFunction):
+        return Function(str(func.name).strip("_").lower() or "script", True, False)
     name = getattr(func, "__name__", None) or type(func).__name__
     if name in ("__get__", "__set__", "__delete__"):
         return _describe_property(name, getattr(getattr(func, "__self__", None), "__name__", ""))

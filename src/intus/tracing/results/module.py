@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from ...core.errors import AddressError, did_not_run, did_you_mean
-from ...core.graph import BUFFER, OP, Graph, ModuleInfo, Param, Source
+from ...core.graph import BUFFER, OP, Graph, ModuleInfo, Param, Source, elements, size_in_bytes
 from ...viewing.repr_text import html, text
 from ..capture.saving.stored import Value
 from .text import module_card
@@ -121,24 +120,24 @@ class Module(_Handle):
         return [self._graph.buffers[number] for number in numbers]
 
     @property
-    def num_params(self) -> int:
-        """The number of elements of its parameters."""
-        return sum(math.prod(param.shape) for param in self.params)
+    def num_params(self) -> int | None:
+        """The number of elements of its parameters; None if a length of one is unknown."""
+        return elements(self.params)
 
     @property
-    def num_trainable(self) -> int:
-        """The number of elements of its parameters that require gradients."""
-        return sum(math.prod(param.shape) for param in self.params if param.trainable)
+    def num_trainable(self) -> int | None:
+        """The number of elements of its parameters that require gradients; None if unknown."""
+        return elements(param for param in self.params if param.trainable)
 
     @property
-    def num_frozen(self) -> int:
-        """The number of elements of its parameters that do not require gradients."""
-        return self.num_params - self.num_trainable
+    def num_frozen(self) -> int | None:
+        """The number of elements of its parameters that do not require gradients; None if unknown."""
+        return elements(param for param in self.params if not param.trainable)
 
     @property
-    def param_bytes(self) -> int:
-        """The size of its parameters in bytes."""
-        return sum(param.nbytes for param in self.params)
+    def param_bytes(self) -> int | None:
+        """The size of its parameters in bytes; None if unknown."""
+        return size_in_bytes(self.params)
 
     @property
     def calls(self) -> list[Call]:
@@ -195,7 +194,8 @@ class Module(_Handle):
         name = self.address or "the model"
         called = "never called" if not self.num_calls else "called once"
         called = f"called {self.num_calls} times" if self.num_calls > 1 else called
-        return f"<Module {name}: {self.type}({self.args}), {self.num_params:,} parameters, {called}>"
+        held = "?" if self.num_params is None else f"{self.num_params:,}"
+        return f"<Module {name}: {self.type}({self.args}), {held} parameters, {called}>"
 
 
 class Modules(dict[str, Module]):

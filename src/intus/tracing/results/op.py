@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,8 @@ from ...core.graph import (
     Meta,
     Param,
     Source,
+    elements,
+    size_in_bytes,
 )
 from ...viewing.repr_text import html, text
 from ..capture.saving.has_meta import HasMeta
@@ -253,14 +254,14 @@ class Op(HasMeta):
         return self.row in self._graph.row_params
 
     @property
-    def num_params(self) -> int:
-        """The number of elements of those parameters."""
-        return sum(math.prod(param.shape) for param in self.params)
+    def num_params(self) -> int | None:
+        """The number of elements of those parameters; None if unknown."""
+        return elements(self.params)
 
     @property
-    def param_bytes(self) -> int:
-        """The size of those parameters in bytes."""
-        return sum(param.nbytes for param in self.params)
+    def param_bytes(self) -> int | None:
+        """The size of those parameters in bytes; None if unknown."""
+        return size_in_bytes(self.params)
 
     # -- modules ---------------------------------------------------------------------------------------
 

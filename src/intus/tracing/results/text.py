@@ -55,7 +55,8 @@ def op_card(op: Op) -> Card:
 def module_card(module: Module) -> Card:
     """Return the card of a module."""
     frozen = f", {module.num_frozen:,} frozen" if module.num_frozen else ""
-    held = f"{module.num_params:,} ({size(module.param_bytes)}){frozen}" if module.params else ""
+    number, nbytes = module.num_params, module.param_bytes
+    held = "?" if number is None or nbytes is None else f"{number:,} ({size(nbytes)}){frozen}"
     calls = (
         "never" if not module.num_calls else "once" if module.num_calls == 1 else f"{module.num_calls} times"
     )
@@ -67,7 +68,7 @@ def module_card(module: Module) -> Card:
         ("called", calls),
         ("input", listed([f"{op.label} {dimensions(op.shape)}" for op in inputs])),
         ("output", listed([f"{op.label} {dimensions(op.shape)}" for op in module.outputs])),
-        ("parameters", held),
+        ("parameters", held if module.params else ""),
         ("its own", _params(module.own_params)),
         ("buffers", listed([f"{b.address} {dimensions(b.shape)}" for b in module.buffers])),
         ("children", listed([f"{child.address} {child.type}" for child in module.children])),

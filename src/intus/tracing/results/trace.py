@@ -15,7 +15,19 @@ from ...core.address import split_units
 from ...core.analysis import walks
 from ...core.analysis.facts import WAYS, Facts
 from ...core.errors import AddressError, InputError, did_you_mean, require
-from ...core.graph import BUFFER, CONSTANT, CREATED, INPUT, OP, OUTPUT, Branch, Graph, Param
+from ...core.graph import (
+    BUFFER,
+    CONSTANT,
+    CREATED,
+    INPUT,
+    OP,
+    OUTPUT,
+    Branch,
+    Graph,
+    Param,
+    elements,
+    size_in_bytes,
+)
 from ...core.selection import Selection, main_rows, param_addresses, resolve, select
 from ...core.table import NUMBERS, columns
 from ...core.units import UnitAxes, index, needs_axis
@@ -296,24 +308,24 @@ class Trace:
         return list(self.graph.params)
 
     @property
-    def num_params(self) -> int:
-        """The number of elements of the parameters."""
-        return sum(math.prod(param.shape) for param in self.graph.params)
+    def num_params(self) -> int | None:
+        """The number of elements of the parameters; None if a length of one is unknown."""
+        return elements(self.graph.params)
 
     @property
-    def num_trainable(self) -> int:
-        """The number of elements of the parameters that require gradients."""
-        return sum(math.prod(param.shape) for param in self.graph.params if param.trainable)
+    def num_trainable(self) -> int | None:
+        """The number of elements of the parameters that require gradients; None if unknown."""
+        return elements(param for param in self.graph.params if param.trainable)
 
     @property
-    def num_frozen(self) -> int:
-        """The number of elements of the parameters that do not require gradients."""
-        return self.num_params - self.num_trainable
+    def num_frozen(self) -> int | None:
+        """The number of elements of the parameters that do not require gradients; None if unknown."""
+        return elements(param for param in self.graph.params if not param.trainable)
 
     @property
-    def param_bytes(self) -> int:
-        """The size of the parameters in bytes."""
-        return sum(param.nbytes for param in self.graph.params)
+    def param_bytes(self) -> int | None:
+        """The size of the parameters in bytes; None if unknown."""
+        return size_in_bytes(self.graph.params)
 
     @property
     def flops(self) -> int:

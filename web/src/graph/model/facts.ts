@@ -38,7 +38,7 @@ export function figures(tree: Tree): Figures {
   for (let i = order.length - 1; i >= 0; i--) {
     const { id, parent } = order[i];
     const own = held[id];
-    if (own) for (const param of own) parameters[id] += product(scene.params[param][1]);
+    if (own) parameters[id] = elements([...own].map((param) => scene.params[param][1]));
     if (parent < 0) continue;
     for (const column of [time, flops, memory, operations]) column[parent] += column[id];
     if (own) {
@@ -48,6 +48,10 @@ export function figures(tree: Tree): Figures {
   }
   return { time, memory, parameters, operations, flops };
 }
+
+/** Return the number of elements of parameters; 0, which is not shown, if a length of one is not known. */
+const elements = (shapes: number[][]): number =>
+  shapes.flat().some((length) => length < 0) ? 0 : shapes.reduce((sum, shape) => sum + product(shape), 0);
 
 export const product = (shape: number[]): number => shape.reduce((a, b) => a * b, 1);
 
@@ -59,6 +63,7 @@ export function totals({ totals: t }: Scene): [ran: string, holds: string] {
   const ran = [plural(t.operations, "operation"), plural(t.modules, "module")];
   if (t.seconds) ran.push(duration(t.seconds * 1e9));
   const holds = [`${plural(t.tensors, "tensor")} (${bytes(t.tensorBytes)})`];
-  if (t.parameters) holds.push(`${count(t.parameters)} parameters (${bytes(t.bytes)})`);
+  if (t.parameters) holds.push(`${count(t.parameters)} parameters (${bytes(t.bytes ?? 0)})`);
+  else if (t.parameters === null) holds.push("? parameters");
   return [ran.join(" · "), holds.join(" · ")];
 }

@@ -94,9 +94,10 @@ export interface Scene {
   totals: {
     operations: number;
     modules: number;
-    parameters: number;
-    trainable: number;
-    bytes: number;
+    /** Null if the length of a parameter is not known. */
+    parameters: number | null;
+    trainable: number | null;
+    bytes: number | null;
     activations: number;
     tensors: number;
     tensorBytes: number;

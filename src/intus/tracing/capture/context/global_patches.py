@@ -1,8 +1,8 @@
 """Install the process-wide changes that a pass needs, and remove them.
 
 Module calls are intercepted, compiled code runs eagerly, torch's fused attention runs as it does without a
-capture, and storages that are freed are noticed. All active captures share these changes: the first installs
-them and the last removes them.
+capture, and freed storages and calls of functions of ``torch.jit`` are noticed. All active captures share
+these changes: the first installs them and the last removes them.
 
 Python's recursion limit is left alone. All threads share it, and lowering it again while another thread is
 deeper makes Python abort the process.
@@ -57,6 +57,7 @@ class GlobalPatches:
                     _force_eager(),
                     _keep_fused(self._runs_fused),
                     _notice_shrinking(self._before_shrinking),
+                    _notice_script_functions(),
                     _replace_code(_module_call, self._call),
                 )
 
@@ -119,6 +120,24 @@ def _notice_shrinking(before: Callable[[torch.UntypedStorage], None]) -> Callabl
 
     def undo() -> None:
         del torch.UntypedStorage.resize_  # the original is that of its base class
+
+    return undo
+
+
+def _notice_script_functions() -> Callable[[], None]:
+    """Let modes that override torch functions see calls of functions that ``torch.jit`` compiled."""
+    script: Any = torch.jit.ScriptFunction
+    original = script.__call__
+
+    def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if torch._C._is_torch_function_mode_enabled():
+            return torch.overrides.handle_torch_function(self, (), *args, **kwargs)
+        return original(self, *args, **kwargs)
+
+    script.__call__ = call
+
+    def undo() -> None:
+        script.__call__ = original
 
     return undo
 

@@ -24,7 +24,9 @@ class ScriptState:
         self._module: Any = module._c
         parameters = {name for name, _ in module.named_parameters(recurse=False)}
         names = {name for name, _ in module.named_buffers(recurse=False)}
-        names |= set(getattr(module, "_concrete_type", module._c).get_attributes())
+        # A frozen module has no ``_concrete_type`` of its own.
+        concrete: Any = torch._C.ConcreteModuleType.from_jit_type(self._module._type())
+        names |= set(concrete.get_attributes())
         self._values: dict[str, Any] = {}
         self._copies: dict[str, tuple[Tensor, int]] = {}
         for name in names - parameters:
