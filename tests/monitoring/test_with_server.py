@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import stat
+import time
 import urllib.parse
 import urllib.request
 from pathlib import Path
@@ -123,6 +124,26 @@ def test_client_of_other_user_needs_token(tmp_path, monkeypatch, caplog):
         assert register_targets(server.host, server.port, name="digit", targets=[1, 2])
         assert flush(server.host, server.port)
     assert not file.exists()
+
+
+def test_wrong_token_ends_waiting_and_is_named(tmp_path, monkeypatch, caplog):
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        monkeypatch.setenv("INTUS_TOKEN", "bad")
+        began = time.monotonic()
+        sets = (IMAGES, {"digit": LABELS})
+        with probe(nn.Linear(64, 10), server.host, server.port, run="r", probe_set=sets) as watch:
+            watch.run_probe_set()
+        assert not watch.flush(timeout=100)
+        assert time.monotonic() - began < 20
+        status = watch.status()
+        assert (status["server"], status["waiting"], status["sent"]) == ("refused", 0, 0)
+        assert "answers only who knows its token" in status["faults"][-1]
+        assert len([line for line in caplog.messages if "token" in line]) == 1
+        monkeypatch.delenv("INTUS_TOKEN")
+        watch.log(loss=0.5)
+        assert watch.flush()
+        assert watch.status()["server"] == "up"
+        assert not any("token" in fault for fault in watch.status()["faults"])
 
 
 def test_token_file_that_others_can_read_is_ignored(tmp_path, monkeypatch):

@@ -215,6 +215,9 @@ def _call(sender: Sender, path: str, message: dict[str, Any], timeout: float) ->
     try:
         answer = client.post(path, json.dumps(message).encode(), wait=0.9 * timeout)
         ok, why = answer.ok, answer.why
+        if answer.status == 403:
+            sender.log_refusal(path, answer)
+            return False
         if ok and path == "/remove" and answer.reply.get("removed") == []:
             ok, why = False, f"this process sent no run of the model {message['model']!r}. Pass run= too"
     except ServeError as error:
