@@ -126,6 +126,28 @@ def test_client_of_other_user_needs_token(tmp_path, monkeypatch, caplog):
     assert not file.exists()
 
 
+def test_removal_of_what_does_not_exist(tmp_path, caplog):
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        at = server.host, server.port
+        for run in ("one", "two"):
+            model = nn.Sequential(nn.Linear(64, 10))
+            with probe(model, *at, run=run) as watch:
+                train(watch, model, range(1))
+        assert flush(*at)
+        assert not remove(*at, "Sequential", run="onee")
+        assert "the server has no run 'onee'. Did you mean 'one'?" in caplog.text
+        assert not remove(*at, "Sequental", run="two")
+        assert "the run 'two' has no model 'Sequental'. Did you mean 'Sequential'?" in caplog.text
+        assert not clear(*at, run="three")
+        assert "the server has no run 'three'" in caplog.text
+        assert {run["run"] for run in read(server, "api/runs")["runs"]} == {"one", "two"}
+        assert remove(*at, "Sequential", run="one")
+        assert {run["run"] for run in read(server, "api/runs")["runs"]} == {"two"}
+        assert not remove(*at, "Sequential", run="one")
+        assert clear(*at, run="two")
+        assert read(server, "api/runs")["runs"] == []
+
+
 def test_wrong_token_ends_waiting_and_is_named(tmp_path, monkeypatch, caplog):
     with Server(database=tmp_path / "x.db", port=0) as server:
         monkeypatch.setenv("INTUS_TOKEN", "bad")
