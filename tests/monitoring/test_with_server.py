@@ -8,6 +8,7 @@ import stat
 import time
 import urllib.parse
 import urllib.request
+from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -124,6 +125,24 @@ def test_client_of_other_user_needs_token(tmp_path, monkeypatch, caplog):
         assert register_targets(server.host, server.port, name="digit", targets=[1, 2])
         assert flush(server.host, server.port)
     assert not file.exists()
+
+
+def test_layer_pattern_that_matches_no_layer_is_named_at_once(tmp_path):
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        at = server.host, server.port
+        model = nn.Sequential(OrderedDict(encoder=nn.Linear(64, 10), head=nn.Linear(10, 3)))
+        for layers, faults in (({"digit": "encodr"}, 1), ({"digit": "^enc.*$"}, 0)):
+            with probe(model, *at, probe_set=(IMAGES, {"digit": LABELS}, {"layers": layers})) as watch:
+                told = watch.status()["faults"]
+                assert len(told) == faults
+                assert register_targets(*at, name="tag", targets=[0, 1], layer_pattern="haed")
+                found = watch.status()["faults"][faults:]
+            if faults:
+                start = "The pattern layers['digit'], 'encodr', matches none of the 3 layers of Sequential"
+                assert told[0].startswith(start)
+                assert told[0].endswith("Did you mean 'encoder'?")
+            assert len(found) == 1
+            assert found[0].startswith("The pattern layer_pattern of the target 'tag', 'haed', matches none")
 
 
 def test_removal_of_what_does_not_exist(tmp_path, caplog):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
 
@@ -73,6 +74,9 @@ def register_targets(
         "run_pattern": check_pattern("run_pattern", run_pattern),
     }
     labels = plain_labels(name, targets)
+    for tap in list(sender.taps):
+        if re.search(model_pattern, tap.name) and re.search(run_pattern, tap.run):
+            tap.check_layers(f"layer_pattern of the target {name!r}", layer_pattern)
     job = queue_targets(
         sender,
         name,

@@ -207,6 +207,8 @@ def probe(
             troubles.warn_once("intus: %s", reason)
         operations = operations if sends else []
         tap.attach(known, operations)
+        for target, pattern in checked_set.layers.items() if checked_set is not None else ():
+            tap.check_layers(f"layers[{target!r}]", pattern)
         if checked_set is not None and choice is not False:
             from .statistics import ProbeSetStatistics  # the scores, which other probes do not need
 
