@@ -197,6 +197,17 @@ def test_token_file_that_others_can_read_is_ignored(tmp_path, monkeypatch):
     assert path.exists()
 
 
+def test_refusal_names_token_file_that_is_ignored(tmp_path, caplog):
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        file = token_path(server.port)
+        file.chmod(0o644)
+        assert not register_targets(server.host, server.port, name="digit", targets=[1, 2])
+        assert f"The file {file} is ignored because others can read it; chmod 600." in caplog.text
+        assert "by themselves" not in caplog.text
+        file.chmod(0o600)
+        assert register_targets(server.host, server.port, name="digit", targets=[1, 2])
+
+
 def test_chosen_token_is_not_in_command_line(tmp_path):
     with Server(database=tmp_path / "x.db", port=0, token="open sesame") as server:
         assert "sesame" not in Path(f"/proc/{server.process.pid}/cmdline").read_text()
