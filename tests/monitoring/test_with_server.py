@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import socket
 import stat
+import time
 import urllib.parse
 import urllib.request
+from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -125,6 +127,66 @@ def test_client_of_other_user_needs_token(tmp_path, monkeypatch, caplog):
     assert not file.exists()
 
 
+def test_layer_pattern_that_matches_no_layer_is_named_at_once(tmp_path):
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        at = server.host, server.port
+        model = nn.Sequential(OrderedDict(encoder=nn.Linear(64, 10), head=nn.Linear(10, 3)))
+        for layers, faults in (({"digit": "encodr"}, 1), ({"digit": "^enc.*$"}, 0)):
+            with probe(model, *at, probe_set=(IMAGES, {"digit": LABELS}, {"layers": layers})) as watch:
+                told = watch.status()["faults"]
+                assert len(told) == faults
+                assert register_targets(*at, name="tag", targets=[0, 1], layer_pattern="haed")
+                found = watch.status()["faults"][faults:]
+            if faults:
+                start = "The pattern layers['digit'], 'encodr', matches none of the 3 layers of Sequential"
+                assert told[0].startswith(start)
+                assert told[0].endswith("Did you mean 'encoder'?")
+            assert len(found) == 1
+            assert found[0].startswith("The pattern layer_pattern of the target 'tag', 'haed', matches none")
+
+
+def test_removal_of_what_does_not_exist(tmp_path, caplog):
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        at = server.host, server.port
+        for run in ("one", "two"):
+            model = nn.Sequential(nn.Linear(64, 10))
+            with probe(model, *at, run=run) as watch:
+                train(watch, model, range(1))
+        assert flush(*at)
+        assert not remove(*at, "Sequential", run="onee")
+        assert "the server has no run 'onee'. Did you mean 'one'?" in caplog.text
+        assert not remove(*at, "Sequental", run="two")
+        assert "the run 'two' has no model 'Sequental'. Did you mean 'Sequential'?" in caplog.text
+        assert not clear(*at, run="three")
+        assert "the server has no run 'three'" in caplog.text
+        assert {run["run"] for run in read(server, "api/runs")["runs"]} == {"one", "two"}
+        assert remove(*at, "Sequential", run="one")
+        assert {run["run"] for run in read(server, "api/runs")["runs"]} == {"two"}
+        assert not remove(*at, "Sequential", run="one")
+        assert clear(*at, run="two")
+        assert read(server, "api/runs")["runs"] == []
+
+
+def test_wrong_token_ends_waiting_and_is_named(tmp_path, monkeypatch, caplog):
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        monkeypatch.setenv("INTUS_TOKEN", "bad")
+        began = time.monotonic()
+        sets = (IMAGES, {"digit": LABELS})
+        with probe(nn.Linear(64, 10), server.host, server.port, run="r", probe_set=sets) as watch:
+            watch.run_probe_set()
+        assert not watch.flush(timeout=100)
+        assert time.monotonic() - began < 20
+        status = watch.status()
+        assert (status["server"], status["waiting"], status["sent"]) == ("refused", 0, 0)
+        assert "answers only who knows its token" in status["faults"][-1]
+        assert len([line for line in caplog.messages if "token" in line]) == 1
+        monkeypatch.delenv("INTUS_TOKEN")
+        watch.log(loss=0.5)
+        assert watch.flush()
+        assert watch.status()["server"] == "up"
+        assert not any("token" in fault for fault in watch.status()["faults"])
+
+
 def test_token_file_that_others_can_read_is_ignored(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     path = write_token(8082, "t0ken")
@@ -133,6 +195,17 @@ def test_token_file_that_others_can_read_is_ignored(tmp_path, monkeypatch):
     assert read_token("127.0.0.1", 8082) is None
     remove_token(8082, "of another server")
     assert path.exists()
+
+
+def test_refusal_names_token_file_that_is_ignored(tmp_path, caplog):
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        file = token_path(server.port)
+        file.chmod(0o644)
+        assert not register_targets(server.host, server.port, name="digit", targets=[1, 2])
+        assert f"The file {file} is ignored because others can read it; chmod 600." in caplog.text
+        assert "by themselves" not in caplog.text
+        file.chmod(0o600)
+        assert register_targets(server.host, server.port, name="digit", targets=[1, 2])
 
 
 def test_chosen_token_is_not_in_command_line(tmp_path):

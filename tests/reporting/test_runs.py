@@ -108,6 +108,26 @@ def test_what_does_not_exist_is_named(runs):
         runs.scores(score="linear_f2")
     with pytest.raises(InputError, match=r"not selected by 'layer'"):
         runs["first"].scores(layer="0")
+    with pytest.raises(InputError, match=r"address must be a string, got 0\."):
+        runs["first"].scores(address=0)
+    with pytest.raises(InputError, match=r"target must be a string, got None\. Leave it out"):
+        runs["first"].scores(target=None)
+    with pytest.raises(InputError, match=r"epoch must be a number, got '1'"):
+        runs["first"].scores(epoch="1")
+    with pytest.raises(InputError, match=r"The run 'first' has no epoch 7\. .*'0', '1'"):
+        runs["first"].scores(epoch=7)
+
+
+def test_scores_are_selected_by_epoch_and_step(runs):
+    run, same = runs["first"], {"target": "digit", "score": "linear_f1"}
+    table = run.scores(**same)
+    last = table[table["epoch"] == 1].reset_index(drop=True)
+    pd.testing.assert_frame_equal(run.scores(epoch=1, **same), last)
+    step = int(last["step"][0])
+    expected = table[table["step"] == step].reset_index(drop=True)
+    pd.testing.assert_frame_equal(run.scores(step=step, **same), expected)
+    assert run.scores(step=10**6).empty
+    assert set(runs.scores(epoch=np.int64(0))["epoch"]) == {0.0}
 
 
 def test_sources_that_do_not_exist(tmp_path, server):
@@ -156,6 +176,7 @@ def test_export_names_what_is_wrong(server, tmp_path):
         (path, "--run", "fist"): "has no run 'fist'. Did you mean 'first'?",
         (path, "--out", tmp_path / "scores.xls"): "must end in .csv or .json",
         (path, "--score", "linear"): "has no score 'linear'",
+        (path, "--out", tmp_path / "none" / "x.csv"): "x.csv' cannot be written: ",
     }.items():
         done = run("-m", "intus", "export", *arguments)
         assert done.returncode == 1

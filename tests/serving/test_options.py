@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import subprocess
+import sys
 from dataclasses import fields
 
 import pytest
@@ -106,6 +108,14 @@ def test_token_that_ends_a_command_line_is_refused():
 def test_invalid_option_error_names_option_and_value(changes, error, complaint):
     with pytest.raises(error, match=complaint):
         ServerOptions(**changes)
+
+
+def test_no_token_contradicts_token_of_environment(monkeypatch):
+    monkeypatch.setenv("INTUS_TOKEN", "abc")
+    command = [sys.executable, "-m", "intus", "serve", "--no-token", "--port", "0", "--database", "no/x.db"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "no_token (--no-token) and the environment variable INTUS_TOKEN contradict" in done.stderr
 
 
 def test_default_journal_folder_is_beside_database():

@@ -59,4 +59,9 @@ def _run(chosen: argparse.Namespace) -> None:
         table = known[chosen.only].scores(**selected)
     else:
         raise InputError(f"{chosen.where} has no run {chosen.only!r}. {did_you_mean(chosen.only, known)}")
-    writer(table, chosen.out or sys.stdout)
+    try:
+        writer(table, chosen.out or sys.stdout)
+    except OSError as error:
+        if chosen.out is None:
+            raise
+        raise InputError(f"--out {chosen.out!r} cannot be written: {error}.") from None

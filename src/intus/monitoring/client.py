@@ -10,7 +10,7 @@ import os
 from typing import Any, NamedTuple
 
 from ..core.errors import ServeError
-from ..storage.token_file import VARIABLE, read_token
+from ..storage.token_file import VARIABLE, read_token, why_ignored
 
 BINARY, JSON = "application/octet-stream", "application/json"
 CONNECT_S = 5.0
@@ -84,6 +84,9 @@ class Client:
         answer = self._sent(method, path, body, headers, token)
         if answer.status == 403 and (new := self._token()) != token:  # a server that just started anew
             answer = self._sent(method, path, body, headers, new)
+        is_from_file = answer.status == 403 and not os.environ.get(VARIABLE)
+        if is_from_file and (ignored := why_ignored(self.host, self.port)):
+            return answer._replace(reply={**answer.reply, "error": f"{ignored} {answer.why}"})
         return answer
 
     def _token(self) -> str | None:

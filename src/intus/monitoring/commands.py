@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
 
-from ..core.errors import InputError, ServeError
+from ..core.errors import InputError, ServeError, did_you_mean
 from .client import Client
 from .jobs import Job
 from .sender import Sender, get_sender
@@ -73,6 +74,9 @@ def register_targets(
         "run_pattern": check_pattern("run_pattern", run_pattern),
     }
     labels = plain_labels(name, targets)
+    for tap in list(sender.taps):
+        if re.search(model_pattern, tap.name) and re.search(run_pattern, tap.run):
+            tap.check_layers(f"layer_pattern of the target {name!r}", layer_pattern)
     job = queue_targets(
         sender,
         name,
@@ -172,10 +176,10 @@ def clear(host: str = HOST, port: int = PORT, *, run: str | None = None) -> bool
     Args:
         host: The server's host name.
         port: The server's port for probes, 8082 by default.
-        run: Delete this run instead, whoever sent it.
+        run: Delete this run instead, with all its models, whoever sent it.
 
     Returns:
-        Whether it was done. If the server is down, False, and the reason is logged once.
+        Whether it was done. If the server is down or has no such ``run``, False, and the reason is logged.
 
     Raises:
         InputError: If the host or port is invalid.
@@ -189,12 +193,12 @@ def remove(host: str, port: int, model: str, *, run: str | None = None) -> bool:
     Args:
         host: The server's host name.
         port: The server's port for probes.
-        model: The name of the model.
-        run: Delete the model of this run instead, whoever sent it.
+        model: The name of the model. It is required also with ``run``; see ``clear`` for a whole run.
+        run: Delete the model from this run alone, whoever sent it.
 
     Returns:
-        Whether it was done. If the server is down, False, and the reason is logged once; also if this process
-        sent no run of the model.
+        Whether something was deleted. If not, because the server is down, has no such ``run`` or no such
+        model of it, or this process sent no run of the model, the reason is logged.
 
     Raises:
         InputError: If the host or port is invalid.
@@ -210,17 +214,34 @@ def _call_after_drain(sender: Sender, path: str, message: dict[str, Any]) -> boo
 
 
 def _call(sender: Sender, path: str, message: dict[str, Any], timeout: float) -> bool:
-    """Send a request, and return whether it succeeded; a failure is logged once per path."""
+    """Send a request, and return whether it succeeded; a failure is logged once per run and model."""
     client = Client(sender.host, sender.port, timeout)
     try:
         answer = client.post(path, json.dumps(message).encode(), wait=0.9 * timeout)
         ok, why = answer.ok, answer.why
-        if ok and path == "/remove" and answer.reply.get("removed") == []:
-            ok, why = False, f"this process sent no run of the model {message['model']!r}. Pass run= too"
+        if answer.status == 403:
+            sender.log_refusal(path, answer)
+            return False
+        if ok and answer.reply.get("removed") == [] and ("run" in message or path == "/remove"):
+            ok, why = False, _nothing_removed(client, message)
     except ServeError as error:
         ok, why = False, str(error)
     finally:
         client.close()
     if not ok:
-        sender.troubles.count(path, "intus: %s failed: %s", path[1:], why)
+        code = f"{path} {message.get('run', '')} {message.get('model', '')}"
+        sender.troubles.count(code, "intus: %s failed: %s", path[1:], why)
     return ok
+
+
+def _nothing_removed(client: Client, message: dict[str, Any]) -> str:
+    """Return why a server had nothing to delete, with the names that it has."""
+    run, model = message.get("run"), message.get("model", "")
+    if run is None:
+        return f"this process sent no run of the model {model!r}. Pass run= too"
+    reply = client.get("/api/runs").reply  # 404 from a server without a page
+    stored = [(str(one.get("run")), str(one.get("model"))) for one in reply.get("runs", ())]
+    models = [of_model for of_run, of_model in stored if of_run == run]
+    if models:
+        return f"the run {run!r} has no model {model!r}. {did_you_mean(model, models)}"
+    return f"the server has no run {run!r}. {did_you_mean(run, [of_run for of_run, _ in stored])}"

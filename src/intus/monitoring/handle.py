@@ -207,6 +207,8 @@ def probe(
             troubles.warn_once("intus: %s", reason)
         operations = operations if sends else []
         tap.attach(known, operations)
+        for target, pattern in checked_set.layers.items() if checked_set is not None else ():
+            tap.check_layers(f"layers[{target!r}]", pattern)
         if checked_set is not None and choice is not False:
             from .statistics import ProbeSetStatistics  # the scores, which other probes do not need
 
@@ -343,9 +345,9 @@ class Probe:
             ``recorded``, the records made; ``troubles``, the errors in hooks, ``which`` or ``when``;
             ``never_called``, the addresses of operations that never ran; ``silent``, of those that recorded
             nothing; ``epochs`` and ``items``, how these are found, in words; ``faults``, every warning so
-            far, as sentences. About the queue to the server, which all probes of the process share: ``sent``,
-            ``dropped``, ``failed`` and ``waiting``, in records; ``server``, ``"up"``, ``"down"`` or
-            ``"untried"``.
+            far, and why the server refuses this process, as sentences. About the queue to the server, which
+            all probes of the process share: ``sent``, ``dropped``, ``failed`` and ``waiting``, in records;
+            ``server``, ``"up"``, ``"down"``, ``"refused"`` (the token is wrong) or ``"untried"``.
 
         Example:
             >>> watch.status()["dropped"]  # doctest: +SKIP
@@ -363,7 +365,7 @@ class Probe:
             "silent": tap.silent(),
             "epochs": tap.source.epochs,
             "items": tap.source.items,
-            "faults": tap.troubles.faults(),
+            "faults": tap.troubles.faults() + ([tap.sender.refusal] if tap.sender.refusal else []),
             "sent": counts.sent,
             "dropped": counts.dropped,
             "failed": counts.failed,

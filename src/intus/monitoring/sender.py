@@ -69,6 +69,7 @@ class Sender:
         self._sent_counts = SentCounts()
         self._breaker = Breaker()
         self._ever_answered = False
+        self.refusal = ""  # why the server refused this process, until it accepts a request
         self._stuck = False  # whether the last wait for room timed out
         self._thread: threading.Thread | None = None
         self.troubles = WarningLog()
@@ -260,8 +261,8 @@ class Sender:
             timeout: The maximum number of seconds to wait.
 
         Returns:
-            Whether everything was sent. False if the time ran out, or the server is down after another
-            attempt.
+            Whether nothing is left in the queue. False if the time ran out, or the server is down after
+            another attempt.
         """
         self._reset_if_forked()
         for log in self.logs:
@@ -270,12 +271,14 @@ class Sender:
             self._post()
             self._send_counts()
             before = self._breaker.failures
+            self.refusal = ""  # the token may be right by now
             self._breaker.retry_now()
             self._changed.notify_all()
             self._changed.wait_for(
                 lambda: (
                     not self._jobs
                     or self._thread is None  # the interpreter is shutting down
+                    or self.refusal
                     or (self._breaker.down and self._breaker.failures > before)
                 ),
                 timeout,
@@ -291,9 +294,11 @@ class Sender:
 
     @property
     def state(self) -> str:
-        """``"up"``, ``"down"``, or ``"untried"`` before the first answer."""
+        """``"up"``, ``"down"``, ``"refused"`` without its token, or ``"untried"`` before the first answer."""
         if self._breaker.down:
             return "down"
+        if self.refusal:
+            return "refused"
         return "up" if self._ever_answered else "untried"
 
     # -- the thread ----------------------------------------------------------------------------------
@@ -355,15 +360,26 @@ class Sender:
 
     def _handle_answer(self, job: Job, answer: Answer) -> None:
         if not answer.ok:
-            text = "intus: the server %s:%s refused %s: %s"
-            code = f"refused {answer.status}"
-            self.troubles.count(code, text, self.host, self.port, job.path, answer.why)
+            self.log_refusal(job.path, answer)
         with self._changed:
             self._breaker.succeeded()
             self.troubles.reset("connection")
+            if answer.ok:
+                self.refusal = ""
+                self.troubles.reset("refused 403")
             self._finish(job, "sent" if answer.ok else "failed")
-            if self._sent_counts.has_unacknowledged_close():
+            again = answer.ok or (job.records and not self.refusal)  # refused counts would be refused anew
+            if again and self._sent_counts.has_unacknowledged_close():
                 self._send_counts()
+
+    def log_refusal(self, path: str, answer: Answer) -> None:
+        """Log a refused request, once per status; 403, for a wrong token, ends waiting for the queue."""
+        text = f"the server {self.host}:{self.port} refused {path}: {answer.why}"
+        self.troubles.count(f"refused {answer.status}", "intus: %s", text)
+        if answer.status == 403:
+            with self._changed:
+                self.refusal = text[:1].upper() + text[1:]
+                self._changed.notify_all()
 
     def _finish(self, job: Job, state: str) -> None:
         with self._changed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 import time
 import weakref
@@ -15,6 +16,7 @@ import numpy as np
 from ..backends.base import Backend, CapturedTensor, GraphRecorder, Operation
 from ..backends.sharding import Together
 from ..core.address import without_call
+from ..core.errors import did_you_mean
 from ..core.probes_disabled import are_probes_disabled
 from ..core.projection import project, summarize
 from ..core.record import PROBE_SET_MODE, Record
@@ -162,6 +164,19 @@ class ModelTap:
         self._chosen = {operation.address: False for operation in known} | dict.fromkeys(
             self.operations, True
         )
+
+    def check_layers(self, what: str, pattern: str) -> None:
+        """Warn if a pattern matches none of the recorded operations that are known before the first call."""
+        of_values = all(kind in ("output", "input") for kind in self._kinds)
+        of_calls = any(mark in pattern for mark in ("@", "\\["))  # parts and calls are not known yet
+        if not self.operations or not of_values or of_calls:
+            return
+        if not any(re.search(pattern, address) for address in self.operations):
+            count, near = len(self.operations), did_you_mean(pattern, self.operations)
+            text = (
+                f"intus: the pattern {what}, {pattern!r}, matches none of the {count} layers of {self.name}. "
+            )
+            self.troubles.warn_once(text + near)
 
     @property
     def epoch(self) -> float:

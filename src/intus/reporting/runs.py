@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 #: The server of ``intus serve`` on this machine.
 LOCAL = "127.0.0.1:8082"
 #: The columns by which scores can be selected.
-_SELECTED = ("model", "address", "kind", "target", "score")
+_SELECTED = ("model", "address", "kind", "target", "score", "epoch", "step")
+#: Those that are numbers.
+_NUMBERS = ("epoch", "step")
 
 
 def runs(where: str | Path = LOCAL) -> Runs:
@@ -271,14 +274,14 @@ class Run:
         Args:
             level: ``"layer"`` for scores of whole layers, ``"unit"`` for scores of single units.
             **selected: Values that columns must equal: ``model``, ``address``, ``kind``, ``target``,
-                ``score``. All rows by default.
+                ``score``, ``epoch``, ``step``. All rows by default.
 
         Returns:
             One row per score with the columns of ``Results``: run, model, epoch, step, address, unit, kind,
             target, score, value, low, high, baseline, n, note.
 
         Raises:
-            InputError: If the run has no such model, target or score.
+            InputError: If the run has no such model, target, score or epoch, or a value is of another type.
             MissingExtraError: If pandas is not installed.
 
         Example:
@@ -291,24 +294,31 @@ class Run:
     def _results(self, selected: Mapping[str, Any]) -> Results:
         equal = dict(selected)
         level, model = equal.pop("level", "layer"), equal.pop("model", None)
+        numbers = {name: equal.pop(name) for name in _NUMBERS if name in equal}
         models = [one for one in self.models if model in (None, one)]
-        return Results.concat(self._source.points(self.name, one, level, equal) for one in models)
+        found = Results.concat(self._source.points(self.name, one, level, equal) for one in models)
+        return found.where(**numbers)
 
     def _check(self, subject: str, selected: Mapping[str, Any]) -> None:
         """Raise InputError for a selection that has no rows because of a name that does not exist."""
         for name in selected:
             if name not in (*_SELECTED, "level"):
                 raise InputError(f"Scores are not selected by {name!r}. {did_you_mean(name, _SELECTED)}")
+            wanted, such_as = (Real, "number") if name in _NUMBERS else (str, "string")
+            if name != "level" and not isinstance(selected[name], wanted):
+                raise InputError(
+                    f"{name} must be a {such_as}, got {selected[name]!r}. Leave it out for every {name}."
+                )
         level = selected.get("level", "layer")
         if level not in ("layer", "unit"):
             raise InputError(f"level must be 'layer' or 'unit', got {level!r}.")
-        known = {"model": self.models}
+        known: dict[str, list[Any]] = {"model": self.models, "epoch": self.epochs}
         if level == "layer":  # summaries name the targets, scores and kinds of layers
             known |= {"target": ["", *self.targets], "score": self._scores, "kind": self._kinds}
             known |= {"address": self.addresses}
         for name, values in known.items():
             if name in selected and selected[name] not in values:
-                text = did_you_mean(selected[name], values)
+                text = did_you_mean(str(selected[name]), [_shown(value) for value in values])
                 raise InputError(f"{subject} no {name} {selected[name]!r}. {text}")
 
     def __repr__(self) -> str:
@@ -317,6 +327,10 @@ class Run:
             f"<Run {self.name!r}: {', '.join(self.models)}, {epochs}, {len(self.addresses)} layers, "
             f"targets {', '.join(self.targets) or '-'}>"
         )
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _distinct(summaries: list[dict[str, Any]], key: str) -> list[Any]:

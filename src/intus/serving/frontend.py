@@ -266,9 +266,9 @@ class Frontend:
         self.database.remove_targets(owner)
 
     @_storing
-    def remove(self, run: str, model: str | None = None) -> None:
-        """Delete a run, or a model of it."""
-        self.database.remove(model, run=run)
+    def remove(self, run: str, model: str | None = None) -> bool:
+        """Delete a run, or a model of it, and return whether it was stored."""
+        return self.database.remove(model, run=run) > 0
 
     def status(self) -> dict[str, int]:
         """Return the counts of what was stored: rows of results, notices."""

@@ -47,8 +47,8 @@ class Link(Protocol):
     def clear(self, owner: str) -> None:
         """Delete the targets of a client, ``""`` for those without a client."""
 
-    def remove(self, run: str, model: str | None = None) -> None:
-        """Delete a run, or one model of it."""
+    def remove(self, run: str, model: str | None = None) -> bool:
+        """Delete a run, or one model of it, and return whether it was stored."""
 
 
 class EvaluatorLink(Link, Protocol):

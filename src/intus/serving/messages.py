@@ -549,7 +549,7 @@ class RemoveRequest(Message):
 
 
 class RemovedReply(Message):
-    """The (run, model) pairs that were deleted."""
+    """The (run, model) pairs that were deleted, with ``""`` for every model of a stored run."""
 
     removed: list[list[str]]
 

@@ -196,6 +196,11 @@ class ServerOptions:
             )
         if self.token is not None and self.no_token:
             raise InputError("token and no_token contradict each other. Leave one of them out.")
+        if self.no_token and os.environ.get(VARIABLE):
+            raise InputError(
+                f"no_token (--no-token) and the environment variable {VARIABLE} contradict each other. Unset "
+                "the variable, or leave no_token out."
+            )
         if self.host not in LOOPBACK and not self.given_token:
             raise ServeError(
                 f"A token is required to listen on {self.host}, where other machines can connect. Give one "

@@ -55,13 +55,30 @@ def read_token(host: str, port: int) -> str | None:
     try:
         with token_path(port).open(encoding="ascii") as file:
             found = os.fstat(file.fileno())
-            if hasattr(os, "geteuid") and (
-                found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077
-            ):
+            if _distrust(found):
                 return None
             return file.read() or None
     except (OSError, ValueError, RuntimeError):  # no file, or no home folder
         return None
+
+
+def why_ignored(host: str, port: int) -> str:
+    """Return a sentence on why the file of a server's token is ignored; "" if it is not, or there is none."""
+    try:
+        path = token_path(port)
+        reason = _distrust(path.stat()) if host in LOOPBACK else ""
+    except (OSError, RuntimeError):
+        return ""
+    return f"The file {path} is ignored because {reason}." if reason else ""
+
+
+def _distrust(found: os.stat_result) -> str:
+    """Return why a file is not trusted; "" if it is."""
+    if not hasattr(os, "geteuid"):
+        return ""
+    if found.st_uid != os.geteuid():
+        return "it belongs to another user; remove it, or set INTUS_TOKEN"
+    return "others can read it; chmod 600" if stat.S_IMODE(found.st_mode) & 0o077 else ""
 
 
 def remove_token(port: int, token: str) -> None:

@@ -522,3 +522,16 @@ def test_memory_of_very_wide_layers_is_bounded(digits):
     assert "not for more than 1024 features" in results["effective_rank"].note
     plain = fed("linear_f1", x[:448], {"digit": y[:448]})
     assert results["linear_f1"].value == pytest.approx(read(plain, "linear_f1", "digit").value, abs=0.06)
+
+
+def test_note_of_many_classes_that_are_numbers():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1200, 8))
+    ages = np.round(x[:, 0], 2)
+    names = np.array([f"w{row}" for row in np.repeat(np.arange(150), 8)])
+    for labels, words in (
+        (ages, "more than 100 classes, which look like numbers (see r2)"),
+        (names, "classes:"),
+    ):
+        note = next(r.note for r in fed(["linear_f1"], x, {"y": labels}).result() if r.score == "linear_f1")
+        assert words in note

@@ -221,7 +221,8 @@ def _result(name: str, what: str, statistics: Statistics, target: str) -> ScoreR
         return ScoreResult(name, NAN, target, n=found.n, note=found.note)
     judged = found.counts.judgement(what)
     many = len(statistics.classes[target]) > MOST_CLASSES and not name.startswith("lda")
-    note = _joined(found.note, f"more than {MOST_CLASSES} classes: the discriminant alone" * many)
+    numbers = ", which look like numbers (see r2)" * statistics.classes[target].are_measured
+    note = _joined(found.note, f"more than {MOST_CLASSES} classes{numbers}: the discriminant alone" * many)
     value, low, high, chance, p = judged
     return ScoreResult(name, value, target, -1, low, high, chance, found.n, note, p)
 

@@ -325,6 +325,10 @@ class Aggregator:
         """Return every (run, model) known."""
         return list(self._runs)
 
+    def active(self) -> set[RunKey]:
+        """Return every (run, model) with records of an epoch, or whose scores are awaited."""
+        return {run_key for run_key, run in self._runs.items() if not run.idle}
+
     def check_run(self, run_key: RunKey) -> None:
         """Raise InputError for a new (run, model) if there are too many."""
         if run_key not in self._runs and len(self._runs) >= MAX_RUNS:

@@ -179,12 +179,14 @@ class AggregatorService:
             run: The run, whoever sends to it; None for every run of the client.
         """
         with self._lock:
+            active = self.aggregator.active()
             removed = self.aggregator.remove(model, client_id, run)
             for run_key in removed:
                 self._forget(run_key)
         if run is not None:  # an earlier server may have stored it
-            self.evaluator.remove(run, model)
-            return removed or [(run, model or "")]
+            stored = self.evaluator.remove(run, model)
+            had = [run_key for run_key in removed if stored or run_key in active]
+            return had or ([(run, model or "")] if stored else [])
         for run_key in removed:
             self.evaluator.remove(*run_key)
         return removed

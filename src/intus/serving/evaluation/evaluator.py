@@ -161,8 +161,8 @@ class Evaluator:
         self._targets.clear(owner)
         self.frontend.clear(owner)
 
-    def remove(self, run: str, model: str | None = None) -> None:
-        """Delete a run, or one model of it."""
+    def remove(self, run: str, model: str | None = None) -> bool:
+        """Delete a run, or one model of it, and return whether it was stored."""
 
         def unwanted(of_run: str, of_model: str) -> bool:
             return of_run == run and model in (None, of_model)
@@ -173,7 +173,7 @@ class Evaluator:
             self._noticed = {noticed for noticed in self._noticed if not unwanted(*noticed[1:3])}
             for key in [key for key in self._run_counts if unwanted(*key)]:
                 del self._run_counts[key]
-        self.frontend.remove(run, model)
+        return self.frontend.remove(run, model)
 
     def status(self) -> dict[str, int]:
         """Return the counts of data points: scored, failed, pending."""

@@ -18,7 +18,7 @@ _COOKIE = "intus_token"
 _NEEDS_TOKEN = (
     "This server answers only who knows its token. Open the page at the address that `intus serve` "
     "printed, http://HOST:PORT/?token=TOKEN. Scripts of the user who started the server, on the same "
-    "machine, find the token by themselves; for others, set INTUS_TOKEN, or send 'Authorization: Bearer "
+    "machine, read it from a file of mode 600; for others, set INTUS_TOKEN, or send 'Authorization: Bearer "
     "TOKEN'."
 )
 

@@ -93,9 +93,9 @@ class Remote:
         """Delete the targets of a client."""
         self._post("/targets/remove", TargetsRemoval(owner))
 
-    def remove(self, run: str, model: str | None = None) -> None:
-        """Delete a run, or one model of it."""
-        self._post("/run/remove", RunRemoval(run, model))
+    def remove(self, run: str, model: str | None = None) -> bool:
+        """Delete a run, or one model of it, and return whether it was stored."""
+        return bool(self._ask("/run/remove", encode(RunRemoval(run, model)))["removed"])
 
     def _post(self, path: str, message: Any) -> None:
         self._ask(path, encode(message))
@@ -232,10 +232,10 @@ class RemoteEvaluator(Remote):
         """Wait until the queue is sent, then until everything is scored and stored; see ``Remote.flush``."""
         super().flush(run, model, wait_for(self._worker, lambda: self._trouble, timeout))
 
-    def remove(self, run: str, model: str | None = None) -> None:
+    def remove(self, run: str, model: str | None = None) -> bool:
         """Drop the queued data points of a run, or of one model of it, and delete everything of it."""
         self._drop(lambda call: call.run_key[0] == run and model in (None, call.run_key[1]))
-        super().remove(run, model)
+        return super().remove(run, model)
 
     def close(self) -> None:
         """Send the queue, as long as the evaluator answers, and end the thread."""

@@ -200,13 +200,19 @@ def _common_routes(
 
 def _report_routes(role: Link, limit: int) -> list[Endpoint]:
     """Return the routes for notices and counts of the previous roles, and for what they delete."""
+
+    def remove(request: CheckedRequest) -> RemovedReply:
+        run, model = request.body.run, request.body.model
+        return RemovedReply([[run, model or ""]] if role.remove(run, model) else [])
+
     return [
         post(
             "/run/remove",
             "Delete a run, or one model of it, as the previous role asks",
             RunRemoval,
-            lambda request: role.remove(request.body.run, request.body.model),
+            remove,
             MAX_SMALL,
+            reply=RemovedReply,
         ),
         post(
             "/targets/remove",
