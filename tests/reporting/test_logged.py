@@ -143,6 +143,9 @@ def test_server_that_is_away_gets_all_values_later(tmp_path, unused_port):
     model = linear()
     with intus.probe(model, "127.0.0.1", unused_port, run="away", config={"seed": 1}) as watch:
         logged = train(watch, model, np.linspace(1, 0, 3000))
+    deadline = time.monotonic() + 20  # the thread that sends has yet to try
+    while watch.status()["server"] == "untried" and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert watch.status()["server"] == "down"
     with Server(database=tmp_path / "away.db", port=unused_port):
         assert intus.flush("127.0.0.1", unused_port)
