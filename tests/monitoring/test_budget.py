@@ -34,7 +34,8 @@ def both_clocks(seconds):
 def test_spending_is_bounded_by_share_and_free_time(share, costs, steps, epoch):
     budget, now, spent = Budget(share), 0.0, 0.0
     for number, cost in enumerate(costs):
-        if budget.allows(both_clocks(now), number // epoch):
+        period = number // epoch
+        if not budget.skips(period) and budget.allows(both_clocks(now), period):
             budget.pay(both_clocks(cost))
             spent += cost
             now += cost
@@ -106,13 +107,16 @@ class Training:
     """
 
     def __init__(self, share, pass_s, unseen_s=0.0):
-        self.budget, self.now, self.spent = Budget(share), 0.0, 0.0
+        self.budget, self.now, self.spent, self.looks = Budget(share), 0.0, 0.0, 0
         self.pass_s, self.unseen_s = pass_s, unseen_s
         self._random = np.random.default_rng(0)
 
     def step(self, period, mode=None, seconds=0.01):
         """Train for a step, and return whether its pass was recorded."""
-        allowed = self.budget.allows(both_clocks(self.now), period, mode)
+        allowed = not self.budget.skips(period, mode)
+        if allowed:
+            self.looks += 1
+            allowed = self.budget.allows(both_clocks(self.now), period, mode)
         if allowed:
             self.budget.pay(both_clocks(self.pass_s))
             self.now += self.pass_s + self.unseen_s
@@ -139,6 +143,26 @@ def test_cost_of_thirty_seconds_and_of_long_training(unseen, most):
     assert training.budget.spent.processor == pytest.approx(training.spent, rel=0.1)
     gaps = np.diff(np.flatnonzero(recorded[10000:]))
     assert gaps.max() <= 3 * gaps.mean()
+
+
+def test_clocks_are_read_seldom_while_nothing_can_be_paid():
+    training = Training(0.02, 0.02)
+    recorded = [training.step(0) for _ in range(20000)]
+    assert training.budget.skipped == 20000 - sum(recorded)
+    assert sum(recorded) < training.looks < 20000 / 5
+    assert 0.017 <= training.spent / (training.now - training.spent) <= 0.021
+
+
+def test_clocks_are_read_in_each_new_period_and_mode():
+    budget, now = Budget(0.02), 0.0
+    budget.allows(both_clocks(now), 0, "train")
+    budget.pay(both_clocks(30.0))
+    for now in range(30, 40):
+        if not budget.skips(0, "train"):
+            budget.allows(both_clocks(float(now)), 0, "train")
+    assert budget.skips(0, "train")
+    assert not budget.skips(0, "eval")
+    assert not budget.skips(1, "train")
 
 
 def test_unseen_cost_is_found_only_where_there_is_one():

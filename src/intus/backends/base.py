@@ -61,6 +61,8 @@ class CapturedTensor:
         began: When the work for this tensor began, ``(time.perf_counter(), time.process_time())``, for a
             backend that computes it apart from the training, on any thread of the process. None if
             ``on_tensor`` is all the work.
+        pass_apart: Whether the whole pass is apart from the training, so that all of its time is the
+            probe's.
         sums: Computes sums of the rows on the tensor's device; None if the framework has no implementation,
             or the tensor is not of floats.
         accelerated: Whether the tensor is on an accelerator, such as a GPU.
@@ -76,6 +78,7 @@ class CapturedTensor:
     batch_axis: int | None = None
     project: Callable[[int | None, int], tuple[np.ndarray, np.ndarray]] | None = None
     began: tuple[float, float] | None = None
+    pass_apart: bool = False
     batch_known: bool = True
     sums: Summing | None = None
     accelerated: bool = False

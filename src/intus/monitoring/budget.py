@@ -32,6 +32,8 @@ REPAID = 0.5
 RESERVED = 0.25
 #: At least every EVERY-th pass should be recorded; if that costs too much, fewer of its rows are.
 EVERY = 20
+#: The most passes in a row that are skipped without a look at the clocks.
+UNCLOCKED = 32
 #: The most bytes that one pass should send, and the smallest number of rows chosen for cost alone.
 PASS_BYTES, ROWS = 64 << 20, 16
 #: The numbers of neighboring steps, and of differences to them, that the unseen cost is estimated from.
@@ -95,21 +97,24 @@ class _Account:
         self.paid += seconds
         self._paid_since += seconds
 
-    def step_ends(self, now: float, share: float, mode: Any, *, recorded: bool, comparable: bool) -> None:
-        """Earn the share of the time of a step that ends now.
+    def steps_end(
+        self, steps: int, now: float, share: float, mode: Any, *, recorded: bool, comparable: bool
+    ) -> None:
+        """Earn the share of the time of the steps since the last update, which end now.
 
         Args:
+            steps: Their number; several only if none was recorded.
             now: The current time.
             share: The share of the time.
-            mode: The mode of the step's pass; steps are compared with those of the same mode.
-            recorded: Whether its pass was recorded, so that its unseen cost is charged.
-            comparable: Whether the time since the last update is that of this step alone.
+            mode: The mode of their passes; steps are compared with those of the same mode.
+            recorded: Whether the pass was recorded, so that its unseen cost is charged.
+            comparable: Whether the time since the last update is that of these steps alone.
         """
         elapsed, self.at = now - self.at, now
         seen, self._paid_since = self._paid_since, 0.0
-        rest = elapsed - seen
-        if elapsed < self.step * 1.1 or self.step != self.step:
-            self.step = elapsed
+        rest, step = (elapsed - seen) / steps, elapsed / steps
+        if step < self.step * 1.1 or self.step != self.step:
+            self.step = step
         else:
             self.step *= 1.1
         earned = elapsed * share
@@ -151,6 +156,15 @@ class _Account:
             guess = max(LEAST_GUESS * rest - GUESS * seen, 0.0)
             self.saved -= guess
             self._guessed += guess
+
+    def steps_until(self, saved: float, share: float) -> int:
+        """Return a number of steps that are too short to save as much as ``saved``.
+
+        It is half of the estimate, for steps may become longer, and at most ``UNCLOCKED``.
+        """
+        if not self.step > 0.0:
+            return 0
+        return int(min((saved - self.saved) / (self.step * share) / 2, UNCLOCKED))
 
     def pay_once(self, seconds: float) -> None:
         """Subtract time that monitoring took once, such as for a compilation; lend what is not there."""
@@ -211,12 +225,31 @@ class Budget:
         self._period_recorded = True  # whether a pass of the present period was
         self._waiting: list[Any] = []  # modes that had a period without any recorded pass, the earliest first
         self._has_begun = False
+        self._unclocked = 0  # how many more passes can be skipped without a look at the clocks
+        self._steps = 1  # since the last look
 
     @property
     def spent(self) -> Seconds:
         """The time that monitoring took since the start."""
         wall, processor = (account.spent for account in self._accounts)
         return Seconds(wall, processor)
+
+    def skips(self, period: Any, mode: Any = None) -> bool:
+        """Return whether the pass that begins now cannot be paid, whatever the clocks show.
+
+        If not, ask ``allows``. To read the clocks of a process takes longer than all else that is done for a
+        pass that is not recorded.
+
+        Args:
+            period: The period it belongs to; see ``allows``.
+            mode: The mode of the pass.
+        """
+        if not self._unclocked or period != self._period or mode != self._mode:
+            return False
+        self._unclocked -= 1
+        self._steps += 1
+        self.skipped += 1
+        return True
 
     def allows(self, now: Seconds, period: Any, mode: Any = None) -> bool:
         """Return whether the pass that begins now is recorded.
@@ -244,15 +277,19 @@ class Budget:
         wall, processor = self._accounts
         if self._has_begun:
             last, recorded, comparable = self._mode, self._last_recorded, mode == self._mode
-            wall.step_ends(now.wall, self.share, last, recorded=recorded, comparable=comparable)
-            processor.step_ends(now.processor, self.share, last, recorded=recorded, comparable=comparable)
+            for account, at in zip(self._accounts, now, strict=True):
+                account.steps_end(self._steps, at, self.share, last, recorded=recorded, comparable=comparable)
         else:
             self._has_begun = True
             wall.at, processor.at = now
+        self._steps, self._unclocked = 1, 0
         has_turn = is_first and (not self._waiting or self._waiting[0] == mode)
         if min(wall.saved, processor.saved) < (0.0 if has_turn else RESERVED * FREE_S):
             if is_first and mode not in self._waiting:
                 self._waiting.append(mode)
+            self._unclocked = max(
+                account.steps_until(RESERVED * FREE_S, self.share) for account in self._accounts
+            )
             return False
         self._waiting = [one for one in self._waiting[1:] if one != mode]
         wall.paid = processor.paid = 0.0

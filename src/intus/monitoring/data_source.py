@@ -71,6 +71,11 @@ class DataSource:
         """Register that ids of rows are known otherwise, so that none are looked for."""
         self.items, self._finds_items = how, False
 
+    @property
+    def is_searching(self) -> bool:
+        """Whether epochs or ids are looked for."""
+        return self._feed is not None and (self._finds_epochs or self._finds_items)
+
     def remove(self) -> None:
         """Stop observing."""
         if self._feed is not None:
@@ -84,7 +89,7 @@ class DataSource:
             epoch: The present epoch.
         """
         feed = self._feed
-        if feed is None or not (self._finds_epochs or self._finds_items) or not feed.is_training():
+        if feed is None or not self.is_searching or not feed.is_training():
             return epoch
         origin = feed.origin(inputs)
         if self._finds_epochs:

@@ -262,6 +262,8 @@ class ModelTap:
 
     def _find_epoch(self, inputs: Any) -> None:
         """Find the epoch of a call of the training, unless the script sets it."""
+        if not self.source.is_searching:
+            return
         began = thread_seconds()
         try:
             epoch = self.source.epoch_of(inputs, self.epoch)
@@ -303,8 +305,10 @@ class ModelTap:
             self.budget.pay(Seconds(since, since))
         if self._pass_rows:
             self._adapt_rows()
-        watched = self.budget.allows(process_seconds(), (epoch, mode), mode)
-        if items is None and (watched or self._order.period != (epoch, mode)):
+        period = epoch, mode
+        unpaid = self.budget.skips(period, mode)
+        watched = not unpaid and self.budget.allows(process_seconds(), period, mode)
+        if items is None and (watched or self._order.period != period):
             items = self._find_items(inputs)
         named = items is not None or (not watched and self.source.has_ids)
         if not named and self._order.is_new(epoch, mode):
@@ -351,7 +355,7 @@ class ModelTap:
     def on_tensor(self, ticket: PassTags, tensor: CapturedTensor) -> None:
         """Copy a tensor and pass the record to the sender, if the queue has room."""
         began = thread_seconds() if tensor.began is None else Seconds(*tensor.began)
-        if tensor.began is not None:
+        if tensor.pass_apart:
             self._apart = self._pass_began
         if not tensor.batch_known:
             self.troubles.warn_once(_NO_BATCH, tensor.kind, tensor.address, self.name)
@@ -359,7 +363,7 @@ class ModelTap:
         sums = self.statistics if ticket.mode == PROBE_SET_MODE else None
         parts = sums.parts(tensor, cut) if sums is not None else []
         if not parts:
-            cut = self._cut(tensor, ticket.rows)
+            cut = self._fit(tensor, cut, ticket.rows)
         if cut.axis is not None:
             self._pass_rows = max(self._pass_rows, tensor.shape[cut.axis])
             self._pass_bytes += math.ceil(
@@ -380,10 +384,16 @@ class ModelTap:
             self._recorded_at.add(tensor.address)
         self.budget.pay((thread_seconds_since if tensor.began is None else process_seconds_since)(began))
 
-    def _cut(self, tensor: CapturedTensor, rows: int | None) -> Cut:
-        """Return the part of a tensor to copy, which is at most as large as the queue."""
-        bounds = [bound for bound in (rows, self._queue_rows) if bound is not None]
-        cut = self._schedule.cut(tensor, min(bounds, default=None))
+    def _fit(self, tensor: CapturedTensor, cut: Cut, rows: int | None) -> Cut:
+        """Return the part of a tensor to copy, or less of it if the queue is smaller.
+
+        Args:
+            tensor: The tensor.
+            cut: The part.
+            rows: The number of rows that the part was bounded to; None for all.
+        """
+        if self._queue_rows is not None and (rows is None or self._queue_rows < rows):
+            cut = self._schedule.cut(tensor, self._queue_rows)
         if cut.axis is not None and cut.nbytes > self.sender.capacity:
             self._fit_queue(cut.nbytes, cut.rows or tensor.shape[cut.axis])
             cut = self._schedule.cut(tensor, self._queue_rows)

@@ -42,6 +42,8 @@ class WarningLog:
 
     def warn_once(self, text: str, *args: object) -> None:
         """Log a warning about something that is not a failure, once per text."""
+        if text in self._texts:  # the usual case, in each pass
+            return
         with self._lock:
             first = text not in self._texts
             self._texts.add(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import keras
 import numpy as np
@@ -141,6 +142,32 @@ def test_same_bits_across_layers(name):
         one.name for one in model.layers
     }
     assert found == fitted(LAYERS[name])[0]
+
+
+def test_copies_are_charged_from_the_time_that_they_begin():
+    """In a graph, the first tensor of a pass tells when the work for all of them began."""
+    began = []
+
+    class Clocked(Collect):
+        def on_tensor(self, ticket, tensor):
+            began.append((self.passes, tensor.began, time.perf_counter(), tensor.pass_apart))
+            super().on_tensor(ticket, tensor)
+
+    model = keras.Sequential([keras.Input((64,)), L.Dense(32), L.ReLU(), L.Dense(3)])
+    model.compile("sgd", "mse", jit_compile=False)
+    backend, tap, before = for_model(model), Clocked(), time.perf_counter()
+    handle = backend.attach(model, backend.operations(model), ("output",), tap)
+    model.fit(MANY, np.zeros((256, 3)), 64, 2, verbose=0)
+    handle.remove()
+    assert tap.errors == []
+    assert tap.passes == 8
+    for number in range(1, 9):
+        first, *others = [one for one in began if one[0] == number]
+        assert before < first[1][0] < first[2]
+        assert all(one[1] is None for one in others)
+        assert len(others) >= 2
+        before = first[2]
+    assert not any(one[3] for one in began)
 
 
 def test_same_bits_across_modules():

@@ -70,7 +70,15 @@ def captured(
     nbytes = int(np.prod(aval.shape, dtype=np.int64)) * max(np.dtype(aval.dtype).itemsize, 1)
     copy = partial(_copy, value)
     return CapturedTensor(
-        address, kind, index, tuple(aval.shape), nbytes, copy, began=began, batch_known=has_batch
+        address,
+        kind,
+        index,
+        tuple(aval.shape),
+        nbytes,
+        copy,
+        began=began,
+        pass_apart=began is not None,
+        batch_known=has_batch,
     )
 
 

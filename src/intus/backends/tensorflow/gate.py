@@ -77,28 +77,46 @@ class TensorFlowGate:
 
         return tf.cond(self._attached, call, lambda: tf.constant(False))
 
-    def tell(self, go: Any, tensors: Sequence[Any], take: Callable[..., None], *, copy: bool = False) -> None:
+    def tell(self, go: Any, tensors: Sequence[Any], take: Callable[..., None]) -> None:
         """Pass tensors to the host if the call is observed.
 
         Args:
             go: The answer of ``ask``.
             tensors: The tensors.
             take: Called with their values.
-            copy: Whether to compute them once more in a graph; see ``copies``.
         """
-        if self.place() is None:
-            if go:
-                take(*tensors)
-            return
+        if self.place() is not None:
+            tf.cond(go, lambda: _host_call(take, tensors), lambda: tf.constant(0))
+        elif go:
+            take(*tensors)
 
-        def host(*arrays: np.ndarray) -> np.int32:
-            take(*arrays)
-            return np.int32(0)
+    def tell_copies(
+        self,
+        go: Any,
+        ready: Sequence[Any],
+        tensors: Sequence[Any],
+        begin: Callable[[], None],
+        take: Callable[..., None],
+    ) -> Any:
+        """Compute tensors of a graph once more if the call is observed, and pass them to the host.
+
+        Args:
+            go: The answer of ``ask``.
+            ready: Tensors that are computed before.
+            tensors: The tensors; see ``copies``.
+            begin: Called before they are computed.
+            take: Called with their values.
+
+        Returns:
+            A tensor of the graph, which is computed after that.
+        """
 
         def pass_on() -> Any:
-            return tf.numpy_function(host, copied(tensors) if copy else tensors, tf.int32)
+            with tf.control_dependencies([_host_call(begin, [])]):
+                return _host_call(take, copied(tensors))
 
-        tf.cond(go, pass_on, lambda: tf.constant(0))
+        with tf.control_dependencies(ready):
+            return tf.cond(go, pass_on, lambda: tf.constant(0))
 
     def with_gradient(self, tensor: Any, tell: Callable[[Any], None]) -> Any:
         """Return the same tensor, whose gradient ``tell`` is called with."""
@@ -113,12 +131,20 @@ class TensorFlowGate:
 
         return with_mask(tensor, tapped(tensor))
 
-    def after(self, go: Any, tensor: Any) -> Any:
-        """Return a tensor of a graph that is computed only after the host has answered."""
-        if self.place() is None:
-            return tensor
-        with tf.control_dependencies([go]):
+    def after(self, first: Any, tensor: Any) -> Any:
+        """Return a tensor of a graph, but computed only after another one."""
+        with tf.control_dependencies([first]):
             return with_mask(tensor, tf.identity(tensor))
+
+
+def _host_call(call: Callable[..., None], tensors: Sequence[Any]) -> Any:
+    """Return a tensor that is computed by a call of the host with the values of tensors."""
+
+    def host(*arrays: np.ndarray) -> np.int32:
+        call(*arrays)
+        return np.int32(0)
+
+    return tf.numpy_function(host, tensors, tf.int32)
 
 
 _XLA = (

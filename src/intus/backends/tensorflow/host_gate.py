@@ -50,17 +50,11 @@ class HostGate:
         """Return whether the call is observed."""
         return begin(*tensors)
 
-    def tell(
-        self, go: bool, tensors: Sequence[Any], take: Callable[..., None], *, copy: bool = False
-    ) -> None:
+    def tell(self, go: bool, tensors: Sequence[Any], take: Callable[..., None]) -> None:
         """Pass tensors to the host."""
         if go:
             take(*tensors)
 
     def with_gradient(self, tensor: Any, tell: Callable[[Any], None]) -> Any:
-        """Return the tensor."""
-        return tensor
-
-    def after(self, go: bool, tensor: Any) -> Any:
         """Return the tensor."""
         return tensor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -26,11 +27,12 @@ class Observer:
         self._tap: Tap | None = tap
         self.calls: dict[str, int] = {}
         self._inside = False
+        self._began: tuple[float, float] | None = None  # when work apart from the training began
 
     def begin(self, inputs: Any) -> bool:
         """Handle the start of a call of the model; return whether it is observed."""
         self.calls = {}  # records of earlier passes keep theirs
-        self._inside = False
+        self._inside, self._began = False, None
         self._guarded(lambda tap: self._begin(tap, inputs))
         return self._inside
 
@@ -43,6 +45,10 @@ class Observer:
         call = self.calls[address] = self.calls.get(address, 0) + 1
         return Visit.of(self._guarded(lambda tap: tap.wants(operation)), address, call)
 
+    def work_begins(self) -> None:
+        """Note the time, as the work for tensors begins that the training does not need."""
+        self._began = time.perf_counter(), time.process_time()
+
     def show(self, ticket: Any, address: str, kind: str, array: Any, index: int = 0) -> None:
         """Pass a tensor to the tap.
 
@@ -53,7 +59,8 @@ class Observer:
             array: The values.
             index: The index among several tensors.
         """
-        self._guarded(lambda tap: tap.on_tensor(ticket, captured(address, kind, index, array)))
+        began, self._began = self._began, None  # all of that work is for the first tensor
+        self._guarded(lambda tap: tap.on_tensor(ticket, captured(address, kind, index, array, began)))
 
     def end(self, output: Any) -> None:
         """Handle the end of a call of the model."""

@@ -18,6 +18,7 @@ from .values import possible_kinds
 
 KINDS = ("output", "grad_output")
 SESSIONS = (tf.compat.v1.Session, tf.compat.v1.InteractiveSession)
+_ELEMENTS = (tf.Tensor, tf.Operation)
 _SOURCES = ("Placeholder", "PlaceholderV2", "IteratorGetNext")
 _UNSEEN = ("make_callable", "partial_run_setup")
 _NOT_RUN = "What %s runs is not recorded, for it does not call Session.run. Call run instead."
@@ -29,14 +30,15 @@ class _Attachments(list["SessionAttachment"]):
 
     Attributes:
         mode: ``"train"`` if the last run changes variables, else ``"eval"``.
-        plans: What was found out of earlier runs, by fetches and feeds.
+        plans: What was found out of earlier runs, by fetches and feeds; with these, because a key has their
+            identities, which another object could have later.
     """
 
     mode = "train"
 
     def __init__(self) -> None:
         super().__init__()
-        self.plans: dict[Any, list[tuple[SessionAttachment, Plan]]] = {}
+        self.plans: dict[Any, tuple[list[Any], list[tuple[SessionAttachment, Plan]]]] = {}
 
 
 class SessionAttachment:
@@ -142,28 +144,35 @@ def _plans(
     session: Any, attachments: _Attachments, fetches: Any, feed_dict: Any
 ) -> list[tuple[SessionAttachment, Plan]]:
     """Return what each attachment can have of a run; known at once if the same was run before."""
-    key = _key(fetches), _key(list(feed_dict or ())), session.graph.version
-    plans = attachments.plans.get(key) if None not in key else None
-    if plans is None:
+    named: list[Any] = []
+    key = _key(fetches, named), _key(list(feed_dict or ()), named), session.graph.version
+    known = attachments.plans.get(key) if None not in key else None
+    if known is None:
         ends = elements(session.graph, fetches)
         fed = frozenset(fed_names(session.graph, feed_dict))
         plans = [(one, one.plan(ends, fed)) for one in attachments]
         ours = [one.tensor for _, made in plans for one in (*made.outputs, *made.gradients)]
         check_fetches(session.graph, ours)
-        attachments.plans[key] = plans
-    return plans
+        attachments.plans[key] = known = named, plans
+    return known[1]
 
 
-def _key(fetches: Any) -> Any:
-    """Return what distinguishes fetches or feeds in lists, tuples and dicts; None for other structures."""
+def _key(fetches: Any, named: list[Any]) -> Any:
+    """Return what distinguishes fetches or feeds in lists, tuples and dicts; None for other structures.
+
+    Args:
+        fetches: The fetches or feeds.
+        named: Gets the tensors and operations that the key names by their identity.
+    """
     if isinstance(fetches, str):
         return fetches
-    if isinstance(fetches, tf.Tensor | tf.Operation):
-        return fetches.name
+    if isinstance(fetches, _ELEMENTS):
+        named.append(fetches)
+        return id(fetches)
     if isinstance(fetches, dict):
         fetches = list(fetches.values())
     if isinstance(fetches, list | tuple):
-        keys = tuple(map(_key, fetches))
+        keys = tuple([_key(one, named) for one in fetches])
         return None if None in keys else keys
     return None
 

@@ -40,7 +40,9 @@ class LazyArguments(Sequence[Any]):
         return self._nested[index]
 
 
-def captured(address: str, kind: str, index: int, array: Any) -> CapturedTensor:
+def captured(
+    address: str, kind: str, index: int, array: Any, began: tuple[float, float] | None = None
+) -> CapturedTensor:
     """Describe an array, or a tensor that numpy can read, for the tap.
 
     Args:
@@ -48,10 +50,11 @@ def captured(address: str, kind: str, index: int, array: Any) -> CapturedTensor:
         kind: One of ``core.record.KINDS``.
         index: The index among several tensors.
         array: The values.
+        began: When the work for it began; see ``CapturedTensor``.
     """
     shape = tuple(int(length) for length in array.shape)
     nbytes = math.prod(shape) * _item_size(array)
-    return CapturedTensor(address, kind, index, shape, nbytes, partial(to_numpy, array))
+    return CapturedTensor(address, kind, index, shape, nbytes, partial(to_numpy, array), began=began)
 
 
 def to_numpy(array: Any, rows: int | None = None, axis: int = 0) -> np.ndarray:
