@@ -73,7 +73,7 @@ class DataSource:
 
     @property
     def is_searching(self) -> bool:
-        """Whether epochs or ids are looked for."""
+        """True as long as epochs or ids of rows are to be found."""
         return self._feed is not None and (self._finds_epochs or self._finds_items)
 
     def remove(self) -> None:
