@@ -63,8 +63,13 @@ test-frameworks: $(FRAMEWORKS:%=test-%)  ## the other frameworks and model files
 $(FRAMEWORKS:%=test-%): test-%: .venvs/%/.ready .venv/.ready
 	INTUS_FRAMEWORK=$* INTUS_SERVER_PYTHON=$(CURDIR)/$(PY) $(ONE_THREAD) .venvs/$*/bin/python -m pytest -p no:cacheprovider tests/frameworks/$* $(ARGS)
 
-# It takes long. Run it before an issue is called resolved.
-test-all: check test test-slow test-frameworks test-ray test-postgres test-engines notebooks loops  ## everything that is tested
+# It takes long. Run it before an issue is called resolved. A target that fails does not keep the others from running.
+ALL := check test test-slow $(FRAMEWORKS:%=test-%) test-ray test-postgres test-engines notebooks loops
+test-all:       ## everything that is tested, and at the end what passed
+	@failed=0; results=; for target in $(ALL); do \
+	  if $(MAKE) --no-print-directory $$target; then result=passed; else result=FAILED failed=1; fi; \
+	  results="$$results$$target: $$result\n"; \
+	done; printf "\n$$results"; exit $$failed
 
 .venvs/%/.ready: tests/frameworks/environments/%.txt pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venvs/$*
