@@ -96,7 +96,9 @@ class CapturedTensor:
 class Tap(Protocol):
     """The observer of a model's tensors.
 
-    Its exceptions never reach the model; the backend passes them to ``on_error``.
+    Its exceptions never reach the model; the backend passes them to ``on_error``. One that calls the model
+    by ``Backend.evaluation`` in the course of a training has a true attribute ``evaluates``, so that a
+    backend whose models are values can tell which is the trained one.
     """
 
     def on_forward_start(self, inputs: Any) -> bool | None:

@@ -132,6 +132,7 @@ class ModelTap:
         self._misfits = 0  # passes of this epoch whose ids do not fit
         self._epoch_began = 0, 0, 0  # passes, skipped passes and records before the epoch
         self._ended = False
+        self.evaluates = probe_set is not None
         self._is_silence_known = self._are_skips_known = False
         self._model = weakref.ref(model)
         self._backend, self._schedule, self._wait = backend, schedule, wait
