@@ -88,7 +88,7 @@ def kept(monkeypatch):
     out = []
     gather = Sender.gather
 
-    def keep(self, record, nbytes):
+    def keep(self, record, nbytes, contents=None):
         out.append(record)
         gather(self, record, nbytes)
 

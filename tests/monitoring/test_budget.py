@@ -251,7 +251,7 @@ def test_slow_probe_skips_passes_within_budget(server, monkeypatch):
         return torch.zeros(4, 2).numpy()
 
     monkeypatch.setattr("intus.backends.torch.captured_tensor.to_numpy", slow)
-    model = nn.Sequential(nn.Linear(3, 2))
+    model = nn.Sequential(nn.Linear(3, 2), nn.Sigmoid())  # whose result is not copied again
     began = time.perf_counter()
     with probe(model, HOST, server.port, structure=False, budget=0.1) as watch:
         for _ in range(300):

@@ -6,6 +6,7 @@ import errno
 import os
 import threading
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from intus.serving.aggregation.service import AggregatorService
 from intus.serving.errors import FullError
 from intus.serving.messages import IngestReply
 from intus.serving.run import Server
-from intus.storage.codec import encode_records
+from intus.storage.codec import decode_records, encode_records
 from intus.storage.database import Database
 
 
@@ -222,6 +223,21 @@ def test_late_record_rewrites_its_window_to_journal(machine):
     machine.kill()
     machine.service.flush()
     assert machine.evaluator.last() == {("fc1", 0): [1, 3], ("fc1", 1): [2]}
+
+
+def test_shared_arrays_survive_restart_and_late_records(machine):
+    one = numbered(1)
+    both = [one, replace(one, address="fc2")]
+    envelope = {"client": "c", "seq": 1, "dropped": 0, "epochs": []}
+    body = encode_records(both, envelope)
+    assert machine.service.records(*decode_records(body), body).accepted == 2
+    machine.kill()
+    machine.send(2, seq=2, epoch=1)
+    machine.evaluator.store()
+    machine.send(3, seq=3)  # writes the window again
+    machine.kill()
+    machine.service.flush()
+    assert machine.evaluator.last() == {("fc1", 0): [1, 3], ("fc2", 0): [1], ("fc1", 1): [2]}
 
 
 def test_late_record_after_restart_is_refused(machine):

@@ -71,6 +71,20 @@ def test_records_round_trip(sent, envelope):
         assert_same(one, other)
 
 
+@given(st.lists(records(), min_size=1, max_size=3), st.lists(st.integers(0, 2), max_size=6))
+def test_shared_arrays_round_trip(own, of):
+    """Records with the arrays of others, in any order, come back equal and still share them."""
+    shared = [replace(own[number % len(own)], address=f"again {at}") for at, number in enumerate(of)]
+    sent = own + shared
+    blob = encode_records(sent)
+    got, _ = decode_records(blob)
+    for before, after in zip(sent, got, strict=True):
+        assert_same(before, after)
+    for at, number in enumerate(of):
+        assert got[len(own) + at].array is got[number % len(own)].array
+    assert len(encode_records(got)) == len(blob)
+
+
 def test_noncontiguous_array_round_trip():
     array = np.arange(24, dtype=np.float32).reshape(2, 3, 4).transpose(2, 0, 1)[::2]
     (record,), _ = decode_records(encode_records([Record(array, "a", items=np.arange(4)[::2])]))
@@ -143,6 +157,8 @@ DEEP = "[" * 100_000 + "]" * 100_000
         blob_of([{}]),
         *(blob_of([{name: value for name, value in FACT.items() if name != gone}]) for gone in FACT),
         blob_of([FACT | {"statistics": 5}]),
+        *(blob_of([FACT, FACT | {"same_as": wrong}]) for wrong in (1, 2, -1, "0", 0.0, True, [0])),
+        blob_of([FACT | {"same_as": 0}]),
         blob_of([FACT | {"address": 5}]),
         blob_of([FACT | {"kind": "outputs"}]),
         blob_of([FACT | {"step": 1.5}]),
@@ -154,7 +170,7 @@ DEEP = "[" * 100_000 + "]" * 100_000
         blob_of([FACT], arrays={"0": np.zeros((2, 2), np.float32), "0.items": np.zeros(2, np.float32)}),
         blob_of([FACT], arrays={"0": np.zeros((2, 2), np.complex64)}),
         save({"0": np.zeros(2, np.float32)}),
-        save({"0": np.zeros(2, np.float32)}, {"intus": "3", "records": "[]"}),
+        save({"0": np.zeros(2, np.float32)}, {"intus": "4", "records": "[]"}),
         encode_records([])[:-1],
     ],
     ids=lambda blob: str(len(blob)),  # the bytes themselves vary: safetensors' metadata has no order

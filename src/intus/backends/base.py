@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
@@ -67,6 +67,8 @@ class CapturedTensor:
             or the tensor is not of floats.
         accelerated: Whether the tensor is on an accelerator, such as a GPU.
         batch_known: False if nothing says which of its axes is the batch, so that it has no rows.
+        contents: Equal for two tensors only if they are the same memory and nothing was written to it in
+            between, as far as the framework counts writes. None if that cannot be shown.
     """
 
     address: str
@@ -82,6 +84,7 @@ class CapturedTensor:
     batch_known: bool = True
     sums: Summing | None = None
     accelerated: bool = False
+    contents: Hashable | None = None
 
     @property
     def has_batch(self) -> bool:
@@ -96,7 +99,9 @@ class CapturedTensor:
 class Tap(Protocol):
     """The observer of a model's tensors.
 
-    Its exceptions never reach the model; the backend passes them to ``on_error``.
+    Its exceptions never reach the model; the backend passes them to ``on_error``. One that calls the model
+    by ``Backend.evaluation`` in the course of a training has a true attribute ``evaluates``, so that a
+    backend whose models are values can tell which is the trained one.
     """
 
     def on_forward_start(self, inputs: Any) -> bool | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,7 +68,9 @@ class OpenRequest:
     Attributes:
         records: The records so far.
         nbytes: The room reserved for them, in bytes.
+        by_contents: The records of tensors whose contents may come again.
     """
 
     records: list[Record] = field(default_factory=list)
     nbytes: int = 0
+    by_contents: dict[Hashable, list[Record]] = field(default_factory=dict)

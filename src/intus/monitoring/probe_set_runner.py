@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import weakref
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -26,7 +27,8 @@ _APART = (
 )
 
 
-class PassTags(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class PassTags:
     """The tags of one pass; its gradients, which come later, have the same.
 
     Attributes:

@@ -16,7 +16,8 @@ import time
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from ..core.errors import InputError, ServeError
@@ -124,16 +125,51 @@ class Sender:
         with self._changed:
             self._bytes = max(0, self._bytes - nbytes)
 
-    def gather(self, record: Record, nbytes: int) -> None:
-        """Add a record, for which room was reserved, to the next request."""
+    def gather(self, record: Record, nbytes: int, contents: Hashable | None = None) -> None:
+        """Add a record, for which room was reserved, to the next request.
+
+        Args:
+            record: The record.
+            nbytes: The room that was reserved.
+            contents: What its arrays were made of, for ``gather_again``; None if that may have changed.
+        """
         self._reset_if_forked()
         with self._changed:
-            self._open_request.records.append(record)
+            if contents is not None:
+                self._open_request.by_contents.setdefault(contents, []).append(record)
             self._open_request.nbytes += nbytes
-            self._counts.waiting += 1
-            self._sent_counts.sent(_epoch_key(record))
+            self._add(record)
             if self._open_request.nbytes >= BATCH_BYTES:
                 self._post()
+
+    def gather_again(self, contents: Hashable, count: int, address: str, kind: str, index: int) -> bool:
+        """Add the records of a tensor once more, as those of another with the same contents.
+
+        They share their arrays, which a request has once, so they need no room.
+
+        Args:
+            contents: What their arrays were made of.
+            count: The number of records of a tensor.
+            address: The address of the other tensor.
+            kind: Its kind.
+            index: Its index.
+
+        Returns:
+            False if the next request has no such records, or only a part.
+        """
+        self._reset_if_forked()
+        with self._changed:
+            found = self._open_request.by_contents.get(contents, ())
+            if len(found) != count:
+                return False
+            for record in found:
+                self._add(replace(record, address=address, kind=kind, index=index))
+            return True
+
+    def _add(self, record: Record) -> None:
+        self._open_request.records.append(record)
+        self._counts.waiting += 1
+        self._sent_counts.sent(_epoch_key(record))
 
     def post(self) -> None:
         """Queue the collected records as one request."""

@@ -7,7 +7,7 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -132,6 +132,7 @@ class ModelTap:
         self._misfits = 0  # passes of this epoch whose ids do not fit
         self._epoch_began = 0, 0, 0  # passes, skipped passes and records before the epoch
         self._ended = False
+        self.evaluates = probe_set is not None
         self._is_silence_known = self._are_skips_known = False
         self._model = weakref.ref(model)
         self._backend, self._schedule, self._wait = backend, schedule, wait
@@ -364,6 +365,27 @@ class ModelTap:
         parts = sums.parts(tensor, cut) if sums is not None else []
         if not parts:
             cut = self._fit(tensor, cut, ticket.rows)
+        if not self._repeat(ticket, tensor, cut, parts):
+            self._send(ticket, tensor, cut, parts)
+        self.budget.pay((thread_seconds_since if tensor.began is None else process_seconds_since)(began))
+
+    def _repeat(self, ticket: PassTags, tensor: CapturedTensor, cut: Cut, parts: list[Part]) -> bool:
+        """Record a tensor that holds what another did in this pass, without a copy; False if none did.
+
+        A container returns what its last child returned, and dropout in evaluation what it was given.
+        """
+        contents = _contents(ticket, tensor, cut)
+        count = len(parts) or 1
+        if contents is None or not self.sender.gather_again(
+            contents, count, tensor.address, tensor.kind, tensor.index
+        ):
+            return False
+        self.recorded += count
+        self._recorded_at.add(tensor.address)
+        return True
+
+    def _send(self, ticket: PassTags, tensor: CapturedTensor, cut: Cut, parts: list[Part]) -> None:
+        """Copy a tensor, or make statistics of it, and pass the records to the sender."""
         if cut.axis is not None:
             self._pass_rows = max(self._pass_rows, tensor.shape[cut.axis])
             self._pass_bytes += math.ceil(
@@ -379,10 +401,9 @@ class ModelTap:
             except Exception:
                 self.sender.release(nbytes)
                 raise
-            self.sender.gather(record, nbytes)
+            self.sender.gather(record, nbytes, _contents(ticket, tensor, cut))
             self.recorded += 1
             self._recorded_at.add(tensor.address)
-        self.budget.pay((thread_seconds_since if tensor.began is None else process_seconds_since)(began))
 
     def _fit(self, tensor: CapturedTensor, cut: Cut, rows: int | None) -> Cut:
         """Return the part of a tensor to copy, or less of it if the queue is smaller.
@@ -563,3 +584,8 @@ class ModelTap:
         if graph is not None:
             query = urlencode({"run": self.run, "model": self.name})
             self.sender.send(f"/graph?{query}", encode_graph(graph), topic="graph")
+
+
+def _contents(ticket: PassTags, tensor: CapturedTensor, cut: Cut) -> Hashable | None:
+    """Return what a record of a tensor is made of; None if it may change in the course of the pass."""
+    return None if tensor.contents is None else (ticket, tensor.contents, cut)

@@ -6,7 +6,7 @@ The format contains no pickle and nothing executable, and needs only numpy on bo
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
@@ -22,15 +22,17 @@ from ..core.projection import PROJECTED
 from ..core.record import KINDS, LayerStatistics, Record
 from .tensors import CheckedFile
 
-#: The version of the messages that carry records, and of those in which some have statistics of rows that are
-#: not sent. A server that reads only the first would take the rows that are sent for all.
-FORMAT, STATISTICS_FORMAT = "1", "2"
+#: The version of the messages that carry records; of those in which some have statistics of rows that are not
+#: sent, of which a server that reads only the first would take the rows that are sent for all; and of those
+#: in which a record has the arrays of an earlier one.
+FORMAT, STATISTICS_FORMAT, SHARED_FORMAT = "1", "2", "3"
 #: The version of graphs and of the files that contain them. It rises whenever a column changes, which a test
 #: checks. Format 2 brought checksums in files; in format 1 the column ``setting`` had been added unnoticed.
 GRAPH_FORMAT = "2"
-_READABLE = {"records": (FORMAT, STATISTICS_FORMAT), "graph": ("1", GRAPH_FORMAT)}
+_READABLE = {"records": (FORMAT, STATISTICS_FORMAT, SHARED_FORMAT), "graph": ("1", GRAPH_FORMAT)}
 _SUMS = "statistics."  # prefix of the names of a record's statistics
 MAX_HEADER = 64 << 20  # bytes of JSON, which take many times as much memory once parsed
+_RECORD_ARRAYS = ("array", "items", "summary", "statistics")
 _RECORD_FACTS = ("address", "kind", "run", "model", "step", "epoch", "mode", "batch_axis", "index")
 _FACT_TYPES: dict[str, tuple[type, ...]] = {
     "address": (str,),
@@ -46,7 +48,7 @@ _FACT_TYPES: dict[str, tuple[type, ...]] = {
 
 
 def encode_records(records: Iterable[Record], envelope: Mapping[str, Any] | None = None) -> bytes:
-    """Encode records as one safetensors blob.
+    """Encode records as one safetensors blob. Arrays that several records share are in it once.
 
     Args:
         records: The records.
@@ -61,7 +63,19 @@ def encode_records(records: Iterable[Record], envelope: Mapping[str, Any] | None
     arrays: dict[str, np.ndarray] = {}
     facts: list[dict[str, Any]] = []
     version = FORMAT
+    encoded: dict[tuple[int, ...], int] = {}  # the numbers of records, by the identities of their arrays
+    records = list(records)  # which keeps the arrays, and so their identities
     for number, record in enumerate(records):
+        facts.append({name: getattr(record, name) for name in _RECORD_FACTS})
+        if record.projected_from is not None:
+            facts[-1]["projected_from"] = record.projected_from
+        if record.cut_from is not None:
+            facts[-1]["cut_from"] = record.cut_from
+        same = encoded.setdefault(tuple(id(getattr(record, name)) for name in _RECORD_ARRAYS), number)
+        if same != number:
+            version = SHARED_FORMAT
+            facts[-1]["same_as"] = same
+            continue
         arrays[str(number)] = np.asarray(
             record.array, order="C"
         )  # ascontiguousarray would add an axis to scalars
@@ -69,13 +83,8 @@ def encode_records(records: Iterable[Record], envelope: Mapping[str, Any] | None
             arrays[f"{number}.items"] = np.ascontiguousarray(record.items, dtype=np.int64)
         if record.summary is not None:
             arrays[f"{number}.summary"] = np.ascontiguousarray(record.summary, dtype=np.float32)
-        facts.append({name: getattr(record, name) for name in _RECORD_FACTS})
-        if record.projected_from is not None:
-            facts[-1]["projected_from"] = record.projected_from
-        if record.cut_from is not None:
-            facts[-1]["cut_from"] = record.cut_from
         if record.statistics is not None:
-            version = STATISTICS_FORMAT
+            version = max(version, STATISTICS_FORMAT)
             facts[-1]["statistics"] = dict(record.statistics.facts)
             for name, array in record.statistics.arrays.items():
                 arrays[f"{number}.{_SUMS}{name}"] = np.asarray(array, order="C")
@@ -98,14 +107,34 @@ def decode_records(blob: bytes) -> tuple[list[Record], dict[str, Any]]:
     facts, envelope = _parse(meta["records"]), _parse(meta.get("envelope", "{}"))
     if not isinstance(facts, list) or not isinstance(envelope, dict):
         raise CodecError("The blob's metadata is malformed: records must be a list, envelope an object.")
-    records = []
+    records: list[Record] = []
     for number, fact in enumerate(facts):
-        if str(number) not in arrays:
-            raise CodecError(f"The blob lists record {number} but has no array for it.")
-        items, summary = (arrays.get(f"{number}.{name}") for name in ("items", "summary"))
-        statistics = _statistics(fact, arrays, f"{number}.{_SUMS}")
-        records.append(_record(arrays[str(number)], fact, items, summary, statistics))
+        parts = _shared(fact, records) or _own(fact, arrays, number)
+        records.append(_record(fact, *parts))
     return records, envelope
+
+
+#: The arrays of a record: itself, items, summary and statistics.
+_Parts = tuple[np.ndarray, np.ndarray | None, np.ndarray | None, LayerStatistics | None]
+
+
+def _own(fact: Any, arrays: Mapping[str, np.ndarray], number: int) -> _Parts:
+    """Return the arrays that a blob has for a record."""
+    if str(number) not in arrays:
+        raise CodecError(f"The blob lists record {number} but has no array for it.")
+    items, summary = (arrays.get(f"{number}.{name}") for name in ("items", "summary"))
+    return arrays[str(number)], items, summary, _statistics(fact, arrays, f"{number}.{_SUMS}")
+
+
+def _shared(fact: Any, earlier: Sequence[Record]) -> _Parts | None:
+    """Return the arrays of the earlier record whose arrays a record shares; None if it has its own."""
+    same = fact.get("same_as") if isinstance(fact, dict) else None
+    if same is None:
+        return None
+    if isinstance(same, bool) or not isinstance(same, int) or not 0 <= same < len(earlier):
+        raise CodecError(f"A record's same_as must be the number of an earlier record, got {same!r}.")
+    record = earlier[same]
+    return record.array, record.items, record.summary, record.statistics
 
 
 def _statistics(fact: Any, arrays: Mapping[str, np.ndarray], prefix: str) -> LayerStatistics | None:
@@ -360,8 +389,8 @@ def _table(cls: Any, name: str, columns: Mapping[str, np.ndarray]) -> Any:
 
 
 def _record(
-    array: np.ndarray,
     fact: Any,
+    array: np.ndarray,
     items: np.ndarray | None,
     summary: np.ndarray | None = None,
     statistics: LayerStatistics | None = None,

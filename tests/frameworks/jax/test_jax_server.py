@@ -15,7 +15,6 @@ from flax import linen, nnx
 from sklearn.datasets import load_digits
 
 from intus import flush, probe, register_targets
-from intus.core.errors import InputError
 from intus.serving.run import Server
 
 DIGITS = load_digits()
@@ -194,9 +193,3 @@ def test_probe_set_of_a_model_that_steps_update(tmp_path):
         f1 = read(server, "api/points?run=r&model=net&score=linear_f1&target=digit&address=out")
         assert f1["epoch"] == [0, 1]
         assert f1["value"][1] > f1["value"][0]
-
-
-@pytest.mark.parametrize("model", [EquinoxNet(jax.random.key(0)), LINEN], ids=["equinox", "linen"])
-def test_probe_set_of_a_model_that_is_a_value_is_refused(model):
-    with pytest.raises(InputError, match="A probe set needs a model that the steps update"):
-        probe(model, "127.0.0.1", 1, probe_set=(IMAGES[:50], {"digit": LABELS[:50]}))

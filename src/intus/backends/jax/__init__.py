@@ -27,7 +27,7 @@ from ...core.traced import Traced
 from ..base import GraphRecorder, Operation, Tap, check_kinds
 from ..host_arrays import hashed
 from .arrays import first_rows, is_array
-from .attachment import Attachment, StepInputs, attached_to
+from .attachment import Attachment, StepInputs, attached_to, latest
 from .graph import trace
 from .interception import Met, intercepting
 from .library import Library
@@ -116,33 +116,26 @@ class JaxBackend:
         return jax.tree.map(converted, data)
 
     def without_probe_set(self, model: Any) -> str | None:
-        """Return why a model can have no probe set: it is a value, and training returns another one."""
-        if _library(model).is_updated:
-            return None
-        return (
-            f"A probe set needs a model that the steps update, such as an NNX module. Steps return a new "
-            f"{type(model).__name__}, so this one stays untrained. Leave probe_set out and set Probe.items."
-        )
+        """Return why a model cannot be called outside of a step: a Linen module needs its variables."""
+        try:
+            _library(model).arrays(model)
+        except InputError as error:
+            return str(error)
+        return None
 
     @contextmanager
     def evaluation(self, model: Any) -> Iterator[Callable[[Any], Any]]:
-        """Yield a function that calls a copy of the model in evaluation mode.
+        """Yield a function that calls a copy of the model, as trained by observed steps, in evaluation mode.
 
         NNX: dropout is off and normalizations use their running averages. Equinox: inference mode, under
         ``jax.vmap``, since models of Equinox take one record. Linen: the bound module as it is, since the
         mode is an argument of its call.
 
         Raises:
-            InputError: If the model was observed in steps that return another one, so that it is outdated.
+            InputError: If observed steps return another model, and it is not known which.
         """
         library = _library(model)
-        if any(attachment.updates is False for attachment in attached_to(model)):
-            raise InputError(
-                "A probe set needs a model that the steps update, which is an NNX module among their "
-                f"arguments. This {type(model).__name__} has the parameters from before the training. Leave "
-                "probe_set out and set Probe.items."
-            )
-        copy = library.evaluation(model)
+        copy = library.evaluation(latest(model))
 
         def run(inputs: Any) -> Any:
             args, kwargs = _arguments(inputs)

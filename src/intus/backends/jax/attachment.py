@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial, update_wrapper
 from types import FunctionType, MethodType
 from typing import Any
@@ -12,6 +12,7 @@ from weakref import WeakSet
 from ...core.errors import CaptureError, InputError
 from ..base import Operation, Tap
 from .arrays import captured
+from .followed import Followed
 from .library import Library, Opened
 from .shadow import ModelCall, Shadow
 
@@ -26,6 +27,17 @@ _ATTACHED: WeakSet[Attachment] = WeakSet()
 def attached_to(model: Any) -> list[Attachment]:
     """Return the attachments to a model."""
     return [attachment for attachment in list(_ATTACHED) if attachment.model is model]
+
+
+def latest(model: Any) -> Any:
+    """Return a model as the steps have trained it that an attachment to it observes.
+
+    Raises:
+        InputError: If they return another model, and it is not known which.
+    """
+    attached = attached_to(model)
+    following = [attachment for attachment in attached if attachment.follows] or attached
+    return following[0].latest() if following else model
 
 
 class StepInputs:
@@ -69,14 +81,16 @@ class Attachment:
         self._shadows: dict[tuple[Any, Hashable], Shadow | Exception] = {}
         #: Steps that need the values of numbers among their arguments (``static_argnums``).
         self._static: set[Callable[..., Any]] = set()
-        self.updates: bool | None = None  # whether the steps update the model itself; None before the first
+        self._updates: bool | None = None  # whether the steps update the model itself; None before the first
+        self._followed: Followed | None = None  # the model, if the steps return another one
+        self._made_of: Callable[[Sequence[Any]], Any] | None = None  # makes the model of other arrays
         self.removed = False
         _ATTACHED.add(self)
 
     def remove(self) -> None:
         """Stop observing. Steps that went through run unobserved from now on."""
         self.removed = True
-        self.model = None
+        self.model = self._followed = self._made_of = None
         _ATTACHED.discard(self)
         self._shadows.clear()
 
@@ -94,6 +108,48 @@ class Attachment:
             InputError: If the step is not a compiled function.
         """
         return ObservedStep(self, step, _python_function(step))
+
+    @property
+    def follows(self) -> bool:
+        """True if it knows which model the steps return."""
+        return self._followed is not None
+
+    def latest(self) -> Any:
+        """Return the model as the steps have trained it.
+
+        Raises:
+            InputError: If it is not known.
+        """
+        if self._updates is not False:
+            return self.model
+        if self._followed is None or self._made_of is None:
+            raise InputError(
+                f"This {type(self.model).__name__} has the parameters from before the training, whose steps "
+                "return another model. Pass the trained one."
+            )
+        return self._made_of(self._followed.arrays)
+
+    def begins(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        """Observe the call of a step that is about to run. It never raises."""
+        try:
+            if self._updates is None:
+                self._updates = self.library.updates(self.model, args, kwargs)
+                if not self._updates and getattr(self._tap, "evaluates", False):
+                    arrays, self._made_of = self.library.arrays(self.model)
+                    self._followed = Followed(arrays)
+            if self._followed is not None:
+                self._followed.begins(function, (args, kwargs))
+        except Exception as error:
+            self._tap.on_error(error)
+        self.observe(function, args, kwargs)
+
+    def ends(self, function: Callable[..., Any], result: Any) -> None:
+        """Observe the result of a step. It never raises."""
+        try:
+            if self._followed is not None:
+                self._followed.ends(function, result)
+        except Exception as error:
+            self._tap.on_error(error)
 
     def observe(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
         """Pass the tensors of a call to the tap, if it wants this call. It never raises."""
@@ -196,10 +252,10 @@ class ObservedStep:
         """Call the step."""
         attachment = self._attachment
         if not attachment.removed:
-            if attachment.updates is None:
-                attachment.updates = attachment.library.updates(attachment.model, args, kwargs)
-            attachment.observe(self._function, args, kwargs)
-        return self._step(*args, **kwargs)
+            attachment.begins(self._function, args, kwargs)
+        result = self._step(*args, **kwargs)
+        attachment.ends(self._function, result)
+        return result
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__wrapped__, name)

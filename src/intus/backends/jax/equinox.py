@@ -25,7 +25,6 @@ class Equinox:
     """Equinox; see ``Library`` for the contract of each method."""
 
     expected = "step(model, …)"
-    is_updated = False
 
     def __init__(self) -> None:
         #: Which of several models it is, by the form of the arguments.
@@ -66,6 +65,12 @@ class Equinox:
             for path, value in _leaves(model, ())
             if eqx.is_array(value)
         ]
+
+    def arrays(self, model: eqx.Module) -> tuple[list[Any], Callable[[Sequence[Any]], eqx.Module]]:
+        """Return the arrays among the leaves, and a function that makes the module of others."""
+        leaves, tree = jax.tree.flatten(model)
+        split = Leaves.of(leaves, numbers=False)
+        return split.arrays, lambda arrays: jax.tree.unflatten(tree, split.joined(arrays))
 
     def open(self, model: eqx.Module, args: Any, kwargs: Any, *, numbers: bool) -> Opened:
         """Return the leaves of the arguments. ``rebuild`` replaces all trees built like the model."""

@@ -49,8 +49,6 @@ class Library(Protocol):
 
     #: What the library's users pass to a step so that a model's calls are found.
     expected: str
-    #: Whether a step can update a model in place.
-    is_updated: bool
 
     def owns(self, model: Any) -> bool:
         """Return whether this is a model of the library."""
@@ -69,6 +67,9 @@ class Library(Protocol):
 
     def state(self, model: Any) -> list[StateArray]:
         """Return the arrays that a model consists of."""
+
+    def arrays(self, model: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
+        """Return the arrays that a model consists of, and a function that makes it of others."""
 
     def open(self, model: Any, args: Any, kwargs: Any, *, numbers: bool) -> Opened:
         """Return the arguments of a function as arrays.

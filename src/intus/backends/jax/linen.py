@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -73,7 +72,6 @@ class Linen:
     """Flax Linen; see ``Library`` for the contract of each method."""
 
     expected = "the step must call module.apply(variables, …)"
-    is_updated = False
 
     def owns(self, model: Any) -> bool:
         """Return whether this is a Linen module."""
@@ -104,6 +102,17 @@ class Linen:
             for path, value in jax.tree_util.tree_flatten_with_path(bound.variables)[0]
         ]
 
+    def arrays(self, model: linen.Module) -> tuple[list[Any], Callable[[Sequence[Any]], linen.Module]]:
+        """Return the variables of a bound module, and a function that binds it to others."""
+        bound = Bound.of(model)
+        leaves, tree = jax.tree.flatten(bound.variables)
+
+        def made(arrays: Sequence[Any]) -> linen.Module:
+            variables = jax.tree.unflatten(tree, arrays)
+            return bound.module.bind(variables, rngs=bound.rngs, mutable=bound.mutable)
+
+        return leaves, made
+
     def open(self, model: linen.Module, args: Any, kwargs: Any, *, numbers: bool) -> Opened:
         """Return the leaves of the arguments; the calls are intercepted in ``tracing``."""
         leaves, tree = jax.tree.flatten((args, kwargs))
@@ -133,15 +142,34 @@ class Linen:
     def forward(self, model: Any, args: Any, kwargs: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Return a function of the variables that applies the module."""
         bound = model if isinstance(model, Bound) else Bound.of(model)
-        apply = partial(_apply, bound.module, bound.mutable)
-        return apply, (bound.variables, bound.rngs, args, kwargs)
+        return _Apply(bound.module, bound.mutable), (bound.variables, bound.rngs, args, kwargs)
 
     batched = forward
 
 
-def _apply(module: linen.Module, mutable: Any, variables: Any, rngs: Any, args: Any, kwargs: Any) -> Any:
-    result = module.apply(variables, *args, rngs=rngs, mutable=mutable, **kwargs)
-    return result[0] if mutable is not False else result  # the changed variables come second
+class _Apply:
+    """Applies a module to variables. Two are equal, and share a compiled program, if their modules are.
+
+    Args:
+        module: The module, unbound.
+        mutable: The collections that a call may change.
+    """
+
+    def __init__(self, module: linen.Module, mutable: Any) -> None:
+        self._module, self._mutable = module, mutable
+
+    def __call__(self, variables: Any, rngs: Any, args: Any, kwargs: Any) -> Any:
+        """Return the output of the module."""
+        result = self._module.apply(variables, *args, rngs=rngs, mutable=self._mutable, **kwargs)
+        return result[0] if self._mutable is not False else result  # the changed variables come second
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Apply) or self._mutable != other._mutable:
+            return False
+        return _is_copy(self._module, other._module)
+
+    def __hash__(self) -> int:
+        return hash(type(self._module))
 
 
 class _Calls:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, partial
 from typing import Any
@@ -42,7 +42,6 @@ class Nnx:
     """Flax NNX; see ``Library`` for the contract of each method."""
 
     expected = "step(model, …), or step(graphdef, state, …) of nnx.split(model)"
-    is_updated = True
 
     def owns(self, model: Any) -> bool:
         """Return whether this is an NNX module."""
@@ -78,6 +77,12 @@ class Nnx:
             StateArray(dotted(path), variable.get_value(), isinstance(variable, nnx.Param))
             for path, variable in nnx.to_flat_state(nnx.state(model))
         ]
+
+    def arrays(self, model: nnx.Module) -> tuple[list[Any], Callable[[Sequence[Any]], nnx.Module]]:
+        """Return the values of all variables, and a function that makes the module of others."""
+        definition, state = nnx.split(model)
+        leaves, tree = jax.tree.flatten(state)
+        return leaves, lambda arrays: nnx.merge(definition, jax.tree.unflatten(tree, arrays))
 
     def open(self, model: nnx.Module, args: Any, kwargs: Any, *, numbers: bool) -> Opened:
         """Split all NNX objects among the arguments together, so that what they share stays shared."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,38 @@ _NUMPY = {
 }  # fmt: skip
 
 
+class Contents:
+    """The memory of a tensor, as long as nothing is written to it.
+
+    Two are equal if they are of one tensor, with the same memory and version. PyTorch counts every operation
+    in place in the version, but not what is written through ``.data`` or NumPy.
+
+    Args:
+        tensor: The tensor, of which no reference is kept.
+    """
+
+    __slots__ = ("_memory", "_tensor")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = weakref.ref(tensor)
+        self._memory = tensor._version, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Contents | None:
+        """Return the contents of a tensor; None if its writes are not counted, or its memory is not plain."""
+        plain = type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided
+        return cls(tensor) if plain and not tensor.is_inference() else None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Contents) or self._memory != other._memory:
+            return False
+        tensor = self._tensor()
+        return tensor is not None and tensor is other._tensor()
+
+    def __hash__(self) -> int:
+        return hash(self._memory)
+
+
 def captured(address: str, kind: str, index: int, tensor: Tensor, axis: int | None = None) -> CapturedTensor:
     """Describe a tensor for the tap.
 
@@ -40,6 +73,7 @@ def captured(address: str, kind: str, index: int, tensor: Tensor, axis: int | No
         *(address, kind, index, shape, tensor.numel() * size, copy, axis, partial(to_projected, tensor)),
         sums=partial(row_sums, tensor) if plain else None,
         accelerated=tensor.device.type != "cpu" and has_doubles(tensor),
+        contents=Contents.of(tensor),
     )
 
 
