@@ -121,12 +121,12 @@ notebooks: .venv/.ready .venvs/notebooks/.ready browser  ## the notebooks' tests
 	.venvs/notebooks/bin/python -m pip install --quiet -c constraints.txt jupyterlab notebook nbclient nbconvert ipywidgets anywidget marimo
 	@touch $@
 
-loops: .venv/.ready .venvs/loops/.ready  ## the callbacks and their examples, in the real Lightning and Hugging Face Trainer
-	$(ONE_THREAD) .venvs/loops/bin/python -m pytest tests/callbacks tests/examples -m loops $(ARGS)
+loops: .venv/.ready .venvs/loops/.ready  ## the callbacks and their examples, in the real Lightning and Hugging Face Trainer; the trackers
+	$(ONE_THREAD) .venvs/loops/bin/python -m pytest tests/callbacks tests/examples tests/reporting -m loops $(ARGS)
 
 .venvs/loops/.ready: constraints.txt
 	$(PYTHON) -m venv .venvs/loops
-	.venvs/loops/bin/python -m pip install --quiet -c constraints.txt lightning transformers accelerate -e ".[all,dev]"
+	.venvs/loops/bin/python -m pip install --quiet -c constraints.txt lightning transformers accelerate mlflow tensorboard wandb -e ".[all,dev]"
 	@touch $@
 
 sweep: .venvs/sweep/.ready  ## trace hundreds of architectures and let judges check them; ARGS=ops, modules, programs, opinions

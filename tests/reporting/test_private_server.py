@@ -131,10 +131,14 @@ def test_what_cannot_be_written_to_is_refused(tmp_path):
         InputError, match=r"Pass either to='runs.db' or the host and port of a server, not both"
     ):
         intus.probe(model, "127.0.0.1", 9000, to="runs.db")
-    with pytest.raises(InputError, match="scores cannot be written to wandb yet"):
-        intus.probe(model, to="wandb")
-    with pytest.raises(InputError, match=r"to must be a database, such as 'runs.db', got 3"):
+    with pytest.raises(InputError, match=r"to must be a database, such as 'runs.db', .* got 3\."):
         intus.probe(model, to=3)
+    with pytest.raises(InputError, match=r"to must name one database at most, and something, got \['a.db', "):
+        intus.probe(model, to=["a.db", "b.db"])
+    with pytest.raises(InputError, match=r"to='wandb:' lacks a project after the colon\. Write to='wandb'"):
+        intus.probe(model, to="wandb:")
+    with pytest.raises(InputError, match=r"to='wanbd' is no tracker\. Did you mean 'wandb'\?"):
+        intus.probe(model, to="wanbd")
     (tmp_path / "text.db").write_text("no database, only some text of many characters" * 9)
     with pytest.raises(ServeError, match=r"did not start: .*text.db"):
         intus.probe(model, to=tmp_path / "text.db")

@@ -167,7 +167,12 @@ def flush(
     drained = sender.drain(timeout)
     remaining = max(deadline - time.monotonic(), 0.1)
     selection = {key: value for key, value in (("run", run), ("model", model)) if value is not None}
-    return _call(sender, "/flush", selection | {"client": sender.id}, remaining) and drained
+    scored = _call(sender, "/flush", selection | {"client": sender.id}, remaining) and drained
+    for follower in list(sender.followers):
+        follower.catch_up(max(deadline - time.monotonic(), 1.0))
+        if follower.removed:
+            follower.end()
+    return scored
 
 
 def clear(host: str = HOST, port: int = PORT, *, run: str | None = None) -> bool:

@@ -18,12 +18,14 @@ from ..core.errors import InputError, did_you_mean
 from ..core.record import OF_PROBE_SET, PROBE_SET_MODE
 from .budget import Budget, check_share
 from .commands import HOST, PORT, flush, queue_targets
+from .follower import Follower
 from .private_server import private_server
 from .probe_set import check_probe_set, check_statistics
 from .scalars import ScalarLog, check_facts
 from .schedule import Choice, Schedule, Which
 from .sender import BLOCK_S, get_sender
 from .tap import ModelTap
+from .trackers import Place, TrackedRun, open_tracker, places
 from .warn_once import WarningLog
 
 _SETTINGS = ("epoch", "step", "mode", "items")
@@ -56,7 +58,7 @@ def probe(
     ranks: tuple[int, int] | None = None,
     config: Mapping[str, Any] | None = None,
     tags: Collection[str] | None = None,
-    to: str | Path | None = None,
+    to: str | Path | Collection[str | Path] | None = None,
 ) -> Probe:
     """Attach to a model in training: each call of the model sends the outputs of its operations to a server.
 
@@ -120,9 +122,12 @@ def probe(
         config: The configuration of the training, a dict of JSON values such as ``{"lr": 0.1, "seed": 3}``.
             It is stored with the run. Runs whose configurations differ only in ``seed`` form a group.
         tags: Words to find the run by, stored with it.
-        to: A database to write the scores into, such as ``"runs.db"``, instead of sending to a server. A
-            server of its own then scores in another process, and ends after this one. It takes some seconds
-            to start. ``intus serve runs.db`` shows the page later.
+        to: Where to write the scores, instead of sending to a server: a database such as ``"runs.db"``, which
+            ``intus serve runs.db`` shows later; a tracker: ``"wandb"``, ``"tensorboard"`` or ``"mlflow"``; or
+            a list of a database and trackers. After a colon may stand where the tracker begins a run: a
+            project (``"wandb:digits"``), a folder (``"tensorboard:runs/mine"``), an experiment
+            (``"mlflow:digits"``). Otherwise its active run is used. A server of its own scores in another
+            process, and ends after this one. It takes some seconds to start.
 
     Returns:
         The probe, which is also a context manager that removes it.
@@ -130,7 +135,8 @@ def probe(
     Raises:
         InputError: If an argument is invalid, or the model's framework is not supported.
         AddressError: If an address of ``which`` does not exist, or is not a whole module.
-        ServeError: If the server for ``to`` does not start.
+        ServeError: If the server for ``to`` does not start, or a tracker refuses.
+        MissingExtraError: If a tracker is not installed.
 
     Example:
         >>> watch = probe(model, "127.0.0.1", 8082)  # doctest: +SKIP
@@ -173,10 +179,12 @@ def probe(
                 "the same in every process."
             )
         checked_set = checked_set.share(ranks, batch_axis)
+    named: list[Place] = []
     if to is not None:
         if (host, port) != (HOST, PORT):
             raise InputError(f"Pass either to={to!r} or the host and port of a server, not both.")
-        host, port = private_server(to)
+        database, named = places(to)
+        host, port = private_server(database)
     sender = get_sender(host, port, queue_mb or 0.0)
     tap = ModelTap(
         model,
@@ -217,7 +225,13 @@ def probe(
         if facts and sends:
             about = {"run": tap.run, "model": tap.name}
             sender.send_json("/run", about | facts, topic=json.dumps(list(about.values())))
-        watch = Probe(tap, backend.attach(model, operations, kinds, tap))
+        attachment = backend.attach(model, operations, kinds, tap)
+        try:
+            follower = _follower(tap, named, facts) if sends else None
+        except BaseException:
+            attachment.remove()
+            raise
+        watch = Probe(tap, attachment, follower)
     except BaseException:
         tap.source.remove()
         raise
@@ -237,6 +251,15 @@ def probe(
             )
     sender.taps.add(tap)
     return watch
+
+
+def _follower(tap: ModelTap, named: Collection[Place], facts: Mapping[str, Any]) -> Follower | None:
+    """Open the trackers, and return what writes to them; None if there is nothing to do."""
+    if not named:
+        return None
+    run = TrackedRun(tap.run, tap.name, facts.get("config", {}), facts.get("tags", ()))
+    trackers = [(place, open_tracker(place, run)) for place in named]
+    return Follower(tap.sender, tap.run, tap.name, trackers, tap.troubles)
 
 
 class Probe:
@@ -266,9 +289,9 @@ class Probe:
         >>> watch.remove()  # doctest: +SKIP
     """
 
-    def __init__(self, tap: ModelTap, attachment: Handle) -> None:
-        self._tap, self._attachment = tap, attachment
-        self._log = ScalarLog(tap.sender, tap.run, tap.name, tap.troubles)
+    def __init__(self, tap: ModelTap, attachment: Handle, follower: Follower | None = None) -> None:
+        self._tap, self._attachment, self._follower = tap, attachment, follower
+        self._log = ScalarLog(tap.sender, tap.run, tap.name, tap.troubles, follower)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_") and name not in _SETTINGS:
@@ -465,6 +488,8 @@ class Probe:
         self._attachment.remove()
         self._log.post()
         self._tap.end()
+        if self._follower is not None:
+            self._follower.removed = True
 
     def __enter__(self) -> Probe:
         return self

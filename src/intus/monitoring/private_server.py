@@ -1,4 +1,4 @@
-"""A server of this process alone, for ``probe(model, to="runs.db")``."""
+"""A server of this process alone, for ``probe(model, to=...)``."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ import re
 import subprocess
 import sys
 import threading
-from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from ..core.errors import InputError, ServeError
+from ..core.errors import ServeError
 from .commands import flush
 from .sender import get_sender
 from .warn_once import logger
 
 _READY = re.compile(r"probes send to (?P<host>\S+):(?P<port>\d+)")
-#: Libraries that scores cannot be written to yet.
-_LIBRARIES = ("wandb", "tensorboard", "mlflow")
 
 
 class PrivateServer:
@@ -28,7 +25,7 @@ class PrivateServer:
     that ends by itself first runs its probe sets, and waits until all is scored.
 
     Args:
-        database: A path or a URL.
+        database: A path or a URL; None for a temporary one, which ends with the server.
 
     Attributes:
         host: The host that probes send to.
@@ -39,9 +36,10 @@ class PrivateServer:
         ServeError: If it does not start. The text is that of the server's error.
     """
 
-    def __init__(self, database: str) -> None:
+    def __init__(self, database: str | None) -> None:
+        of_database = [] if database is None else [f"--database={database}"]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "intus.serving.private", "--port=0", f"--database={database}"],
+            [sys.executable, "-m", "intus.serving.private", "--port=0", *of_database],
             stdin=subprocess.PIPE,  # closed when this process ends, which ends the server
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -60,7 +58,8 @@ class PrivateServer:
         if ready is None:
             _, complaint = self.process.communicate()
             last = (complaint.strip() or line.strip()).splitlines()[-1:]
-            raise ServeError(f"The server that scores for to={database!r} did not start: {''.join(last)}")
+            where = "" if database is None else f" for to={database!r}"
+            raise ServeError(f"The server that scores{where} did not start: {''.join(last)}")
         self.host, self.port = ready["host"], int(ready["port"])
         for stream in (self.process.stdout, self.process.stderr):
             threading.Thread(target=_discard, args=(stream,), daemon=True).start()
@@ -80,28 +79,19 @@ def _discard(stream: IO[str]) -> None:
 
 
 #: The servers of this process, by database.
-_SERVERS: dict[str, PrivateServer] = {}
+_SERVERS: dict[str | None, PrivateServer] = {}
 _LOCK = threading.Lock()
 
 
-def private_server(to: Any) -> tuple[str, int]:
+def private_server(database: str | None) -> tuple[str, int]:
     """Return the host and port of this process's server for a database, started on first use.
 
     Args:
-        to: A path or a URL.
+        database: An absolute path or a URL; None for a temporary one.
 
     Raises:
-        InputError: If it is neither, or the name of a library that scores cannot be written to.
         ServeError: If the server does not start.
     """
-    if not isinstance(to, str | Path) or not str(to):
-        raise InputError(f"to must be a database, such as 'runs.db', got {to!r}.")
-    if to in _LIBRARIES:
-        raise InputError(
-            f"to={to!r}: scores cannot be written to {to} yet. Write to='runs.db', and read the scores with "
-            "intus.runs('runs.db')."
-        )
-    database = str(to) if "://" in str(to) else str(Path(to).resolve())
     with _LOCK:
         server = _SERVERS.get(database)
         if server is None or not server.runs:

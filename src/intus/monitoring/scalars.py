@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..core.errors import InputError
+from .follower import Follower
 from .sender import Sender
 from .warn_once import WarningLog
 
@@ -30,10 +31,14 @@ class ScalarLog:
         run: The name of the training.
         model: The name of the model.
         troubles: Counts and logs what is not a number.
+        follower: Also takes them; None if nothing does.
     """
 
-    def __init__(self, sender: Sender, run: str, model: str, troubles: WarningLog) -> None:
+    def __init__(
+        self, sender: Sender, run: str, model: str, troubles: WarningLog, follower: Follower | None = None
+    ) -> None:
         self._sender, self._key, self._troubles = sender, {"run": run, "model": model}, troubles
+        self._follower = follower
         self._lock = threading.Lock()
         self._entries: list[dict[str, Any]] = []
         self._last_time = 0.0
@@ -56,6 +61,8 @@ class ScalarLog:
             self._last_time = max(time.time(), math.nextafter(self._last_time, math.inf))
             entry = {"step": step, "epoch": epoch, "time": self._last_time, "values": plain}
             self._entries.append(entry)
+            if self._follower is not None:
+                self._follower.log(entry)
             waited = time.monotonic() - self._posted >= PAUSE_S and self._sender.state != "down"
             due = waited or len(self._entries) >= MOST
         if due:

@@ -53,7 +53,8 @@ class Sender:
         self._random = random.Random()  # not the global generator, which the training uses
         self.taps: weakref.WeakSet[Any] = weakref.WeakSet()  # whose probe set may have to run before flush
         self.logs: list[Any] = []  # of probes; what they collected is sent before the queue is drained
-        self.busy_seconds = 0.0  # processor time that sending took
+        self.followers: list[Any] = []  # of probes, which read what the server finds
+        self.busy_seconds = 0.0  # processor time that sending and following took
         self._reset()
         atexit.register(self._at_exit)
 
@@ -321,6 +322,11 @@ class Sender:
             )
             return not self._jobs
 
+    def count_busy(self, seconds: float) -> None:
+        """Add processor time of a thread that works for the probes of this server."""
+        with self._changed:
+            self.busy_seconds += seconds
+
     def counts(self) -> Counts:
         """Return the numbers of records sent, dropped, failed and waiting."""
         self._reset_if_forked()
@@ -361,7 +367,8 @@ class Sender:
                 self._finish(job, "failed")
             del job
             now = time.thread_time()
-            self.busy_seconds, before = self.busy_seconds + now - before, now
+            self.count_busy(now - before)
+            before = now
 
     def _next(self) -> Job | None:
         """Return the first request once an attempt is due, or None to end the thread after idling."""

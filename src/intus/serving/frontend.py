@@ -30,6 +30,8 @@ from .messages import (
     AboveQuery,
     ChangeRunRequest,
     ConfusionReply,
+    FindingMessage,
+    FindingsReply,
     FollowupQuery,
     FollowupReply,
     GapReply,
@@ -71,6 +73,7 @@ class Frontend:
         self.reported: dict[str, StatusReport] = {}
         self._counts: Counter[str] = Counter(results=0, notices=0)
         self._new: dict[tuple[str, str], None] = {}  # (run, model) pairs with scores since the last findings
+        self._found: dict[tuple[str, str], list[findings.Finding]] = {}  # of the runs with scores
         self._not_finite: set[tuple[str, str, str]] = set()  # names of logged values, with run and model
         database.end_targets()
 
@@ -181,7 +184,7 @@ class Frontend:
         bad = {(request.run, request.model, each.name) for each in log if not math.isfinite(each.value)}
         if bad - self._not_finite:
             self._not_finite |= bad
-            self._find(request.run, request.model)
+            self._find(request.run, request.model, of_log=True)
 
     @_storing
     def change_run(self, change: ChangeRunRequest) -> None:
@@ -190,7 +193,7 @@ class Frontend:
         if not models:
             raise InputError(f"There is no run {change.run!r}.")
         if change.remove:
-            self.database.remove(run=change.run)
+            self.remove(change.run)
             return
         for model in models if change.tags is not None else ():
             self.database.put_run(change.run, model, tags=change.tags)
@@ -243,12 +246,38 @@ class Frontend:
             for run, model in new:
                 self._find(run, model)
 
-    def _find(self, run: str, model: str) -> None:
-        """Store and log the findings of a run; a failure is logged, and stops nothing else."""
+    def findings(self, run: str, model: str) -> FindingsReply:
+        """Return what follows from the scores of a run; see ``messages.FindingsReply``."""
+        change = self.database.last_change(run, model)  # before the findings, which may only be newer
+        found = self._found.get((run, model), [])
+        return FindingsReply(
+            change,
+            [
+                FindingMessage(**each._asdict() | {"epoch": None if each.epoch != each.epoch else each.epoch})
+                for each in found
+            ],
+        )
+
+    def _find(self, run: str, model: str, *, of_log: bool = False) -> None:
+        """Store and log the findings of a run; a failure is logged, and stops nothing else.
+
+        Args:
+            run: The run.
+            model: The model.
+            of_log: Whether only logged values changed. Then the scores of the present epoch may be
+                incomplete, and what was found in them before is kept.
+        """
         try:
-            tables = [self.database.points(run, model, level="layer", score=name) for name in findings.SCORES]
             log = [(each.name, each.step, each.epoch, each.value) for each in self.database.log(run, model)]
-            found = findings.findings(Results.concat(tables), self.database.addresses(run, model), log)
+            kept = self._found.get((run, model)) if of_log else None
+            if kept is None:
+                names = findings.SCORES
+                tables = [self.database.points(run, model, level="layer", score=name) for name in names]
+                found = findings.findings(Results.concat(tables), self.database.addresses(run, model), log)
+            else:
+                found = [each for each in kept if each.kind != "logged"]
+                found += findings.findings(Results(), (), log)
+            self._found[run, model] = found
             texts = [
                 each.text for each in found if each.kind != "nonfinite"
             ]  # the evaluator reports it at once
@@ -268,6 +297,8 @@ class Frontend:
     @_storing
     def remove(self, run: str, model: str | None = None) -> bool:
         """Delete a run, or a model of it, and return whether it was stored."""
+        for key in [key for key in self._found if key[0] == run and model in (None, key[1])]:
+            del self._found[key]
         return self.database.remove(model, run=run) > 0
 
     def status(self) -> dict[str, int]:

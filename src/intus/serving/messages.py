@@ -662,6 +662,7 @@ class PointsQuery(Message):
     kind: Text | None = None
     address: Text | None = None
     level: Literal["layer", "unit"] = "layer"
+    since: Annotated[Epoch, Meta(description="only of this epoch and later ones")] | None = None
     group: Annotated[
         bool, Meta(description="the mean over the runs of the run's group, and its interval")
     ] = False
@@ -777,3 +778,21 @@ class NoticesQuery(Message):
     """A query for the notices of one run, or of all."""
 
     run: Run | None = None
+
+
+class FindingMessage(Message):
+    """A sentence that follows from the scores of a run, and what it is about."""
+
+    kind: str
+    text: str
+    target: str
+    address: str
+    epoch: float | None
+    step: int
+
+
+class FindingsReply(Message):
+    """The findings of a run since the server started, as of its last whole epoch."""
+
+    change: Annotated[int, Meta(description="larger after every change of the run; 0 if there is none")]
+    findings: list[FindingMessage]

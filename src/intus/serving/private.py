@@ -1,8 +1,13 @@
-"""A server of one training: ``python -m intus.serving.private`` ends when its standard input is closed."""
+"""A server of one training: ``python -m intus.serving.private`` ends when its standard input is closed.
 
+Without ``--database``, its scores are temporary: they end with it.
+"""
+
+import contextlib
 import os
 import signal
 import sys
+import tempfile
 import threading
 
 from .options import one_thread
@@ -22,5 +27,12 @@ if __name__ == "__main__":
     one_thread()
     from .run import main
 
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    sys.exit(main())
+    with contextlib.ExitStack() as ending:
+        arguments = sys.argv[1:]
+        if not any(each.startswith("--database=") for each in arguments):
+            # uvicorn raises the signal again once it has shut down, which would leave the folder
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+            folder = ending.enter_context(tempfile.TemporaryDirectory(prefix="intus-"))
+            arguments.append(f"--database={folder}/scores.db")
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+        sys.exit(main(arguments))

@@ -215,7 +215,14 @@ class Database:
         return Results(found | {"run": [run] * size, "model": [model] * size}) if size else Results()
 
     def columns(
-        self, run: str, model: str, names: Sequence[str], *, level: str | None = None, **equal: Any
+        self,
+        run: str,
+        model: str,
+        names: Sequence[str],
+        *,
+        level: str | None = None,
+        since: float | None = None,
+        **equal: Any,
     ) -> dict[str, list[Any]]:
         """Return the same points as lists, with None for missing numbers.
 
@@ -224,6 +231,7 @@ class Database:
             model: The model.
             names: Columns of ``Results``, or ``revision``: how often the values of a point changed.
             level: As for ``points``.
+            since: The first epoch to return; None for all.
             **equal: As for ``points``.
 
         Raises:
@@ -244,6 +252,8 @@ class Database:
         query = query.where(*(known[name] == value for name, value in equal.items()))
         if level is not None:
             query = query.where(t.series.c.unit < 0 if level == "layer" else t.series.c.unit >= 0)
+        if since is not None:
+            query = query.where(t.point.c.epoch >= since)
         with self._read() as connection:
             query = query.order_by(t.point.c.epoch, t.point.c.step, t.series.c.id)
             rows = connection.execute(query).all()
@@ -609,6 +619,13 @@ class Database:
             rows = connection.execute(query).all() if number != since else []
         runs = dict.fromkeys((row.run, row.model) for row in rows if row.run or row.model)
         return Changes(int(number or 0), list(dict.fromkeys(row.what for row in rows)), list(runs))
+
+    def last_change(self, run: str, model: str) -> int:
+        """Return the number of the last change of a run; 0 if there is no such run."""
+        query = sa.select(sa.func.max(t.change.c.number))
+        with self._read() as connection:
+            found = connection.execute(query.where(t.change.c.run == run, t.change.c.model == model)).scalar()
+        return int(found or 0)
 
     # -- transactions --------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from ..messages import (
     ChangeRunRequest,
     ConfusionReply,
     ErrorReply,
+    FindingsReply,
     FollowupQuery,
     FollowupReply,
     GapReply,
@@ -53,7 +54,7 @@ def page_routes(frontend: Frontend) -> list[Endpoint]:
         model = _only_model(query.run) if query.model is None else query.model
         if query.group:
             return frontend.grouped(query.run, model, names, level=query.level, **equal)
-        return database.columns(query.run, model, names, level=query.level, **equal)
+        return database.columns(query.run, model, names, level=query.level, since=query.since, **equal)
 
     def _only_model(run: str) -> str:
         models = [one["model"] for one in database.runs() if one["run"] == run]
@@ -99,6 +100,13 @@ def page_routes(frontend: Frontend) -> list[Endpoint]:
             FollowupReply,
             lambda request: frontend.followup(request.query),
             FollowupQuery,
+        ),
+        get(
+            "/api/findings",
+            "What follows from the scores of a run, in sentences, and the number of its last change",
+            FindingsReply,
+            lambda request: frontend.findings(request.query.run, request.query.model),
+            RunQuery,
         ),
         get(
             "/api/log",

@@ -1,0 +1,290 @@
+"""Follow what the server finds about a model in training, and hand it on: to trackers."""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from ..core.errors import ServeError
+from .client import Client
+from .clocks import thread_seconds, thread_seconds_since
+from .commands import flush
+from .sender import Sender
+from .trackers import Place, Point, Tracker
+from .warn_once import WarningLog
+
+POLL_S = 1.0  # between questions to the server
+AWAY_S = 10.0  # the same, while it does not answer
+END_S = 30.0  # the longest wait for a tracker at the end
+MOST = 100_000  # numbers that wait for a tracker that fails
+_KEY = ("epoch", "step", "address", "kind", "target", "score", "revision")
+_COLUMNS = (*_KEY, "value")
+_NO_PAGE = (
+    "intus: what the server %s:%s finds cannot be read, because it has no page. Send to a server with all "
+    "roles (intus serve), or to the port of one."
+)
+_FAILED = "intus: %s could not be written to, and is tried again with what follows: %s: %s"
+_LOST = "intus: %s numbers could not be written to %s, and are lost there: %s: %s"
+_FRACTIONS = (
+    "intus: %s counts steps in whole numbers, so what belongs to epoch %s is written at %s. Number the "
+    "epochs 0, 1, 2 to keep them apart."
+)
+#: The names of all runs of trackers in this process begin with these words, by tracker's run and words.
+_PREFIXES: dict[tuple[str, str], tuple[str, str]] = {}
+
+
+class Follower:
+    """Asks the server about a model from a thread of its own, from the start of a probe to its end.
+
+    Args:
+        sender: The sender of the probe.
+        run: The name of the training.
+        model: The name of the model.
+        trackers: Where to write scores, logged values and findings.
+        troubles: Counts and logs what fails.
+
+    Attributes:
+        removed: Whether the probe was removed. Then the next ``flush`` is the end.
+    """
+
+    def __init__(
+        self,
+        sender: Sender,
+        run: str,
+        model: str,
+        trackers: Sequence[tuple[Place, Tracker]],
+        troubles: WarningLog,
+    ) -> None:
+        self._sender, self._run, self._model, self._troubles = sender, run, model, troubles
+        self._client = Client(sender.host, sender.port)
+        self._outlets = [
+            _Outlet(str(place), tracker, _prefix(f"{place.tracker} {tracker.run}", run, model), troubles)
+            for place, tracker in trackers
+        ]
+        self._scores = _NewScores()
+        self._change = 0  # the last one of the server of which the scores were read
+        self._logged: list[dict[str, Any]] = []
+        self._changed = threading.Condition()
+        self._asked = self._answered = 0  # rounds
+        self._ending = False
+        self._pid = os.getpid()
+        self.removed = False
+        if self._outlets and (stored := self._read_scores()) is not None:
+            self._scores.leave_out(stored)
+        self._thread = threading.Thread(target=self._follow, name="intus-follower", daemon=True)
+        self._thread.start()
+        sender.followers.append(self)
+        if self._outlets:
+            atexit.register(self._at_exit)
+
+    # -- called by the training ------------------------------------------------------------------------
+
+    def log(self, entry: dict[str, Any]) -> None:
+        """Take values that the user logged: a step, an epoch, a time, and numbers by name."""
+        if any(outlet.tracker.takes_log for outlet in self._outlets):
+            with self._changed:
+                self._logged.append(entry)
+
+    def catch_up(self, timeout: float) -> None:
+        """Wait until all that the server knows by now is handed on."""
+        if threading.current_thread() is self._thread:
+            return
+        with self._changed:
+            self._asked += 1
+            wanted = self._asked
+            self._changed.notify_all()
+            deadline = time.monotonic() + timeout
+            while self._answered < wanted and self._thread.is_alive() and time.monotonic() < deadline:
+                self._changed.wait(0.5)
+
+    def end(self, timeout: float = END_S) -> None:
+        """Hand on what is left, close the trackers, and end the thread."""
+        with self._changed:
+            self._ending = True
+            self._changed.notify_all()
+        if self in self._sender.followers:
+            self._sender.followers.remove(self)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout)
+        atexit.unregister(self._at_exit)
+
+    def _at_exit(self) -> None:
+        if os.getpid() == self._pid:
+            flush(self._sender.host, self._sender.port)
+            self.end()
+
+    # -- the thread ------------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        pause = POLL_S
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._asked > self._answered or self._ending, pause)
+                asked, ending = self._asked, self._ending
+            began = thread_seconds()
+            try:
+                pause = POLL_S if self._round() else AWAY_S
+            except Exception as error:
+                text = "intus could not follow what the server finds: %s: %s"
+                self._troubles.count(f"follow {type(error).__name__}", text, type(error).__name__, error)
+            self._sender.count_busy(thread_seconds_since(began).processor)
+            with self._changed:
+                self._answered = asked
+                self._changed.notify_all()
+            if ending:
+                break
+        for outlet in self._outlets:
+            outlet.close()
+        self._client.close()
+
+    def _round(self) -> bool:
+        """Read what is new, and hand it on; return whether the server answered."""
+        news = self._get("/api/findings")
+        if news is not None:
+            points = []
+            if self._outlets and news["change"] != self._change:
+                columns = self._read_scores(**self._scores.query())
+                if columns is not None:
+                    points = list(self._scores.take(columns))
+                    self._change = news["change"]
+            for outlet in self._outlets:
+                outlet.add(points)
+                outlet.findings = [each["text"] for each in news["findings"]]
+        with self._changed:
+            logged, self._logged = self._logged, []
+        for outlet in self._outlets:
+            outlet.add(_points_of(logged) if outlet.tracker.takes_log else ())
+            outlet.write()
+        return news is not None
+
+    def _read_scores(self, **query: str) -> dict[str, Any] | None:
+        return self._get("/api/points", level="layer", columns=",".join(_COLUMNS), **query)
+
+    def _get(self, path: str, **query: str) -> dict[str, Any] | None:
+        """Return a reply about the model; None if there is none."""
+        try:
+            answer = self._client.get(f"{path}?{urlencode({'run': self._run, 'model': self._model} | query)}")
+        except ServeError:
+            return None  # which the sender says
+        if answer.status == 404:
+            self._troubles.warn_once(_NO_PAGE, self._sender.host, self._sender.port)
+        return answer.reply if answer.ok else None
+
+
+class _NewScores:
+    """Finds the scores that were not read before, among those of the last two epochs."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[Any, ...]] = set()
+        self._epochs: list[float] = []  # in the order in which their first score came
+
+    def leave_out(self, columns: dict[str, list[Any]]) -> None:
+        """Count the scores of a reply as read, such as those of an earlier part of the training."""
+        self._seen.update(zip(*(columns.get(name, ()) for name in _KEY), strict=True))
+
+    def query(self) -> dict[str, str]:
+        """Return which epochs to read: not those before the last two, which are complete."""
+        return {"since": repr(min(self._epochs[-2:]))} if len(self._epochs) > 1 else {}
+
+    def take(self, columns: dict[str, list[Any]]) -> Iterator[Point]:
+        """Yield the new scores of a reply that have a value; one that was replaced by another is new."""
+        now = time.time()
+        for *key_, value in zip(*(columns.get(name, ()) for name in _COLUMNS), strict=True):
+            key = tuple(key_)
+            epoch, step, address, kind, target, score, _ = key
+            if epoch is None or key in self._seen:
+                continue
+            self._seen.add(key)
+            if epoch not in self._epochs:
+                self._epochs.append(epoch)
+            if value is not None:
+                name = score_name(target, score, address, kind)
+                yield Point(name, *(("step", step) if step >= 0 else ("epoch", epoch)), now, value)
+        self._epochs = self._epochs[-2:]
+        if len(self._epochs) > 1:
+            self._seen = {key for key in self._seen if key[0] >= min(self._epochs)}
+
+
+def score_name(target: str, score: str, address: str, kind: str) -> str:
+    """Return the name that a score has in a tracker.
+
+    Example:
+        >>> score_name("digit", "linear_f1", "fc1", "output"), score_name("", "mean", "", "output@eval")
+        ('digit/linear_f1/fc1', 'mean output@eval/model')
+    """
+    what = score if kind == "output" else f"{score} {kind}"
+    return "/".join([*([target] if target else []), what, address or "model"])
+
+
+def _points_of(logged: Sequence[dict[str, Any]]) -> Iterator[Point]:
+    for entry in logged:
+        for name, value in entry["values"].items():
+            yield Point(f"log/{name}", "step", entry["step"], entry["time"], float(value))
+
+
+def _prefix(place: str, run: str, model: str) -> str:
+    """Return what names begin with: ``intus/``, and more for a second model in the same run of a tracker."""
+    for words in ("intus", f"intus/{model}", f"intus/{run}/{model}"):
+        if _PREFIXES.setdefault((place, words), (run, model)) == (run, model):
+            break
+    return f"{words}/"
+
+
+class _Outlet:
+    """Writes to a tracker, and keeps what it does not take yet. It never raises.
+
+    Args:
+        name: What the user calls it.
+        tracker: The tracker.
+        prefix: What all names begin with.
+        troubles: Counts and logs what fails.
+    """
+
+    def __init__(self, name: str, tracker: Tracker, prefix: str, troubles: WarningLog) -> None:
+        self.tracker = tracker
+        self.findings: list[str] = []
+        self._name, self._prefix, self._troubles = name, prefix, troubles
+        self._told: list[str] = []
+        self._waiting: list[Point] = []
+
+    def add(self, points: Iterator[Point] | Sequence[Point]) -> None:
+        """Add numbers to write."""
+        for point in points:
+            if not self.tracker.has_fractions and point.x % 1:
+                self._troubles.warn_once(_FRACTIONS, self._name, f"{point.x:g}", math.floor(point.x))
+            self._waiting.append(point._replace(name=self._prefix + point.name))
+
+    def write(self) -> None:
+        """Write what waits, or leave it for the next time."""
+        try:
+            self.tracker.write(self._waiting)
+            self._waiting = []
+            if self.findings != self._told:
+                self.tracker.tell(self.findings)
+                self._told = self.findings
+        except Exception as error:
+            self._troubles.count(f"write {self._name}", _FAILED, self._name, type(error).__name__, error)
+            if len(self._waiting) > MOST:
+                self._lose(len(self._waiting) - MOST, error)
+
+    def close(self) -> None:
+        """Close the tracker."""
+        try:
+            self.tracker.close()
+            error: Exception | None = None
+        except Exception as raised:
+            error = raised
+            text = "intus: %s could not be closed: %s: %s"
+            self._troubles.count(f"close {self._name}", text, self._name, type(raised).__name__, raised)
+        if self._waiting:
+            self._lose(len(self._waiting), error)
+
+    def _lose(self, count: int, error: Exception | None) -> None:
+        del self._waiting[:count]
+        self._troubles.count(f"lost {self._name}", _LOST, count, self._name, type(error).__name__, error)

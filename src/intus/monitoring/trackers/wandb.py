@@ -1,0 +1,73 @@
+"""Weights & Biases: the history of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import wandb
+
+from .base import Point, TrackedRun
+
+
+class Wandb:
+    """Writes to the run that is active, or to a new one.
+
+    A row of the history is all that was logged at one step of W&B, and steps never go back. So in a run of
+    the script, where a step of ours could make W&B refuse one of the script's, a row is added to one that the
+    script is about to complete, one to each, and the rest when the probe ends.
+
+    Args:
+        where: The project of a new run; ``""`` for the active run, or a new one in the default project.
+        run: The training.
+    """
+
+    has_fractions = True
+
+    def __init__(self, where: str, run: TrackedRun) -> None:
+        active = None if where else wandb.run
+        self._is_own = self.takes_log = active is None
+        self._run = active or wandb.init(
+            project=where or None,
+            name=run.run,
+            config=dict(run.config),
+            tags=list(run.tags),
+            reinit="create_new",  # the script may begin a run of its own
+        )
+        self.run = str(self._run.id)
+        self._rows: dict[tuple[str, float], dict[str, float]] = {}
+        self._defined: set[str] = set()  # names whose axis is known to W&B
+        self._last_step = -1  # of W&B, at which a row of ours is
+
+    def write(self, points: Sequence[Point]) -> None:
+        """Write numbers, or keep them until the script logs."""
+        for point in points:
+            if self._is_own and point.name in self._rows.get((point.axis, point.x), ()):
+                self._complete()
+            row = self._rows.setdefault((point.axis, point.x), {f"intus/{point.axis}": point.x})
+            row[point.name] = point.value
+            if point.name not in self._defined:
+                self._defined.add(point.name)
+                self._run.define_metric(point.name, step_metric=f"intus/{point.axis}")
+        if self._is_own:
+            self._complete()
+        elif self._rows and self._run.step > self._last_step:
+            self._run.log(self._rows.pop(next(iter(self._rows))), commit=False)
+            self._last_step = self._run.step
+
+    def _complete(self) -> None:
+        """Write all rows, each at a step of its own."""
+        while self._rows:
+            step = max(self._run.step, self._last_step + 1)
+            self._run.log(self._rows[next(iter(self._rows))], step=step, commit=True)
+            self._last_step = step
+            del self._rows[next(iter(self._rows))]
+
+    def tell(self, findings: Sequence[str]) -> None:
+        """Write the sentences that hold now into the summary of the run."""
+        self._run.summary["intus/findings"] = "\n".join(findings)
+
+    def close(self) -> None:
+        """Write what is left, and end the run if it was begun here."""
+        self._complete()
+        if self._is_own:
+            self._run.finish()

@@ -1,0 +1,350 @@
+"""``probe(model, to="wandb")`` and the other trackers: each value once, read by the tracker's own reader."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+import intus
+from intus.core.errors import MissingExtraError
+from intus.monitoring.follower import Follower
+from intus.monitoring.trackers import Place
+from intus.serving.run import Server
+
+NAMES = ("mlflow", "tensorboard", "wandb")
+
+SCRIPT = """
+import sys, torch, intus
+from sklearn.datasets import load_digits
+
+images, labels = load_digits(return_X_y=True)
+images, labels = torch.tensor(images[:200] / 16).float(), torch.tensor(labels[:200])
+
+def network(width):
+    layers = torch.nn.Sequential(torch.nn.Linear(64, width), torch.nn.ReLU())
+    return torch.nn.ModuleDict({"body": layers, "head": torch.nn.Linear(width, 10)})
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = network(12)
+
+    def forward(self, images):
+        return self.parts["head"](self.parts["body"](images))
+
+class Other(Net):
+    pass
+
+torch.manual_seed(0)
+model, other = Net(), Other()
+optimizer = torch.optim.Adam(model.parameters(), 0.01)
+probe_set = images, {"digit": labels}
+
+def step():
+    loss = torch.nn.functional.cross_entropy(model(images), labels)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss
+"""
+#: No flush: the end of the process writes what is left.
+NEW_RUNS = """
+places = ["runs.db", "wandb:digits", "tensorboard:board", "mlflow:digits"]
+with intus.probe(
+    model, to=places, run="r", probe_set=probe_set, config={"lr": 0.01}, tags=["plain"]
+) as watch:
+    for watch.epoch in range(4):
+        for _ in range(3):
+            watch.log({"train/loss": step()})
+"""
+ACTIVE_RUNS = """
+import mlflow, wandb, time
+mlflow.start_run(run_name="of the script")
+mine = wandb.init(project="p")
+watch = intus.probe(model, to=["runs.db", "wandb", "mlflow"], run="r", probe_set=probe_set)
+beside = intus.probe(other, to=["runs.db", "wandb", "mlflow"], run="r", probe_set=probe_set)
+for number in range(6):
+    watch.epoch = beside.epoch = number
+    other(images)
+    loss = step()
+    mlflow.log_metric("loss", float(loss), step=number)
+    mine.log({"loss": float(loss)}, step=10 * number)
+    time.sleep(0.7)
+watch.remove()
+beside.remove()
+assert watch.flush()
+assert mlflow.active_run() is not None and wandb.run is mine
+mine.finish()
+mlflow.end_run()
+"""
+
+
+def ran(folder, script):
+    """Run a training in a folder of its own."""
+    environment = {**os.environ, "WANDB_MODE": "offline", "WANDB_SILENT": "true"}
+    command = [sys.executable, "-c", SCRIPT + script]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def scores(folder, model="Net", prefix="intus"):
+    """Return the scores of the database by name and epoch."""
+    table = intus.runs(folder / "runs.db")["r"].scores(model=model)
+    table = table[table["value"].notna()]
+    assert set(table["epoch"]) >= {0, 1, 2, 3}
+    assert set(table["kind"]) == {"output"}
+    names = [
+        "/".join(filter(None, (prefix, target, score, address or "model")))
+        for target, score, address in zip(table["target"], table["score"], table["address"], strict=True)
+    ]
+    return dict(zip(zip(names, table["epoch"], strict=True), table["value"], strict=True))
+
+
+def history(folder):
+    """Return the rows of the history of each offline run of W&B, by its own reader."""
+    from wandb.proto import wandb_internal_pb2
+    from wandb.sdk.internal.datastore import DataStore
+
+    found = []
+    for path in sorted((folder / "wandb").glob("offline-run-*/*.wandb")):
+        store, rows, summary = DataStore(), [], {}
+        store.open_for_scan(str(path))
+        while (data := store.scan_data()) is not None:
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(data)
+            for item in record.summary.update:
+                summary[item.key or ".".join(item.nested_key)] = json.loads(item.value_json)
+            if record.WhichOneof("record_type") == "history":
+                items = record.history.item
+                rows.append({i.key or ".".join(i.nested_key): json.loads(i.value_json) for i in items})
+        store.close()
+        found.append((rows, summary))
+    return found
+
+
+def of_wandb(rows):
+    """Return how often each (name, epoch, value) of intus is in the rows."""
+    return Counter(
+        (name, row["intus/epoch"], value)
+        for row in rows
+        for name, value in row.items()
+        if name.startswith("intus/") and not name.startswith(("intus/log", "intus/epoch", "intus/step"))
+    )
+
+
+def of_mlflow(folder, run):
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    return Counter(
+        (key, each.step, each.value)
+        for key in client.get_run(run).data.metrics
+        if key.startswith("intus/") and not key.startswith("intus/log")
+        for each in client.get_metric_history(run, key)
+    )
+
+
+def once(expected):
+    return Counter((name, epoch, value) for (name, epoch), value in expected.items())
+
+
+@pytest.fixture(scope="module")
+def new_runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("new")
+    ran(folder, NEW_RUNS)
+    return folder
+
+
+@pytest.mark.loops
+@pytest.mark.filterwarnings("default")
+def test_scores_in_tensorboard(new_runs):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    board = EventAccumulator(str(new_runs / "board"), size_guidance={"scalars": 0, "tensors": 0})
+    board.Reload()
+    found = Counter(
+        (name, event.step, np.float32(event.value))
+        for name in board.Tags()["scalars"]
+        for event in board.Scalars(name)
+        if not name.startswith("intus/log")
+    )
+    assert found == once({key: np.float32(value) for key, value in scores(new_runs).items()})
+    losses = intus.runs(new_runs / "runs.db")["r"].log()
+    logged = [(event.step, np.float32(event.value)) for event in board.Scalars("intus/log/train/loss")]
+    assert logged == list(zip(losses["step"], losses["value"].astype(np.float32), strict=True))
+    (*_, last) = board.Tensors("intus/findings")
+    for finding in intus.runs(new_runs / "runs.db")["r"].findings():
+        assert finding.text.encode() in last.tensor_proto.string_val[0]
+
+
+@pytest.mark.loops
+@pytest.mark.filterwarnings("default")
+def test_scores_in_mlflow(new_runs):
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{new_runs / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("digits")
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert of_mlflow(new_runs, run.info.run_id) == once(scores(new_runs))
+    assert (run.info.run_name, run.info.status, run.data.params) == ("r", "FINISHED", {"lr": "0.01"})
+    losses = intus.runs(new_runs / "runs.db")["r"].log()
+    logged = client.get_metric_history(run.info.run_id, "intus/log/train/loss")
+    assert [(each.step, each.value) for each in logged] == list(
+        zip(losses["step"], losses["value"], strict=True)
+    )
+    (path,) = (new_runs / "mlruns").rglob("findings.txt")
+    assert path.read_text().splitlines() == list(map(str, intus.runs(new_runs / "runs.db")["r"].findings()))
+
+
+@pytest.mark.loops
+@pytest.mark.filterwarnings("default")
+def test_scores_in_wandb(new_runs):
+    ((rows, summary),) = history(new_runs)
+    assert of_wandb(rows) == once(scores(new_runs))
+    losses = intus.runs(new_runs / "runs.db")["r"].log()
+    name = "intus/log/train/loss"
+    logged = [(row["intus/step"], row[name]) for row in rows if name in row]
+    assert logged == list(zip(losses["step"], losses["value"], strict=True))
+    findings = [each.text for each in intus.runs(new_runs / "runs.db")["r"].findings()]
+    assert summary["intus/findings"].splitlines() == findings
+
+
+@pytest.mark.loops
+@pytest.mark.filterwarnings("default")
+def test_active_runs_of_the_script_are_used_and_keep_their_own_values(tmp_path):
+    """The script logs to W&B at steps of its own, which must all stand; two models share each run."""
+    ran(tmp_path, ACTIVE_RUNS)
+    expected = once(scores(tmp_path)) + once(scores(tmp_path, "Other", "intus/Other"))
+    ((rows, _),) = history(tmp_path)
+    assert of_wandb(rows) == expected
+    assert [row["_step"] for row in rows if "loss" in row] == [0, 10, 20, 30, 40, 50]
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    (run,) = client.search_runs(["0"])
+    assert run.info.run_name == "of the script"
+    assert len(client.get_metric_history(run.info.run_id, "loss")) == 6
+    assert of_mlflow(tmp_path, run.info.run_id) == expected
+
+
+# -- without any tracker installed ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tracker_that_is_not_installed_is_refused(name, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda what: None if what == name else find(what))
+    model = torch.nn.Linear(1, 1)
+    sentence = f"{name} is needed for to={name!r}. Install it with: pip install {name}"
+    with pytest.raises(MissingExtraError) as error:
+        intus.probe(model, to=f"{name}:mine")
+    assert str(error.value) == sentence
+    assert not model._forward_hooks
+
+
+def test_folder_with_the_name_of_a_tracker_is_no_package(tmp_path, monkeypatch):
+    if importlib.util.find_spec("wandb") is not None:
+        pytest.skip("wandb is installed")
+    (tmp_path / "wandb").mkdir()  # W&B keeps its runs in such a folder
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(MissingExtraError, match="Install it with: pip install wandb"):
+        intus.probe(torch.nn.Linear(1, 1), to="wandb")
+
+
+class Collected:
+    """A tracker that keeps what it is given, and fails as often as it is told to."""
+
+    has_fractions, takes_log, run = False, True, "here"
+
+    def __init__(self, fails):
+        self.fails, self.points, self.told, self.closed = fails, [], [], False
+
+    def write(self, points):
+        if points and self.fails:
+            self.fails -= 1
+            raise ConnectionError("the tracker is away")
+        self.points += points
+
+    def tell(self, findings):
+        self.told = findings
+
+    def close(self):
+        self.closed = True
+
+
+def test_each_score_is_written_once_also_after_failures_and_when_a_run_continues(tmp_path):
+    """The database has the scores of an earlier part of the run, which are not written again."""
+    digits = load_digits()
+    images, labels = torch.tensor(digits.data[:200] / 16).float(), digits.target[:200]
+    collected, path = Collected(fails=2), tmp_path / "runs.db"
+    for epochs in (range(2), range(2, 5)):
+        with Server(database=path, port=0) as server:
+            torch.manual_seed(0)
+            model = torch.nn.Sequential(torch.nn.Linear(64, 8), torch.nn.ReLU())
+            where = server.host, server.port
+            with intus.probe(model, *where, run="r", probe_set=(images, {"digit": labels})) as watch:
+                tap = watch._tap
+                if epochs[0]:
+                    places = [(Place("list", ""), collected)]
+                    follower = Follower(tap.sender, tap.run, tap.name, places, tap.troubles)
+                    follower.log({"step": 3, "epoch": 0, "time": 1.0, "values": {"loss": "nan"}})
+                for watch.epoch in epochs:
+                    model(images)
+                    if epochs[0]:
+                        assert watch.flush()
+            if epochs[0]:
+                follower.removed = True
+            assert watch.flush()
+    (fault,) = watch.status()["faults"]
+    assert fault.startswith("List could not be written to, and is tried again with what follows: Connection")
+    assert collected.closed
+    table = intus.runs(path)["r"].scores()
+    table = table[(table["value"].notna()) & (table["epoch"] > 0)]
+    loss, *points = collected.points
+    assert (loss.name, loss.axis, loss.x, math.isnan(loss.value)) == ("intus/log/loss", "step", 3, True)
+    assert {point.x for point in points} == {2, 3, 4}
+    late = table[table["epoch"] > 1]
+    assert Counter((point.x, point.value) for point in points) == Counter(
+        zip(late["epoch"], late["value"], strict=True)
+    )
+    assert len({(point.name, point.x) for point in points}) == len(points) == len(late)
+    assert collected.told == [each.text for each in intus.runs(path)["r"].findings()]
+
+
+def test_temporary_database_leaves_nothing(tmp_path):
+    """Without a database, the folder of the scores ends with the server, also if the training is killed."""
+    code = (
+        "import os, signal, sys, torch, intus.monitoring.private_server as p\n"
+        "p.private_server(None)\n"
+        "print(p._SERVERS[None].process.pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True
+    ) as script:
+        server = int(script.stdout.readline())
+    deadline = time.monotonic() + 60
+    while runs_now(server):
+        assert time.monotonic() < deadline, "the server did not end"
+        time.sleep(0.1)
+    assert list(tmp_path.glob("intus-*")) == []
+
+
+def runs_now(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
