@@ -37,6 +37,8 @@ _MAGIC = b"ints"
 #: have no number, and snapshots do not say which files there are and how many records each window holds.
 FORMAT = 2
 FILE_BYTES = 64 << 20
+#: Most files that are open at once. A server sees any number of runs, and a process has few descriptors.
+MOST_OPEN = 32
 #: Bytes that small requests may take beyond the limit: they may report the end of an epoch, which frees
 #: bytes.
 _SLACK = 1 << 20
@@ -120,12 +122,46 @@ def _after_damage(data: bytes, at: int) -> int:
     return at if at >= 0 else len(data)
 
 
-class Log:
-    """The frames of one (run, model). Not thread-safe."""
+class OpenFiles:
+    """The files that are open for writing, at most MOST_OPEN; those used last stay open."""
 
-    def __init__(self, folder: Path, fsync: bool) -> None:
-        self._folder, self._fsync = folder, fsync
-        self._file: BinaryIO | None = None
+    def __init__(self) -> None:
+        self._files: dict[Path, BinaryIO] = {}
+
+    def create(self, path: Path) -> BinaryIO:
+        """Create a file; raises FileExistsError if there is one."""
+        return self._keep(path, path.open("xb", buffering=0))
+
+    def open(self, path: Path, end: int) -> BinaryIO:
+        """Return the file, positioned at ``end``."""
+        file = self._files.pop(path, None) or path.open("r+b", buffering=0)
+        file.seek(end)
+        return self._keep(path, file)
+
+    def close(self, path: Path) -> None:
+        """Close a file if it is open."""
+        if file := self._files.pop(path, None):
+            file.close()
+
+    def _keep(self, path: Path, file: BinaryIO) -> BinaryIO:
+        self._files[path] = file
+        while len(self._files) > MOST_OPEN:
+            self.close(next(iter(self._files)))
+        return file
+
+
+class Log:
+    """The frames of one (run, model). Not thread-safe.
+
+    Args:
+        folder: The folder of its files.
+        fsync: Whether to sync to disk before ``append`` returns.
+        files: The open files, which several logs may share.
+    """
+
+    def __init__(self, folder: Path, fsync: bool, files: OpenFiles | None = None) -> None:
+        self._folder, self._fsync, self._files = folder, fsync, files or OpenFiles()
+        self._begun = False
         self._number = 0
         self._frames = 0  # number of frames in the newest file
         self._sizes: dict[int, int] = {}  # bytes of each file
@@ -140,7 +176,7 @@ class Log:
     @property
     def is_open(self) -> bool:
         """True if frames can be appended."""
-        return self._file is not None
+        return self._begun
 
     def frames(self) -> Iterator[tuple[int, JournalFrame | None]]:
         """Yield (number of the file, frame), the oldest first, with None in place of frames that are lost.
@@ -185,7 +221,7 @@ class Log:
         if followed:
             self._report(f"the file after {self._number:010}.log is missing")
             yield self._number, None
-        if not files and not any(self._folder.iterdir()):
+        if not files and self._folder.exists() and not any(self._folder.iterdir()):
             self._report("its folder has no file")
 
     def reject(self, number: int, frame: JournalFrame, reason: str) -> None:
@@ -217,14 +253,14 @@ class Log:
         made = not self._folder.exists()
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._path(self._number + 1)
-        file = path.open("xb", buffering=0)
+        file = self._files.create(path)
         older = [number for number in self._sizes if number not in without]
         try:
             size = _write(
                 file, pack({"frame": 0, "state": dict(snapshot), "files": self._listed(older)}), self._fsync
             )
         except OSError:
-            file.close()
+            self._files.close(path)
             with contextlib.suppress(OSError):
                 path.unlink()
             raise
@@ -234,14 +270,16 @@ class Log:
         if self._number in older:
             self._end(self._number)
         self.close()
-        self._file, self._frames = file, 1
+        self._begun, self._frames = True, 1
         self._number += 1
         self._sizes[self._number], self._windows[self._number] = size, set()
 
     def _end(self, number: int) -> None:
         """Write into a file that another follows, so that a start notices if that one is gone."""
-        with contextlib.suppress(OSError), self._path(number).open("ab", buffering=0) as file:
+        with contextlib.suppress(OSError):
+            file = self._files.open(self._path(number), self._sizes[number])
             self._sizes[number] += _write(file, pack({"next": number + 1}), self._fsync)
+            self._files.close(self._path(number))
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:010}.log"
@@ -251,15 +289,15 @@ class Log:
 
     def append(self, head: Mapping[str, Any], body: bytes = b"") -> None:
         """Append a frame to the newest file. An OSError leaves the file unchanged."""
-        assert self._file is not None
+        assert self._begun
         end = self._sizes[self._number]
+        file = self._files.open(self._path(self._number), end)
         try:
             packed = pack({"frame": self._frames, **head}, body)
-            self._sizes[self._number] = end + _write(self._file, packed, self._fsync)
+            self._sizes[self._number] = end + _write(file, packed, self._fsync)
             self._frames += 1
         except OSError:
-            self._file.truncate(end)
-            self._file.seek(end)
+            file.truncate(end)
             raise
 
     def full(self) -> bool:
@@ -304,10 +342,9 @@ class Log:
             del self._windows[number], self._sizes[number]
 
     def close(self) -> None:
-        """Close the newest file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Close the newest file, to which nothing is appended any more."""
+        self._files.close(self._path(self._number))
+        self._begun = False
 
     def clear(self) -> None:
         """Delete the files, none of which has a usable frame; what was damaged stays beside them."""
@@ -345,6 +382,7 @@ class Journal:
     ) -> None:
         self.folder, self.max_bytes, self._fsync = Path(folder), max_bytes, fsync
         self._logs: dict[RunKey, Log] = {}
+        self._files = OpenFiles()
         self.damage: dict[RunKey | Path, list[str]] = {}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -397,7 +435,7 @@ class Journal:
         """Return the log of a (run, model)."""
         if run_key not in self._logs:
             name = hashlib.blake2b(json.dumps(run_key).encode(), digest_size=10).hexdigest()
-            self._logs[run_key] = Log(self.folder / name, self._fsync)
+            self._logs[run_key] = Log(self.folder / name, self._fsync, self._files)
         return self._logs[run_key]
 
     def replay(self) -> Iterator[tuple[RunKey, int, JournalFrame | None]]:
@@ -410,7 +448,7 @@ class Journal:
         """
         folders = (path for path in self.folder.iterdir() if path.is_dir() and path != self.spool)
         for folder in sorted(folders):
-            log, run_key, lost = Log(folder, self._fsync), None, False
+            log, run_key, lost = Log(folder, self._fsync, self._files), None, False
             for number, frame in log.frames():
                 if run_key is None and frame is not None:
                     try:
