@@ -6,7 +6,9 @@ import argparse
 import asyncio
 import atexit
 import contextlib
+import errno
 import logging
+import math
 import os
 import re
 import secrets
@@ -14,6 +16,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -38,6 +41,7 @@ from .http.remote import RemoteEvaluator, RemoteFrontend
 from .options import ServerOptions, add_options, choose, takes_options
 from .roles import Roles
 
+_log = logging.getLogger("intus.serving")
 _READY = re.compile(r"Page: (?P<page>http://\S+) · probes send to (?P<host>\S+):(?P<port>\d+)")
 
 
@@ -68,6 +72,7 @@ def serve(options: ServerOptions | None = None, /, **changes: Any) -> None:
 
 
 def _serve(options: ServerOptions) -> None:
+    _raise_file_limit()
     default = {
         "aggregator": options.aggregator_port,
         "evaluator": options.evaluator_port,
@@ -270,6 +275,10 @@ class _Uvicorn(uvicorn.Server):
         super().__init__(config)
         self._roles, self._feed, self._ended = roles, feed, ended
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(_LoopErrors())
+        await super().startup(sockets)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         with contextlib.suppress(OSError):  # the output may be a closed pipe
             print(
@@ -283,6 +292,38 @@ class _Uvicorn(uvicorn.Server):
         while finishing.is_alive() and not self.force_exit:  # a second Ctrl+C ends it at once
             await asyncio.sleep(0.05)
         self._ended()
+
+
+class _LoopErrors:
+    """Logs errors of the event loop: that no connection can be accepted once a minute, others each time.
+
+    asyncio tries to accept thousands of times a second, which would fill the disk with lines.
+    """
+
+    def __init__(self) -> None:
+        self._told = -math.inf
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not (isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)):
+            loop.default_exception_handler(context)
+        elif time.monotonic() - self._told > 60.0:
+            self._told = time.monotonic()
+            _log.error(
+                "No connection can be accepted: %s (ulimit -n). The server goes on when others are closed.",
+                error,
+            )
+
+
+def _raise_file_limit() -> None:
+    """Allow as many open files as the system permits; the usual limit is 1,024, on macOS 256."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with contextlib.suppress(OSError, ValueError):  # macOS says "unlimited" and allows less
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -380,6 +380,10 @@ class Aggregator:
 
         self._run(run_key, 0.0).restore(snapshot, window)
 
+    def doubt(self, run_key: RunKey) -> None:
+        """Note that requests of a (run, model) were lost at this place of the journal."""
+        self._run(run_key, 0.0).doubt()
+
     def reload(self, records: Sequence[Record]) -> set[int]:
         """Put records back into their windows, which were done; return the numbers of the windows."""
         found: dict[int, tuple[Window, list[Record]]] = {}
@@ -399,6 +403,7 @@ class Aggregator:
         self._counts = Counter(dict.fromkeys(self._counts, 0))
         for run in self._runs.values():
             run.counts.clear()
+            run.doubtful = min(run.doubtful, 1)  # the lost request may have been the first of the next epoch
             for client in run.clients.values():
                 client.heard = now
             for window in run.windows.values():
@@ -460,7 +465,7 @@ class Aggregator:
                 return None
             self._opened += 1
             step = record.step if "step" in run.trigger and record.step is not None else -1
-            run.windows[key] = Window(self._opened, run.run_key, key, record.epoch, step)
+            run.open(Window(self._opened, run.run_key, key, record.epoch, step))
             run.trim()
         return run.windows[self._window_key(record)]
 

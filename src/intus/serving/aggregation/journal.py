@@ -3,6 +3,11 @@
 Each (run, model) has a folder with files of frames. Frames are appended and never changed. A frame is one
 request, or a *snapshot* of the run: the state that follows from frames of deleted files. Every file begins
 with a snapshot, so a file whose records are all scored can be deleted.
+
+Disks lose and change bytes, most often in a power cut. Damage costs the frames that it hits: reading goes on
+at the next whole frame, and the bytes between are kept in a file ``NUMBER.CRC.damaged`` beside. So that
+nothing is missing in silence, frames are numbered, a snapshot lists the older files with their sizes, and a
+file that was followed by another ends with a frame that says so.
 """
 
 from __future__ import annotations
@@ -15,11 +20,12 @@ import os
 import shutil
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from ...core.errors import ServeError
+from ...core.errors import CodecError, ServeError
+from ...storage.codec import decode_records
 from ..errors import FullError
 from ..options import ServerOptions
 from .window import RunKey
@@ -27,7 +33,12 @@ from .window import RunKey
 _log = logging.getLogger("intus.serving")
 _FRAME = struct.Struct("<4sIQI")  # magic, bytes of the head (JSON), bytes of the body, CRC-32 of both
 _MAGIC = b"ints"
+#: Version of the format, in the file ``format`` of the folder. In version 1, which had no such file, frames
+#: have no number, and snapshots do not say which files there are and how many records each window holds.
+FORMAT = 2
 FILE_BYTES = 64 << 20
+#: Most files that are open at once. A server sees any number of runs, and a process has few descriptors.
+MOST_OPEN = 32
 #: Bytes that small requests may take beyond the limit: they may report the end of an epoch, which frees
 #: bytes.
 _SLACK = 1 << 20
@@ -50,29 +61,112 @@ def pack(head: Mapping[str, Any], body: bytes = b"") -> list[bytes]:
     return [_FRAME.pack(_MAGIC, len(text), len(body), zlib.crc32(body, zlib.crc32(text))), text, body]
 
 
-def unpack(file: BinaryIO) -> Iterator[tuple[int, JournalFrame]]:
-    """Yield (offset of its end, frame) of each frame, up to the first that is damaged."""
-    size, end = os.fstat(file.fileno()).st_size, 0
-    while len(prefix := file.read(_FRAME.size)) == _FRAME.size:
-        magic, head_bytes, body_bytes, crc = _FRAME.unpack(prefix)
-        end += _FRAME.size + head_bytes + body_bytes
-        if magic != _MAGIC or end > size:
-            return
-        head, body = file.read(head_bytes), file.read(body_bytes)
-        if zlib.crc32(body, zlib.crc32(head)) != crc:
-            return
-        yield end, JournalFrame(json.loads(head), body)
+class Piece(NamedTuple):
+    """A part of a file: a frame, or bytes that are none."""
+
+    start: int
+    end: int
+    frame: JournalFrame | None
+
+
+def unpack(data: bytes) -> Iterator[Piece]:
+    """Yield the pieces of a file's content, which cover it from its begin to its end.
+
+    >>> whole = b"".join(pack({"frame": 0})) + b"".join(pack({"frame": 1}, b"body"))
+    >>> [piece.frame and piece.frame.head for piece in unpack(whole[:10] + whole)]
+    [None, {'frame': 0}, {'frame': 1}]
+    """
+    at = 0
+    while at < len(data):
+        piece = _frame_at(data, at) or Piece(at, _after_damage(data, at), None)
+        yield piece
+        at = piece.end
+
+
+def _frame_at(data: bytes, at: int) -> Piece | None:
+    """Return the frame that begins at ``at``; None if there is no whole one."""
+    end = _said_end(data, at)
+    if end is None or end > len(data):
+        return None
+    _, head_bytes, _, crc = _FRAME.unpack_from(data, at)
+    body_at = at + _FRAME.size + head_bytes
+    head, body = data[at + _FRAME.size : body_at], data[body_at:end]
+    if zlib.crc32(body, zlib.crc32(head)) != crc:
+        return None
+    try:
+        facts = json.loads(head)
+    except ValueError:
+        return None
+    return Piece(at, end, JournalFrame(facts, body)) if isinstance(facts, dict) else None
+
+
+def _said_end(data: bytes, at: int) -> int | None:
+    """Return where a frame at ``at`` ends by its lengths; None if no frame begins there."""
+    if len(data) - at < _FRAME.size:
+        return None
+    magic, head_bytes, body_bytes, _ = _FRAME.unpack_from(data, at)
+    head_at = at + _FRAME.size
+    # a head is JSON, never empty: the zeros that a power cut leaves at the end have the CRC-32 of nothing
+    begins = magic == _MAGIC and data[head_at : head_at + 1] == b"{"
+    return head_at + head_bytes + body_bytes if begins else None
+
+
+def _after_damage(data: bytes, at: int) -> int:
+    """Return where the first whole frame after ``at`` begins, or the end."""
+    end = _said_end(data, at)
+    if end is not None and (end == len(data) or (end < len(data) and _frame_at(data, end))):
+        return end  # its lengths are whole, and what looks like a frame in its body is none
+    at = data.find(_MAGIC, at + 1)
+    while at >= 0 and _frame_at(data, at) is None:
+        at = data.find(_MAGIC, at + 1)
+    return at if at >= 0 else len(data)
+
+
+class OpenFiles:
+    """The files that are open for writing, at most MOST_OPEN; those used last stay open."""
+
+    def __init__(self) -> None:
+        self._files: dict[Path, BinaryIO] = {}
+
+    def create(self, path: Path) -> BinaryIO:
+        """Create a file; raises FileExistsError if there is one."""
+        return self._keep(path, path.open("xb", buffering=0))
+
+    def open(self, path: Path, end: int) -> BinaryIO:
+        """Return the file, positioned at ``end``."""
+        file = self._files.pop(path, None) or path.open("r+b", buffering=0)
+        file.seek(end)
+        return self._keep(path, file)
+
+    def close(self, path: Path) -> None:
+        """Close a file if it is open."""
+        if file := self._files.pop(path, None):
+            file.close()
+
+    def _keep(self, path: Path, file: BinaryIO) -> BinaryIO:
+        self._files[path] = file
+        while len(self._files) > MOST_OPEN:
+            self.close(next(iter(self._files)))
+        return file
 
 
 class Log:
-    """The frames of one (run, model). Not thread-safe."""
+    """The frames of one (run, model). Not thread-safe.
 
-    def __init__(self, folder: Path, fsync: bool) -> None:
-        self._folder, self._fsync = folder, fsync
-        self._file: BinaryIO | None = None
+    Args:
+        folder: The folder of its files.
+        fsync: Whether to sync to disk before ``append`` returns.
+        files: The open files, which several logs may share.
+    """
+
+    def __init__(self, folder: Path, fsync: bool, files: OpenFiles | None = None) -> None:
+        self._folder, self._fsync, self._files = folder, fsync, files or OpenFiles()
+        self._begun = False
         self._number = 0
+        self._frames = 0  # number of frames in the newest file
         self._sizes: dict[int, int] = {}  # bytes of each file
         self._windows: dict[int, set[int]] = {}  # the windows each file has records of
+        self.damage: list[str] = []  # what ``frames`` found damaged or missing, each as a clause
 
     @property
     def nbytes(self) -> int:
@@ -82,53 +176,128 @@ class Log:
     @property
     def is_open(self) -> bool:
         """True if frames can be appended."""
-        return self._file is not None
+        return self._begun
 
-    def frames(self) -> Iterator[tuple[int, JournalFrame]]:
-        """Yield (number of the file, frame), the oldest first; truncate files at damaged frames."""
-        for path in sorted(self._folder.glob("*.log")):
-            number, end = int(path.stem), 0
-            self._number = max(self._number, number)
-            self._windows[number] = set()
-            with path.open("rb") as file:
-                for end, frame in unpack(file):
-                    self._sizes[number] = end
+    def frames(self) -> Iterator[tuple[int, JournalFrame | None]]:
+        """Yield (number of the file, frame), the oldest first, with None in place of frames that are lost.
+
+        Raises:
+            ServeError: If a file cannot be read at all.
+        """
+        files = {int(p.stem): p for p in sorted(self._folder.glob("*.log")) if p.stem.isdigit()}
+        damaged, listed, followed = set(), dict[int, int](), False
+        for number, path in files.items():
+            self._number, self._windows[number] = number, set()
+            data, expected, lost, followed = _read(path), 0, False, False
+            self._sizes[number] = len(data)
+            if not data:
+                self._report(f"{path.name} is empty")
+                yield number, None
+            for start, end, frame in unpack(data):
+                given = frame.head.get("frame", expected) if frame is not None else expected
+                if frame is None or given < expected:  # a frame that was written before came again
+                    damaged.add(number)
+                    self._set_aside(
+                        number, data[start:end], f"{end - start:,} bytes of {path.name} are no request"
+                    )
+                    yield number, None
+                    lost = True
+                    continue
+                if given > expected and not lost:
+                    self._report(f"{given - expected} requests of {path.name} are missing")
+                    yield number, None
+                expected, lost, followed = given + 1, False, "next" in frame.head
+                listed = frame.head.get("files", listed)
+                if not followed:
                     yield number, frame
-            if path.stat().st_size > end:
-                _log.warning("Cut %s bytes off %s: a frame was damaged.", path.stat().st_size - end, path)
-                os.truncate(path, end)
-            self._sizes[number] = end
+        for name, size in listed.items():
+            number = int(name)
+            if number not in files:
+                self._report(f"{number:010}.log is missing")
+            elif self._sizes[number] < size and number not in damaged and self._sizes[number]:
+                self._report(
+                    f"{size - self._sizes[number]:,} bytes at the end of {number:010}.log are missing"
+                )
+        if followed:
+            self._report(f"the file after {self._number:010}.log is missing")
+            yield self._number, None
+        if not files and self._folder.exists() and not any(self._folder.iterdir()):
+            self._report("its folder has no file")
 
-    def begin(self, snapshot: Mapping[str, Any]) -> None:
-        """Start a new file with a snapshot; the older files stay. An OSError leaves all files unchanged."""
+    def reject(self, number: int, frame: JournalFrame, reason: str) -> None:
+        """Keep a whole frame that cannot be used beside the file, and report it."""
+        what = f"a request of {number:010}.log cannot be used ({reason[:200]})"
+        self._set_aside(number, b"".join(pack(frame.head, frame.body)), what)
+
+    def _set_aside(self, number: int, content: bytes, what: str) -> None:
+        """Write damaged bytes into a file of their own, as far as the disk has room, and report them."""
+        path = self._folder / f"{number:010}.{zlib.crc32(content):08x}.damaged"
+        try:
+            if not path.exists():  # an earlier start found them
+                path.write_bytes(content)
+            self._report(f"{what} (kept as {path})")
+        except OSError as error:
+            self._report(f"{what} (and could not be kept: {error})")
+
+    def _report(self, clause: str) -> None:
+        self.damage.append(clause)
+        _log.warning("Journal %s: %s.", self._folder, clause)
+
+    def begin(self, snapshot: Mapping[str, Any], without: Collection[int] = ()) -> None:
+        """Start a new file with a snapshot; the older files stay. An OSError leaves all files unchanged.
+
+        Args:
+            snapshot: The state of the run.
+            without: Numbers of the older files that are about to be deleted.
+        """
         made = not self._folder.exists()
         self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / f"{self._number + 1:010}.log"
-        file = path.open("xb", buffering=0)
+        path = self._path(self._number + 1)
+        file = self._files.create(path)
+        older = [number for number in self._sizes if number not in without]
         try:
-            size = _write(file, pack({"state": dict(snapshot)}), self._fsync)
+            size = _write(
+                file, pack({"frame": 0, "state": dict(snapshot), "files": self._listed(older)}), self._fsync
+            )
         except OSError:
-            file.close()
+            self._files.close(path)
             with contextlib.suppress(OSError):
                 path.unlink()
             raise
         if self._fsync:
             for folder in [self._folder, self._folder.parent] if made else [self._folder]:
                 _sync_folder(folder)
+        if self._number in older:
+            self._end(self._number)
         self.close()
-        self._file = file
+        self._begun, self._frames = True, 1
         self._number += 1
         self._sizes[self._number], self._windows[self._number] = size, set()
 
+    def _end(self, number: int) -> None:
+        """Write into a file that another follows, so that a start notices if that one is gone."""
+        with contextlib.suppress(OSError):
+            file = self._files.open(self._path(number), self._sizes[number])
+            self._sizes[number] += _write(file, pack({"next": number + 1}), self._fsync)
+            self._files.close(self._path(number))
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:010}.log"
+
+    def _listed(self, numbers: Iterable[int]) -> dict[str, int]:
+        return {str(number): self._sizes[number] for number in numbers}
+
     def append(self, head: Mapping[str, Any], body: bytes = b"") -> None:
         """Append a frame to the newest file. An OSError leaves the file unchanged."""
-        assert self._file is not None
+        assert self._begun
         end = self._sizes[self._number]
+        file = self._files.open(self._path(self._number), end)
         try:
-            self._sizes[self._number] = end + _write(self._file, pack(head, body), self._fsync)
+            packed = pack({"frame": self._frames, **head}, body)
+            self._sizes[self._number] = end + _write(file, packed, self._fsync)
+            self._frames += 1
         except OSError:
-            self._file.truncate(end)
-            self._file.seek(end)
+            file.truncate(end)
             raise
 
     def full(self) -> bool:
@@ -160,21 +329,29 @@ class Log:
         """
         released = set(windows)
         needed = {number: numbers - released for number, numbers in self._windows.items()}
-        if needed.get(self._number):
-            self.append({"state": dict(snapshot)})
-        else:
-            self.begin(snapshot)
+        done = [number for number, left in needed.items() if not left]
+        if self._number in done:
+            self.begin(snapshot, done)
             needed[self._number] = set()
+        else:
+            kept = [number for number in needed if number not in done and number != self._number]
+            self.append({"state": dict(snapshot), "files": self._listed(kept)})
         self._windows = needed
-        for number in [number for number, left in needed.items() if not left and number != self._number]:
-            (self._folder / f"{number:010}.log").unlink(missing_ok=True)
+        for number in done:
+            self._path(number).unlink(missing_ok=True)
             del self._windows[number], self._sizes[number]
 
     def close(self) -> None:
-        """Close the newest file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Close the newest file, to which nothing is appended any more."""
+        self._files.close(self._path(self._number))
+        self._begun = False
+
+    def clear(self) -> None:
+        """Delete the files, none of which has a usable frame; what was damaged stays beside them."""
+        for number in self._sizes:
+            self._path(number).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it has damaged bytes
+            self._folder.rmdir()
 
     def remove(self) -> None:
         """Delete everything."""
@@ -193,7 +370,11 @@ class Journal:
             but not to survive a kill of the process.
 
     Raises:
-        ServeError: If another server uses the folder, or it cannot be written.
+        ServeError: If another server uses the folder, it cannot be written, or a newer version wrote it.
+
+    Attributes:
+        damage: What ``replay`` found damaged or missing: clauses for each (run, model), or for the folder of
+            one whose name is lost.
     """
 
     def __init__(
@@ -201,6 +382,8 @@ class Journal:
     ) -> None:
         self.folder, self.max_bytes, self._fsync = Path(folder), max_bytes, fsync
         self._logs: dict[RunKey, Log] = {}
+        self._files = OpenFiles()
+        self.damage: dict[RunKey | Path, list[str]] = {}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = (self.folder / "lock").open("wb")
@@ -215,6 +398,27 @@ class Journal:
             raise ServeError(
                 f"The journal {str(self.folder)!r} cannot be written: {error}. Choose another folder "
                 "(--journal FOLDER)."
+            ) from error
+        self._check_format(self.folder / "format")
+
+    def _check_format(self, path: Path) -> None:
+        """Raise ServeError if a newer version wrote the journal; else write the number of this one."""
+        try:
+            found = path.read_text(errors="replace").strip() if path.exists() else ""
+            if found.isdecimal() and int(found) > FORMAT:
+                self._lock.close()
+                raise ServeError(
+                    f"The journal {str(self.folder)!r} was written by a newer version of intus, in format "
+                    f"{found}; this one reads formats up to {FORMAT}. Start that version, or choose another "
+                    "folder (--journal FOLDER)."
+                )
+            if found != str(FORMAT):
+                path.write_text(f"{FORMAT}\n")
+        except OSError as error:
+            self._lock.close()
+            raise ServeError(
+                f"The journal's file {str(path)!r} cannot be used: {error}. Mend that, or choose another "
+                "folder (--journal FOLDER)."
             ) from error
 
     @property
@@ -231,21 +435,41 @@ class Journal:
         """Return the log of a (run, model)."""
         if run_key not in self._logs:
             name = hashlib.blake2b(json.dumps(run_key).encode(), digest_size=10).hexdigest()
-            self._logs[run_key] = Log(self.folder / name, self._fsync)
+            self._logs[run_key] = Log(self.folder / name, self._fsync, self._files)
         return self._logs[run_key]
 
-    def replay(self) -> Iterator[tuple[RunKey, int, JournalFrame]]:
-        """Yield ((run, model), number of the file, frame) of all frames, those of each run in order."""
+    def replay(self) -> Iterator[tuple[RunKey, int, JournalFrame | None]]:
+        """Yield ((run, model), number of the file, frame) of all frames, those of each run in order.
+
+        Frames that are lost are None, several as one. ``damage`` says what was lost.
+
+        Raises:
+            ServeError: If a file cannot be read at all.
+        """
         folders = (path for path in self.folder.iterdir() if path.is_dir() and path != self.spool)
         for folder in sorted(folders):
-            log, run_key = Log(folder, self._fsync), None
+            log, run_key, lost = Log(folder, self._fsync, self._files), None, False
             for number, frame in log.frames():
-                if run_key is None:
-                    run, model = frame.head["state"]["group"]
-                    run_key = self._register((run, model), log)
+                if run_key is None and frame is not None:
+                    try:
+                        run_key = self._register(_owner(frame), log)
+                    except (CodecError, KeyError, TypeError, ValueError, IndexError) as error:
+                        log.reject(number, frame, str(error))
+                        frame = None
+                if frame is None:
+                    lost = True
+                    continue
+                assert run_key is not None
+                if lost:
+                    yield run_key, number, None
+                    lost = False
                 yield run_key, number, frame
-            if run_key is None:  # the server was killed while it wrote the first frame
-                log.remove()
+            if run_key is not None and lost:
+                yield run_key, number, None
+            if log.damage:
+                self.damage[run_key or folder] = log.damage
+            if run_key is None:
+                log.clear()
 
     def _register(self, run_key: RunKey, log: Log) -> RunKey:
         self._logs[run_key] = log
@@ -268,6 +492,27 @@ class Journal:
         for log in self._logs.values():
             log.close()
         self._lock.close()
+
+
+def _owner(frame: JournalFrame) -> RunKey:
+    """Return the (run, model) of a frame: of a snapshot, or of a request if the snapshot is lost."""
+    if "state" in frame.head:
+        run, model = frame.head["state"]["group"]
+        return run, model
+    records, envelope = decode_records(frame.body)
+    if records:
+        return records[0].run, records[0].model
+    return envelope["epochs"][0]["run"], envelope["epochs"][0]["model"]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ServeError(
+            f"The journal's file {str(path)!r} cannot be read: {error}. Mend that and start again, or choose "
+            "another folder (--journal FOLDER)."
+        ) from error
 
 
 def _write(file: BinaryIO, parts: Iterable[bytes], fsync: bool) -> int:

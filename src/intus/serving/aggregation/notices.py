@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from ...core.record import Record
 from ..data_point import size_of
 from ..messages import ClientNote, Notice
@@ -26,6 +29,23 @@ def in_memory() -> Notice:
         "those that are not scored yet."
     )
     return Notice("memory_only", text, "info")
+
+
+def damaged_journal(owner: RunKey | Path, clauses: Sequence[str]) -> Notice:
+    """Return the notice that a damaged journal lost requests; it is shown beside all runs.
+
+    Args:
+        owner: The (run, model), or the folder in the journal if its files no longer say whose they are.
+        clauses: What was damaged or missing.
+    """
+    whose = f"in {owner}" if isinstance(owner, Path) else f"of run {owner[0]!r} of {owner[1]!r}"
+    more = f"; and {len(clauses) - 3} more, in the server's log" if len(clauses) > 3 else ""
+    text = (
+        f"The journal {whose} was damaged: {'; '.join(clauses[:3])}{more}. Requests that were there are "
+        "lost, unless the server was ended before it had acknowledged them. Epochs that lack them are marked "
+        "as incomplete."
+    )
+    return Notice("damaged", text, "error")
 
 
 def from_client(run_key: RunKey, note: ClientNote, *, known: bool) -> Notice:

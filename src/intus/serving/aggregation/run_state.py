@@ -191,6 +191,7 @@ class RunState:
         counts: Counts of records and data points; see ``messages.RunCounts``.
         layers: The first epoch of each layer, by its kind of record and mode.
         declined: The layers that the clients did not record on purpose, by epoch.
+        doubtful: How many of the windows that open next may lack records that a damaged journal lost.
     """
 
     run_key: RunKey
@@ -205,6 +206,7 @@ class RunState:
     counts: Counter[str] = field(default_factory=Counter)
     layers: dict[tuple[str, str], dict[str, float | None]] = field(default_factory=dict)
     declined: dict[float | None, set[str]] = field(default_factory=dict)
+    doubtful: float = 0
 
     def hear(self, client_id: str | None, now: float) -> ClientState | None:
         """Return the client that sends a request at time ``now``; None for a client without an id."""
@@ -294,14 +296,15 @@ class RunState:
             close: Whether the window ends.
             more_expected: Whether more of its epoch is expected, though the window ends.
         """
-        if self.has_reports(window.epoch):
-            progress = list(self.epochs[window.epoch].values())
+        progress = list(self.epochs[window.epoch].values()) if self.has_reports(window.epoch) else []
+        if progress:
             window.lacks = missing(progress, more_expected=more_expected)
         window.closed |= close
         if close:
             window.absent = self._absent(window)
             window.lacks = "; ".join(filter(None, (window.lacks, absent(window.absent))))
-        return window.hand_on(self.main_mode, tuple(self.clients), self.began)
+        counted = bool(progress) and all(each.is_complete for each in progress)
+        return window.hand_on(self.main_mode, tuple(self.clients), self.began, counted=counted)
 
     def _absent(self, window: Window) -> list[str]:
         """Return the layers that earlier epochs have and this one lacks, and remember those that it has.
@@ -393,6 +396,8 @@ class RunState:
             "leaving": [list(w.window_key) for w in self.leaving.values() if not w.is_disposable],
             "finished": [list(key) for key in self.finished],
             "layers": [[*source, layers] for source, layers in self.layers.items()],
+            "held": [[list(w.window_key), w.held, w.doubtful] for w in self._unstored()],
+            "doubtful": self.doubtful,
         }
 
     def restore(self, snapshot: Mapping[str, Any], window: Callable[[Mapping[str, Any]], Window]) -> None:
@@ -414,6 +419,30 @@ class RunState:
         unstored = {tuple(key) for key in snapshot["leaving"]}
         removed = [*self.leaving.values(), *before.values()]
         self.leaving = {each.number: each for each in removed if each.window_key in unstored}
+        for each in self.leaving.values():
+            each.closed = True  # also if the request that ended it is lost
+        if "held" in snapshot:  # older versions did not store it
+            held = {tuple(key): numbers for key, *numbers in snapshot["held"]}
+            for each in [*self.windows.values(), *self.leaving.values()]:
+                each.compare(*held.get(each.window_key, (0, False)))
+            self.doubtful = snapshot["doubtful"]
+
+    def doubt(self) -> None:
+        """Note that a damaged journal lost requests, of any window that is open or opens next."""
+        self.doubtful = math.inf
+        for window in [*self.windows.values(), *self.leaving.values()]:
+            window.doubtful = True
+
+    def open(self, window: Window) -> None:
+        """Add a window."""
+        self.windows[window.window_key] = window
+        window.doubtful = self.doubtful > 0
+        self.doubtful = max(self.doubtful - 1, 0)
+
+    def _unstored(self) -> list[Window]:
+        """Return the windows whose scores are not stored."""
+        leaving = [each for each in self.leaving.values() if not each.is_disposable]
+        return [each for each in [*self.windows.values(), *leaving] if not each.is_done]
 
 
 def rank(epoch: float | None) -> float:

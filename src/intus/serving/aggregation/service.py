@@ -20,7 +20,7 @@ from ..messages import IngestReply, Notice, RunRequest, StatusReport
 from .aggregator import Aggregator, IngestResult
 from .ingest import IngestRequest
 from .journal import Journal, JournalFrame
-from .notices import in_memory
+from .notices import damaged_journal, in_memory
 from .window import RunKey
 
 _log = logging.getLogger("intus.serving")
@@ -309,16 +309,22 @@ class AggregatorService:
     def _replay(self, journal: Journal) -> None:
         """Restore the state of the last server from the journal."""
         for run_key, number, frame in journal.replay():
+            if frame is None:
+                self.aggregator.doubt(run_key)
+                continue
+            log = journal.log(run_key)
             try:
-                journal.log(run_key).hold(self._apply_frame(run_key, frame), number)
-            except (CodecError, InputError) as error:  # written by another version
-                _log.warning("A frame of the journal was skipped: %s", error)
+                log.hold(self._apply_frame(run_key, frame), number)
+            except (CodecError, InputError, KeyError, TypeError, ValueError) as error:  # of another version
+                log.reject(number, frame, f"{type(error).__name__}: {error}")
+                self.aggregator.doubt(run_key)
         now = self._clock()
         ready = self.aggregator.resume(now)
         for run_key in self.aggregator.run_keys():
             log, held = journal.log(run_key), self.aggregator.held(run_key)
             log.begin(self.aggregator.snapshot(run_key, now))
             log.release(log.windows() - held, self.aggregator.snapshot(run_key, now))
+        self._notify([damaged_journal(owner, clauses) for owner, clauses in journal.damage.items()])
         self._hand_on(ready)
 
     def _apply_frame(self, run_key: RunKey, frame: JournalFrame) -> set[int]:

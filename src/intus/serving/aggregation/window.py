@@ -20,6 +20,7 @@ WindowKey = tuple[float | int | str | None, ...]
 EVICTED = (
     "arrays of this epoch were dropped from memory; send fewer layers, steps or rows (which=, when=, rows=)"
 )
+DAMAGED = "lost in a damaged journal"
 _serials = count(1)
 
 
@@ -45,6 +46,8 @@ class Window:
         closed: Whether nothing more is expected.
         touched: The time of the last record, in seconds.
         journaled: Whether records of it are on disk.
+        short: Number of records that a damaged journal lost.
+        doubtful: Whether a damaged journal may have lost records of it.
     """
 
     number: int
@@ -64,6 +67,13 @@ class Window:
     closed: bool = False
     touched: float = 0.0
     journaled: bool = False
+    short: int = 0
+    doubtful: bool = False
+
+    @property
+    def held(self) -> int:
+        """Number of records that it would hold if no journal had been damaged."""
+        return 0 if self.is_done else sum(map(len, self.points.values())) + self.short
 
     @property
     def is_done(self) -> bool:
@@ -97,12 +107,25 @@ class Window:
         blocks = self.points.get(Key.of(record), ())
         return any(b.items is not None and bool(np.isin(record.items, b.items).any()) for b in blocks)
 
-    def hand_on(self, main_mode: str, clients: tuple[str, ...], began: float) -> list[DataPoint]:
-        """Return the fresh data points. They stay in the window, so that late rows can join them."""
+    def hand_on(
+        self, main_mode: str, clients: tuple[str, ...], began: float, *, counted: bool = False
+    ) -> list[DataPoint]:
+        """Return the fresh data points. They stay in the window, so that late rows can join them.
+
+        Args:
+            main_mode: The mode of the run's first record.
+            clients: The ids of the run's clients.
+            began: The time of the run's first request, in seconds.
+            counted: Whether the clients' counts show that all records arrived.
+        """
         out = []
+        damaged = f"{self.short} arrays {DAMAGED}" if self.short else ""
+        if self.doubtful and not self.short and not counted:
+            damaged = f"arrays may have been {DAMAGED}"
+        of_window = "; ".join(filter(None, (self.lacks, damaged)))
         for key in self.fresh:
             kind, blocks = key.shown_kind(main_mode), tuple(self.points[key])
-            lacks = self.lacks or (EVICTED if key in self.lost else "")
+            lacks = of_window or (EVICTED if key in self.lost else "")
             serial = self.awaited[key] = next(_serials)
             out.append(DataPoint(key, kind, self.epoch, self.step, blocks, lacks, serial, clients, began))
         self.handed.update(self.fresh)
@@ -111,7 +134,7 @@ class Window:
 
     def reload(self, records: list[Record]) -> None:
         """Replace the contents by these records, as before the window was done."""
-        self.points, self.fresh, self.nbytes, self.scored = {}, {}, 0, set()
+        self.points, self.fresh, self.nbytes, self.scored, self.short = {}, {}, 0, set(), 0
         for record in records:
             self.add(record)
 
@@ -152,6 +175,11 @@ class Window:
         for key in freed & self.points.keys():
             self.nbytes -= sum(map(size_of, self.points.pop(key)))
             self.fresh.pop(key, None)
+
+    def compare(self, held: int, doubtful: bool) -> None:
+        """Compare the records with what a snapshot says of them, after the frames before it were read."""
+        self.short, self.doubtful = 0, doubtful
+        self.short = max(held - self.held, 0)
 
     def _batched(self) -> set[Key]:
         """Return the data points with a batch axis, which parameters lack."""

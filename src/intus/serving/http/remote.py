@@ -22,6 +22,7 @@ from ...core.score_info import ScoreInfo
 from ...storage.codec import encode_records
 from ...storage.token_file import read_token
 from ..aggregation.journal import Log
+from ..aggregation.notices import damaged_journal
 from ..data_point import DataPoint
 from ..decoding import builtins, encode
 from ..errors import AwayError, FullError
@@ -191,9 +192,11 @@ class RemoteEvaluator(Remote):
         self._reporting = threading.Lock()  # around _latest
         self._spool = None if folder is None else _Spool(folder)
         self._worker: Worker[_Call] = Worker("intus-to-evaluator", self._deliver, lambda c: c.nbytes)
-        if self._spool is not None:
+        if self._spool is not None and folder is not None:
             for number, path, body in self._spool.waiting():
                 self._submit(number, path, body)
+            if self._spool.damage:
+                self.notices([damaged_journal(folder, self._spool.damage)])
 
     def put_graph(self, run: str, model: str, blob: bytes) -> None:
         """Queue the graph of a model."""
@@ -306,12 +309,17 @@ class _Spool:
         out = []
         with self._lock:
             for file, frame in self._log.frames():
-                if "path" in frame.head:
+                if frame is not None and "path" in frame.head:
                     self._number += 1
                     self._log.hold([self._number], file)
                     out.append((self._number, frame.head["path"], frame.body))
             self._log.begin({})
         return out
+
+    @property
+    def damage(self) -> list[str]:
+        """What ``waiting`` found damaged or missing."""
+        return self._log.damage
 
     def put(self, path: str, body: bytes) -> int:
         """Store a message and return its number; raises FullError if the disk is full."""
