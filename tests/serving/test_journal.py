@@ -20,6 +20,7 @@ from intus.serving.aggregation import aggregator
 from intus.serving.aggregation import journal as module
 from intus.serving.aggregation.aggregator import Aggregator
 from intus.serving.aggregation.journal import Journal, Log
+from intus.serving.aggregation.ledger import STORED
 from intus.serving.aggregation.service import AggregatorService
 from intus.serving.errors import FullError
 from intus.serving.messages import IngestReply
@@ -42,7 +43,7 @@ class FakeEvaluator:
         """Report the scores of all waiting data points as stored, or of the first ``most``."""
         now, self.waiting = self.waiting[:most], [] if most is None else self.waiting[most:]
         for point, done in now:
-            done(point)
+            done(point, True)
 
     def last(self):
         """Return {(address, epoch): numbers in the newest data point}."""
@@ -438,7 +439,8 @@ def test_snapshot_of_version_0_1_0_is_restored():
     now = {
         "shares": [[0, "c", 2, 3, 0, False, 3, 0]],
         "layers": [],
-    }  # the failed records and the layers are new
+        "counts": dict.fromkeys(STORED, 0),
+    }  # the failed records, the layers and the counts are new
     assert restored.snapshot(("r", "m"), 0.0) == written | now
     assert restored.knows(("r", "m"), "c", 3)
     assert not restored.knows(("r", "m"), "c", 4)

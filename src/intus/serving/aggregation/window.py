@@ -11,6 +11,7 @@ import numpy as np
 
 from ...core.record import PROBE_SET_MODE, Record
 from ..data_point import DataPoint, Key, size_of
+from .ledger import Tally
 
 #: (run, model).
 RunKey = tuple[str, str]
@@ -45,6 +46,7 @@ class Window:
         closed: Whether nothing more is expected.
         touched: The time of the last record, in seconds.
         journaled: Whether records of it are on disk.
+        tallies: How far the arrays of each data point are.
     """
 
     number: int
@@ -64,6 +66,7 @@ class Window:
     closed: bool = False
     touched: float = 0.0
     journaled: bool = False
+    tallies: dict[Key, Tally] = field(default_factory=dict)
 
     @property
     def is_done(self) -> bool:
@@ -84,6 +87,7 @@ class Window:
             blocks.clear()
         blocks.append(record)
         self.fresh[key] = None
+        self.tallies.setdefault(key, Tally()).arrived += 1
         self.nbytes += size_of(record)
         self.journaled = True
 
@@ -104,6 +108,8 @@ class Window:
             kind, blocks = key.shown_kind(main_mode), tuple(self.points[key])
             lacks = self.lacks or (EVICTED if key in self.lost else "")
             serial = self.awaited[key] = next(_serials)
+            tally = self.tallies.setdefault(key, Tally())
+            tally.handed = tally.arrived
             out.append(DataPoint(key, kind, self.epoch, self.step, blocks, lacks, serial, clients, began))
         self.handed.update(self.fresh)
         self.fresh = {}
@@ -114,6 +120,7 @@ class Window:
         self.points, self.fresh, self.nbytes, self.scored = {}, {}, 0, set()
         for record in records:
             self.add(record)
+        self.tallies = {}  # the arrays were counted before the window was done
 
     def records(self) -> Iterator[Record]:
         """Yield all records."""
@@ -125,9 +132,22 @@ class Window:
         batched = self._batched()
         self.scored |= batched & self.handed
         self.lost |= batched - self.handed
-        unscored = sum(len(self.points[key]) for key in self.fresh)
+        unscored = sum(self.tallies[key].drop() for key in self.fresh if key in self.tallies)
         self.points, self.fresh, self.nbytes = {}, {}, 0
         return unscored
+
+    @property
+    def open_arrays(self) -> int:
+        """Number of arrays that were not passed on yet."""
+        return sum(tally.arrived - tally.handed for tally in map(self.tallies.get, self.fresh) if tally)
+
+    def outcomes_to_repeat(self) -> tuple[int, int]:
+        """Return how many scored and failed arrays a server that starts from the journal scores again."""
+        if self.is_disposable:
+            return 0, 0
+        done = self.scored - self.awaited.keys()
+        outcomes = [tally.outcome for key, tally in self.tallies.items() if key not in done]
+        return sum(scored for scored, _ in outcomes), sum(failed for _, failed in outcomes)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state without the arrays, as JSON. The names are those of the journal's format."""
@@ -152,6 +172,7 @@ class Window:
         for key in freed & self.points.keys():
             self.nbytes -= sum(map(size_of, self.points.pop(key)))
             self.fresh.pop(key, None)
+            self.tallies.pop(key, None)
 
     def _batched(self) -> set[Key]:
         """Return the data points with a batch axis, which parameters lack."""
