@@ -24,7 +24,7 @@ from intus.scores.registry import as_score
 from intus.serving.frontend import Frontend
 from intus.serving.http.app import build
 from intus.serving.http.feed import ChangeFeed
-from intus.serving.messages import AggregatorCounts, RunCounts, StatusReport
+from intus.serving.messages import AggregatorCounts, RunLedger, StatusReport
 from intus.serving.roles import Roles
 from intus.storage.codec import encode_graph
 from intus.storage.database import Database
@@ -137,7 +137,7 @@ class PageServer:
 
     def count(self, run: str, **counts: int) -> None:
         """Report counts of the aggregator for a run."""
-        runs = [RunCounts(run, MODEL, **counts)]
+        runs = [RunLedger(run, MODEL, **counts)]
         self.frontend.report(StatusReport(AggregatorCounts(), runs=runs))
 
     # -- the process ---------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def plausible(layers: int = 0, epochs: int = 13, graph: Graph | None = None) -> 
         server = PageServer(graph=graph or digits_graph())
     server.add_run("first try", max(1, epochs // 2))
     server.add_run("digits", epochs, units=not layers)
-    server.count("digits", received=400, dropped=3)
+    server.count("digits", sent=400, kept=400, scored=400, dropped=3)
     server.add_notice("info", "graph", "The graph of DigitsNet came with the first pass.")
     text = "The target 'word' has 1 500 labels, but no layer of DigitsNet has as many rows: they have 1 797. "
     server.add_notice(

@@ -65,6 +65,8 @@ def test_layers_are_scored_against_targets(tmp_path, shuffled):
             train(watch, model, range(3), shuffled)
         assert flush(server.host, server.port)
         assert watch.status()["sent"] == 3 * 6 * 4
+        ledger = {"sent": 72, "kept": 72, "scored": 72, "waiting": 0, "under_way": 0, "failed": 0, "lost": 0}
+        assert ledger.items() <= watch.status()["ledger"].items()
         (run,) = read(server, "api/runs")["runs"]
         assert run["epochs"] == [0, 1, 2]
         assert set(run["addresses"]) == {"", "0", "1", "2"}
@@ -99,7 +101,8 @@ def test_server_killed_and_restarted_during_training(tmp_path):
         server.process.kill()
         server.process.wait()
         train(watch, model, range(1, 3))
-        assert watch.status()["sent"] == 6
+        status = watch.status()
+        assert (status["sent"], status["ledger"]) == (6, None)
         with Server(database=tmp_path / "x.db", port=port) as again:
             assert again.page_url != server.page_url  # a new token
             train(watch, model, range(3, 4))

@@ -24,7 +24,7 @@ class FakeEvaluator:
         """Report the scores of all waiting data points as stored, or of the first ``most``."""
         now, self.waiting = self.waiting[:most], [] if most is None else self.waiting[most:]
         for point, done in now:
-            done(point)
+            done(point, True)
 
     def last(self):
         """Return {(address, epoch): numbers in the newest data point}."""

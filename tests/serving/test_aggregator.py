@@ -152,7 +152,7 @@ def test_oldest_window_is_evicted_at_memory_limit():
     assert [(n.code, n.model) for n in outcome.notices] == [("memory", "m0")]
     assert aggregator.nbytes <= 100
     assert {p.key.model for p in aggregator.flush()} == {"m1", "m2", "m3", "m9"}
-    assert aggregator.status()["refused"] == 1
+    assert (aggregator.status()["lost"], aggregator.status()["refused"]) == (1, 0)
 
 
 def test_passed_on_windows_are_evicted_first():
@@ -186,7 +186,7 @@ def test_late_record_of_evicted_scored_epoch_is_refused():
     assert late.accepted == 1
     assert [n.code for n in late.notices] == ["memory", "too_late"]
     assert [(p.key.address, p.complete) for p in aggregator.flush(model="m")] == [("fc2", True)]
-    assert aggregator.status()["refused"] == 4 + 2
+    assert (aggregator.status()["lost"], aggregator.status()["refused"]) == (4, 2)
     for epoch in (1, 2, 0):  # begun anew, the epoch is taken again
         outcome = aggregator.accept([numbered(5, epoch=epoch)])
     assert (outcome.accepted, [n.code for n in outcome.notices]) == (

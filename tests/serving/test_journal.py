@@ -22,6 +22,7 @@ from intus.serving.aggregation import aggregator
 from intus.serving.aggregation import journal as module
 from intus.serving.aggregation.aggregator import Aggregator
 from intus.serving.aggregation.journal import Journal, Log
+from intus.serving.aggregation.ledger import STORED
 from intus.serving.aggregation.service import AggregatorService
 from intus.serving.errors import FullError
 from intus.serving.messages import IngestReply
@@ -390,6 +391,7 @@ def test_snapshot_of_version_0_1_0_is_restored():
         "layers": [],
         "held": [[[0, 0], 0, False]],
         "doubtful": 0,
+        "counts": dict.fromkeys(STORED, 0),
     }
     assert restored.snapshot(("r", "m"), 0.0) == written | now
     assert restored.knows(("r", "m"), "c", 3)

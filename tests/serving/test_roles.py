@@ -258,7 +258,7 @@ def test_scores_are_retried_while_disk_is_full(database, monkeypatch):
     monkeypatch.setattr("intus.serving.evaluation.evaluator._PAUSES", (0.01,))
     stored = []
     evaluator = Evaluator(Full(database), ["mean"])
-    evaluator.points([point(record())], stored.append)
+    evaluator.points([point(record())], lambda done, scored: stored.append((done, scored)))
     evaluator.flush(timeout=10)
     assert len(stored) == 1
     assert evaluator.status() == {"scored": 1, "failed": 0, "pending": 0}
@@ -272,7 +272,7 @@ def test_flush_error_names_the_cause(database, monkeypatch):
     frontend = Full(database)
     frontend.away = 10**9
     evaluator, stored = Evaluator(frontend, ["mean"]), []
-    evaluator.points([point(record())], stored.append)
+    evaluator.points([point(record())], lambda done, scored: stored.append((done, scored)))
     with pytest.raises(AwayError, match=r"disk full\. 1 data points wait to be scored and are kept"):
         evaluator.flush()
     evaluator.close()
@@ -283,12 +283,12 @@ def test_flush_ends_after_timeout(database, monkeypatch):
     go = threading.Event()
     monkeypatch.setattr(module, "measure", lambda *rest: go.wait(10) and 1 / 0)
     evaluator, stored = Evaluator(Frontend(database), ["mean"]), []
-    evaluator.points([point(record())], stored.append)
+    evaluator.points([point(record())], lambda done, scored: stored.append((done, scored)))
     with pytest.raises(AwayError, match="Not done after 0 s: 1 data points wait"):
         evaluator.flush(timeout=0.05)
     go.set()
     evaluator.flush()
-    assert len(stored) == 1  # it failed, and will not be better another time
+    assert [scored for _, scored in stored] == [False]  # it will not be better another time
     evaluator.close()
 
 
@@ -303,7 +303,10 @@ def test_evaluator_closes_at_once_if_frontend_is_away(database):
 
     frontend, stored = Away(database), []
     evaluator = Evaluator(frontend, ["mean"])
-    evaluator.points([point(record(address=str(number))) for number in range(100)], stored.append)
+    evaluator.points(
+        [point(record(address=str(number))) for number in range(100)],
+        lambda done, scored: stored.append((done, scored)),
+    )
     began = time.monotonic()
     evaluator.close()
     assert time.monotonic() - began < 2

@@ -89,8 +89,15 @@ def test_records_are_scored_as_points(fresh):
     status = fresh.get("/api/status").json()
     assert (status["aggregator"]["received"], status["aggregator"]["duplicates"]) == (2, 1)
     assert (status["evaluator"]["scored"], status["evaluator"]["pending"]) == (2, 0)
-    of_run = {name: value for row in status["runs"] for name, value in row.items()}
-    assert {"run": "r", "model": "m", "received": 2, "scored": 2}.items() <= of_run.items()
+    (of_run,) = status["runs"]
+    assert {
+        "run": "r",
+        "model": "m",
+        "sent": 2,
+        "kept": 2,
+        "scored": 2,
+        "waiting": 0,
+    }.items() <= of_run.items()
 
 
 def test_nan_is_stored_as_null_with_note(fresh):
@@ -203,13 +210,13 @@ def test_remove_and_clear_routes(fresh):
     assert {run["model"] for run in fresh.get("/api/status").json()["runs"]} == {"m", "n"}
     assert post(fresh, "/remove", {"model": "m"}).status_code == 200
     assert [run["model"] for run in fresh.get("/api/runs").json()["runs"]] == ["n"]
-    assert [run["model"] for run in fresh.get("/api/status").json()["runs"] if "scored" in run] == ["n"]
+    assert [run["model"] for run in fresh.get("/api/status").json()["runs"]] == ["n"]
     post(fresh, "/targets", {"name": "parity", "targets": LABELS})
     assert len(fresh.get("/targets").json()["targets"]) == 1
     post(fresh, "/clear", {})
     assert fresh.get("/api/runs").json() == {"runs": [], "scores": [], "kinds": {}}
     assert fresh.get("/targets").json() == {"targets": []}
-    assert all("scored" not in run for run in fresh.get("/api/status").json()["runs"])
+    assert fresh.get("/api/status").json()["runs"] == []
 
 
 def test_remove_and_clear_leave_runs_of_others(fresh):

@@ -370,7 +370,12 @@ class Probe:
             nothing; ``epochs`` and ``items``, how these are found, in words; ``faults``, every warning so
             far, and why the server refuses this process, as sentences. About the queue to the server, which
             all probes of the process share: ``sent``, ``dropped``, ``failed`` and ``waiting``, in records;
-            ``server``, ``"up"``, ``"down"``, ``"refused"`` (the token is wrong) or ``"untried"``.
+            ``server``, ``"up"``, ``"down"``, ``"refused"`` (the token is wrong) or ``"untried"``. About this
+            model's records on the server: ``ledger``, a dict of how many it ``kept``, and of these are
+            ``scored``, ``waiting`` (``seconds_left`` at the measured rate), ``failed`` or ``lost``, with what
+            is ``under_way``, ``refused`` and ``unknown``, as in "What became of every array" of
+            docs/serving.md. It is asked for at each call, for which it waits up to 2 s; None if it did not
+            answer or does not know.
 
         Example:
             >>> watch.status()["dropped"]  # doctest: +SKIP
@@ -394,6 +399,7 @@ class Probe:
             "failed": counts.failed,
             "waiting": counts.waiting,
             "server": tap.sender.state,
+            "ledger": tap.sender.ledger(tap.run, tap.name),
         }
 
     def through(self, step: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlencode
 
 from ..core.errors import InputError, ServeError
 from ..core.record import Record
@@ -33,6 +34,7 @@ BATCH_BYTES = 32 << 20  # a larger pass is sent in several requests
 BLOCK_S = 30.0  # the longest that ``block`` waits while nothing is sent
 EXIT_S = 5.0
 IDLE_S = 5.0  # the thread ends after this time without requests; the next request starts another
+LEDGER_S = 2.0  # the longest that the server may take to answer what became of the records
 ATTEMPTS = 3  # server errors after which a request has failed
 
 
@@ -333,6 +335,24 @@ class Sender:
         with self._changed:
             counts = self._counts
             return Counts(counts.sent, counts.dropped, counts.failed, counts.waiting)
+
+    def ledger(self, run: str, model: str) -> dict[str, Any] | None:
+        """Ask the server what became of the records of a (run, model).
+
+        Returns:
+            The fields of ``RunLedger`` of the server; None if it does not know or did not answer in LEDGER_S.
+        """
+        if self.state != "up":
+            return None
+        client = Client(self.host, self.port, LEDGER_S)
+        try:
+            answer = client.get("/api/status?" + urlencode({"run": run, "model": model}))
+        except ServeError:
+            return None
+        finally:
+            client.close()
+        rows = answer.reply.get("runs") or [None]
+        return rows[0] if answer.ok and isinstance(rows[0], dict) and "kept" in rows[0] else None
 
     @property
     def state(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -82,10 +83,12 @@ class SentCounts:
 
     def __init__(self) -> None:
         self._counts: dict[EpochKey, EpochCounts] = {}
+        self._totals: Counter[tuple[str, str]] = Counter()  # records sent of each (run, model), of all epochs
 
     def sent(self, key: EpochKey) -> None:
         """Count a record that was added to a request."""
         self._counts_of(key).sent += 1
+        self._totals[key[:2]] += 1
 
     def dropped(self, key: EpochKey) -> None:
         """Count a record that was dropped."""
@@ -103,6 +106,7 @@ class SentCounts:
         """Count a record as dropped that was added to a request but will not arrive."""
         counts = self._counts_of(key)
         counts.sent, counts.dropped = max(counts.sent - 1, 0), counts.dropped + 1
+        self._totals[key[:2]] -= 1
 
     def begin(self, key: EpochKey) -> None:
         """Register the start of an epoch.
@@ -134,7 +138,7 @@ class SentCounts:
             keys: Epochs to include in any case, besides those with changed counts.
         """
         return [
-            key._asdict() | counts.row()
+            key._asdict() | counts.row() | {"total": self._totals[key[:2]]}
             for key, counts in self._counts.items()
             if counts.has_news or (keys is not None and key in keys)
         ]

@@ -15,8 +15,8 @@ from .data_point import DataPoint
 from .evaluation.targets import Target
 from .messages import Notice, RunRequest, StatusReport
 
-#: Called with a data point once its scores are stored, or once it is certain that it will have none.
-Done = Callable[[DataPoint], None]
+#: Called with a data point and True once its scores are stored, or False once it is certain to have none.
+Done = Callable[[DataPoint, bool], None]
 
 
 class Link(Protocol):

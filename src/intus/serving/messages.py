@@ -84,6 +84,7 @@ class EpochReport(Message):
     failed: Annotated[Count, Meta(description="records that the client could not make so far")] = 0
     idle: Annotated[list[Text], Meta(description="layers that were not to be recorded in the epoch")] = []
     notes: Annotated[list[ClientNote], Meta(description="sentences to show on the page")] = []
+    total: Annotated[Count, Meta(description="records sent of all epochs of the run so far")] | None = None
 
     @property
     def run_key(self) -> tuple[str, str]:
@@ -428,8 +429,8 @@ class ArrivalOrderRequest(Message):
 
 # -- counts --------------------------------------------------------------------------------------------
 
-#: Number of (run, model) pairs for which a role reports counts: the newest ones.
-COUNTED_RUNS = 100
+#: Number of (run, model) pairs whose ledger is reported: the newest ones.
+COUNTED_RUNS = 1000
 _Optional = Count | UnsetType
 
 
@@ -439,9 +440,8 @@ class AggregatorCounts(Message, forbid_unknown_fields=True):
     received: Annotated[_Optional, Meta(description="records placed in a window")] = UNSET
     duplicates: Annotated[_Optional, Meta(description="requests that were received before")] = UNSET
     dropped: Annotated[_Optional, Meta(description="records dropped by clients")] = UNSET
-    refused: Annotated[_Optional, Meta(description="records refused, or evicted before they were scored")] = (
-        UNSET
-    )
+    refused: Annotated[_Optional, Meta(description="records refused")] = UNSET
+    lost: Annotated[_Optional, Meta(description="records evicted before they were scored")] = UNSET
     incomplete: Annotated[_Optional, Meta(description="data points scored without all their records")] = UNSET
     late: Annotated[_Optional, Meta(description="records that came after their window was scored")] = UNSET
     pending: Annotated[_Optional, Meta(description="data points not yet passed on")] = UNSET
@@ -468,19 +468,38 @@ class FrontendCounts(Message, forbid_unknown_fields=True):
     notices: Annotated[_Optional, Meta(description="notices stored")] = UNSET
 
 
-class RunCounts(Message, forbid_unknown_fields=True, omit_defaults=True):
-    """The counts of one role for one (run, model)."""
+class RunLedger(Message):
+    """What became of the arrays that the clients of one (run, model) sent.
+
+    ``sent = under_way + unknown + refused + kept``, and ``kept = waiting + scored + failed + lost``.
+    """
 
     run: Annotated[str, Meta()]
     model: Annotated[str, Meta()]
-    received: _Optional = UNSET
-    dropped: _Optional = UNSET
-    refused: _Optional = UNSET
-    incomplete: _Optional = UNSET
-    late: _Optional = UNSET
-    pending: _Optional = UNSET
-    scored: _Optional = UNSET
-    failed: _Optional = UNSET
+    since: Annotated[Number, Meta(description="when the run began, in seconds since 1970")] = 0.0
+    sent: Annotated[Count, Meta(description="arrays sent, by the clients' own count if they report it")] = 0
+    under_way: Annotated[Count, Meta(description="arrays sent that did not arrive yet")] = 0
+    unknown: Annotated[
+        Count,
+        Meta(description="arrays sent of which this server knows nothing, such as those before its start"),
+    ] = 0
+    refused: Annotated[Count, Meta(description="arrays refused")] = 0
+    kept: Annotated[Count, Meta(description="arrays acknowledged")] = 0
+    waiting: Annotated[Count, Meta(description="arrays that wait to be scored")] = 0
+    open: Annotated[Count, Meta(description="those of them whose epoch has not ended")] = 0
+    queued: Annotated[Count, Meta(description="data points that wait to be scored")] = 0
+    seconds_left: Annotated[
+        Number | None,
+        Meta(description="until these data points are scored, at the measured rate; null if it is not known"),
+    ] = None
+    scored: Annotated[Count, Meta(description="arrays of data points with scores")] = 0
+    failed: Annotated[Count, Meta(description="arrays of data points that could not be scored")] = 0
+    lost: Annotated[Count, Meta(description="arrays acknowledged, and dropped before they were scored")] = 0
+    dropped: Annotated[
+        Count, Meta(description="arrays that clients dropped, which are not among those sent")
+    ] = 0
+    incomplete: Annotated[Count, Meta(description="data points scored without all their arrays")] = 0
+    late: Annotated[Count, Meta(description="arrays that came after their data point was scored")] = 0
 
 
 class StatusReport(Message):
@@ -488,7 +507,14 @@ class StatusReport(Message):
 
     aggregator: AggregatorCounts | None = None
     evaluator: EvaluatorCounts | None = None
-    runs: list[RunCounts] = []
+    runs: list[RunLedger] = []
+
+
+class StatusQuery(Message):
+    """A query for the counts, with the ledgers of all runs or of one run or model."""
+
+    run: Run | None = None
+    model: Model | None = None
 
 
 class StatusReply(Message):
@@ -498,7 +524,7 @@ class StatusReply(Message):
     evaluator: EvaluatorCounts
     frontend: FrontendCounts
     requests: Annotated[dict[str, int], Meta(description="requests refused or failed here, by status")]
-    runs: Annotated[list[RunCounts], Meta(description="counts of each run, a row for each role")]
+    runs: Annotated[list[RunLedger], Meta(description="the ledger of each run, the newest last")]
 
 
 class AggregatorReply(AggregatorCounts, kw_only=True):

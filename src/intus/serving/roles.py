@@ -28,8 +28,13 @@ class Roles:
     frontend: Frontend | None = None
     requests: Counter[str] = field(default_factory=Counter)
 
-    def status(self) -> StatusReply:
-        """Return the counts of each role: current ones of this process, the last reports of others."""
+    def status(self, run: str | None = None, model: str | None = None) -> StatusReply:
+        """Return the counts of each role: current ones of this process, the last reports of others.
+
+        Args:
+            run: The ledgers of this run alone.
+            model: Those of this model alone.
+        """
         reports = dict(self.frontend.reported) if self.frontend else {}
         if self.aggregator:
             reports["aggregator"] = self.aggregator.counts()
@@ -44,7 +49,11 @@ class Roles:
                 "evaluator": of_evaluator.evaluator or {},
                 "frontend": self.frontend.status() if self.frontend else {},
                 "requests": self.requests,
-                "runs": [*of_aggregator.runs, *of_evaluator.runs],
+                "runs": [
+                    ledger
+                    for ledger in of_aggregator.runs
+                    if run in (None, ledger.run) and model in (None, ledger.model)
+                ],
             },
             StatusReply,
         )

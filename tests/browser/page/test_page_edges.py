@@ -45,8 +45,17 @@ def test_header_counts_of_current_run(visit: Open, server: PageServer) -> None:
     expect(page.locator(".counts [data-key=dropped]")).to_have_text("3dropped")
     scores = page.locator(".counts [data-key=scores]").inner_text()
     page.get_by_label("Run", exact=True).select_option('["first try","DigitsNet"]')
-    expect(page.locator(".counts [data-key=dropped]")).to_have_text("0dropped")
+    expect(page.locator(".counts [data-key=sent]")).to_have_text("not known:what was sent")  # and not 0
     assert page.locator(".counts [data-key=scores]").inner_text() != scores
+
+
+def test_header_counts_what_waits_and_how_long(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
+    server.count("digits", sent=3000, kept=3000, scored=725, waiting=2275, queued=2275, seconds_left=70.0)
+    server.add_notice("info", "graph", "Something changed, so that pages ask.")
+    expect(page.locator(".counts [data-key=waiting]")).to_have_text("2,275waiting, 70 s left")
+    server.count("digits", sent=3000, kept=3000, scored=3000, dropped=3)
+    expect(page.locator(".counts [data-key=waiting]")).to_have_text("0waiting")  # without a change of scores
 
 
 def test_point_changed_by_late_rows_is_marked(visit: Open, server: PageServer, tmp_path: Path) -> None:

@@ -82,11 +82,11 @@ class Aggregator:
         self.set_trigger(trigger)
         self.max_bytes, self.grace = max_bytes, grace
         self._runs: dict[RunKey, RunState] = {}
-        self._handed: dict[int, tuple[RunState, Window, Key]] = {}
+        self._handed: dict[int, tuple[RunState, Window, Key, int]] = {}
         self._news: list[Notice] = []  # raised outside of a request
         self._opened = 0
         self._at_most = 0  # an upper bound of the bytes in memory, which is cheaper than their sum
-        self._counts = Counter(received=0, duplicates=0, dropped=0, refused=0, incomplete=0, late=0)
+        self._counts = Counter(received=0, duplicates=0, dropped=0, refused=0, lost=0, incomplete=0, late=0)
 
     def set_trigger(self, trigger: Sequence[str]) -> None:
         """Set the fields whose change ends a window, for runs that begin from now on; raises InputError.
@@ -146,8 +146,8 @@ class Aggregator:
                 continue
             self._accept_part(run_key, own_records, own_reports, (client_id, seq, dropped), now, out)
             for record in discarded:
-                if client_id is not None and (record.run, record.model) == run_key:
-                    self._runs[run_key].progress(record.epoch, client_id).received += 1
+                if (record.run, record.model) == run_key:
+                    self._runs[run_key].arrived(record.epoch, client_id)
         if run_keys and repeated == len(run_keys):
             self._counts["duplicates"] += 1
             return IngestResult(duplicate=True)
@@ -183,10 +183,10 @@ class Aggregator:
             self._mark_incomplete(run)
         for record in records:
             accepted = self._place(record, part)
-            self._count(run, "received", accepted)
+            self._counts["received"] += accepted
+            run.counts["kept"] += accepted
             out.accepted += accepted
-            if client_id is not None:
-                run.progress(record.epoch, client_id).received += 1
+            run.arrived(record.epoch, client_id)
         if client is None or client_id is None:
             return
         if lost:
@@ -200,6 +200,7 @@ class Aggregator:
         out.ready += self._complete(run, now)
 
     def _take_reports(self, reports: Sequence[EpochReport], part: RequestPart, client_id: str) -> None:
+        part.run.meet(reports, client_id)
         for report in reports:
             progress = part.run.progress(report.epoch, client_id)
             before, failed = progress.dropped, progress.failed
@@ -214,14 +215,28 @@ class Aggregator:
                 self._count(part.run, "dropped", progress.dropped - before)
                 part.out.notices.append(notices.dropped(part.run.run_key))
 
-    def stored(self, point: DataPoint) -> RunKey | None:
-        """Mark the scores of a data point as stored; return its (run, model), None if it is not known."""
+    def settled(self, point: DataPoint, scored: bool) -> RunKey | None:
+        """Mark a data point as done; return its (run, model), None if it is not known.
+
+        Args:
+            point: The data point.
+            scored: Whether its scores are stored; False if it could not be scored.
+        """
         if point.serial not in self._handed:
             return None
-        run, window, key = self._handed.pop(point.serial)
+        run, window, key, arrays = self._handed.pop(point.serial)
+        if (tally := window.tallies.get(key)) is not None:
+            newly_scored, newly_failed = tally.settle(arrays, scored=scored)
+            run.counts["scored"] += newly_scored
+            run.counts["failed"] += newly_failed
         if window.awaited.get(key) == point.serial:
             del window.awaited[key]
         return run.run_key
+
+    @property
+    def queued(self) -> int:
+        """Number of data points that were passed on and are not done."""
+        return len(self._handed)
 
     def release(self, run_key: RunKey) -> list[int]:
         """Return the numbers of the windows of a (run, model) that the journal can delete, each once."""
@@ -343,12 +358,8 @@ class Aggregator:
         return dict(self._counts) | {"pending": pending, "bytes": self.nbytes}
 
     def by_run(self) -> list[dict[str, Any]]:
-        """Return the counts of each (run, model), for the newest COUNTED_RUNS."""
-        return [
-            dict(zip(("run", "model"), run.run_key, strict=True)) | run.counts
-            | {"pending": sum(len(window.fresh) for window in run.windows.values())}
-            for run in list(self._runs.values())[-COUNTED_RUNS:]
-        ]  # fmt: skip
+        """Return the ledger of each (run, model), for the newest COUNTED_RUNS; see ``messages.RunLedger``."""
+        return [run.ledger() for run in list(self._runs.values())[-COUNTED_RUNS:]]
 
     # -- the journal ---------------------------------------------------------------------------------
 
@@ -402,7 +413,6 @@ class Aggregator:
         self._handed = {}
         self._counts = Counter(dict.fromkeys(self._counts, 0))
         for run in self._runs.values():
-            run.counts.clear()
             run.doubtful = min(run.doubtful, 1)  # the lost request may have been the first of the next epoch
             for client in run.clients.values():
                 client.heard = now
@@ -448,6 +458,7 @@ class Aggregator:
             return False
         if window.repeats(record):
             part.out.notices.append(notices.repeated(record))
+            self._count(part.run, "refused")
             return False
         self._count(part.run, "late", bool(window.handed))
         window.add(record)
@@ -502,7 +513,8 @@ class Aggregator:
         if window.absent and window.absent != before:
             self._news.append(notices.absent(window))
         self._count(run, "incomplete", sum(not point.complete for point in ready))
-        self._handed |= {point.serial: (run, window, point.key) for point in ready}
+        for point in ready:
+            self._handed[point.serial] = run, window, point.key, window.tallies[point.key].arrived
         return ready
 
     def _make_room(self, nbytes: int, out: list[Notice]) -> None:
@@ -518,7 +530,7 @@ class Aggregator:
             excess -= window.nbytes
             unscored = window.evict()
             if unscored:
-                self._count(self._runs[window.run_key], "refused", unscored)
+                self._count(self._runs[window.run_key], "lost", unscored)
                 out.append(notices.evicted(window, unscored, self.max_bytes))
             if excess <= 0:
                 return

@@ -13,6 +13,7 @@ from ...core.address import without_call
 from ...core.record import Record
 from ..data_point import DataPoint
 from ..messages import EpochReport
+from .ledger import STORED
 from .window import RunKey, Window, WindowKey
 
 #: Most ranges of sequence numbers that are kept per client; gaps between the lowest two are closed then.
@@ -23,6 +24,8 @@ KEPT_WINDOWS = 2
 LIVELY_S = 5.0
 #: Most clients and finished windows that are kept per (run, model).
 MOST_CLIENTS, MOST_FINISHED = 100, 1000
+#: Most ended epochs that are kept per (run, model) because records of them are under way.
+MOST_AWAITED = 100
 
 
 class IntRanges:
@@ -83,6 +86,11 @@ class EpochProgress:
     def missing(self) -> int:
         """Number of records that were sent and have not arrived."""
         return max(self.sent - self.received, 0)
+
+    @property
+    def known(self) -> int:
+        """Number of records that are known to be sent: reported, or arrived before a report."""
+        return max(self.sent, self.received)
 
     @property
     def is_complete(self) -> bool:
@@ -188,7 +196,7 @@ class RunState:
         windows: The windows in memory.
         leaving: Windows no longer in ``windows`` whose scores are not stored yet, by number.
         finished: The keys of the windows that are no longer in ``windows``.
-        counts: Counts of records and data points; see ``messages.RunCounts``.
+        counts: Counts of records and data points; see ``messages.RunLedger``.
         layers: The first epoch of each layer, by its kind of record and mode.
         declined: The layers that the clients did not record on purpose, by epoch.
         doubtful: How many of the windows that open next may lack records that a damaged journal lost.
@@ -222,13 +230,39 @@ class RunState:
         """Return the progress of a client in an epoch."""
         return self.epochs.setdefault(epoch, {}).setdefault(client_id, EpochProgress())
 
+    def arrived(self, epoch: float | None, client_id: str | None) -> None:
+        """Count a record of a client that arrived, whether it is accepted or not."""
+        if client_id is None:
+            self.counts["sent"] += 1
+            return
+        progress = self.progress(epoch, client_id)
+        before = progress.known
+        progress.received += 1
+        self.counts["sent"] += progress.known - before
+
+    def meet(self, reports: Sequence[EpochReport], client_id: str) -> None:
+        """Count what a client sent before its first reports here, to a server that ended without a trace."""
+        total = max((report.total or 0 for report in reports), default=0)
+        if total and not self.clients[client_id].reports and len(self.clients) < MOST_CLIENTS:
+            before = max(total - sum(report.sent for report in reports), 0)
+            self.counts["unknown"] += before
+            self.counts["sent"] += before
+
     def take_report(self, report: EpochReport, client_id: str, seq: int) -> None:
         """Store a client's report, unless a newer one arrived before."""
         client, progress = self.clients[client_id], self.progress(report.epoch, client_id)
         client.reports = True
+        if (
+            progress.seq < 0
+            and not progress.received
+            and any(key[0] == report.epoch for key in self.finished)
+        ):
+            progress.received = report.sent  # counted when the epoch ended; clients repeat it as they leave
         if seq >= progress.seq:
+            before = progress.known
             progress.seq, progress.sent, progress.dropped = seq, report.sent, report.dropped
             progress.ended, progress.failed = report.ended, report.failed
+            self.counts["sent"] += progress.known - before
         if report.idle:
             self.declined.setdefault(report.epoch, set()).update(report.idle)
         if seq >= client.seqs.newest:
@@ -284,7 +318,8 @@ class RunState:
         """Retire the windows of the previous training, and wait for no client but the restarting one."""
         self.trigger = trigger
         self._retire(list(self.windows))
-        self.finished, self.epochs, self.layers, self.declined = {}, {}, {}, {}
+        self._forget_epochs(list(self.epochs))
+        self.finished, self.layers, self.declined = {}, {}, {}
         for name, client in self.clients.items():
             client.newest, client.left = -math.inf, name != client_id
 
@@ -333,9 +368,26 @@ class RunState:
         old = ordered[:-KEPT_WINDOWS]
         self._retire([key for key, window in old if window.closed and not window.fresh])
         open_epochs = {window.epoch for window in self.windows.values()}
-        for epoch in sorted(self.epochs.keys() - open_epochs, key=rank)[:-KEPT_WINDOWS]:
+        ended = sorted(self.epochs.keys() - open_epochs, key=rank)[:-KEPT_WINDOWS]
+        self._forget_epochs(
+            epoch
+            for place, epoch in enumerate(ended)
+            if place < len(ended) - MOST_AWAITED or not self._under_way(epoch)
+        )
+
+    def _forget_epochs(self, epochs: Iterable[float | None]) -> None:
+        for epoch in epochs:
+            self.counts["unknown"] += self._under_way(epoch)
             del self.epochs[epoch]
             self.declined.pop(epoch, None)
+
+    def _under_way(self, epoch: float | None) -> int:
+        return sum(progress.missing for progress in self.epochs[epoch].values())
+
+    @property
+    def under_way(self) -> int:
+        """Number of records that clients sent and that did not arrive."""
+        return sum(map(self._under_way, self.epochs))
 
     @property
     def idle(self) -> bool:
@@ -375,7 +427,27 @@ class RunState:
         windows = [*self.leaving.values(), *self.windows.values()]
         for window in windows:
             window.fresh, window.awaited = dict.fromkeys(window.points), {}
+            for tally in window.tallies.values():
+                tally.handed = 0
+        waiting = sum(tally.waiting for window in windows for tally in window.tallies.values())
+        self.counts = Counter({name: self.counts[name] for name in STORED})
+        # what the journal no longer has was acknowledged, and will not be scored
+        settled = sum(self.counts[name] for name in ("scored", "failed", "lost"))
+        self.counts["lost"] += self.counts["kept"] - settled - waiting
         return [window for window in windows if window.closed]
+
+    def ledger(self) -> dict[str, Any]:
+        """Return what became of every array; see ``messages.RunLedger``."""
+        windows = [*self.windows.values(), *self.leaving.values()]
+        settled = sum(self.counts[name] for name in ("scored", "failed", "lost"))
+        named = dict(zip(("run", "model"), self.run_key, strict=True))
+        return named | self.counts | {
+            "since": self.began,
+            "under_way": self.under_way,
+            "waiting": self.counts["kept"] - settled,
+            "open": sum(window.open_arrays for window in windows),
+            "queued": sum(len(window.awaited) for window in windows),
+        }  # fmt: skip
 
     # -- the journal's format ------------------------------------------------------------------------
 
@@ -398,7 +470,17 @@ class RunState:
             "layers": [[*source, layers] for source, layers in self.layers.items()],
             "held": [[list(w.window_key), w.held, w.doubtful] for w in self._unstored()],
             "doubtful": self.doubtful,
+            "counts": self._counts_to_store(),
         }
+
+    def _counts_to_store(self) -> dict[str, int]:
+        """Return the counts without the outcomes of arrays that are scored again after a restart."""
+        counts = Counter({name: self.counts[name] for name in STORED})
+        for window in [*self.windows.values(), *self.leaving.values()]:
+            scored, failed = window.outcomes_to_repeat()
+            counts["scored"] -= scored
+            counts["failed"] -= failed
+        return dict(counts)
 
     def restore(self, snapshot: Mapping[str, Any], window: Callable[[Mapping[str, Any]], Window]) -> None:
         """Restore a snapshot; ``window`` creates a window that is not in memory."""
@@ -410,6 +492,7 @@ class RunState:
         for epoch, client_id, *numbers in snapshot["shares"]:
             self.epochs.setdefault(epoch, {})[client_id] = EpochProgress(*numbers)
         self.finished = {tuple(key): None for key in snapshot["finished"]}
+        self.counts = Counter(snapshot.get("counts", {}))  # older versions did not store them
         self.layers = {(kind, mode): layers for kind, mode, layers in snapshot.get("layers", ())}
         before, self.windows = self.windows, {}
         for of_window in snapshot["windows"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from ..messages import IngestReply, Notice, RunRequest, StatusReport
 from .aggregator import Aggregator, IngestResult
 from .ingest import IngestRequest
 from .journal import Journal, JournalFrame
+from .ledger import ScoringRate, seconds_left
 from .notices import damaged_journal, in_memory
 from .window import RunKey
 
@@ -62,6 +64,8 @@ class AggregatorService:
         self._lock = threading.Lock()
         self._unreleased: dict[RunKey, set[int]] = {}  # windows that the journal could not delete yet
         self._reported: dict[str, int] = {}
+        self._settled: deque[tuple[DataPoint, bool]] = deque()  # done, and not yet noted in the aggregator
+        self._rate = ScoringRate()
         self._closed = threading.Event()
         if journal is not None:
             self._replay(journal)
@@ -95,6 +99,7 @@ class AggregatorService:
         if self.evaluator.backlog() > self.aggregator.max_bytes:
             raise BusyError("Too many data points wait to be scored. Send this again in a second.")
         with self._lock:
+            self._take_settled()
             now = self._clock()
             for run_key in request.run_keys:
                 self.aggregator.check_run(run_key)
@@ -155,6 +160,8 @@ class AggregatorService:
             news = self.aggregator.take_notices()
         self._notify(news)
         self.evaluator.flush(run, model, timeout)
+        with self._lock:
+            self._take_settled()
 
     def set_trigger(self, trigger: Sequence[str]) -> None:
         """Set the fields whose change ends a window, for runs that begin from now on; raises InputError."""
@@ -202,8 +209,9 @@ class AggregatorService:
             return self._status()
 
     def counts(self) -> StatusReport:
-        """Return the counts of this role as a report."""
+        """Return the counts of this role as a report, with the ledger of each run."""
         with self._lock:
+            self._take_settled()
             return self._report_of(self._status())
 
     def close(self) -> None:
@@ -212,8 +220,9 @@ class AggregatorService:
         with self._lock:
             self._hand_on(self.aggregator.flush(close=self.journal is None))
         self.evaluator.close()
-        if self.journal is not None:
-            with self._lock:
+        with self._lock:
+            self._take_settled()
+            if self.journal is not None:
                 self.journal.close()
 
     def _notify(self, notices: Sequence[Notice]) -> None:
@@ -225,7 +234,8 @@ class AggregatorService:
 
     def _hand_on(self, ready: Sequence[DataPoint]) -> None:
         if ready:
-            self.evaluator.points(ready, self._stored)
+            self._rate.note(self._clock(), waiting=self.aggregator.queued + len(ready))
+            self.evaluator.points(ready, self._done)
             self._report()
 
     def _report(self) -> None:
@@ -235,7 +245,11 @@ class AggregatorService:
             self.evaluator.report(self._report_of(counts))
 
     def _report_of(self, counts: Mapping[str, int]) -> StatusReport:
-        return read({"aggregator": counts, "runs": self.aggregator.by_run()}, StatusReport)
+        rows = self.aggregator.by_run()
+        now = self._clock()
+        left = seconds_left([row["queued"] for row in rows], self._rate.per_second(now))
+        runs = [row | {"seconds_left": seconds} for row, seconds in zip(rows, left, strict=True)]
+        return read({"aggregator": counts, "runs": runs}, StatusReport)
 
     def _status(self) -> dict[str, int]:
         counts = self.aggregator.status() | {"malformed": self.malformed}
@@ -246,6 +260,7 @@ class AggregatorService:
     def tick(self) -> None:
         """End windows after their grace time, and retry deletions in the journal that failed."""
         with self._lock:
+            self._take_settled()
             result = self.aggregator.tick(self._clock())
             self._hand_on(result.ready)
             self._release(self.aggregator.run_keys())
@@ -285,11 +300,29 @@ class AggregatorService:
         except OSError as error:
             raise FullError(f"The journal cannot be written: {error}. Send this again later.") from error
 
-    def _stored(self, point: DataPoint) -> None:
-        with self._lock:
-            run_key = self.aggregator.stored(point)
-            if run_key is not None:
-                self._release([run_key])
+    def _done(self, point: DataPoint, scored: bool) -> None:
+        """Note that a data point is done.
+
+        It does not wait while a request holds the lock, which would leave the scoring a small part of the
+        time: the next request, or the clock, takes note of it.
+        """
+        self._settled.append((point, scored))
+        if self._lock.acquire(blocking=False):
+            try:
+                self._take_settled()
+            finally:
+                self._lock.release()
+
+    def _take_settled(self) -> None:
+        """Mark the data points that are done, and shorten the journal by them."""
+        run_keys = []
+        done = 0
+        while self._settled:
+            run_keys.append(self.aggregator.settled(*self._settled.popleft()))
+            done += 1
+        if done:
+            self._rate.note(self._clock(), waiting=self.aggregator.queued, done=done)
+            self._release([run_key for run_key in dict.fromkeys(run_keys) if run_key is not None])
 
     def _release(self, run_keys: Sequence[RunKey], refused: Collection[RunKey] = ()) -> None:
         """Delete scored records from the journal, and those of ``refused`` runs."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...core.record import PROBE_SET_MODE, Record
 from ..data_point import DataPoint, Key, size_of
+from .ledger import Tally
 
 #: (run, model).
 RunKey = tuple[str, str]
@@ -48,6 +49,7 @@ class Window:
         journaled: Whether records of it are on disk.
         short: Number of records that a damaged journal lost.
         doubtful: Whether a damaged journal may have lost records of it.
+        tallies: How far the arrays of each data point are.
     """
 
     number: int
@@ -69,6 +71,7 @@ class Window:
     journaled: bool = False
     short: int = 0
     doubtful: bool = False
+    tallies: dict[Key, Tally] = field(default_factory=dict)
 
     @property
     def held(self) -> int:
@@ -94,6 +97,7 @@ class Window:
             blocks.clear()
         blocks.append(record)
         self.fresh[key] = None
+        self.tallies.setdefault(key, Tally()).arrived += 1
         self.nbytes += size_of(record)
         self.journaled = True
 
@@ -127,6 +131,8 @@ class Window:
             kind, blocks = key.shown_kind(main_mode), tuple(self.points[key])
             lacks = of_window or (EVICTED if key in self.lost else "")
             serial = self.awaited[key] = next(_serials)
+            tally = self.tallies.setdefault(key, Tally())
+            tally.handed = tally.arrived
             out.append(DataPoint(key, kind, self.epoch, self.step, blocks, lacks, serial, clients, began))
         self.handed.update(self.fresh)
         self.fresh = {}
@@ -137,6 +143,7 @@ class Window:
         self.points, self.fresh, self.nbytes, self.scored, self.short = {}, {}, 0, set(), 0
         for record in records:
             self.add(record)
+        self.tallies = {}  # the arrays were counted before the window was done
 
     def records(self) -> Iterator[Record]:
         """Yield all records."""
@@ -148,9 +155,22 @@ class Window:
         batched = self._batched()
         self.scored |= batched & self.handed
         self.lost |= batched - self.handed
-        unscored = sum(len(self.points[key]) for key in self.fresh)
+        unscored = sum(self.tallies[key].drop() for key in self.fresh if key in self.tallies)
         self.points, self.fresh, self.nbytes = {}, {}, 0
         return unscored
+
+    @property
+    def open_arrays(self) -> int:
+        """Number of arrays that were not passed on yet."""
+        return sum(tally.arrived - tally.handed for tally in map(self.tallies.get, self.fresh) if tally)
+
+    def outcomes_to_repeat(self) -> tuple[int, int]:
+        """Return how many scored and failed arrays a server that starts from the journal scores again."""
+        if self.is_disposable:
+            return 0, 0
+        done = self.scored - self.awaited.keys()
+        outcomes = [tally.outcome for key, tally in self.tallies.items() if key not in done]
+        return sum(scored for scored, _ in outcomes), sum(failed for _, failed in outcomes)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state without the arrays, as JSON. The names are those of the journal's format."""
@@ -175,6 +195,7 @@ class Window:
         for key in freed & self.points.keys():
             self.nbytes -= sum(map(size_of, self.points.pop(key)))
             self.fresh.pop(key, None)
+            self.tallies.pop(key, None)
 
     def compare(self, held: int, doubtful: bool) -> None:
         """Compare the records with what a snapshot says of them, after the frames before it were read."""

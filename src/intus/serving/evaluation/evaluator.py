@@ -9,15 +9,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, repeat
-from typing import Any
 
 from ...core.errors import did_you_mean
 from ...engines import Answer, Engine, LocalEngine, Task
-from ..data_point import DataPoint, Key
+from ..data_point import DataPoint
 from ..decoding import read
 from ..errors import AwayError
 from ..interfaces import Done, FrontendLink
-from ..messages import COUNTED_RUNS, Notice, RunRequest, StatusReport
+from ..messages import Notice, RunRequest, StatusReport
 from ..worker import Worker, wait_for
 from .arrival_order import ArrivalOrder
 from .relations import Relations
@@ -59,6 +58,7 @@ class _Job:
     targets: list[Target] | None = None
     content: _Content = (b"", frozenset())
     answer: Answer[Measured] | None = None
+    failed: bool = False
 
 
 class Evaluator:
@@ -86,17 +86,16 @@ class Evaluator:
         self._relations = Relations(seed) if scores is None else None
         self._order = ArrivalOrder()
         self._noticed: set[tuple[str, ...]] = set()
-        self._lock = threading.Lock()  # around _noticed, _batch and _run_counts
+        self._lock = threading.Lock()  # around _noticed and _batch
         self._batch = _Batch()
         self._counts: Counter[str] = Counter(scored=0, failed=0)
-        self._run_counts: dict[tuple[str, str], Counter[str]] = {}
         self._trouble = ""  # why nothing can be stored now
         self.closing = threading.Event()
         self._worker: Worker[_Job] = Worker(
             "intus-evaluator", self._work, lambda job: job.point.nbytes, self._begin, self.engine.ahead
         )
 
-    def points(self, batch: Sequence[DataPoint], done: Done = lambda point: None) -> None:
+    def points(self, batch: Sequence[DataPoint], done: Done = lambda point, scored: None) -> None:
         """Queue data points that became complete together.
 
         ``done`` is called with each one once its scores are stored, or once it is certain to have none.
@@ -104,7 +103,7 @@ class Evaluator:
         for number, point in enumerate(batch, start=1):
             self.point(point, last=number == len(batch), done=done)
 
-    def point(self, point: DataPoint, *, last: bool, done: Done = lambda point: None) -> None:
+    def point(self, point: DataPoint, *, last: bool, done: Done = lambda point, scored: None) -> None:
         """Queue one of several data points that became complete together; ``last`` ends the batch."""
         with self._lock:
             self._worker.submit(_Job(point, self._batch, last, done))
@@ -145,7 +144,7 @@ class Evaluator:
 
     def counts(self) -> StatusReport:
         """Return the counts of this role as a report."""
-        return read({"evaluator": self.status(), "runs": self.by_run()}, StatusReport)
+        return read({"evaluator": self.status()}, StatusReport)
 
     def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
         """Wait until the queue is scored and stored.
@@ -171,20 +170,11 @@ class Evaluator:
         self._order.forget(run, model)
         with self._lock:
             self._noticed = {noticed for noticed in self._noticed if not unwanted(*noticed[1:3])}
-            for key in [key for key in self._run_counts if unwanted(*key)]:
-                del self._run_counts[key]
         return self.frontend.remove(run, model)
 
     def status(self) -> dict[str, int]:
         """Return the counts of data points: scored, failed, pending."""
         return dict(self._counts) | {"pending": self._worker.pending}
-
-    def by_run(self) -> list[dict[str, Any]]:
-        """Return the counts of each (run, model), for those scored last."""
-        with self._lock:
-            return [
-                {"run": run, "model": model, **counts} for (run, model), counts in self._run_counts.items()
-            ]
 
     def close(self) -> None:
         """Finish the queue. Data points whose scores cannot be stored now are left to the sender."""
@@ -196,7 +186,7 @@ class Evaluator:
 
     def _drop(self, unwanted: Callable[[_Job], bool]) -> None:
         for job in self._worker.drop(unwanted):
-            job.done(job.point)
+            job.done(job.point, False)
 
     def _work(self, job: _Job) -> None:
         """Score a data point and store its scores, with retries until they are stored."""
@@ -206,7 +196,7 @@ class Evaluator:
             try:
                 self._score(job)
                 self._trouble = ""
-                job.done(job.point)
+                job.done(job.point, not job.failed)
                 return
             except AwayError as error:
                 if not self._trouble:
@@ -224,12 +214,13 @@ class Evaluator:
                 self.frontend.arrival_order(key.run, key.model, job.point.mode_shown, holds)
             results = self._order.update(job.point, evaluation.results)
             self.frontend.results(results, infos_of(results, self.splits), evaluation.predictions)
-            self._count(key, "scored")
+            self._counts["scored"] += 1
             self._notify(self._notices_of(job, evaluation))
         except AwayError:
             raise
         except Exception as error:  # an error must not stop the next data point
-            self._count(key, "failed")
+            job.failed = True
+            self._counts["failed"] += 1
             _log.exception("Scoring %s of %s failed", key.address, key.model)
             text = f"Scoring {key.address!r} failed: {type(error).__name__}: {error}"
             self._notify([Notice("score_failed", text, "error", key.run, key.model)])
@@ -266,14 +257,6 @@ class Evaluator:
         return evaluation
 
     # -- counts and notices --------------------------------------------------------------------------
-
-    def _count(self, key: Key, name: str) -> None:
-        self._counts[name] += 1
-        with self._lock:
-            counts = self._run_counts.pop((key.run, key.model), Counter())
-            self._run_counts[key.run, key.model] = counts + Counter({name: 1})
-            while len(self._run_counts) > COUNTED_RUNS:
-                del self._run_counts[next(iter(self._run_counts))]
 
     def _notices_of(self, job: _Job, evaluation: Evaluation) -> list[Notice]:
         """Return the notices of a data point; with the last of a batch also those of unused targets."""

@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ..messages import StatusReply
+from ..messages import StatusQuery, StatusReply
 from ..roles import Roles
-from .endpoints import HANDLERS, CountRefusals, Endpoint, get, json_response, routes
+from .endpoints import HANDLERS, CheckedRequest, CountRefusals, Endpoint, get, json_response, routes
 from .feed import ChangeFeed
 from .guard import Guard
 from .headers import SecurityHeaders
@@ -35,10 +35,12 @@ def endpoints(roles: Roles, max_body: int = MAX_BODY) -> list[Endpoint]:
     if roles.frontend:
         found += frontend_routes(roles.frontend, max_body)
         found += page_routes(roles.frontend)
-    return [
-        *found,
-        get("/api/status", "The counts of each role", StatusReply, lambda request: roles.status()),
-    ]
+
+    def status(request: CheckedRequest) -> StatusReply:
+        return roles.status(request.query.run, request.query.model)
+
+    summary = "The counts of each role, and what became of every array of a run"
+    return [*found, get("/api/status", summary, StatusReply, status, StatusQuery)]
 
 
 def build(

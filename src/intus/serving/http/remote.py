@@ -158,17 +158,17 @@ class _Call:
     """A queued request.
 
     Attributes:
-        send: Sends it.
+        send: Sends it, and returns the reply.
         nbytes: Its size.
         run_key: The run and the model it belongs to, if any.
-        done: Called when it was sent, or refused.
+        done: Called with the reply when it was sent, or with None when it was refused.
         matters: Whether to retry until it arrives.
     """
 
-    send: Callable[[], None]
+    send: Callable[[], Any]
     nbytes: int = 0
     run_key: tuple[str | None, str | None] = (None, None)
-    done: Callable[[], None] = lambda: None
+    done: Callable[[Any], None] = lambda reply: None
     matters: bool = True
 
 
@@ -210,11 +210,12 @@ class RemoteEvaluator(Remote):
         """Queue a target."""
         self._keep("/targets", encode(target.request()))
 
-    def points(self, batch: Sequence[DataPoint], done: Done = lambda point: None) -> None:
+    def points(self, batch: Sequence[DataPoint], done: Done = lambda point, scored: None) -> None:
         """Queue data points that became complete together; ``done`` is called with each that is stored."""
         for number, point in enumerate(batch, start=1):
             send = partial(self._send, point, last=number == len(batch))
-            self._worker.submit(_Call(send, point.nbytes, point.key[:2], partial(done, point)))
+            settle = partial(_settle, done, point)
+            self._worker.submit(_Call(send, point.nbytes, point.key[:2], settle))
 
     def backlog(self) -> int:
         """Return the bytes of the queued requests."""
@@ -253,18 +254,19 @@ class RemoteEvaluator(Remote):
         self._submit(-1 if self._spool is None else self._spool.put(path, body), path, body)
 
     def _submit(self, number: int, path: str, body: bytes) -> None:
-        done = partial(self._spool.sent, number) if self._spool is not None else lambda: None
-        self._worker.submit(_Call(partial(self._once, path, body), len(body), done=done))
+        self._worker.submit(_Call(partial(self._ask_once, path, body), len(body), done=self._sent(number)))
+
+    def _sent(self, number: int) -> Callable[[Any], None]:
+        spool = self._spool
+        return (lambda reply: None) if spool is None else lambda reply: spool.sent(number)
 
     def _drop(self, unwanted: Callable[[_Call], bool]) -> None:
         for call in self._worker.drop(unwanted, patience=1.0):
-            call.done()
+            call.done(None)
 
-    def _once(self, path: str, body: bytes) -> None:
-        self._ask_once(path, body)
-
-    def _send(self, point: DataPoint, *, last: bool) -> None:
-        self._ask_once("/datapoint", encode_records(point.records, builtins(point.envelope(last=last))))
+    def _send(self, point: DataPoint, *, last: bool) -> Any:
+        body = encode_records(point.records, builtins(point.envelope(last=last)))
+        return self._ask_once("/datapoint", body)
 
     def _send_report(self) -> None:
         with self._reporting:
@@ -274,10 +276,10 @@ class RemoteEvaluator(Remote):
 
     def _deliver(self, call: _Call) -> None:
         """Send a request, with retries until it arrives if it ``matters`` and is not refused."""
-        pause = _RETRIES[0]
+        pause, reply = _RETRIES[0], None
         while not (self._closing.is_set() and self._trouble):
             try:
-                call.send()
+                reply = call.send()
                 self._trouble = ""
                 break
             except AwayError as error:
@@ -289,11 +291,16 @@ class RemoteEvaluator(Remote):
                 self._closing.wait(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
             except ServeError:  # a retry would be refused too; the worker logs the error
-                call.done()
+                call.done(None)
                 raise
         else:
             return  # the message stays on disk for the next start
-        call.done()
+        call.done(reply)
+
+
+def _settle(done: Done, point: DataPoint, reply: Any) -> None:
+    """Tell whether a data point was scored; one that could not be, or was refused, has none accepted."""
+    done(point, reply is not None and reply["accepted"] > 0)
 
 
 class _Spool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import queue
 from collections.abc import Callable
 
 from ...storage.codec import decode_records
@@ -115,12 +115,15 @@ def evaluator_routes(evaluator: Evaluator, limit: int) -> list[Endpoint]:
             raise BusyError("Too many data points wait to be scored. Send this again in a second.")
         records, envelope = decode_records(request.body)
         checked = read(envelope, PointEnvelope, "The envelope of the data point: ")
-        stored = threading.Event()
-        evaluator.point(DataPoint.read(records, checked), last=checked.last, done=lambda point: stored.set())
-        while not stored.wait(0.5):  # the sender keeps it until the reply
-            if evaluator.closing.is_set() and not stored.wait(5):
-                raise AwayError("The evaluator is being stopped. Send this to it again.")
-        return AcceptedReply(1)
+        outcome: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        point = DataPoint.read(records, checked)
+        evaluator.point(point, last=checked.last, done=lambda point, scored: outcome.put(scored))
+        while True:  # the sender keeps it until the reply
+            try:
+                return AcceptedReply(int(outcome.get(timeout=5 if evaluator.closing.is_set() else 0.5)))
+            except queue.Empty:
+                if evaluator.closing.is_set():
+                    raise AwayError("The evaluator is being stopped. Send this to it again.") from None
 
     summary = "Score a data point; answers when its scores are stored"
     return [

@@ -1,33 +1,61 @@
 // The counts in the header: what happened to the data of a run.
-import type { Run, Status } from "../server/api.ts";
+import { grouped } from "../../ui/format.ts";
+import type { Ledger, Run, Status } from "../server/api.ts";
 
 export interface HeaderCount {
   key: string;
   label: string;
-  value: number;
-  /** Whether the count is of lost data; it is shown in the color of a warning if it is not zero. */
+  text: string;
+  /** Whether nothing is counted, which is shown softly. */
+  none: boolean;
+  /** Whether data are lost; shown in the color of a warning. */
   bad: boolean;
   title: string;
 }
 
-const SHOWN: [key: string, label: string, bad: boolean, title: string][] = [
-  ["pending", "pending", false, "Data points of this run that are not complete yet"],
-  ["dropped", "dropped", true, "Arrays that the training process dropped because its queue was full or there was no server"],
-  ["incomplete", "incomplete", true, "Data points that were scored although some of their arrays were missing"],
-  ["refused", "refused", true, "Arrays of this run that the server refused"],
-  ["failed", "failed", true, "Data points that could not be scored"],
-];
+type Name = "sent" | "scored" | "waiting" | "under_way" | "unknown" | "dropped" | "lost" | "refused" | "failed" | "incomplete";
 
-/** Return the counts of a run since the servers started, and its stored scores. `missing` is the number of points of the
- * plot without a value. Refused requests belong to no run; they come last, if there are any. */
+const SHOWN: [key: Name, label: string, bad: boolean, always: boolean, title: string][] = [
+  ["sent", "sent", false, true, "Arrays that were sent, by the training's own count"],
+  ["scored", "scored", false, true, "Arrays of layers that have scores"],
+  ["waiting", "waiting", false, true, "Arrays that the server has and that wait to be scored, with the time left at the measured rate"],
+  ["under_way", "under way", false, false, "Arrays that were sent and did not arrive yet"],
+  ["unknown", "not known", true, false, "Arrays that were sent and of which this server knows nothing, such as those before it was started without a journal"],
+  ["dropped", "dropped", true, true, "Arrays that the training process dropped because its queue was full or there was no server"],
+  ["lost", "lost", true, false, "Arrays that the server dropped from its memory before they were scored"],
+  ["incomplete", "incomplete", true, true, "Layers that were scored although some of their arrays were missing"],
+  ["refused", "refused", true, true, "Arrays of this run that the server refused"],
+  ["failed", "failed", true, true, "Arrays of layers that could not be scored"],
+];
+const NOT_KNOWN = "This server did not take the arrays of this run, or was restarted without the journal that counts them";
+
+/** Format seconds as a time that is left. */
+export function timeLeft(seconds: number | null): string {
+  if (seconds === null) return "time not known";
+  const [size, unit] = seconds < 100 ? [1, "s"] : seconds < 6000 ? [60, "min"] : [3600, "h"];
+  return `${grouped(Math.ceil(seconds / (size as number)))} ${unit} left`;
+}
+
+function label(name: Name, plain: string, ledger: Ledger): string {
+  if (name !== "waiting" || !ledger.waiting) return plain;
+  return ledger.queued ? `waiting, ${timeLeft(ledger.seconds_left)}` : "waiting for their epoch to end";
+}
+
+/** Return what became of the arrays of a run, and its stored scores. `missing` is the number of points of the plot without a
+ * value. Refused requests belong to no run; they come last, if there are any. */
 export function headerCounts(run: Run, status: Status, missing: number): HeaderCount[] {
-  const ofRun = (status.runs ?? []).filter((counts) => counts.run === run.run && counts.model === run.model);
-  const sum = (key: string): number => ofRun.reduce((total, counts) => total + Number(counts[key] ?? 0), 0);
+  const ledger = (status.runs ?? []).find((counts) => counts.run === run.run && counts.model === run.model);
   const refused = status.requests?.refused ?? 0;
+  const number = (key: string, label: string, value: number, bad: boolean, title: string): HeaderCount => ({ key, label, text: grouped(value), none: value === 0, bad: bad && value > 0, title });
+  const counts = ledger
+    ? SHOWN.filter(([key, , , always]) => always || ledger[key] > 0).map(([key, plain, bad, , title]) => number(key, label(key, plain, ledger), ledger[key], bad, title))
+    : status.runs
+      ? [{ key: "sent", label: "what was sent", text: "not known:", none: true, bad: false, title: NOT_KNOWN }]
+      : [];
   return [
-    { key: "scores", label: "scores", value: run.points, bad: false, title: "Stored scores of this run" },
-    ...SHOWN.map(([key, label, bad, title]) => ({ key, label, bad, title, value: sum(key) })),
-    { key: "empty", label: "without a value", value: missing, bad: true, title: "Points of the plot that have no value" },
-    ...(refused ? [{ key: "requests", label: "requests refused", value: refused, bad: true, title: "Requests of any run that the server refused. Its log and the notices give the reasons." }] : []),
+    number("scores", "scores", run.points, false, "Stored scores of this run"),
+    ...counts,
+    number("empty", "without a value", missing, true, "Points of the plot that have no value"),
+    ...(refused ? [number("requests", "requests refused", refused, true, "Requests of any run that the server refused. Its log and the notices give the reasons.")] : []),
   ];
 }

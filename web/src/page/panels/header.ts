@@ -1,6 +1,5 @@
 // The header: the run, the runs to compare with, counts, the state of the connection and the theme.
 import { el } from "../../ui/dom.ts";
-import { grouped } from "../../ui/format.ts";
 import { icon, THEME } from "../../ui/icons.ts";
 import { runKey, runLabel, runOfKey } from "../model/comparedRuns.ts";
 import { headerCounts } from "../model/headerCounts.ts";
@@ -88,13 +87,14 @@ function comparisons(dispatch: Dispatch): Part {
 
 function updateCounts(list: HTMLElement, entries: ReturnType<typeof headerCounts>): void {
   if (list.children.length !== entries.length)
-    list.replaceChildren(...entries.map(({ title }) => el("li", { title }, el("b", {}), el("span", {}))));
-  entries.forEach(({ key, label, value, bad }, i) => {
+    list.replaceChildren(...entries.map(() => el("li", {}, el("b", {}), el("span", {}))));
+  entries.forEach(({ key, label, text, none, bad, title }, i) => {
     const item = list.children[i] as HTMLElement;
     item.dataset.key = key;
-    item.classList.toggle("bad", bad && value > 0);
-    item.classList.toggle("none", value === 0);
-    setText(item.children[0] as Element, grouped(value));
+    item.title = title;
+    item.classList.toggle("bad", bad);
+    item.classList.toggle("none", none);
+    setText(item.children[0] as Element, text);
     setText(item.children[1] as Element, label);
   });
 }

@@ -159,13 +159,29 @@ export interface Notice {
   count: number;
 }
 
-/** The counts of one role for a run and a model. */
-export type RunCounts = { run: string; model: string } & Record<string, unknown>;
+/** What became of the arrays of a run and a model. */
+export interface Ledger {
+  run: string;
+  model: string;
+  sent: number;
+  under_way: number;
+  unknown: number;
+  refused: number;
+  waiting: number;
+  /** Layers that wait to be scored, and how long that will take; null if it is not known. */
+  queued: number;
+  seconds_left: number | null;
+  scored: number;
+  failed: number;
+  lost: number;
+  dropped: number;
+  incomplete: number;
+}
 
 export interface Status {
   /** Requests of any run that were refused or failed. */
   requests?: Record<string, number>;
-  runs?: RunCounts[];
+  runs?: Ledger[];
 }
 
 export interface PointsQuery {
@@ -231,6 +247,7 @@ export async function getNotices(): Promise<Notice[]> {
   return (await json<{ notices: Notice[] }>(await get("/api/notices"))).notices;
 }
 
-export async function getStatus(): Promise<Status> {
-  return json<Status>(await get("/api/status"));
+/** Return the counts, with the ledger of a run. */
+export async function getStatus(run: string, model: string): Promise<Status> {
+  return json<Status>(await get("/api/status", { run, model }));
 }

@@ -8,6 +8,7 @@ import type { Dispatch } from "../state/view.ts";
 import * as api from "./api.ts";
 
 const GAP = 150; // milliseconds between an answer and the next request
+const STATUS_GAP = 3000; // while something waits to be scored, though nothing in the database changes
 const CATCH_UP = 1500; // milliseconds; see opened()
 const LOG_GAP = 3000; // hundreds of thousands of values take the server a second to thin
 const RUNS_GAP = 600; // the list of runs is the most expensive request, and the plot should not wait for it
@@ -33,16 +34,17 @@ export function coalesce(task: () => Promise<void>, gap: number): () => void {
   return () => void run();
 }
 
-const NONE = { chart: "", compared: "", scene: "", log: "", units: "", confusion: "", gap: "", followup: "" };
+const NONE = { status: "", chart: "", compared: "", scene: "", log: "", units: "", confusion: "", gap: "", followup: "" };
 
 const keyOf = (...parts: unknown[]): string => JSON.stringify(parts);
 
 export class Loader {
   private keys = { ...NONE };
+  private again = 0; // the timer of the next request for the status
   private shownChart = ""; // the key of the current chart
   readonly runs = this.task(async () => this.dispatch({ type: "runs", ...(await api.getRuns()) }), RUNS_GAP);
   readonly notices = this.task(async () => this.set({ notices: await api.getNotices() }));
-  readonly status = this.task(async () => this.set({ status: await api.getStatus() }));
+  readonly status = this.task(() => this.loadStatus());
   readonly chart = this.task(() => this.loadChart());
   readonly compared = this.task(() => this.loadCompared());
   readonly scene = this.task(() => this.loadScene());
@@ -82,7 +84,8 @@ export class Loader {
 
   /** Load what was newly chosen, after a change of the state. */
   follow(): void {
-    const { chart, compared, scene, log, units, confusion, gap, followup } = this.wanted();
+    const { status, chart, compared, scene, log, units, confusion, gap, followup } = this.wanted();
+    if (status !== this.keys.status) this.status();
     if (chart !== this.keys.chart) this.chart();
     if (compared !== this.keys.compared) this.compared();
     if (scene !== this.keys.scene) this.scene();
@@ -122,6 +125,7 @@ export class Loader {
     const which = [choice.run, choice.model];
     const what = [choice.score, requestedTarget(choice, run), choice.kind, choice.group];
     return {
+      status: run ? keyOf(...which) : "",
       chart: run ? keyOf(...which, ...what) : "",
       compared: against.length ? keyOf(against, ...what) : "",
       scene: run?.has_graph ? keyOf(...which) : keyOf(...which, null),
@@ -131,6 +135,16 @@ export class Loader {
       gap: keyOf(this.gapQuery()),
       followup: keyOf(this.followupQuery()),
     };
+  }
+
+  private async loadStatus(): Promise<void> {
+    const key = (this.keys.status = this.wanted().status);
+    const { run, model } = this.state().choice;
+    window.clearTimeout(this.again);
+    const status = await api.getStatus(run, model);
+    if (key !== this.wanted().status) return;
+    this.set({ status });
+    if (status.runs?.some(({ waiting }) => waiting)) this.again = window.setTimeout(this.status, STATUS_GAP);
   }
 
   private async loadChart(): Promise<void> {

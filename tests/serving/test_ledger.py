@@ -1,0 +1,300 @@
+"""The ledger: what became of every array that a client sent, at every moment and after restarts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from serving_help import record
+from test_journal import Machine
+from test_server import Apart, ask
+
+from intus.monitoring.sent_counts import EpochKey, SentCounts
+from intus.serving.run import Server
+from intus.storage.codec import encode_records
+
+LAYERS = "ab"
+
+
+class CountingClient:
+    """Sends numbered arrays to a machine, and counts them as the probe does.
+
+    A request is delivered at once, later, twice or never, as the steps of a test say.
+    """
+
+    def __init__(self, machine, run="r") -> None:
+        self.machine, self.run = machine, run
+        self.counts, self.seq, self.epoch = SentCounts(), 0, 0
+        self.under_way, self.delivered = [], []
+        self.accepted, self.reported = set(), 0
+        self.arrays = 0
+
+    @property
+    def key(self) -> EpochKey:
+        return EpochKey(self.run, "m", self.epoch)
+
+    def make(self, addresses) -> None:
+        """Queue a request with an array of each layer."""
+        self.seq += 1
+        arrays = []
+        for address in addresses:
+            self.arrays += 1
+            arrays.append((self.arrays, address, self.key))
+            self.counts.sent(self.key)
+        self.under_way.append((self.seq, arrays, self.counts.unacknowledged({self.key}), self.own_total))
+
+    def end_epoch(self) -> None:
+        self.counts.end(self.key)
+        self.make([])
+        self.deliver()
+        self.epoch += 1
+
+    def deliver(self, place=0) -> None:
+        """Deliver a request that is under way."""
+        if self.under_way:
+            request = self.under_way.pop(place % len(self.under_way))
+            assert not self._post(request)
+            if request[2]:
+                self.delivered.append(request)
+            self.counts.acknowledge(request[2])
+            self.reported = max(self.reported, request[3])
+
+    def repeat(self, place) -> None:
+        """Deliver a request again whose reply was lost."""
+        if self.delivered:
+            assert self._post(self.delivered[place % len(self.delivered)])
+
+    def lose(self) -> None:
+        """Give the oldest request up, as after errors of the server."""
+        if self.under_way:
+            for _, _, key in self.under_way.pop(0)[1]:
+                self.counts.lost(key)
+
+    @property
+    def own_total(self) -> int:
+        return self.arrays
+
+    def _post(self, request) -> bool:
+        seq, arrays, reports, _ = request
+        records = [
+            record(array=np.full((2, 3), number, np.float32), address=address, epoch=key.epoch, run=self.run)
+            for number, address, key in arrays
+        ]
+        envelope = {"client": f"client of {self.run}", "seq": seq, "dropped": 0, "epochs": reports}
+        return self.machine.service.records(records, envelope).duplicate
+
+
+def ledger_of(machine, run="r"):
+    rows = [row for row in machine.service.counts().runs if row.run == run]
+    return rows[0] if rows else None
+
+
+def check_sums(row) -> None:
+    assert row.sent == row.under_way + row.unknown + row.refused + row.kept
+    assert row.kept == row.waiting + row.scored + row.failed + row.lost
+    numbers = (
+        row.under_way,
+        row.unknown,
+        row.refused,
+        row.kept,
+        row.waiting,
+        row.scored,
+        row.failed,
+        row.lost,
+    )
+    assert min(numbers) >= 0, row
+
+
+def numbers_of(points):
+    return {int(r.array.flat[0]) for point in points for r in point.records}
+
+
+PLACES = st.integers(0, 5)
+STEP = st.one_of(
+    st.tuples(st.just("make"), st.lists(st.sampled_from(LAYERS), min_size=1, max_size=3)),
+    st.tuples(st.just("deliver"), PLACES),
+    st.tuples(st.just("deliver"), PLACES),
+    st.tuples(st.just("repeat"), PLACES),
+    st.tuples(st.just("lose")),
+    st.tuples(st.just("next")),
+    st.tuples(st.just("settle"), PLACES, st.booleans()),
+    st.tuples(st.just("settle"), PLACES, st.booleans()),
+    st.tuples(st.just("flush")),
+    st.tuples(st.just("tick"), st.sampled_from([1, 1000])),
+)
+KILL = st.tuples(st.just("kill"))
+
+
+class Outcomes:
+    """Which arrays were scored and which failed, by the data points that were settled."""
+
+    def __init__(self) -> None:
+        self.scored, self.failed = set(), set()
+
+    def settle(self, machine, place, scored) -> None:
+        waiting = machine.evaluator.waiting
+        if waiting:
+            point, done = waiting.pop(place % len(waiting))
+            (self.scored if scored else self.failed).update(numbers_of([point]))
+            done(point, scored)
+
+
+def take(step, machine, client, outcomes) -> None:
+    match step:
+        case ("make", addresses):
+            client.make(addresses)
+        case ("deliver", place):
+            client.deliver(place)
+        case ("repeat", place):
+            client.repeat(place)
+        case ("lose",):
+            client.lose()
+        case ("next",):
+            client.end_epoch()
+        case ("settle", place, scored):
+            outcomes.settle(machine, place, scored)
+        case ("flush",):
+            machine.service.flush()
+        case ("tick", seconds):
+            machine.time += seconds
+            machine.service.tick()
+        case ("kill",):
+            machine.kill()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(STEP, max_size=40), st.sampled_from([1 << 20, 120]))
+def test_ledger_adds_up_at_every_moment_of_an_ingest(tmp_path_factory, steps, max_bytes):
+    """Arrays come in any order, twice, late or never; data points fail; memory may be for five arrays."""
+    machine = Machine(tmp_path_factory.mktemp("journal"), max_bytes=max_bytes)
+    client, outcomes = CountingClient(machine), Outcomes()
+    for step in steps:
+        take(step, machine, client, outcomes)
+        if (row := ledger_of(machine)) is None:
+            continue
+        check_sums(row)
+        assert row.scored == len(outcomes.scored)
+        assert row.failed == len(outcomes.failed - outcomes.scored)
+        if max_bytes > 1000:
+            assert row.lost == 0
+        if not any(made == ("lose",) for made in steps):
+            assert row.sent == client.reported
+    machine.stop()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.one_of(STEP, KILL), max_size=40))
+def test_ledger_adds_up_after_kills(tmp_path_factory, steps):
+    """A server that was killed knows from its journal what it acknowledged, and what of it is scored."""
+    machine = Machine(tmp_path_factory.mktemp("journal"))
+    client, outcomes = CountingClient(machine), Outcomes()
+    for step in steps:
+        before = ledger_of(machine)
+        take(step, machine, client, outcomes)
+        row = ledger_of(machine)
+        if before is not None:
+            assert row is not None
+            assert row.kept >= before.kept
+        if row is not None:
+            check_sums(row)
+            assert row.lost == 0
+    while client.under_way:
+        client.deliver()
+    machine.service.flush()
+    machine.evaluator.store()
+    if (row := ledger_of(machine)) is not None:
+        check_sums(row)
+        assert (row.waiting, row.queued) == (0, 0)
+    machine.stop()
+
+
+def test_server_without_a_journal_says_what_it_does_not_know(tmp_path):
+    """Arrays that an earlier server took are unknown to this one, and not 0."""
+    machine = Machine(tmp_path / "first")
+    client = CountingClient(machine)
+    for _ in range(3):
+        client.make("ab")
+        client.deliver()
+        client.end_epoch()
+    machine.stop()
+    client.machine = Machine(tmp_path / "second")
+    client.make("ab")
+    client.deliver()
+    row = ledger_of(client.machine)
+    check_sums(row)
+    assert (row.sent, row.unknown, row.kept) == (8, 6, 2)
+    client.machine.stop()
+
+
+def arrays(number, epoch=0, run="r"):
+    chance = np.random.default_rng(0)
+    return [
+        record(array=chance.normal(size=(32, 4)).astype(np.float32), address=f"l{i}", run=run, epoch=epoch)
+        for i in range(number)
+    ]
+
+
+def body(number, seq=1, sent=None, run="r", epoch=0, ended=True):
+    facts = {"sent": number if sent is None else sent, "dropped": 0, "ended": ended, "left": ended}
+    reports = [{"run": run, "model": "m", "epoch": epoch, **facts}]
+    return encode_records(arrays(number, epoch, run), {"client": f"c-{run}", "seq": seq, "epochs": reports})
+
+
+def test_backlog_is_waiting_and_not_zero(tmp_path):
+    """It was "0 pending" while thousands of layers waited for the evaluator."""
+    with Server(no_token=True, database=tmp_path / "x.db", port=0, engine="local") as server:
+        assert ask(server.page_url, "/records", body(300))[0] == 200
+        seen = []
+        while not seen or seen[-1]["waiting"]:
+            (row,) = ask(server.page_url, "/api/status?run=r&model=m")[1]["runs"]
+            assert row["waiting"] + row["scored"] == row["kept"] == row["sent"] == 300
+            seen.append(row)
+        assert len(seen) > 2
+        known = [row["seconds_left"] for row in seen if row["waiting"] and row["seconds_left"] is not None]
+        assert known
+        assert known[-1] < known[0] + 60
+        assert seen[-1]["scored"] == 300
+        assert ask(server.page_url, "/api/status?run=other")[1]["runs"] == []
+
+
+def test_ledger_of_roles_that_run_apart(tmp_path):
+    apart = Apart(tmp_path)
+    try:
+        apart.start("frontend", "evaluator", "aggregator")
+        assert apart.ask("aggregator", "/records", body(100))[0] == 200
+        assert apart.ask("aggregator", "/records", body(3, run="other", sent=5, ended=False))[0] == 200
+        waiting = []
+        while not waiting or waiting[-1]:
+            rows = {row["run"]: row for row in apart.ask("frontend", "/api/status")[1]["runs"]}
+            if "r" in rows:
+                assert rows["r"]["waiting"] + rows["r"]["scored"] == rows["r"]["sent"] == 100
+                waiting.append(rows["r"]["waiting"])
+        assert waiting[0] > 0
+        (row,) = apart.ask("frontend", "/api/status?run=other")[1]["runs"]
+        assert (row["sent"], row["under_way"], row["kept"], row["open"], row["waiting"]) == (5, 2, 3, 3, 3)
+    finally:
+        apart.kill(*apart.running)
+
+
+@pytest.mark.parametrize("journal", [None, "memory"])
+def test_ledger_after_a_kill_of_the_server(tmp_path, journal):
+    options = {"no_token": True, "database": tmp_path / "x.db", "port": 0, "journal": journal}
+    server = Server(**options)
+    assert ask(server.page_url, "/records", body(20, seq=1))[0] == 200
+    assert ask(server.page_url, "/flush", {})[0] == 200
+    assert ask(server.page_url, "/records", body(10, seq=2, epoch=1, sent=12, ended=False))[0] == 200
+    server.process.kill()
+    server.process.wait()
+    with Server(**options) as again:
+        rows = ask(again.page_url, "/api/status")[1]["runs"]
+        if journal == "memory":
+            assert rows == []  # not known, which is not 0
+            return
+        (row,) = rows
+        told = {
+            name: row[name] for name in ("sent", "under_way", "kept", "scored", "waiting", "failed", "lost")
+        }
+        assert told == {
+            "sent": 32, "under_way": 2, "kept": 30, "scored": 20, "waiting": 10, "failed": 0, "lost": 0
+        }  # fmt: skip
