@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from ..core.building import GraphBuilder, Scope
 from ..core.traced import Traced
 from .inputs import Expected, bind
+from .pickled_weights import places
 
 #: The numbers of dtypes in such a file.
 DTYPES = {
@@ -60,7 +61,7 @@ def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Trace
         member = model_of(archive)
         assert member is not None
         program = json.loads(archive.read(member))
-        rows = _Rows(path, program, _shared(archive))
+        rows = _Rows(path, program, _places(archive))
         values: dict[str, Any] = {}
         notes: list[str] = []
         if inputs or named:
@@ -71,17 +72,18 @@ def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Trace
         return rows.traced(values, notes)
 
 
-def _shared(archive: zipfile.ZipFile) -> dict[str, str]:
-    """Return the first address of every weight that other addresses name too, by those."""
-    found: dict[str, str] = {}
+def _places(archive: zipfile.ZipFile) -> dict[str, Hashable]:
+    """Return where the data of weights are, by address, as far as known; tied weights have one place."""
+    found: dict[str, Hashable] = {}
     for member in archive.namelist():
+        if member == "serialized_state_dict.pt":  # of an older torch
+            found |= places(archive.read(member))
         if not member.endswith("_weights_config.json"):
             continue
-        first: dict[str, str] = {}
         with suppress(ValueError, TypeError, AttributeError, KeyError):  # damaged: found if values are wanted
             for address, entry in json.loads(archive.read(member))["config"].items():
-                one = first.setdefault(json.dumps(entry, sort_keys=True), address)
-                found |= {address: one} if one != address else {}
+                if not entry.get("use_pickle"):  # otherwise each has a file of its own, tied or not
+                    found[address] = json.dumps(entry, sort_keys=True)
     return found
 
 
@@ -121,8 +123,8 @@ def operator_of(target: str) -> str:
 class _Rows:
     """The rows of an exported program."""
 
-    def __init__(self, path: Path, program: Mapping[str, Any], shared: Mapping[str, str]) -> None:
-        self._shared = shared
+    def __init__(self, path: Path, program: Mapping[str, Any], places: Mapping[str, Hashable]) -> None:
+        self._places = places
         self._program, self._module = program, program["graph_module"]
         self._signature = self._module["signature"]
         self._metas: dict[str, Any] = dict(self._module["graph"]["tensor_values"])
@@ -173,11 +175,14 @@ class _Rows:
     def traced(self, values: Mapping[str, Any], notes: Sequence[str]) -> Traced:
         """Return the graph, with values by the name of the tensor."""
         self._values = values
-        declared: dict[str, str] = {}  # by the first address of the weight in the file
+        declared: dict[Hashable, str] = {}  # the first address of each weight, by its place
+        unplaced: dict[Hashable, list[str]] = {}  # addresses of weights without a place, by shape and dtype
         for name, (kind, address) in self._state.items():
             shape, dtype = self._meta(name)
             if kind == "parameter":
-                first = declared.setdefault(self._shared.get(address, address), address)
+                if address not in self._places:
+                    unplaced.setdefault((shape, dtype), []).append(address)
+                first = declared.setdefault(self._places.get(address, address), address)
                 if first != address:
                     self._builder.shared_param(address, first)
                     continue
@@ -196,13 +201,21 @@ class _Rows:
                 if row is not None:
                     self._named.append((self._builder.output(name, row), name))
         version = self._program.get("schema_version") or {}
-        facts = {
+        facts: dict[str, Any] = {
             "format": "torch.export",
             "version": f"{version.get('major', '?')}.{version.get('minor', '?')}",
             "producer": f"torch {self._program.get('torch_version', '')}".strip(),
             "arguments": self._arguments,
-            **({"notes": list(notes)} if notes else {}),
         }
+        alike = next((some for some in unplaced.values() if len(some) > 1), [])
+        if alike:
+            notes = [
+                *notes,
+                f"Whether {alike[0]!r} and {alike[1]!r} are one weight is not known, because the file has "
+                "them pickled or not at all. Each counts.",
+            ]
+        if notes:
+            facts["notes"] = list(notes)
         graph, rows = self._builder.graph(facts)
         names = [*((row, name) for name, row in self._rows.items()), *self._named]
         return Traced(graph, {int(rows[row]): values[name] for row, name in names if name in values})

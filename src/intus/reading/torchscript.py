@@ -9,19 +9,46 @@ are drawn once, and no values are computed. A model that the caller has loaded r
 from __future__ import annotations
 
 import inspect
+import operator
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from functools import cache, reduce
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_leaves
 
 from ..core.building import GraphBuilder, Scope
 from ..core.errors import CodecError, InputError
 from ..core.graph import CREATED, INPLACE, Graph
+from ..core.nested import paths
 from ..core.traced import Traced
+from .torchscript_content import (
+    ABSENT,
+    TAKING,
+    UNKNOWN,
+    WRITING,
+    Cause,
+    Choice,
+    Content,
+    Decided,
+    Held,
+    Many,
+    Module,
+    Open,
+    Result,
+    Row,
+    State,
+    is_followed,
+    joined,
+    one_of,
+    operated,
+    options_of,
+    without,
+)
 from .torchscript_values import Restored, Values, same, values_of
 
 _LONGEST = 200
@@ -31,41 +58,17 @@ _NOT_FOLDED = object()
 _UNKNOWN: tuple[tuple[int, ...], str] = ((-1,), "")
 _UNPACKING = ("prim::ListUnpack", "prim::TupleUnpack")
 #: Operations that pass their first argument on as it is.
-_SAME = frozenset(
-    {
-        "prim::unchecked_cast",
-        "prim::unchecked_unwrap_optional",
-        "aten::_unwrap_optional",
-        "prim::Uninitialized",
-    }
-)
-
-
-class _Row(NamedTuple):
-    """A value that is a row of the graph; ``param`` is the address of a parameter, which is none."""
-
-    row: int = -1
-    param: str = ""
-
-
-class _Module(NamedTuple):
-    """A value that is a module."""
-
-    address: str
-    script: Any
-
-
-class _Many(NamedTuple):
-    """A list or tuple of values."""
-
-    items: list[Any]
-
-
-class _Open(NamedTuple):
-    """A number or other value that is not known; ``row`` is that of a tensor that it was computed from."""
-
-    text: str
-    row: int = -1
+_SAME = frozenset({"prim::unchecked_cast", "prim::unchecked_unwrap_optional", "aten::_unwrap_optional"})
+#: Comparisons and sums of known numbers and texts.
+_PLAIN = {
+    **{name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge", "add", "sub")},
+    "__not__": operator.not_,
+}
+_NUMBERS = (bool, int, str)
+#: What reading a loop only to find what it changes must not change.
+_KEPT = ("_builder", "_notes", "_rows", "_lists", "_values", "_calls", "_arguments", "_count", "_chosen")
+#: In loops inside of so many others, whatever can change is taken to change.
+_NESTED_LOOPS = 4
 
 
 def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Traced:
@@ -146,10 +149,17 @@ class _Rows:
         self._call = call
         self._values: dict[int, torch.Tensor] = {}
         self._notes: dict[str, None] = {}
-        self._root = _Module("", script)
-        self._builder = GraphBuilder(name, _class(script))
+        self._root = Module("", script)
+        self._state = State()
+        self._initial: dict[int, Content] = {}  # of lists and dicts that the model had before it ran
+        self._numbers = count()
+        self._attributes: dict[str, int] = {}  # the numbers of lists and dicts of the model
+        self._chosen: dict[tuple[tuple[Row, ...], Cause], Row] = {}
+        self._assigned: dict[str, tuple[Module, str]] = {}  # attributes that the program assigns to
+        self._exploring = 0  # how many loops are being searched for what they change
+        self._builder: Any = GraphBuilder(name, _class(script))
         self._rows: dict[str, int] = {}
-        self._written: dict[int, int] = {}  # rows of tensors that an operation wrote into, and its row
+        self._lists: dict[str, Held] = {}
         self._params: dict[str, torch.Tensor] = {}
         self._by_data: dict[tuple[int, tuple[int, ...]], str] = {}  # parameters, by memory and shape
         self._modules: set[str] = set()
@@ -162,7 +172,7 @@ class _Rows:
                 "torch.jit.freeze made the weights of this model constants, which do not count as parameters."
             ] = None
 
-    def _declare(self, module: _Module) -> None:
+    def _declare(self, module: Module) -> None:
         prefix = f"{module.address}." if module.address else ""
         params: Any = torch._C.ParameterDict(module.script)
         buffers: Any = torch._C.BufferDict(module.script)
@@ -179,7 +189,7 @@ class _Rows:
         for name, value in buffers.items():
             self._builder.buffer_of(f"{prefix}{name}", *_meta(value))
         for name, value in modules.items():
-            inner = _Module(f"{prefix}{name}", value)
+            inner = Module(f"{prefix}{name}", value)
             self._builder.module(inner.address, _class(value))
             self._modules.add(inner.address)
             self._declare(inner)
@@ -207,33 +217,175 @@ class _Rows:
         for place, value in enumerate(list(graph.inputs())[1:]):
             name = value.debugName().partition(".")[0]
             if self._call is None:
-                given.append(_Row(self._builder.input(name, *_of_type(value.type()))))
+                row = Row(self._builder.input(name, *_of_type(value.type())))
+                is_optional = value.type().kind() == "OptionalType"
+                given.append(Choice((None, row), Cause("if")) if is_optional else row)
             else:
                 given.append(self._input(name, self._call.arguments[place]))
         values = None
         if self._call is not None:
             values = self._evaluated(self._root, graph, self._call.arguments, self._call.output)
         results = self._run(graph, given, (), 0, values)
-        ends = [self._builder.output("", row) for result in results for row in self._flat(result, ())]
-        returned = () if self._call is None else tree_leaves(self._call.output)
-        tensors = [one for one in returned if isinstance(one, torch.Tensor)]
-        if len(tensors) == len(ends):
-            self._values |= {end: one.detach().clone() for end, one in zip(ends, tensors, strict=True)}
+        returned = {} if self._call is None else dict(paths(self._call.output, torch.Tensor))
+        for path, end_row in list(self._ends(results[0] if len(results) == 1 else Many(tuple(results)))):
+            end = self._builder.output("" if path.isdigit() else path, end_row)
+            if path in returned:
+                self._values[end] = returned[path].detach().clone()
 
     def _input(self, name: str, value: Any) -> Any:
         """Return an argument of the model, with a row for each tensor in it."""
         if isinstance(value, torch.Tensor):
             row = self._builder.input(name, *_meta(value))
             self._values[row] = value.detach().clone()
-            return _Row(row)
-        if isinstance(value, list | tuple):
-            return _Many([self._input(f"{name}.{place}", one) for place, one in enumerate(value)])
-        if isinstance(value, Mapping):
-            rows = [self._input(f"{name}.{key}", one) for key, one in value.items()]
-            return _Open(name, next((one.row for one in rows if isinstance(one, _Row)), -1))
-        return value
+            return Row(row)
+        if isinstance(value, tuple):
+            return Many(tuple(self._input(f"{name}.{place}", one) for place, one in enumerate(value)))
+        if isinstance(value, list):
+            items = [self._input(f"{name}.{place}", one) for place, one in enumerate(value)]
+            return self._hold(Content("list", items))
+        if isinstance(value, dict):
+            return self._hold(
+                Content("dict", {key: self._input(f"{name}.{key}", one) for key, one in value.items()})
+            )
+        return value if isinstance(value, Hashable) else Open(name)
 
-    def _evaluated(self, module: _Module, graph: Any, arguments: Sequence[Any], result: Any) -> Values | None:
+    def _ends(self, value: Any, path: str = "") -> Iterator[tuple[str, int]]:
+        """Yield the path and the row of every tensor in what the model returns."""
+        value = self._one(value)
+        content = self._content(value)
+        if isinstance(value, Many):
+            content = Content("list", list(value.items))
+        if content is not None and content.items is None:
+            self._notes[
+                f"The model returns a {content.kind} that a loop or a condition fills: it is one output, "
+                "without a value."
+            ] = None
+            parents = [(row, str(place)) for place, row in enumerate(self._flat(value, ()))]
+            yield path, self._builder.op(content.kind, *_UNKNOWN, parents=parents)
+        elif content is not None:
+            items = enumerate(content.items) if content.kind == "list" else content.items.items()
+            for key, one in items:
+                inner = f"{path}.{key}".lstrip(".")
+                if one is not without(ABSENT, one):
+                    self._notes[f"The model does not return {inner!r} each time."] = None
+                yield from self._ends(without(ABSENT, one), inner)
+        else:
+            yield from ((path, row) for row in self._flat(value, ()))
+
+    # -- values ----------------------------------------------------------------------------------------
+
+    def _hold(self, content: Content, attribute: str | None = None) -> Held:
+        """Return a new list or dict; that of an attribute has one number, however often it is read."""
+        if attribute is None:
+            held = Held(next(self._numbers))
+        else:
+            held = Held(self._attributes.setdefault(attribute, next(self._numbers)))
+            self._initial[held.number] = content
+        self._state.contents[held.number] = content
+        return held
+
+    def _content(self, value: Any) -> Content | None:
+        """Return what is known of a list or dict; None if a value is none, or a list that is one row."""
+        options = [one for one in options_of(value) if one is not None]
+        if not options or not all(isinstance(one, Held) for one in options):
+            return None
+        found = [self._of(one) for one in options]
+        cause = value.cause if isinstance(value, Choice) else Cause("")
+        return reduce(lambda a, b: joined(a, b, cause), found)
+
+    def _of(self, held: Held) -> Content:
+        known = self._state.contents
+        return known[held.number] if held.number in known else self._initial[held.number]
+
+    def _one(self, value: Any, meta: tuple[tuple[int, ...], str] = _UNKNOWN) -> Any:
+        """Return a value as what is written last; a choice among tensors as one operation's result."""
+        while isinstance(value, Row) and value.row in self._state.written:
+            value = self._state.written[value.row]
+        if not isinstance(value, Choice) or value is ABSENT:
+            return value
+        options = list(dict.fromkeys(self._one(one) for one in options_of(value)))
+        rows = [one for one in options if isinstance(one, Row)]
+        if rows:
+            row = rows[0] if len(rows) == 1 else self._choice(rows, value.cause, meta)
+            others = [one for one in options if one is None or isinstance(one, Held | Many | Module)]
+            return Choice((*others, row), value.cause) if others else row
+        if any(isinstance(one, Held | Many | Module) for one in options):
+            return Choice(tuple(options), value.cause)
+        found = [row for one in options if isinstance(one, Open) for row in one.rows]
+        if None in options and len(options) > 1:
+            return Choice((None, Open(value.cause.kind, tuple(found))), value.cause)
+        return options[0] if len(options) == 1 else Open(value.cause.kind, (*value.cause.conditions, *found))
+
+    def _choice(self, rows: Sequence[Row], cause: Cause, meta: tuple[tuple[int, ...], str]) -> Row:
+        """Return the operation that stands for one of several tensors, and add it if it is not there."""
+        key = tuple(rows), cause
+        if key not in self._chosen:
+            names = cause.names if len(cause.names) == len(rows) else tuple(map(str, range(len(rows))))
+            parents = [
+                (row, name)
+                for one, name in zip(rows, names, strict=True)
+                for row in self._flat(one, cause.scope)
+            ]
+            parents += [(row, "condition") for row in dict.fromkeys(cause.conditions)]
+            row = self._builder.op(cause.kind or "if", *meta, scope=cause.scope, parents=parents)
+            self._chosen[key] = Row(row)
+        found: Row = self._one(self._chosen[key])
+        return found
+
+    def _leaves(self, value: Any) -> Iterator[Any]:
+        """Yield what is in a value other than tuples, lists and dicts."""
+        value = self._one(value)
+        content = self._content(value)
+        if isinstance(value, Many) or content is not None:
+            for one in value.items if content is None else content.values:
+                yield from self._leaves(one) if one is not ABSENT else ()
+        elif isinstance(value, Choice) and value is not ABSENT:
+            for one in value.options:
+                yield from self._leaves(one)
+        else:
+            yield value
+
+    def _text(self, value: Any) -> str:
+        value = self._one(value)
+        content = self._content(value)
+        if isinstance(value, Many):
+            return f"[{', '.join(map(self._text, value.items))}]"
+        if content is not None and content.items is not None:
+            if content.kind == "list":
+                return f"[{', '.join(map(self._text, content.items))}]"
+            return f"{{{', '.join(f'{key!r}: {self._text(one)}' for key, one in content.items.items())}}}"
+        if isinstance(value, Choice) or content is not None:
+            return "unknown"
+        return value.text if isinstance(value, Open) else repr(value)
+
+    def _given(self, value: Any, scope: tuple[Scope, ...], attribute: str | None = None) -> Any:
+        """Return a value that the model had before it ran."""
+        if isinstance(value, torch.Tensor):
+            key = value.data_ptr(), tuple(value.shape)
+            if value.numel() and key in self._by_data:
+                return Row(param=self._by_data[key])  # the weights of an LSTM, for example
+            if value.dim() == 0:
+                return value.item()
+            row = self._builder.constant(*_meta(value), scope)
+            if self._call is not None:
+                self._values[row] = value.detach().clone()
+            return Row(row)
+        if not isinstance(value, tuple | list | dict):
+            return value if isinstance(value, Hashable) else Open(attribute or "constant")
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        inside = {
+            key: self._given(one, scope, None if attribute is None else f"{attribute}.{key}")
+            for key, one in pairs
+        }
+        if isinstance(value, tuple):
+            return Many(tuple(inside.values()))
+        if isinstance(value, list):
+            return self._hold(Content("list", list(inside.values())), attribute)
+        return self._hold(Content("dict", inside), attribute)
+
+    # -- the program -----------------------------------------------------------------------------------
+
+    def _evaluated(self, module: Module, graph: Any, arguments: Sequence[Any], result: Any) -> Values | None:
         """Return the values of a call; None, with a note, if they are not those of the pass."""
         assert self._call is not None
         name = repr(module.address) if module.address else "the model"
@@ -274,20 +426,18 @@ class _Rows:
         values: Values | None = None,
     ) -> list[Any]:
         for node in block.nodes():
+            first = len(self._builder)
             results = self._node(node, known, scope, depth, values)
             for value, result in zip(node.outputs(), results, strict=False):
                 known[value.debugName()] = result
                 tensor = values.tensors.get(value.debugName()) if values else None
-                is_one = isinstance(result, _Row) and result.row >= 0 and node.kind() not in _UNPACKING
-                if tensor is not None and is_one:
+                is_new = isinstance(result, Row) and result.row >= first and node.kind() not in _UNPACKING
+                if tensor is not None and is_new:
                     self._values.setdefault(result.row, tensor)
         return [self._known(value, known) for value in block.outputs()]
 
     def _known(self, value: Any, known: Mapping[str, Any]) -> Any:
-        found = known.get(value.debugName(), _Open(value.debugName()))
-        while isinstance(found, _Row) and found.row in self._written:
-            found = _Row(self._written[found.row])
-        return found
+        return self._one(known.get(value.debugName(), Open(value.debugName())))
 
     def _node(
         self,
@@ -304,60 +454,136 @@ class _Rows:
             return [self._constant(node, scope)]
         if kind == "prim::GetAttr":
             return [self._attribute(given[0], node.s("name"), scope)]
-        if kind == "prim::CallMethod" and isinstance(given[0], _Module):
+        if kind == "prim::CallMethod" and isinstance(given[0], Module):
             return self._method(given[0], node, given, scope, depth, values)
-        if kind in ("prim::ListConstruct", "prim::TupleConstruct"):
-            return [_Many(given)]
+        if kind == "prim::SetAttr":
+            self._assign(given[0], node.s("name"), given[1])
+            return []
+        if kind == "prim::TupleConstruct":
+            return [Many(tuple(given))]
+        if kind == "prim::ListConstruct":
+            return [self._hold(Content("list", given))]
+        if kind == "prim::DictConstruct":
+            keys = given[::2]
+            items = (
+                None
+                if any(isinstance(key, Open | Row) for key in keys)
+                else dict(zip(keys, given[1::2], strict=True))
+            )
+            return [self._hold(Content("dict", items, tuple(given[1::2]) if items is None else ()))]
+        if kind == "prim::Uninitialized":
+            return [ABSENT]
         if kind in _UNPACKING:
-            several = list(node.outputs())
-            if isinstance(given[0], _Many) and len(given[0].items) == len(several):
-                return given[0].items
-            return [given[0]] * len(several)
+            return self._unpacked(given[0], len(list(node.outputs())), scope)
         if kind in _SAME and given:
-            return given[:1]
-        if (folded := _folded(kind, given)) is not _NOT_FOLDED:
+            return [without(None, given[0])]
+        if (folded := self._folded(kind, given)) is not _NOT_FOLDED:
             return [folded]
-        if kind in ("prim::If", "prim::Loop"):
-            return self._nested(node, given, known, scope, depth, values)
+        if kind == "prim::If":
+            return self._condition(node, given, known, scope, depth, values)
+        if kind == "prim::Loop":
+            return self._loop(node, given, known, scope, depth, values)
+        content = self._content(given[0]) if given and kind.startswith("aten::") else None
+        if content is not None and is_followed(kind.removeprefix("aten::"), content):
+            return self._on_content(node, given, content, scope, values)
         return self._operation(node, given, scope, values)
+
+    def _unpacked(self, value: Any, number: int, scope: tuple[Scope, ...]) -> list[Any]:
+        value = without(None, value)
+        content = self._content(value)
+        if content is not None and content.kind == "list" and content.items is not None:
+            value = Many(tuple(content.items))
+        if isinstance(value, Many) and len(value.items) == number:
+            return list(value.items)
+        if content is None:
+            return [value] * number
+        return [one_of(content.values, Cause("listunpack", scope)) for _ in range(number)]
+
+    def _on_content(
+        self, node: Any, given: list[Any], content: Content, scope: tuple[Scope, ...], values: Values | None
+    ) -> list[Any]:
+        """Return what an operation on a list or dict returns, and change its content."""
+        name = node.kind().removeprefix("aten::")
+        others = list(given[1:])
+        if name in TAKING:
+            taken = self._content(others[0])
+            others[0] = Content("list", None, (others[0],)) if taken is None else taken
+        after, answer = operated(name, content, others)
+        if name in WRITING:
+            self._write(given[0], lambda held: operated(name, self._of(held), others)[0], after)
+        outputs = list(node.outputs())
+        if isinstance(answer, Content):
+            return [self._hold(answer)]
+        if answer is UNKNOWN:
+            return [Open(name)]
+        if isinstance(answer, Result):
+            options = [one for one in answer.options if one is not None]
+            if outputs[0].type().kind() in ("TensorType", "OptionalType") and _has_tensor(outputs[0].type()):
+                (result,) = self._operation(
+                    node, [Many(tuple(options)), *given[1:]], scope, values, writes=False
+                )
+                return [Choice((None, result), Cause(name)) if None in answer.options else result]
+            return [one_of(answer.options or [Open(name)], Cause(name.strip("_"), scope))]
+        if not outputs:
+            return []
+        if answer is None and name in WRITING:
+            return [given[0]]  # ``append`` returns the list
+        return [self._one(answer, _made(outputs[0], values))]
+
+    def _write(self, value: Any, after: Callable[[Held], Content], only: Content | None = None) -> None:
+        """Change the content of a list or dict; where it is one of several, of each, or of none."""
+        helds = [one for one in options_of(value) if isinstance(one, Held)]
+        contents = self._state.contents
+        if len(helds) == 1 and only is not None:
+            contents[helds[0].number] = only
+            return
+        for held in helds:
+            contents[held.number] = joined(self._of(held), after(held), Cause("if"))
+
+    def _assign(self, owner: Any, name: str, value: Any) -> None:
+        if isinstance(owner, Module):
+            address = f"{owner.address}.{name}".lstrip(".")
+            self._assigned[address] = owner, name
+            self._state.attributes[address] = value
 
     def _constant(self, node: Any, scope: tuple[Scope, ...]) -> Any:
         value = node.output()
         if value.type().kind() == "FunctionType":
-            return _Open(node.s("name"))
+            return Open(node.s("name"))
         constant = value.toIValue()
-        if isinstance(constant, torch.Tensor):
-            if constant.dim() == 0:
-                return constant.item()
-            row = self._builder.constant(*_meta(constant), scope)
-            if self._call is not None:
-                self._values[row] = constant.detach()
-            return _Row(row)
-        return constant
+        return self._given(constant, scope)
 
     def _attribute(self, owner: Any, name: str, scope: tuple[Scope, ...]) -> Any:
-        if not isinstance(owner, _Module):
-            return _Open(name)
+        if not isinstance(owner, Module):
+            return Open(name)
+        address = f"{owner.address}.{name}".lstrip(".")
+        if address in self._state.attributes:
+            return self._state.attributes[address]
+        return self._first(owner, name, scope)
+
+    def _first(self, owner: Module, name: str, scope: tuple[Scope, ...]) -> Any:
+        """Return an attribute as it was before the model ran."""
         address = f"{owner.address}.{name}".lstrip(".")
         if address in self._params:
-            return _Row(param=address)
+            return Row(param=address)
         value = owner.script.getattr(name)
         if isinstance(value, torch._C.ScriptModule):
-            return _Module(address, value)
+            return Module(address, value)
         if isinstance(value, torch.Tensor):
             if address not in self._rows:
                 self._rows[address] = row = self._builder.buffer(address, *_meta(value), scope)
                 if self._call is not None:
                     self._values[row] = value.detach().clone()
-            return _Row(self._rows[address])
-        if isinstance(value, list) and value and all(isinstance(one, torch.Tensor) for one in value):
-            known = [self._by_data.get((one.data_ptr(), tuple(one.shape)), "") for one in value]
-            return _Many([_Row(param=one) if one else _Open(name) for one in known])  # weights of an LSTM
-        return value
+            return Row(self._rows[address])
+        if isinstance(value, list | dict):  # of the model, also where one branch of several changes it
+            if address not in self._lists:
+                self._lists[address] = self._given(value, scope, address)
+            return self._lists[address]
+        return self._given(value, scope, address)
 
     def _method(
         self,
-        module: _Module,
+        module: Module,
         node: Any,
         given: Sequence[Any],
         scope: tuple[Scope, ...],
@@ -374,9 +600,9 @@ class _Rows:
         if values is not None and made in values.results:
             inside = self._evaluated(module, graph, values.calls.get(made, []), values.results[made])
         results = self._run(graph, given, scope, depth + 1, inside)
-        return [results[0] if len(results) == 1 else _Many(results)]
+        return [results[0] if len(results) == 1 else Many(tuple(results))]
 
-    def _nested(
+    def _condition(
         self,
         node: Any,
         given: list[Any],
@@ -385,38 +611,162 @@ class _Rows:
         depth: int,
         values: Values | None,
     ) -> list[Any]:
-        """Add the blocks of a condition or loop, and an operation for each tensor that it returns."""
-        type_ = node.kind().rpartition("::")[2].lower()
+        """Add the branches of a condition, and an operation for each tensor that they return."""
         blocks = list(node.blocks())
-        if type_ == "if" and isinstance(given[0], bool):
-            return self._inside(blocks[not given[0]], dict(known), scope, depth, type_)
+        if isinstance(given[0], bool) and not self._exploring:
+            return self._inside(blocks[not given[0]], dict(known), scope, depth, "if")
+        address, around = self._control("if", scope)
+        conditions = tuple(self._flat(given[0], around, plain=True))
+        before, ends, states = self._state, [], []
+        for name, block in zip(("then", "else"), blocks, strict=True):
+            self._state = before.copy()
+            inner = (*around, Scope(f"{address}.{name}", name))
+            ends.append(self._inside(block, dict(known), inner, depth, "if"))
+            states.append(self._state)
+        raising = [any(one.kind() == "prim::RaiseException" for one in block.nodes()) for block in blocks]
+        live = [place for place, is_raising in enumerate(raising) if not is_raising] or [0, 1]
+        cause = Cause("if", around, conditions, tuple(("then", "else")[place] for place in live))
+        self._state = reduce(lambda a, b: self._joined(a, b, cause), [states[place] for place in live])
+        return [
+            self._returned([ends[branch][place] for branch in live], cause, _made(value, values))
+            for place, value in enumerate(node.outputs())
+        ]
+
+    def _loop(
+        self,
+        node: Any,
+        given: list[Any],
+        known: dict[str, Any],
+        scope: tuple[Scope, ...],
+        depth: int,
+        values: Values | None,
+    ) -> list[Any]:
+        """Add the body of a loop once, and an operation for each tensor that it returns."""
+        (block,) = node.blocks()
+        names = [value.debugName() for value in block.inputs()]
+        address, around = self._control("loop", scope)
+        inner = (*around, Scope(f"{address}.body", "body"))
+
+        def body() -> list[Any]:
+            carried = map(self._carried, given[2:], names[1:])
+            inside = dict(zip(names, (Open("i"), *carried), strict=True))
+            return self._inside(block, known | inside, inner, depth, "loop")
+
+        before = self._state.copy()
+        changed = self._changed_by(body)
+        self._blur(changed)
+        results = body()
+        if changed or any(isinstance(leaf, Row) for one in given[2:] for leaf in self._leaves(one)):
+            self._notes["What one iteration of a loop passes to the next is not drawn."] = None
+        decided = [row for one in (*given[:2], results[0]) for row in self._flat(one, around, plain=True)]
+        is_entered = isinstance(given[0], int) and given[0] > 0 and given[1] is True
+        cause = Cause(
+            "loop", around, tuple(dict.fromkeys(decided)), ("body",) if is_entered else ("body", "before")
+        )
+        if not is_entered:
+            self._state = self._joined(self._state, before, cause)
+        ends = [
+            [result] if is_entered else [result, initial]
+            for result, initial in zip(results[1:], given[2:], strict=True)
+        ]
+        return [
+            self._returned(options, cause, _made(value, values))
+            for options, value in zip(ends, node.outputs(), strict=True)
+        ]
+
+    def _control(self, type_: str, scope: tuple[Scope, ...]) -> tuple[str, tuple[Scope, ...]]:
+        """Return the address of a condition or loop, and the scope of what is inside."""
         self._count += 1
         address = f"{scope[-1].address}.{type_}_{self._count}" if scope else f"{type_}_{self._count}"
-        around = (*scope, Scope(address, type_))
-        names = ("then", "else") if type_ == "if" else ("body",)
-        ends: list[list[Any]] = []
-        for name, block in zip(names, blocks, strict=False):
-            inside = dict(known)
-            if type_ == "loop":  # the number of the iteration, then what is carried
-                carried = [_Open("i"), *given[2:]]
-                inside |= dict(zip((value.debugName() for value in block.inputs()), carried, strict=False))
-            results = self._inside(block, inside, (*around, Scope(f"{address}.{name}", name)), depth, type_)
-            ends.append(results[1:] if type_ == "loop" else results)
-        returned: list[Any] = []
-        for place, value in enumerate(node.outputs()):
+        return address, (*scope, Scope(address, type_))
+
+    def _returned(self, options: Sequence[Any], cause: Cause, meta: tuple[tuple[int, ...], str]) -> Any:
+        """Return what a condition or loop returns, which is one of several; a tensor as a row of its own."""
+        options = [one for option in options for one in options_of(option)]
+        found = [one for one in options if one is not ABSENT]
+        if not found:
+            return ABSENT
+        rows = [one for one in found if isinstance(one, Row)]
+        if rows and not any(isinstance(one, Held | Many | Module) for one in found):
+            names = cause.names if len(options) == len(cause.names) else tuple(map(str, range(len(options))))
             parents = [
                 (row, name)
-                for name, results in zip(names, ends, strict=False)
-                if place < len(results)
-                for row in self._flat(results[place], around)
+                for one, name in zip(options, names, strict=True)
+                if isinstance(one, Row)
+                for row in self._flat(one, cause.scope)
             ]
-            if not parents:
-                returned.append(_Open(value.debugName()))
-                continue
-            parents += [(row, "condition") for row in self._flat(given[0], around, plain=True)]
-            row = self._builder.op(type_, *_made(value, values), scope=around, parents=parents)
-            returned.append(_Row(row))
-        return returned
+            parents += [(row, "condition") for row in cause.conditions]
+            row = Row(self._builder.op(cause.kind, *meta, scope=cause.scope, parents=parents))
+            return Choice((None, row), cause) if None in found else row
+        return one_of(found, cause)
+
+    def _carried(self, value: Any, name: str) -> Any:
+        """Return what a variable may be that a loop changes, as far as is known before."""
+        if isinstance(value, Many):
+            return Many(tuple(self._carried(one, name) for one in value.items))
+        if isinstance(value, Held):
+            return Choice((value, self._hold(self._of(value).blurred())), Cause("loop"))
+        if isinstance(value, Choice) and value is not ABSENT:
+            return Choice(tuple(self._carried(one, name) for one in value.options), value.cause)
+        return value if isinstance(value, Row | Module | Open) else Open(name)
+
+    def _blur(self, changed: Iterable[int | str]) -> None:
+        """Forget what is not so in each iteration of a loop that changes these contents and attributes."""
+        for key in changed:
+            if isinstance(key, int):
+                self._state.contents[key] = self._of(Held(key)).blurred()
+            else:
+                self._state.attributes[key] = self._carried(self._attribute_in(self._state, key), key)
+
+    def _attribute_in(self, state: State, address: str) -> Any:
+        if address in state.attributes:
+            return state.attributes[address]
+        return self._first(*self._assigned[address], ())
+
+    def _changed_by(self, body: Callable[[], Any]) -> set[int | str]:
+        """Return the numbers of the lists and dicts and the addresses of the attributes that a loop changes.
+
+        Its body is read without adding rows, with both branches of every condition, until no more is found.
+        """
+        state = self._state
+        if self._exploring >= _NESTED_LOOPS:
+            return {*state.contents, *state.attributes}
+        kept = {name: copy(getattr(self, name)) for name in _KEPT}
+        self._builder = _NoRows(len(self._builder))
+        self._exploring += 1
+        changed: set[int | str] = set()
+        while True:
+            self._state = state.copy()
+            self._blur(changed)
+            before = self._state.copy()
+            body()
+            more = self._state.changed(before, self._initial) - changed
+            if not more:
+                break
+            changed |= more
+        self._exploring -= 1
+        self._state = state
+        vars(self).update(kept)
+        return changed
+
+    def _joined(self, a: State, b: State, cause: Cause) -> State:
+        """Return what is known after one of two ways through the program."""
+        contents = {**b.contents, **a.contents}
+        for number in contents:
+            one, other = (
+                state.contents.get(number, self._initial.get(number, contents[number])) for state in (a, b)
+            )
+            contents[number] = joined(one, other, cause)
+        attributes = {
+            address: one_of([self._attribute_in(state, address) for state in (a, b)], cause)
+            for address in {**b.attributes, **a.attributes}
+        }
+        joint = State(contents, attributes)
+        self._state = State()  # of which no row was written
+        for row in {**b.written, **a.written}:
+            found = [_last_written(state, row) for state in (a, b)]
+            joint.written[row] = found[0] if found[0] == found[1] else self._choice(found, cause, _UNKNOWN)
+        return joint
 
     def _inside(
         self, block: Any, known: dict[str, Any], scope: tuple[Scope, ...], depth: int, type_: str
@@ -429,58 +779,76 @@ class _Rows:
         return results
 
     def _operation(
-        self, node: Any, given: list[Any], scope: tuple[Scope, ...], values: Values | None
+        self,
+        node: Any,
+        given: list[Any],
+        scope: tuple[Scope, ...],
+        values: Values | None,
+        *,
+        writes: bool = True,
     ) -> list[Any]:
         kind = node.kind()
         names: list[str] = []
-        if kind == "prim::CallFunction" and isinstance(given[0], _Open):
+        if kind == "prim::CallFunction" and isinstance(given[0], Open):
             type_, given = given[0].text, given[1:]
-            is_inplace = _is_inplace(type_, given)
+            written = _written_by_function(type_, given)
         else:
             type_ = kind.rpartition("::")[2]
-            if node.schema() != "(no schema)":
-                names = [one.name for one in torch._C.parse_schema(node.schema()).arguments]
-            is_inplace = type_.endswith("_") and not type_.endswith("__")
+            names, written = _arguments(node.schema())
+        written = written if writes else []
         type_ = (type_.strip("_") or type_).lower()
         parents: list[tuple[int, str]] = []
         params: list[str] = []
         settings: list[str] = []
+        computed: list[int] = []  # rows that the numbers among the arguments were computed from
         for place, value in enumerate(given):
-            found = list(_leaves(value))
+            found = list(self._leaves(value))
             for number, one in enumerate(found):
-                if isinstance(one, _Row) and one.param:
+                if isinstance(one, Row) and one.param:
                     params.append(one.param)
-                elif isinstance(one, _Row):
-                    parents.append((one.row, f"{place}.{number}" if isinstance(value, _Many) else str(place)))
-            if value is not None and not any(isinstance(one, _Row | _Module) for one in found):
+                elif isinstance(one, Row):
+                    is_part = isinstance(value, Many | Held) or len(found) > 1
+                    parents.append((one.row, f"{place}.{number}" if is_part else str(place)))
+                elif isinstance(one, Decided):
+                    parents.append((one.row, "condition"))
+                elif isinstance(one, Open):
+                    computed += one.rows
+            if value is not None and not any(isinstance(one, Row | Module) for one in found):
                 name = names[place] if place < len(names) else ""
-                settings.append(f"{name}={_text(value)}" if name else _text(value))
+                settings.append(f"{name}={self._text(value)}" if name else self._text(value))
         outputs = list(node.outputs())
+        targets = [one for place in written for one in self._leaves(given[place]) if isinstance(one, Row)]
+        targets = [one for one in targets if one.row >= 0]
         if len(names) > 1:
             self._arguments.setdefault(type_, names)
-        if not any(_has_tensor(value.type()) for value in outputs):
-            return [_Open(type_, parents[0][0] if parents else -1) for _ in outputs]
-        event, several = len(self._builder), len(outputs) > 1
-        flags = (INPLACE if is_inplace else 0) | (0 if parents or params else CREATED)
         results: list[Any] = []
-        for place, value in enumerate(outputs):
-            row = self._builder.op(
-                type_,
-                *_made(value, values),
-                scope=scope,
-                parents=parents,
-                params=params,
-                setting=", ".join(settings)[:_LONGEST],
-                event=event if several else None,
-                output=place if several else -1,
-                flags=flags,
-            )
-            results.append(_Row(row))
-            if is_inplace and isinstance(given[0], _Row) and given[0].row >= 0:
-                self._written[given[0].row] = row
-            if values is not None and value.type().kind() != "TensorType":
-                self._notes["A list of tensors, which TorchScript has as one, has no value."] = None
-        return results
+        if targets or any(_has_tensor(value.type()) for value in outputs):
+            event, several = len(self._builder), len(outputs) > 1
+            flags = (INPLACE if written else 0) | (0 if parents or params else CREATED)
+            for place, value in enumerate(outputs or [None]):
+                row = self._builder.op(
+                    type_,
+                    *(_UNKNOWN if value is None else _made(value, values)),
+                    scope=scope,
+                    parents=parents,
+                    params=params,
+                    setting=", ".join(settings)[:_LONGEST],
+                    event=event if several else None,
+                    output=place if several else -1,
+                    flags=flags,
+                )
+                is_optional = value is not None and value.type().kind() == "OptionalType"
+                results.append(Choice((None, Row(row)), Cause(type_)) if is_optional else Row(row))
+                if values is not None and value is not None and value.type().kind() != "TensorType":
+                    self._notes["A list of tensors, which TorchScript has as one, has no value."] = None
+            self._state.written |= {one.row: Row(row) for one in targets}
+        else:
+            rows = tuple(dict.fromkeys([*(row for row, _ in parents), *computed]))
+            results = [Open(type_, rows) for _ in outputs]
+        for place in written:
+            inside = [one for other in given if other is not given[place] for one in self._leaves(other)]
+            self._write(given[place], lambda held: self._of(held).blurred(*inside, *results))  # noqa: B023
+        return results if outputs else []
 
     def _flat(self, value: Any, scope: tuple[Scope, ...], *, plain: bool = False) -> list[int]:
         """Return the rows in a value.
@@ -491,14 +859,51 @@ class _Rows:
             plain: Whether to return the rows that numbers were computed from too, but none of parameters.
         """
         rows = []
-        for one in _leaves(value):
-            if isinstance(one, _Row) and one.param and not plain:
+        for one in self._leaves(value):
+            if isinstance(one, Row) and one.param and not plain:
                 rows.append(self._builder.parameter(one.param, scope))
-            elif (isinstance(one, _Row) and not one.param) or (
-                isinstance(one, _Open) and plain and one.row >= 0
-            ):
+            elif isinstance(one, Decided) or (isinstance(one, Row) and not one.param):
                 rows.append(one.row)
+            elif isinstance(one, Open) and plain:
+                rows += one.rows
         return rows
+
+    def _folded(self, kind: str, given: Sequence[Any]) -> Any:
+        """Return the result of an operation on what is known: ``x is None``, ``pair[0]``, ``n + 1``."""
+        name = kind.rpartition("::")[2]
+        if name in ("__is__", "__isnot__") and len(given) == 2 and given[1] is None:
+            options = list(options_of(given[0]))
+            are_none = {one is None for one in options}
+            if len(are_none) > 1 or any(isinstance(one, Open) or one is ABSENT for one in options):
+                return _NOT_FOLDED
+            return are_none.pop() == (name == "__is__")
+        if name == "TupleIndex" and isinstance(given[1], int):
+            found = self._one(without(None, given[0]))
+            if isinstance(found, Many) and -len(found.items) <= given[1] < len(found.items):
+                return found.items[given[1]]
+        if name in _PLAIN and kind.startswith("aten::") and all(type(one) in _NUMBERS for one in given):
+            try:
+                return _PLAIN[name](*given)
+            except TypeError:
+                return _NOT_FOLDED
+        return _NOT_FOLDED
+
+
+class _NoRows:
+    """Numbers rows as a ``GraphBuilder`` does, and forgets them."""
+
+    def __init__(self, first: int) -> None:
+        self._next = first
+
+    def __len__(self) -> int:
+        return self._next
+
+    def op(self, *_: Any, **__: Any) -> int:
+        """Return the number of a new row."""
+        self._next += 1
+        return self._next - 1
+
+    buffer = constant = parameter = op
 
 
 def _bound(script: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -524,41 +929,32 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
         return tensor.float().numpy()
 
 
-def _is_inplace(name: str, given: Sequence[Any]) -> bool:
-    """Return whether a function of ``torch.nn.functional`` writes into its first argument."""
+def _written_by_function(name: str, given: Sequence[Any]) -> list[int]:
+    """Return the places of the arguments that a function may write into."""
+    if not hasattr(torch.nn.functional, name) and not hasattr(torch.functional, name):
+        return [place for place, one in enumerate(given) if isinstance(one, Held | Choice)]
     try:
         names = list(inspect.signature(getattr(torch.nn.functional, name)).parameters)
-        return given[names.index("inplace")] is True
+        return [0] if given[names.index("inplace")] is True else []
     except (AttributeError, ValueError, IndexError, TypeError):
-        return False
+        return []
 
 
-def _folded(kind: str, given: Sequence[Any]) -> Any:
-    """Return the result of an operation on what is known without running: ``x is None``, ``pair[0]``."""
-    name = kind.rpartition("::")[2]
-    if name in ("__is__", "__isnot__") and len(given) == 2 and given[1] is None:
-        is_none = given[0] is None
-        return _NOT_FOLDED if isinstance(given[0], _Open) else is_none == (name == "__is__")
-    if name == "__not__" and isinstance(given[0], bool):
-        return not given[0]
-    if name in ("TupleIndex", "__getitem__") and isinstance(given[0], _Many) and isinstance(given[1], int):
-        items = given[0].items
-        return items[given[1]] if -len(items) <= given[1] < len(items) else _NOT_FOLDED
-    return _NOT_FOLDED
+@cache
+def _arguments(schema: str) -> tuple[list[str], list[int]]:
+    """Return the names of an operation's arguments, and the places of those that it writes into."""
+    if schema == "(no schema)":
+        return [], []
+    found = torch._C.parse_schema(schema).arguments
+    written = [place for place, one in enumerate(found) if one.alias_info and one.alias_info.is_write]
+    return [one.name for one in found], written
 
 
-def _leaves(value: Any) -> Iterable[Any]:
-    if isinstance(value, _Many):
-        for one in value.items:
-            yield from _leaves(one)
-    else:
-        yield value
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, _Many):
-        return f"[{', '.join(map(_text, value.items))}]"
-    return value.text if isinstance(value, _Open) else repr(value)
+def _last_written(state: State, row: int) -> Row:
+    found = Row(row)
+    while found.row in state.written:
+        found = state.written[found.row]
+    return found
 
 
 def _class(script: Any) -> str:

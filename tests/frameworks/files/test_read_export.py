@@ -1,5 +1,6 @@
 """Files of torch.export: read without being loaded, with the values that torch computes."""
 
+import io
 import json
 import zipfile
 from pathlib import Path
@@ -187,3 +188,60 @@ def test_pickled_weights_in_a_zip_file(tmp_path):
     torch.save(nn.Linear(2, 2).state_dict(), path)
     with pytest.raises(CodecError, match="has pickled weights, which can run code when they are loaded"):
         read(path)
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.fc, self.head = nn.Embedding(8, 4), nn.Linear(4, 4), nn.Linear(4, 8, bias=False)
+        self.head.weight = self.table.weight
+        self.other = nn.Linear(4, 8, bias=False)
+
+    def forward(self, x):
+        x = self.fc(self.table(x))
+        return self.head(x) + self.other(x)
+
+
+def older(path, weights):
+    """Copy a file as torch 2.1 to 2.6 wrote it, with pickled weights."""
+    copy = path.with_name("older.pt2")
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(copy, "w") as target:
+        (member,) = [name for name in source.namelist() if name.endswith("models/model.json")]
+        target.writestr("serialized_exported_program.json", source.read(member))
+        target.writestr("serialized_state_dict.pt", weights)
+        target.writestr("version", "8.1")
+    return copy
+
+
+@pytest.mark.parametrize(
+    "prepare", [dict, lambda state: {name: nn.Parameter(one) for name, one in state.items()}]
+)
+def test_tied_weights_of_an_older_file_count_once(tmp_path, prepare):
+    model, x = Tied().eval(), torch.randint(0, 8, (2, 3))
+    program = torch.export.export(model, (x,))
+    torch.export.save(program, tmp_path / "net.pt2")
+    state = io.BytesIO()
+    torch.save(prepare(program.state_dict), state)
+    loaded = torch.load(io.BytesIO(state.getvalue()))
+    assert loaded["head.weight"].data_ptr() == loaded["table.weight"].data_ptr()
+    for given in ((), (x.numpy(),)):
+        trace = intus.read(older(tmp_path / "net.pt2", state.getvalue()), *given)
+        assert trace.num_params == sum(one.numel() for one in model.parameters())
+        assert [param.shape for param in trace.modules["head"].params] == [(8, 4)]
+        assert "is not known" not in trace.summary()
+    assert np.array_equal(trace.outputs[0].value, model(x).detach().numpy())
+
+
+def test_weights_that_may_be_tied_are_said_to_be(tmp_path):
+    class Harmful:
+        def __reduce__(self):
+            return (Path(tmp_path / "ran").touch, ())
+
+    program = torch.export.export(Tied().eval(), (torch.ones(2, 3, dtype=torch.long),))
+    torch.export.save(program, tmp_path / "net.pt2")
+    for content in ({**program.state_dict, "harmful": Harmful()}, None):
+        state = io.BytesIO()
+        torch.save(content, state)
+        trace = intus.read(older(tmp_path / "net.pt2", state.getvalue()))
+        assert "Whether 'table.weight' and 'head.weight' are one weight is not known" in trace.summary()
+    assert not (tmp_path / "ran").exists()

@@ -55,7 +55,7 @@ def path(tmp_path):
 
 def test_graph_without_parameters(path):
     trace = intus.read(path)
-    assert [op.type for op in trace.ops] == ["fullyconnected", "fullyconnected", "elemwise_add"]
+    assert [op.type for op in trace.ops] == ["FullyConnected", "FullyConnected", "elemwise_add"]
     assert [op.module or "" for op in trace.ops] == ["a.dense0", "a.dense1", ""]
     assert {param.address: param.shape for param in trace.params}["a.dense0.weight"] == (3, -1)
     assert trace.graph.setting(trace.ops[0].row) == "num_hidden=3"
@@ -116,6 +116,16 @@ def test_damaged_symbols_are_refused_or_drawn(path, change):
         refusal = str(error)
     assert "\n" not in refusal
     assert not refusal or str(path) in refusal
+
+
+@pytest.mark.parametrize(
+    ("heads", "reason"), [([], "it returns nothing: its list of heads is empty"), (None, "it has no 'heads'")]
+)
+def test_a_symbol_that_returns_nothing_is_refused(path, heads, reason):
+    symbol = {key: one for key, one in SYMBOL.items() if key != "heads"}
+    path.write_text(json.dumps(symbol if heads is None else {**symbol, "heads": heads}))
+    with pytest.raises(CodecError, match=f"is no symbol of MXNet, or is damaged: {reason}"):
+        intus.read(path)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"nodes": ' + "[" * 100_000, "\x80\x04"])

@@ -59,7 +59,7 @@ def test_structure_is_that_of_the_symbol(exported):
     ops = [node["op"] for node in nodes if node["op"] != "null"]
     events = dict.fromkeys(int(trace.graph.ops.event[op.row]) for op in trace.ops)
     assert len(events) == len(ops)
-    assert sorted({op.type for op in trace.ops}) == sorted({op.strip("_").lower() for op in ops})
+    assert sorted({op.type for op in trace.ops}) == sorted({op.strip("_") for op in ops})
     theirs = {name: tuple(one.shape) for name, one in net.collect_params().items()}
     ours = {one.address: one.shape for one in (*trace.graph.params, *trace.graph.buffers)}
     assert len(ours) == len(theirs)
@@ -87,6 +87,15 @@ def test_values_are_those_of_mxnet(exported):
     for name, address in zip(sorted(params), sorted(params), strict=True):
         found = [one for one in trace._param_values if name.replace(".", "_").endswith(one.replace(".", "_"))]
         assert any(np.array_equal(trace._param_values[one], params[address].asnumpy()) for one in found)
+
+
+def test_flops_are_those_of_the_trace(exported):
+    path, net, x, _ = exported
+    file, trace = intus.read(path, x), intus.trace(net, mx.nd.array(x))
+    assert file.flops == trace.flops > 0
+    counts = [{op.type: op.flops for op in one.ops} for one in (file, trace)]
+    assert counts[0].keys() == counts[1].keys() or "RNN" in counts[0]
+    assert file.flops_unknown == trace.flops_unknown
 
 
 def test_inputs_that_do_not_fit(exported):

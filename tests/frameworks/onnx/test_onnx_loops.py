@@ -109,6 +109,75 @@ def test_scan(tmp_path):
     assert "last of 5 iterations" in trace.summary()
 
 
+@pytest.mark.parametrize("out_directions", [None, [1, 0]])
+@pytest.mark.parametrize("out_axes", [None, [1, 0], [-1, 1]])
+@pytest.mark.parametrize("in_directions", [None, [1, 0], [1, 1]])
+@pytest.mark.parametrize("in_axes", [None, [1, -1]])
+def test_scan_with_directions_and_axes(tmp_path, in_axes, in_directions, out_axes, out_directions):
+    """The reference evaluator runs the body on what the standard gives to it."""
+    names, outs = ["state", "a", "b"], ["next", "wave", "difference"]
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["a", "b"], ["both"], "inner_add"),
+            helper.make_node("Mul", ["state", "half"], ["less"], "inner_mul"),
+            helper.make_node("Sub", ["both", "less"], ["next"], "inner_sub"),
+            helper.make_node("Sin", ["next"], ["wave"], "inner_sin"),
+            helper.make_node("Div", ["a", "two"], ["difference"], "inner_div"),
+        ],
+        "body",
+        [value(name, FLOAT, [2]) for name in names],
+        [value(name, FLOAT, [2]) for name in outs],
+        [helper.make_tensor("half", FLOAT, [], [0.5]), helper.make_tensor("two", FLOAT, [], [2.0])],
+    )
+    settings = {
+        "scan_input_axes": in_axes,
+        "scan_input_directions": in_directions,
+        "scan_output_axes": out_axes,
+        "scan_output_directions": out_directions,
+    }
+    settings = {name: one for name, one in settings.items() if one is not None}
+    node = helper.make_node(
+        "Scan", ["start", "as", "bs"], ["end", "waves", "differences"], "scan",
+        body=body, num_scan_inputs=2, **settings,
+    )  # fmt: skip
+    shape = [4, 2] if in_axes is None else [2, 4]
+    path = saved(
+        tmp_path,
+        [node],
+        [value("start", FLOAT, [2]), value("as", FLOAT, shape), value("bs", FLOAT, shape)],
+        [
+            value("end", FLOAT, [2]),
+            value("waves", FLOAT, [None, None]),
+            value("differences", FLOAT, [None, None]),
+        ],
+    )
+    draw = np.random.default_rng(0)
+    start, *given = (draw.random(one, np.float32) for one in ([2], shape, shape))
+    opset = [helper.make_opsetid("", 17)]
+    step = ReferenceEvaluator(helper.make_model(body, opset_imports=opset, ir_version=8))
+    state, collected = start, ([], [])
+    for number in range(4):
+        slices = [
+            np.take(
+                one,
+                3 - number if in_directions and in_directions[place] else number,
+                (in_axes or [0, 0])[place],
+            )
+            for place, one in enumerate(given)
+        ]
+        state, *results = step.run(None, dict(zip(names, [state, *slices], strict=True)))
+        for place, result in enumerate(results):
+            collected[place].insert(0 if out_directions and out_directions[place] else number, result)
+    trace = intus.read(path, start, *given)
+    expected = [state, *(np.stack(one, (out_axes or [0, 0])[place]) for place, one in enumerate(collected))]
+    for one, true in zip(trace.outputs, expected, strict=True):
+        np.testing.assert_allclose(one.value, true, rtol=1e-6)
+    inside = {"add": sum(slices), "sub": state, "sin": results[0], "div": results[1]}
+    for type_, true in inside.items():
+        np.testing.assert_allclose(of_type(trace, type_).value, true, rtol=1e-6)
+    assert "last of 4 iterations" in trace.summary()
+
+
 def test_random_loop_has_values_of_the_same_pass(tmp_path):
     body = helper.make_graph(
         [

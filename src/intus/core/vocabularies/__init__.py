@@ -17,6 +17,7 @@ from .tensorflow import TENSORFLOW
 _TABLES: dict[str, Mapping[str, str]] = {
     "jax": JAX,
     "mxnet": MXNET,
+    "MXNet symbol": MXNET,  # a file
     "tensorflow": TENSORFLOW,
     "keras": TENSORFLOW,
 }

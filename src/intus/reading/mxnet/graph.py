@@ -26,6 +26,8 @@ _PARAMETER = re.compile(
 )
 _STATISTICS = re.compile(r".*_(?:running|moving)_(?:mean|var)")
 _LONGEST = 200
+#: Operations that do something else in training. A file runs in evaluation mode.
+_TRAINED = ("BatchNorm", "Dropout")
 
 
 class Symbol(NamedTuple):
@@ -56,6 +58,8 @@ def symbol_of(path: Path) -> Symbol:
         graph = json.loads(path.read_bytes())
         nodes = graph["nodes"]
         heads = [(int(head[0]), int(head[1])) for head in graph["heads"]]
+        if not heads:
+            raise ValueError("it returns nothing: its list of heads is empty")
         read = set(heads)
         for number, node in enumerate(nodes):
             if not isinstance(node["name"], str) or not isinstance(node["op"], str):
@@ -156,7 +160,7 @@ class Program:
             for entry in [one for one in self._symbol.entries if one[0] == number]:
                 value = values.get(entry)
                 rows[entry] = builder.op(
-                    node["op"].strip("_").lower(),
+                    node["op"].strip("_"),
                     *(((-1,), "") if value is None else _meta(value)),
                     scope=scope,
                     parents=dict.fromkeys(parents),
@@ -249,8 +253,12 @@ def _attributes(node: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _setting(node: Mapping[str, Any]) -> str:
-    settings = (f"{key}={value}" for key, value in _attributes(node).items() if key[:2] != "__")
-    return ", ".join(settings)[:_LONGEST]
+    settings = {key: value for key, value in _attributes(node).items() if key[:2] != "__"}
+    if node["op"] in _TRAINED:
+        settings["training"] = False
+    # A longer one is left out whole: what is left of a number would be another.
+    texts = (f"{key}={value}" for key, value in settings.items())
+    return ", ".join(one for one in texts if len(one) <= _LONGEST)
 
 
 def _meta(value: np.ndarray) -> _Meta:

@@ -19,6 +19,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from ...core.errors import CodecError
+from .ordering import arrange
 
 #: Arrays of more bytes than this are left out.
 _LARGE = 4096
@@ -42,8 +43,8 @@ def structure(path: Path) -> onnx.ModelProto:
         path: The file.
 
     Raises:
-        CodecError: If the file is no ONNX model, is damaged, or of a version that is not known; or if data
-            that it keeps in other files are missing or outside its folder.
+        CodecError: If the file is no ONNX model, is damaged, or of a version that is not known; if data that
+            it keeps in other files are missing or outside its folder; or if its nodes have no order.
     """
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         try:
@@ -53,6 +54,7 @@ def structure(path: Path) -> onnx.ModelProto:
                 f"{str(path)!r} is no ONNX model, or is damaged or truncated: {error}."
             ) from None
     _check(model, path)
+    arrange(model, path)
     return model
 
 
@@ -65,6 +67,7 @@ def whole(path: Path) -> onnx.ModelProto:
         raise CodecError(
             f"{str(path)!r} is too large to compute its values, or is damaged: {error}."
         ) from None
+    arrange(model, path)
     return model
 
 

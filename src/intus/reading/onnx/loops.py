@@ -35,14 +35,17 @@ def with_outputs(model: onnx.ModelProto) -> Loops:
 
     Args:
         model: The model with unique names.
+
+    A Scan of opset 8, which runs several sequences of different lengths at once, is left as it is.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     types = _element_types(model)
     added: dict[str, list[str]] = {}
     initial: list[onnx.NodeProto] = []
+    version = next((one.version for one in model.opset_import if not one.domain), 0)
     for node in copy.graph.node:
-        if node.domain or node.op_type not in ("Loop", "Scan"):
+        if node.domain or node.op_type not in ("Loop", "Scan") or (node.op_type == "Scan" and version < 9):
             continue
         body = nested(node)["body"]
         made = [name for inner in body.node for name in inner.output]
@@ -52,6 +55,9 @@ def with_outputs(model: onnx.ModelProto) -> Loops:
             body.node.append(onnx.helper.make_node("Identity", [name], [f"{name}{_LAST}"]))
         if node.op_type == "Scan":
             node.output.extend(f"{name}{_LAST}" for name in names)
+            for attribute in node.attribute:
+                if attribute.name in ("scan_output_axes", "scan_output_directions"):  # one for each output
+                    attribute.ints.extend([0] * len(names))
             body.output.extend(
                 onnx.helper.make_tensor_value_info(f"{name}{_LAST}", types[name], None) for name in names
             )
@@ -109,6 +115,10 @@ def last_values(
     notes: list[str] = []
     for node in model.graph.node:
         if node.name not in loops.added:
+            if node.op_type == "Scan" and not node.domain:
+                notes.append(
+                    f"The operations inside of {node.name!r} have no value, because it is a Scan of opset 8."
+                )
             continue
         names = [name for name in node.output if name]
         if not all(_same(values.get(name), again.get(name)) for name in names):
