@@ -210,6 +210,7 @@ class Frontend:
             request.client,
             groups=request.groups,
             types=request.types,
+            exact=request.exact,
         )
 
     @_storing
