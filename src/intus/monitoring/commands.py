@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from typing import Any
 
@@ -75,9 +74,9 @@ def register_targets(
         "run_pattern": check_pattern("run_pattern", run_pattern),
     }
     labels = plain_labels(name, targets)
+    sender.target_patterns[name] = model_pattern, layer_pattern, run_pattern
     for tap in list(sender.taps):
-        if re.search(model_pattern, tap.name) and re.search(run_pattern, tap.run):
-            tap.check_layers(f"layer_pattern of the target {name!r}", layer_pattern)
+        tap.check_target(name, *sender.target_patterns[name])
     job = queue_targets(
         sender,
         name,
@@ -185,7 +184,10 @@ def clear(host: str = HOST, port: int = PORT, *, run: str | None = None) -> bool
     Raises:
         InputError: If the host or port is invalid.
     """
-    return _call_after_drain(get_sender(host, port), "/clear", {} if run is None else {"run": run})
+    sender = get_sender(host, port)
+    if run is None:
+        sender.target_patterns.clear()
+    return _call_after_drain(sender, "/clear", {} if run is None else {"run": run})
 
 
 def remove(host: str, port: int, model: str, *, run: str | None = None) -> bool:
