@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intus.core.errors import InputError
-from intus.monitoring.targets import check_pattern, plain_labels
+from intus.monitoring.targets import check_pattern, plain_ids, plain_labels
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,11 @@ def test_types_of_labels_are_kept():
         ([], "empty"),
         ([[], []], "empty"),
         (np.zeros((0,)), "empty"),
-        ([[1, 2], [3]], r"ragged: entry 0 has shape \(2,\), entry 1 has \(1,\)"),
-        ([[1, 2], 3], "ragged"),
+        ([[1, 2], 3], r"not nested alike: entry 0 has shape \(2,\), entry 1 has \(\)"),
+        ([[1, 2], [[3], [4]]], "not nested alike"),
+        ([[[1], [2]], [[3]]], "not nested alike"),
+        ([[1, 2], None], "not nested alike"),
+        ([[None], []], "no label"),
         ([None, float("nan")], "no label"),
         ([1, object()], r"got <object.* of type object at \[1\]"),
         ([[0, 1], [2, 1j]], r"got 1j of type complex at \[1\]\[1\]"),
@@ -82,3 +85,13 @@ def test_accepted_labels_are_rectangular_json(targets):
         return
     assert json.loads(json.dumps(out, allow_nan=False)) == out
     assert [len(row) for row in out] == [len(row) for row in targets]
+
+
+@given(st.lists(st.lists(st.integers(0, 3) | st.none(), max_size=5), min_size=1, max_size=6))
+def test_lists_of_different_lengths_are_kept(targets):
+    if any(label is not None for row in targets for label in row):
+        assert plain_labels("t", [np.array(row, dtype=object) for row in targets]) == targets
+        types = [[f"word {at}" for at in range(len(row))] for row in targets]
+        assert plain_ids("types", types, targets) == types
+        with pytest.raises(InputError, match="types has shape"):
+            plain_ids("types", [*types[:-1], [*types[-1], "one more"]], targets)

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from intus.core.errors import InputError
-from intus.monitoring import flush, probe, register_targets
+from intus.monitoring import clear, flush, probe, register_targets
 from intus.serving.run import Server
 from intus.storage.database import Database
 
@@ -235,3 +235,72 @@ def test_labels_of_training_and_probe_set_are_separate(tmp_path):
         codes = [notice["code"] for notice in database.notices()]
     assert targets == {"own": {"digit", "even"}, "set": {"digit", "side"}}
     assert "target_replaced" not in codes
+
+
+@pytest.mark.parametrize("build", [lambda: nn.Linear(64, 10), lambda: nn.Sequential(nn.Linear(64, 10))])
+def test_model_that_nobody_calls_is_looked_at_once(server, caplog, build):
+    model, rows = build(), IMAGES[:32].flatten(1)
+    with probe(model, HOST, server.port, probe_set=(rows, SET[1])) as watch:
+        pass
+    assert flush(HOST, server.port)
+    assert {one.epoch for one in server.records()} == {0}
+    with torch.no_grad():
+        for one in server.records():
+            np.testing.assert_array_equal(one.array, model(rows).numpy())
+    assert watch.status()["faults"] == []
+    assert "never called" not in caplog.text
+
+
+def test_untrained_model_is_not_looked_at_as_a_later_epoch(server):
+    model = nn.Linear(64, 10)
+    with probe(model, HOST, server.port, probe_set=(IMAGES[:32].flatten(1), SET[1])) as watch:
+        watch.epoch = 3  # and the script raises before it trains
+    assert flush(HOST, server.port)
+    assert server.records() == []
+
+
+def test_model_that_is_gone_is_said(server):
+    watch = probe(nn.Linear(64, 10), HOST, server.port, probe_set=(IMAGES[:32].flatten(1), SET[1]))
+    watch.run_probe_set()
+    watch.remove()
+    (fault,) = watch.status()["faults"]
+    assert "the model no longer exists" in fault
+
+
+def test_failed_probe_set_is_not_called_a_model_that_was_never_called(server):
+    model = nn.Linear(64, 10).double()
+    with probe(model, HOST, server.port, probe_set=(IMAGES[:32].flatten(1), SET[1])) as watch:
+        watch.run_probe_set()
+    (fault,) = watch.status()["faults"]
+    assert "must have the same dtype" in fault
+
+
+@pytest.mark.parametrize("order", ["targets first", "probe first"])
+def test_pattern_that_matches_no_layer_is_told_to_the_client(server, caplog, order):
+    model = nn.Sequential(nn.Linear(4, 2), nn.ReLU())
+
+    def register(name, **patterns):
+        register_targets(HOST, server.port, name=name, targets=[0, 1], **patterns)
+
+    def all_targets():
+        register("typo", layer_pattern="^conv")
+        register("fits", layer_pattern="^0$")
+        register("other model", layer_pattern="^conv", model_pattern="^Cnn$")
+        register("other run", layer_pattern="^conv", run_pattern="^z$")
+
+    if order == "targets first":
+        all_targets()
+    with probe(model, HOST, server.port, run="r") as watch:
+        if order == "probe first":
+            all_targets()
+        model(torch.ones(2, 4))
+    (fault,) = watch.status()["faults"]
+    assert "layer_pattern of the target 'typo', '^conv', matches none of the 3 layers of Sequential" in fault
+    assert "'^conv', matches none" in caplog.text
+    with probe(model, HOST, server.port, probe_set=(torch.ones(2, 4), {"y": [0, 1]})) as other:
+        pass  # which has labels of its own
+    assert other.status()["faults"] == []
+    clear(HOST, server.port)
+    with probe(model, HOST, server.port) as later:
+        model(torch.ones(2, 4))
+    assert later.status()["faults"] == []

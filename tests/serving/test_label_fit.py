@@ -226,3 +226,41 @@ def test_ignore_index_is_no_label(given, kept):
 def test_target_of_ignored_labels_only_is_refused():
     with pytest.raises(InputError, match="all of them are null"):
         target([-100, -100])
+
+
+RAGGED = [["a", "b", "c"], ["b"], [], ["c", "a"]]
+
+
+def arrays(*shapes_and_items):
+    return point(*(record(array=np.ones(shape), items=np.array(ids)) for shape, ids in shapes_and_items))
+
+
+def test_lists_of_different_lengths_belong_to_the_first_positions():
+    words = target(RAGGED, exact=True, types=[[1, 2, 3], [2], [], [3, 1]])
+    where = arrays(((2, 3, 5), [1, 0]), ((2, 2, 5), [3, 2]))
+    blocks, _, types = fit(words, where)
+    assert [block.tolist() for block in blocks] == [
+        [["b", None, None], ["a", "b", "c"]],
+        [["c", "a"], [None, None]],
+    ]
+    assert types is not None
+    assert types[0].tolist() == [[2, -1, -1], [1, 2, 3]]
+    again = Target.parse(words.request())
+    assert again.says_the_same(words)
+    assert words.request().targets == RAGGED
+    assert not target(RAGGED).says_the_same(words)
+    fit(words, arrays(((1, 3, 5), [1]), ((2, 2, 5), [3, 2])))  # a part of the first batch alone
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        arrays(((2, 5, 4), [1, 0]), ((2, 4, 4), [3, 2])),  # two special tokens
+        arrays(((4, 8, 4), [0, 1, 2, 3])),  # padded to a fixed length
+        arrays(((2, 3, 4), [1, 0]), ((1, 1, 4), [3])),  # cut
+        arrays(((4, 3), [0, 1, 2, 3])),  # no positions
+    ],
+)
+def test_lists_that_are_not_as_long_as_the_items_are_refused(where):
+    with pytest.raises(MisfitError, match=r"'digit' has lists of labels of different lengths, up to \d for"):
+        fit(target(RAGGED, exact=True), where)

@@ -196,7 +196,7 @@ def test_targets_persist(place):
     with Database(place) as first:
         first.put_target("digit", [1, 2.5, "a", True, None], "M.*", "conv")
         first.put_target("digit", [1, None, [1, None]], "M.*", "conv")
-        first.put_target("unused", [1], groups=["x"], types=[None])
+        first.put_target("unused", [1], groups=["x"], types=[None], exact=True)
         for facts in ({}, {"model": "other"}, {"run": "z", "unit": 3}, {"run": "y", "target": "unknown"}):
             first.add(rows(**({"target": "digit"} | facts)))
     with Database(place) as again:
@@ -209,6 +209,7 @@ def test_targets_persist(place):
             "claimed": False,
             "groups": None,
             "types": None,
+            "exact": False,
         }
         assert found == [
             common
@@ -228,6 +229,7 @@ def test_targets_persist(place):
                 "runs": [],
                 "groups": ["x"],
                 "types": [None],
+                "exact": True,
             },
         ]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from typing import Any
 
@@ -11,7 +10,7 @@ from ..core.errors import InputError, ServeError, did_you_mean
 from .client import Client
 from .jobs import Job
 from .sender import Sender, get_sender
-from .targets import check_pattern, plain_ids, plain_labels
+from .targets import are_ragged, check_pattern, plain_ids, plain_labels
 
 HOST, PORT = "127.0.0.1", 8082
 ANSWER_S = 5.0
@@ -41,7 +40,8 @@ def register_targets(
         port: The server's port for probes, 8082 by default.
         name: The name of the target, shown on the page.
         targets: A list, numpy array, torch tensor or pandas Series with one label per row (int, float, str or
-            bool), or nested lists with one label per position. None and NaN mean no label.
+            bool), or lists with one label per position, which may differ in length. None and NaN mean no
+            label.
         groups: What items belong to, such as a document, an episode or a subject: an id per item, a whole
             number or a string. Items of a group are held out together, and intervals count groups, not items.
             Default: each item is a group of its own.
@@ -58,8 +58,8 @@ def register_targets(
         are sent when it comes up.
 
     Raises:
-        InputError: If the name is empty, a pattern is not a regular expression, the targets are empty, ragged
-            or not labels, or ``groups`` or ``types`` do not fit them.
+        InputError: If the name is empty, a pattern is not a regular expression, the targets are empty, not
+            labels or not nested alike, or ``groups`` or ``types`` do not fit them.
 
     Example:
         >>> register_targets("127.0.0.1", 8082, name="digit", targets=[3, 1, 4])  # doctest: +SKIP
@@ -74,9 +74,9 @@ def register_targets(
         "run_pattern": check_pattern("run_pattern", run_pattern),
     }
     labels = plain_labels(name, targets)
+    sender.target_patterns[name] = model_pattern, layer_pattern, run_pattern
     for tap in list(sender.taps):
-        if re.search(model_pattern, tap.name) and re.search(run_pattern, tap.run):
-            tap.check_layers(f"layer_pattern of the target {name!r}", layer_pattern)
+        tap.check_target(name, *sender.target_patterns[name])
     job = queue_targets(
         sender,
         name,
@@ -117,7 +117,7 @@ def queue_targets(
         The queued request.
     """
     topic = json.dumps([name, model_pattern, layer_pattern, run_pattern, owner])
-    ids = {"groups": groups, "types": types}
+    ids = {"groups": groups, "types": types, "exact": are_ragged(labels) or None}
     message = {
         "name": name,
         "client": owner or sender.id,
@@ -189,7 +189,10 @@ def clear(host: str = HOST, port: int = PORT, *, run: str | None = None) -> bool
     Raises:
         InputError: If the host or port is invalid.
     """
-    return _call_after_drain(get_sender(host, port), "/clear", {} if run is None else {"run": run})
+    sender = get_sender(host, port)
+    if run is None:
+        sender.target_patterns.clear()
+    return _call_after_drain(sender, "/clear", {} if run is None else {"run": run})
 
 
 def remove(host: str, port: int, model: str, *, run: str | None = None) -> bool:

@@ -215,6 +215,8 @@ def probe(
             troubles.warn_once("intus: %s", reason)
         operations = operations if sends else []
         tap.attach(known, operations)
+        for registered, found in sender.target_patterns.items() if checked_set is None else ():
+            tap.check_target(registered, *found)
         for target, pattern in checked_set.layers.items() if checked_set is not None else ():
             tap.check_layers(f"layers[{target!r}]", pattern)
         if checked_set is not None and choice is not False:
@@ -490,7 +492,7 @@ class Probe:
 
         Records in the queue are still sent. Calling it again has no effect.
         """
-        self._tap.probe_runs.training_ends()
+        self._tap.probe_runs.ends()
         self._attachment.remove()
         self._log.post()
         self._tap.end()

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ..core.errors import InputError, did_you_mean
-from .targets import check_pattern, plain_ids, plain_labels
+from .targets import check_lengths, check_pattern, plain_ids, plain_labels
 
 #: Whether statistics are made: always, never, or where they are cheaper than sending rows.
 StatisticsChoice = bool | Literal["auto"]
@@ -130,6 +130,7 @@ def check_probe_set(given: Any, every: Any, rows_of: Callable[[Any], int | None]
             raise InputError(
                 f"probe_set has {len(labels[name])} labels of {name!r} for {rows} rows. Give one per row."
             )
+        check_lengths(name, labels[name], inputs)
     groups = plain_ids("groups", ids.get("groups"), [None] * rows)
     types = _types_of(ids.get("types"), labels) if "types" in ids else _tokens_of(inputs, labels)
     layers = _layers_of(ids.get("layers", {}), labels)
@@ -212,8 +213,8 @@ def _fitted(tokens: list[Any], labels: list[Any]) -> list[Any] | None:
     nested = isinstance(tokens[0], list)
     if not nested or not isinstance(labels[0], list):
         return None if nested or isinstance(labels[0], list) else tokens
-    width = len(labels[0])
-    fitted = [[*row[:width], *[None] * (width - len(row))] for row in tokens]
+    widths = map(len, labels)
+    fitted = [[*row[:width], *[None] * (width - len(row))] for row, width in zip(tokens, widths, strict=True)]
     beyond = any(label is not None for row in labels for label in row[len(tokens[0]) :])
     return None if beyond else fitted
 

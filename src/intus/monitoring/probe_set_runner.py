@@ -21,6 +21,10 @@ _TWICE = (
     "ran it on the untrained model as epoch 0, number the epochs of the training from 1."
 )
 
+_GONE = (
+    "intus: the probe set was not run, because the model no longer exists: a probe does not keep it. Keep it "
+    "in a variable until the probe is removed."
+)
 _APART = (
     "intus: the probe set was not run at %s, because not every process of the sharded model came to run it. "
     "Set Probe.epoch, and call flush and Probe.remove, in every process at the same place."
@@ -137,10 +141,19 @@ class ProbeSetRunner:
             self._step += 1
         self.run()
 
+    def ends(self) -> None:
+        """Run the probe set before the probe is removed, also on a model that nobody trained, as epoch 0."""
+        self.training_ends()
+        if self._set is not None and math.isnan(self._last_epoch) and self._host.epoch == 0:
+            self.run()
+
     def run(self) -> None:
         """Run the probe set now, unless it has already run in this epoch."""
         model = self._model()
-        if self._set is None or model is None or self.running:
+        if self._set is None or self.running:
+            return
+        if model is None:
+            self._host.troubles.warn_once(_GONE)
             return
         if self._set.every is None and self._host.epoch == self._last_epoch:
             if not self._is_early:  # the script asked for it

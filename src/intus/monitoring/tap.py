@@ -166,6 +166,11 @@ class ModelTap:
             self.operations, True
         )
 
+    def check_target(self, name: str, model_pattern: str, layer_pattern: str, run_pattern: str) -> None:
+        """Warn if a target is for this model and run, but for none of the layers."""
+        if re.search(model_pattern, self.name) and re.search(run_pattern, self.run):
+            self.check_layers(f"layer_pattern of the target {name!r}", layer_pattern)
+
     def check_layers(self, what: str, pattern: str) -> None:
         """Warn if a pattern matches none of the recorded operations that are known before the first call."""
         of_values = all(kind in ("output", "input") for kind in self._kinds)
@@ -515,10 +520,10 @@ class ModelTap:
         if self._ended:
             return
         self._ended = True
-        self.probe_runs.training_ends()
+        self.probe_runs.ends()
         self.source.end(self.name, self.epoch)
         self.source.remove()
-        if not self.passes and self.operations and self._first:
+        if not self.passes and self.operations and self._first and not self.probe_runs.replaces_training:
             self.troubles.warn_once(_NO_CALL, self.name, self._backend.blind_spot)
         try:
             self.on_forward_end(None)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from ..core.errors import InputError
 
 _MAX_AXES = 8
+#: The lengths of nested lists along each axis; the last may be a tuple, of the length of each row.
+_Shape = tuple[int | tuple[int, ...], ...]
 
 
 def plain_labels(name: str, targets: Any) -> list[Any]:
-    """Convert labels to rectangular nested lists of ints, floats, strings, bools and None.
+    """Convert labels to nested lists of ints, floats, strings, bools and None.
+
+    The lists of labels of positions may differ in length.
 
     Args:
         name: The name of the target, for error messages.
@@ -20,17 +25,47 @@ def plain_labels(name: str, targets: Any) -> list[Any]:
             pandas' missing values become None, which means no label.
 
     Raises:
-        InputError: If the targets are empty, ragged or of another type, or contain no label.
+        InputError: If the targets are empty, of another type, or nested differently in each row, or contain
+            no label.
 
     Example:
-        >>> plain_labels("pos", [["N", "V"], ["V", float("nan")]])
-        [['N', 'V'], ['V', None]]
+        >>> plain_labels("pos", [["N", "V"], ["V", float("nan"), "N"]])
+        [['N', 'V'], ['V', None, 'N']]
     """
     what = f"targets of {name!r}"
-    labels, shape = _rectangle(what, targets)
+    labels, shape = _nested(what, targets)
     if not _any_label(labels):
         raise InputError(f"{what} contain no label: all entries (shape {shape}) are missing.")
     return labels
+
+
+def are_ragged(labels: list[Any]) -> bool:
+    """Return whether labels are lists of different lengths, each as long as its item."""
+    return len({len(row) if isinstance(row, list) else -1 for row in labels}) > 1
+
+
+def check_lengths(name: str, labels: list[Any], inputs: Any) -> None:
+    """Check lists of labels that differ in length against the mask that says which positions are no padding.
+
+    Args:
+        name: The name of the target.
+        labels: Its labels, from ``plain_labels``.
+        inputs: The inputs of the model. Without an ``attention_mask`` of shape (rows, positions) among them
+            nothing is checked.
+
+    Raises:
+        InputError: If a row has padding in front, or another number of labels than of other positions.
+    """
+    mask: Any = inputs.get("attention_mask") if isinstance(inputs, Mapping) else None
+    if len(getattr(mask, "shape", ())) != 2 or not are_ragged(labels):
+        return
+    for row, (length, positions) in enumerate(zip(map(len, labels), mask.tolist(), strict=True)):
+        if [bool(one) for one in positions] != [at < length for at in range(len(positions))]:
+            raise InputError(
+                f"targets of {name!r} have {length} labels for row {row}, but its attention_mask is "
+                f"{positions}. Labels belong to the first positions: give each list one for each position, "
+                "None for those without a label."
+            )
 
 
 def plain_ids(what: str, given: Any, labels: list[Any]) -> list[Any] | None:
@@ -53,7 +88,7 @@ def plain_ids(what: str, given: Any, labels: list[Any]) -> list[Any] | None:
     """
     if given is None:
         return None
-    ids, shape = _rectangle(what, given)
+    ids, shape = _nested(what, given)
     wanted = _shape("targets", labels)
     wanted = wanted[:1] if what == "groups" else wanted
     if shape != wanted:
@@ -76,8 +111,8 @@ def _check_ids(what: str, ids: Any, labels: Any, position: tuple[int, ...]) -> N
         raise InputError(f"{what} must be whole numbers or strings, got {ids!r} at {_brackets(position)}.")
 
 
-def _rectangle(what: str, given: Any) -> tuple[list[Any], tuple[int, ...]]:
-    """Return nested lists and their shape; InputError if they are empty or ragged."""
+def _nested(what: str, given: Any) -> tuple[list[Any], _Shape]:
+    """Return nested lists and their shape; InputError if they are empty or not nested alike."""
     plain = given.tolist() if hasattr(given, "tolist") else given
     if not isinstance(plain, list | tuple):
         raise InputError(f"{what} must be a list or an array, got {type(given).__name__}.")
@@ -131,16 +166,22 @@ def _plain(what: str, label: Any, position: tuple[int, ...]) -> Any:
     )
 
 
-def _shape(what: str, labels: list[Any]) -> tuple[int, ...]:
-    """Return the shape of nested lists; InputError names the rows if they are ragged."""
-    parts = [_shape(what, part) if isinstance(part, list) else () for part in labels]
+def _shape(what: str, labels: list[Any], axis: int = 0) -> _Shape:
+    """Return the shape of nested lists; InputError names rows that are not nested alike."""
+    parts = [_shape(what, part, axis + 1) if isinstance(part, list) else () for part in labels]
+    if not axis and len(set(parts)) > 1 and all(map(_is_flat, labels)):
+        return len(labels), tuple(map(len, labels))
     for row, part in enumerate(parts):
         if part != parts[0]:
             raise InputError(
-                f"{what} are ragged: entry 0 has shape {parts[0]}, entry {row} has {part}. "
-                "Pad the shorter ones with None, which means no label."
+                f"{what} are not nested alike: entry 0 has shape {parts[0]}, entry {row} has {part}. "
+                "Give one label per row, or one list of labels per row."
             )
     return (len(labels), *(parts[0] if parts else ()))
+
+
+def _is_flat(part: Any) -> bool:
+    return isinstance(part, list) and not any(isinstance(one, list) for one in part)
 
 
 def _any_label(labels: list[Any]) -> bool:

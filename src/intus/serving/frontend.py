@@ -213,6 +213,7 @@ class Frontend:
             request.client,
             groups=request.groups,
             types=request.types,
+            exact=request.exact,
         )
 
     @_storing

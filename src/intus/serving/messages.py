@@ -214,6 +214,11 @@ class RunRequest(Message):
 # -- targets -------------------------------------------------------------------------------------------
 
 
+Exact = Annotated[
+    bool, Meta(description="whether a list has one label for each position of its item, without padding")
+]
+
+
 class Patterns(Message):
     """A target's name, and patterns for the runs, models and layers that it applies to."""
 
@@ -229,6 +234,7 @@ class TargetRequest(Patterns, kw_only=True):
     targets: Labels
     groups: Groups = None
     types: Types = None
+    exact: Exact = False
     client: Client = ""
 
 
@@ -249,6 +255,7 @@ class StoredTarget(Patterns, kw_only=True):
     targets: Labels
     groups: Groups = None
     types: Types = None
+    exact: Exact = False
     owner: Annotated[Text, Meta(description="the client that registered it")] = ""
     registered: Annotated[float, Meta(description="when, in seconds since 1970")] = 0.0
     until: Annotated[float, Meta(description="when a run must have begun to be scored on it")] | None = None

@@ -530,6 +530,7 @@ class Database:
         *,
         groups: Sequence[Any] | None = None,
         types: Sequence[Any] | None = None,
+        exact: bool = False,
     ) -> None:
         """Store a registered target, replacing the same owner's target of that name.
 
@@ -542,9 +543,10 @@ class Database:
             owner: The client that registered it.
             groups: The group of each item, JSON-serializable.
             types: The type of each label, JSON-serializable.
+            exact: Whether a list has one label for each position of its item.
         """
         facts: dict[str, Any] = {"name": name, "targets": targets, "owner": owner, "run_pattern": run_pattern}
-        facts |= {"groups": groups, "types": types}
+        facts |= {"groups": groups, "types": types, "exact": exact}
         with self._write() as connection:
             labels.put(connection, facts | {"model_pattern": model_pattern, "layer_pattern": layer_pattern})
 

@@ -23,7 +23,7 @@ def put(connection: sa.Connection, facts: Mapping[str, Any]) -> None:
     Args:
         connection: A connection inside a transaction.
         facts: ``name``, ``targets`` (JSON-serializable), and optionally ``groups`` and ``types`` (likewise),
-            ``owner`` and the three patterns.
+            ``exact``, ``owner`` and the three patterns.
     """
     of_name = t.target.c.name == facts["name"]
     newest = connection.execute(sa.select(sa.func.max(t.target.c.registered)).where(of_name)).scalar()
@@ -36,6 +36,7 @@ def put(connection: sa.Connection, facts: Mapping[str, Any]) -> None:
         "registered": max(time.time(), (newest or 0.0) + 1e-3),  # the clock may have been set back
         "until": None,
         "claimed": 0,
+        "exact": int(facts.get("exact", False)),
     } | {name: facts.get(name, ".*") for name in ("model_pattern", "layer_pattern", "run_pattern")}
     upsert(connection, t.target, [row], ["name", "owner"])
     kept = sa.select(t.target.c.owner).where(of_name).order_by(t.target.c.registered.desc()).limit(OWNERS)
@@ -73,7 +74,7 @@ def read(connection: sa.Connection) -> list[dict[str, Any]]:
         {"targets": json.loads(row["labels"]), "runs": runs.get(row["name"], [])}
         | {"groups": _parsed(row["group_ids"]), "types": _parsed(row["type_ids"])}
         | {str(name): value for name, value in row.items() if name not in _JSON}
-        | {"claimed": bool(row["claimed"])}
+        | {name: bool(row[name]) for name in ("claimed", "exact")}
         for row in rows
     ]
 

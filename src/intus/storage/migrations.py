@@ -140,6 +140,9 @@ CREATE TABLE log (
 ){clustered}
 """
 
+# Whether each list of labels is as long as its item.
+_EXACT = "ALTER TABLE target ADD COLUMN exact BIGINT NOT NULL DEFAULT 0"
+
 #: SQL of every step, in order; the first takes an empty database to version 1.
 STEPS: Sequence[str] = (
     _TABLES,
@@ -152,6 +155,7 @@ STEPS: Sequence[str] = (
     _PREDICTIONS,
     _FOLLOWUPS,
     _RUN_FACTS,
+    _EXACT,
 )
 
 

@@ -42,6 +42,7 @@ class Target:
         run_pattern: The same for the run's name.
         groups: What each item belongs to, int64 of shape (items,); None if each is a group of its own.
         types: What each label's row is an instance of, int64 of the shape of ``labels``; None if unknown.
+        lengths: The number of positions of each item, int64 of shape (items,), if the labels tell; else None.
         owner: The client that registered it.
         registered: When it was registered, in seconds since 1970.
         until: When a run must have begun to be scored on it; None for any time. It is set when the server is
@@ -58,6 +59,7 @@ class Target:
     run_pattern: Any
     groups: np.ndarray | None = None
     types: np.ndarray | None = None
+    lengths: np.ndarray | None = None
     owner: str = ""
     registered: float = 0.0
     until: float | None = None
@@ -98,20 +100,31 @@ class Target:
         )
         groups = id_table(name, "groups", message.groups, table, per_position=False)
         types = id_table(name, "types", message.types, table, per_position)
-        return cls(name, table, per_position, model, layer, run, groups, types, owner)
+        lengths = None
+        if per_position and message.exact:
+            lengths = np.array([len(row) if isinstance(row, list) else 0 for row in labels], np.int64)
+        return cls(name, table, per_position, model, layer, run, groups, types, lengths, owner)
 
     def request(self) -> TargetRequest:
         """Return the request that registers it."""
         return TargetRequest(
             name=self.name,
-            targets=self.labels.tolist(),
+            targets=self._lists(self.labels),
             groups=None if self.groups is None else self.groups.tolist(),
-            types=None if self.types is None else self.types.tolist(),
+            types=None if self.types is None else self._lists(self.types),
+            exact=self.lengths is not None,
             client=self.owner,
             model_pattern=self.model_pattern.pattern,
             layer_pattern=self.layer_pattern.pattern,
             run_pattern=self.run_pattern.pattern,
         )
+
+    def _lists(self, table: np.ndarray) -> list[Any]:
+        """Return labels or types as lists of the lengths that were registered."""
+        rows: list[Any] = table.tolist()
+        if self.lengths is None:
+            return rows
+        return [row[:length] for row, length in zip(rows, self.lengths.tolist(), strict=True)]
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -124,7 +137,9 @@ class Target:
 
     def says_the_same(self, other: Target) -> bool:
         """Return whether labels, groups and types are those of another target."""
-        return self.hold_out == other.hold_out and np.array_equal(self.labels, other.labels)
+        lengths, others = (None if one.lengths is None else one.lengths.tolist() for one in (self, other))
+        same = self.hold_out == other.hold_out and lengths == others
+        return same and np.array_equal(self.labels, other.labels)
 
     def applies(self, point: DataPoint) -> bool:
         """Return whether it matches the data point and applies to its run."""
@@ -193,6 +208,8 @@ def fit(target: Target, point: DataPoint) -> Fitted:
         MisfitError: If labels and rows cannot be matched, with the counts of both.
     """
     items = _items(target, point)
+    if target.lengths is not None:
+        _check_lengths(target, target.lengths, items, point)
     labels, groups, types = (
         None if ids is None else [ids[rows] for rows in items]
         for ids in (target.labels, target.groups, target.types)
@@ -292,6 +309,27 @@ def _positions(target: Target, labels: np.ndarray, record: Record, point: DataPo
             "have none. Give None for positions without a label, or name the layers that the target is for."
         )
     return as_wide(labels.astype(object), shape[1], None)
+
+
+def _check_lengths(target: Target, lengths: np.ndarray, items: list[np.ndarray], point: DataPoint) -> None:
+    """Raise MisfitError unless the arrays can have as many positions of each item as it has labels.
+
+    Of a batch that is padded to its longest item, the longest list is as long as the array. Some arrays may
+    have a part of their batch alone, but not all, and none may be shorter than a list.
+    """
+    shapes = [np.moveaxis(one.array, one.batch_axis or 0, 0).shape for one in point.records if one.array.ndim]
+    positions = [shape[1] if len(shape) == 3 else 0 for shape in shapes]
+    longest = [int(lengths[rows].max(initial=0)) for rows in items]
+    pairs = list(zip(longest, positions, strict=True))
+    if any(most == wide for most, wide in pairs) and all(most <= wide for most, wide in pairs):
+        return
+    most, wide = next((pair for pair in pairs if pair[0] > pair[1]), pairs[0])
+    raise MisfitError(
+        f"Target {target.name!r} has lists of labels of different lengths, up to {most} for items of which "
+        f"{point.key.address!r} of {point.key.model!r} sent {wide} positions, so which positions they belong "
+        "to is not known. Give each list one label for each position, None for those without, such as "
+        "padding and special tokens, or name the layers that the target is for."
+    )
 
 
 def _is_full(target: Target) -> bool:
