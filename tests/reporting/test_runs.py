@@ -13,6 +13,7 @@ import torch
 from sklearn.datasets import load_digits
 
 import intus
+from intus.cli import main
 from intus.core.errors import InputError, ServeError
 from intus.serving.run import Server
 
@@ -130,6 +131,26 @@ def test_scores_are_selected_by_epoch_and_step(runs):
     assert set(runs.scores(epoch=np.int64(0))["epoch"]) == {0.0}
 
 
+def test_scores_are_selected_by_ranges_of_epochs(runs):
+    run = runs["first"]
+    table = run.scores(score="linear_f1")
+    for epochs, kept in [
+        (slice(0, 1), [0]),
+        (slice(1, None), [1]),
+        (slice(None, 1), [0]),
+        (slice(0, 1.5), [0, 1]),
+    ]:
+        expected = table[table["epoch"].isin(kept)].reset_index(drop=True)
+        pd.testing.assert_frame_equal(run.scores(score="linear_f1", epoch=epochs), expected)
+    with pytest.raises(InputError, match=r"The run 'first' has no epoch in 2:9\. Its epochs: 0 to 1\."):
+        run.scores(epoch=slice(2, 9))
+    for wrong in (slice(3, 2), slice(0, 4, 2), slice("0", "1")):
+        with pytest.raises(
+            InputError, match=r"epoch=slice\(.*\) must be a slice from a number up to a larger"
+        ):
+            run.scores(epoch=wrong)
+
+
 def test_sources_that_do_not_exist(tmp_path, server):
     missing = tmp_path / "none.db"
     with pytest.raises(InputError, match=r"There is no file .*none.db"):
@@ -167,6 +188,29 @@ def test_export_writes_the_same_table(server, tmp_path):
         pd.testing.assert_frame_equal(table[numbers], expected[numbers], check_dtype=False)
         assert table["score"].tolist() == expected["score"].tolist()
     assert run(*chosen).stdout == (tmp_path / "scores.csv").read_text()
+
+
+def test_export_of_some_epochs(server, tmp_path, capsys):
+    path, out = str(server.database_path), str(tmp_path / "some.csv")
+    expected = intus.runs(path)["first"].scores(score="linear_f1")
+    for epochs, kept in {"1": [1], "0:1": [0], ":1": [0], "1:": [1], "0:2": [0, 1]}.items():
+        chosen = ["--run", "first", "--score", "linear_f1", "--epoch", epochs, "--out", out]
+        assert main(["export", path, *chosen]) == 0
+        some = expected[expected["epoch"].isin(kept)]["value"]
+        np.testing.assert_allclose(pd.read_csv(out)["value"], some)
+    for option, sentence in {
+        ("--epoch", "last"): "--epoch 'last' is neither a number, counted from 0, nor a range such as 3:10",
+        ("--epoch", "3:1"): "--epoch '3:1' is neither a number",
+        ("--epoch", "0:1:1"): "--epoch '0:1:1' is neither a number",
+        ("--epoch", ""): "--epoch '' is neither a number",
+        ("--step", "-1"): "--step '-1' is neither a number",
+        ("--step", "nan"): "--step 'nan' is neither a number",
+        ("--epoch", "5:9"): "has no epoch in 5:9. Its epochs: 0 to 1.",
+        ("--epoch", "7"): "has no epoch 7",
+        ("--step", "0:99"): "no such scores at --step 0:99. Scores of whole epochs have no step.",
+    }.items():
+        assert main(["export", path, *option]) == 1
+        assert sentence in capsys.readouterr().err
 
 
 def test_export_names_what_is_wrong(server, tmp_path):

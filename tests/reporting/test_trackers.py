@@ -308,7 +308,9 @@ def test_each_score_is_written_once_also_after_failures_and_when_a_run_continues
                 follower.removed = True
             assert watch.flush()
     (fault,) = watch.status()["faults"]
-    assert fault.startswith("List could not be written to, and is tried again with what follows: Connection")
+    assert fault.startswith(
+        "The tracker list could not be written to, and is tried again with what follows: Connection"
+    )
     assert collected.closed
     table = intus.runs(path)["r"].scores()
     table = table[(table["value"].notna()) & (table["epoch"] > 0)]

@@ -169,7 +169,8 @@ class Results:
         """Return the rows whose columns equal the given values.
 
         Args:
-            **equal: A value for each column to compare.
+            **equal: A value for each column to compare, or a slice of numbers: from its start up to its stop,
+                without it.
 
         Raises:
             InputError: If there is no such column.
@@ -177,10 +178,13 @@ class Results:
         Example:
             >>> Results.from_rows([{"score": "mean"}, {"score": "std"}]).where(score="std")["score"].tolist()
             ['std']
+            >>> table = Results.from_rows([{"epoch": epoch} for epoch in range(5)])
+            >>> table.where(epoch=slice(3, None))["epoch"].tolist()
+            [3.0, 4.0]
         """
         keep = np.ones(len(self), dtype=bool)
         for name, value in equal.items():
-            keep &= self[name] == value
+            keep &= _within(self[name], value) if isinstance(value, slice) else self[name] == value
         return Results({name: column[keep] for name, column in self._columns.items()})
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -196,6 +200,14 @@ class Results:
         scores = sorted(set(self["score"].tolist()))
         addresses = len(set(self["address"].tolist()))
         return f"<Results: {len(self)} rows, {addresses} addresses, scores {', '.join(scores) or '-'}>"
+
+
+def _within(column: np.ndarray, numbers: slice) -> np.ndarray:
+    """Return which numbers of a column are in a slice."""
+    low = -np.inf if numbers.start is None else numbers.start
+    high = np.inf if numbers.stop is None else numbers.stop
+    within: np.ndarray = (column >= low) & (column < high)
+    return within
 
 
 def _dtype(missing: Any) -> Any:

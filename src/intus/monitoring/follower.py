@@ -1,4 +1,4 @@
-"""Follow what the server finds about a model in training, and hand it on: to trackers."""
+"""Follow what the server finds about a model in training, and hand it on: to trackers and to a callback."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
 from ..core.errors import ServeError
+from ..core.findings import Finding
 from .client import Client
 from .clocks import thread_seconds, thread_seconds_since
 from .commands import flush
@@ -25,15 +26,17 @@ END_S = 30.0  # the longest wait for a tracker at the end
 MOST = 100_000  # numbers that wait for a tracker that fails
 _KEY = ("epoch", "step", "address", "kind", "target", "score", "revision")
 _COLUMNS = (*_KEY, "value")
+QUIET_S = 60.0  # without news of a probe that was removed
+_RAISED = "intus: the function on_finding raised an error, and is called again with the next finding: %s: %s"
 _NO_PAGE = (
     "intus: what the server %s:%s finds cannot be read, because it has no page. Send to a server with all "
     "roles (intus serve), or to the port of one."
 )
-_FAILED = "intus: %s could not be written to, and is tried again with what follows: %s: %s"
-_LOST = "intus: %s numbers could not be written to %s, and are lost there: %s: %s"
+_FAILED = "intus: the tracker %s could not be written to, and is tried again with what follows: %s: %s"
+_LOST = "intus: %s numbers could not be written to the tracker %s, and are lost there: %s: %s"
 _FRACTIONS = (
-    "intus: %s counts steps in whole numbers, so what belongs to epoch %s is written at %s. Number the "
-    "epochs 0, 1, 2 to keep them apart."
+    "intus: the tracker %s counts steps in whole numbers, so what belongs to epoch %s is written at %s. "
+    "Number the epochs 0, 1, 2 to keep them apart."
 )
 #: The names of all runs of trackers in this process begin with these words, by tracker's run and words.
 _PREFIXES: dict[tuple[str, str], tuple[str, str]] = {}
@@ -48,6 +51,7 @@ class Follower:
         model: The name of the model.
         trackers: Where to write scores, logged values and findings.
         troubles: Counts and logs what fails.
+        on_finding: Called with each finding once; None for nothing.
 
     Attributes:
         removed: Whether the probe was removed. Then the next ``flush`` is the end.
@@ -60,9 +64,12 @@ class Follower:
         model: str,
         trackers: Sequence[tuple[Place, Tracker]],
         troubles: WarningLog,
+        on_finding: Callable[[Finding], Any] | None = None,
     ) -> None:
         self._sender, self._run, self._model, self._troubles = sender, run, model, troubles
-        self._client = Client(sender.host, sender.port)
+        self._client = Client(sender.host, sender.port, timeout=60.0)  # it may be busy scoring
+        self._on_finding = on_finding
+        self._found: set[tuple[Any, ...]] = set()  # findings without their words, which may change
         self._outlets = [
             _Outlet(str(place), tracker, _prefix(f"{place.tracker} {tracker.run}", run, model), troubles)
             for place, tracker in trackers
@@ -87,7 +94,8 @@ class Follower:
 
     def log(self, entry: dict[str, Any]) -> None:
         """Take values that the user logged: a step, an epoch, a time, and numbers by name."""
-        if any(outlet.tracker.takes_log for outlet in self._outlets):
+        wanted = any(outlet.tracker.takes_log for outlet in self._outlets)
+        if wanted and self._thread.is_alive():  # not in a forked child
             with self._changed:
                 self._logged.append(entry)
 
@@ -122,23 +130,25 @@ class Follower:
     # -- the thread ------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        pause = POLL_S
-        while True:
+        pause, ending, quiet = POLL_S, False, 0.0
+        while not ending:
             with self._changed:
-                self._changed.wait_for(lambda: self._asked > self._answered or self._ending, pause)
-                asked, ending = self._asked, self._ending
+                if not self._changed.wait_for(lambda: self._asked > self._answered or self._ending, pause):
+                    quiet += pause
+                asked, before = self._asked, self._change
+                # without trackers, nobody ends it if the script does not call flush
+                ending = self._ending or (self.removed and not self._outlets and quiet > QUIET_S)
             began = thread_seconds()
             try:
                 pause = POLL_S if self._round() else AWAY_S
             except Exception as error:
                 text = "intus could not follow what the server finds: %s: %s"
                 self._troubles.count(f"follow {type(error).__name__}", text, type(error).__name__, error)
+            quiet = quiet if self._change == before else 0.0
             self._sender.count_busy(thread_seconds_since(began).processor)
             with self._changed:
                 self._answered = asked
                 self._changed.notify_all()
-            if ending:
-                break
         for outlet in self._outlets:
             outlet.close()
         self._client.close()
@@ -147,12 +157,13 @@ class Follower:
         """Read what is new, and hand it on; return whether the server answered."""
         news = self._get("/api/findings")
         if news is not None:
-            points = []
-            if self._outlets and news["change"] != self._change:
-                columns = self._read_scores(**self._scores.query())
+            points: list[Point] = []
+            if news["change"] != self._change:
+                columns = self._read_scores(**self._scores.query()) if self._outlets else {}
                 if columns is not None:
                     points = list(self._scores.take(columns))
                     self._change = news["change"]
+            self._call_back(news["findings"])
             for outlet in self._outlets:
                 outlet.add(points)
                 outlet.findings = [each["text"] for each in news["findings"]]
@@ -162,6 +173,22 @@ class Follower:
             outlet.add(_points_of(logged) if outlet.tracker.takes_log else ())
             outlet.write()
         return news is not None
+
+    def _call_back(self, found: Sequence[dict[str, Any]]) -> None:
+        """Call the user's function with each finding that it does not know."""
+        if self._on_finding is None:
+            return
+        for each in found:
+            epoch = math.nan if each["epoch"] is None else each["epoch"]
+            finding = Finding(**{name: each[name] for name in Finding._fields} | {"epoch": epoch})
+            key = finding.kind, finding.target, finding.address, each["epoch"], finding.step
+            if key in self._found:
+                continue
+            self._found.add(key)
+            try:
+                self._on_finding(finding)
+            except BaseException as error:  # also sys.exit(), which would end the thread
+                self._troubles.count("on_finding", _RAISED, type(error).__name__, error)
 
     def _read_scores(self, **query: str) -> dict[str, Any] | None:
         return self._get("/api/points", level="layer", columns=",".join(_COLUMNS), **query)
@@ -280,7 +307,7 @@ class _Outlet:
             error: Exception | None = None
         except Exception as raised:
             error = raised
-            text = "intus: %s could not be closed: %s: %s"
+            text = "intus: the tracker %s could not be closed: %s: %s"
             self._troubles.count(f"close {self._name}", text, self._name, type(raised).__name__, raised)
         if self._waiting:
             self._lose(len(self._waiting), error)

@@ -15,6 +15,7 @@ import numpy as np
 from ..backends.base import Backend, GraphRecorder, Handle, StepHandle, check_kinds, for_model, modules_graph
 from ..backends.sharding import Shards
 from ..core.errors import InputError, did_you_mean
+from ..core.findings import Finding
 from ..core.record import OF_PROBE_SET, PROBE_SET_MODE
 from .budget import Budget, check_share
 from .commands import HOST, PORT, flush, queue_targets
@@ -59,6 +60,7 @@ def probe(
     config: Mapping[str, Any] | None = None,
     tags: Collection[str] | None = None,
     to: str | Path | Collection[str | Path] | None = None,
+    on_finding: Callable[[Finding], Any] | None = None,
 ) -> Probe:
     """Attach to a model in training: each call of the model sends the outputs of its operations to a server.
 
@@ -128,6 +130,10 @@ def probe(
             project (``"wandb:digits"``), a folder (``"tensorboard:runs/mine"``), an experiment
             (``"mlflow:digits"``). Otherwise its active run is used. A server of its own scores in another
             process, and ends after this one. It takes some seconds to start.
+        on_finding: A function that is called with each finding once (a text with ``kind``, ``target``,
+            ``address``, ``epoch`` and ``step``; see ``Run.findings``), such as "NaN or infinite values began
+            in h.3 at epoch 2". It is called on a thread of its own, a second or two after the scores of an
+            epoch are computed, and in ``flush`` before that returns. An error that it raises is logged.
 
     Returns:
         The probe, which is also a context manager that removes it.
@@ -179,6 +185,8 @@ def probe(
                 "the same in every process."
             )
         checked_set = checked_set.share(ranks, batch_axis)
+    if on_finding is not None and not callable(on_finding):
+        raise InputError(f"on_finding must be a function that takes a finding, got {on_finding!r}.")
     named: list[Place] = []
     if to is not None:
         if (host, port) != (HOST, PORT):
@@ -229,7 +237,7 @@ def probe(
             sender.send_json("/run", about | facts, topic=json.dumps(list(about.values())))
         attachment = backend.attach(model, operations, kinds, tap)
         try:
-            follower = _follower(tap, named, facts) if sends else None
+            follower = _follower(tap, named, facts, on_finding) if sends else None
         except BaseException:
             attachment.remove()
             raise
@@ -255,13 +263,18 @@ def probe(
     return watch
 
 
-def _follower(tap: ModelTap, named: Collection[Place], facts: Mapping[str, Any]) -> Follower | None:
-    """Open the trackers, and return what writes to them; None if there is nothing to do."""
-    if not named:
+def _follower(
+    tap: ModelTap,
+    named: Collection[Place],
+    facts: Mapping[str, Any],
+    on_finding: Callable[[Finding], Any] | None,
+) -> Follower | None:
+    """Open the trackers, and return what hands on to them and to the callback; None if there is neither."""
+    if not named and on_finding is None:
         return None
     run = TrackedRun(tap.run, tap.name, facts.get("config", {}), facts.get("tags", ()))
     trackers = [(place, open_tracker(place, run)) for place in named]
-    return Follower(tap.sender, tap.run, tap.name, trackers, tap.troubles)
+    return Follower(tap.sender, tap.run, tap.name, trackers, tap.troubles, on_finding)
 
 
 class Probe:

@@ -274,7 +274,8 @@ class Run:
         Args:
             level: ``"layer"`` for scores of whole layers, ``"unit"`` for scores of single units.
             **selected: Values that columns must equal: ``model``, ``address``, ``kind``, ``target``,
-                ``score``, ``epoch``, ``step``. All rows by default.
+                ``score``, ``epoch``, ``step``. Epochs and steps may be slices: ``epoch=slice(3, 10)`` is
+                from 3 up to 10, without 10. All rows by default.
 
         Returns:
             One row per score with the columns of ``Results``: run, model, epoch, step, address, unit, kind,
@@ -305,7 +306,9 @@ class Run:
             if name not in (*_SELECTED, "level"):
                 raise InputError(f"Scores are not selected by {name!r}. {did_you_mean(name, _SELECTED)}")
             wanted, such_as = (Real, "number") if name in _NUMBERS else (str, "string")
-            if name != "level" and not isinstance(selected[name], wanted):
+            if name in _NUMBERS and isinstance(selected[name], slice):
+                _check_slice(name, selected[name])
+            elif name != "level" and not isinstance(selected[name], wanted):
                 raise InputError(
                     f"{name} must be a {such_as}, got {selected[name]!r}. Leave it out for every {name}."
                 )
@@ -316,6 +319,12 @@ class Run:
         if level == "layer":  # summaries name the targets, scores and kinds of layers
             known |= {"target": ["", *self.targets], "score": self._scores, "kind": self._kinds}
             known |= {"address": self.addresses}
+        epochs = selected.get("epoch")
+        if isinstance(epochs, slice):
+            del known["epoch"]
+            if not len(Results({"epoch": self.epochs}).where(epoch=epochs)):
+                have = f"{self.epochs[0]:g} to {self.epochs[-1]:g}" if self.epochs else "none"
+                raise InputError(f"{subject} no epoch in {_shown(epochs)}. Its epochs: {have}.")
         for name, values in known.items():
             if name in selected and selected[name] not in values:
                 text = did_you_mean(str(selected[name]), [_shown(value) for value in values])
@@ -329,7 +338,19 @@ class Run:
         )
 
 
+def _check_slice(name: str, value: slice) -> None:
+    """Raise InputError unless a slice has numbers or None as its bounds, in order, and no stride."""
+    bounds = [each for each in (value.start, value.stop) if each is not None]
+    plain = value.step is None and all(isinstance(each, Real) for each in bounds)
+    if not plain or (len(bounds) == 2 and not bounds[0] < bounds[1]):
+        raise InputError(
+            f"{name}={value} must be a slice from a number up to a larger one, such as slice(3, 10)."
+        )
+
+
 def _shown(value: Any) -> str:
+    if isinstance(value, slice):
+        return ":".join("" if each is None else f"{each:g}" for each in (value.start, value.stop))
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
