@@ -451,6 +451,10 @@ class AggregatorCounts(Message, forbid_unknown_fields=True):
         _Optional,
         Meta(description="bytes of the journal; absent if there is none"),
     ] = UNSET
+    reading: Annotated[
+        _Optional,
+        Meta(description="bytes of the journal still to be read after a start; absent when it is read"),
+    ] = UNSET
 
 
 class EvaluatorCounts(Message, forbid_unknown_fields=True):

@@ -71,6 +71,10 @@ class Aggregator:
         max_bytes: Most bytes of arrays in memory. Windows that were passed on are evicted first, then the
             oldest ones, with a notice.
         grace: Seconds to wait for the missing records of an epoch.
+
+    Attributes:
+        replaying: Whether the journal is read. Then twice as many bytes may be in memory: what the evaluator's
+            queue held too is in the windows.
     """
 
     def __init__(
@@ -80,7 +84,7 @@ class Aggregator:
         grace: float = ServerOptions.grace,
     ) -> None:
         self.set_trigger(trigger)
-        self.max_bytes, self.grace = max_bytes, grace
+        self.max_bytes, self.grace, self.replaying = max_bytes, grace, False
         self._runs: dict[RunKey, RunState] = {}
         self._handed: dict[int, tuple[RunState, Window, Key]] = {}
         self._news: list[Notice] = []  # raised outside of a request
@@ -220,7 +224,7 @@ class Aggregator:
             return None
         run, window, key = self._handed.pop(point.serial)
         if window.awaited.get(key) == point.serial:
-            del window.awaited[key]
+            window.stored(key)
         return run.run_key
 
     def release(self, run_key: RunKey) -> list[int]:
@@ -399,6 +403,7 @@ class Aggregator:
     def resume(self, now: float) -> list[DataPoint]:
         """Return the ended data points without scores; to be called when the journal is read."""
         ready = []
+        self.replaying = False
         self._handed = {}
         self._counts = Counter(dict.fromkeys(self._counts, 0))
         for run in self._runs.values():
@@ -410,6 +415,7 @@ class Aggregator:
                 window.touched = now
             for window in run.reopen():
                 ready += self._hand_on(run, window, close=True)
+        self._at_most = self.nbytes
         return ready
 
     # -- windows --------------------------------------------------------------------------------------
@@ -507,11 +513,12 @@ class Aggregator:
 
     def _make_room(self, nbytes: int, out: list[Notice]) -> None:
         """Evict windows, first those that were passed on, until ``nbytes`` more fit."""
+        limit = self.max_bytes * (2 if self.replaying else 1)
         self._at_most += nbytes
-        if self._at_most <= self.max_bytes:
+        if self._at_most <= limit:
             return
-        excess = self.nbytes + nbytes - self.max_bytes
-        self._at_most = self.max_bytes + min(excess, 0)
+        excess = self.nbytes + nbytes - limit
+        self._at_most = limit + min(excess, 0)
         if excess <= 0:
             return
         for window in sorted(self._windows(), key=lambda window: bool(window.fresh)):

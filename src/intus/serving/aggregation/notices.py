@@ -48,6 +48,15 @@ def damaged_journal(owner: RunKey | Path, clauses: Sequence[str]) -> Notice:
     return Notice("damaged", text, "error")
 
 
+def unread_journal(error: Exception) -> Notice:
+    """Return the notice that the server takes no data, since it cannot read its journal."""
+    text = (
+        f"The journal could not be read, and no data are taken: {type(error).__name__}: {error} The data in "
+        "it are kept. Start the server again, or with another journal (--journal FOLDER)."
+    )
+    return Notice("journal", text, "error")
+
+
 def from_client(run_key: RunKey, note: ClientNote, *, known: bool) -> Notice:
     """Return the notice of what a client found out; without a known run, it is shown beside all runs."""
     if known:

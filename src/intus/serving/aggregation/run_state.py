@@ -374,7 +374,7 @@ class RunState:
         """Mark all data points as not passed on, after a restart; return the windows that had ended."""
         windows = [*self.leaving.values(), *self.windows.values()]
         for window in windows:
-            window.fresh, window.awaited = dict.fromkeys(window.points), {}
+            window.reopen()
         return [window for window in windows if window.closed]
 
     # -- the journal's format ------------------------------------------------------------------------
