@@ -182,7 +182,8 @@ def test_process_with_backlog_stops_and_the_next_one_scores_the_rest(tmp_path, h
         target = f'{{"name": "parity", "targets": {labels}}}'.encode()
         assert client.post("/targets", target, JSON).ok
         for epoch in range(5):
-            records = [record(array=array + n, address=f"layer {n}", epoch=epoch) for n in range(count // 5)]
+            facts = {"epoch": epoch, "items": np.arange(64)}
+            records = [record(array=array + n, address=f"layer {n}", **facts) for n in range(count // 5)]
             report = {"run": "r", "model": "m", "epoch": epoch, "sent": count // 5, "ended": True}
             envelope = {"client": "c", "seq": epoch, "dropped": 0, "epochs": [report]}
             assert client.post("/records", encode_records(records, envelope), BINARY).ok

@@ -47,6 +47,7 @@ class Roles:
                 "frontend": self.frontend.status() if self.frontend else {},
                 "requests": self.requests,
                 "runs": [*of_aggregator.runs, *of_evaluator.runs],
+                "waits": of_aggregator.waits,
             },
             StatusReply,
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...core.record import Record
 from ..data_point import size_of
-from ..messages import ClientNote, Notice
+from ..messages import ClientNote, EpochWait, Notice
 from .window import RunKey, Window
 
 DROPPED = "the client dropped arrays of this epoch"
@@ -90,6 +90,15 @@ def incomplete(window: Window, lacks: str) -> Notice:
         "is, and again if the rest comes."
     )
     return Notice("incomplete", text, "warning", *window.run_key)
+
+
+def silent(wait: EpochWait) -> Notice:
+    """Return the notice that an epoch waits for processes that send nothing."""
+    text = (
+        f"{wait.text}. If the rest comes, all of it is scored; if nothing comes, what is there is scored as "
+        "incomplete."
+    )
+    return Notice("silent", text, "warning", wait.run, wait.model)
 
 
 def too_big(record: Record, limit: int) -> Notice:

@@ -17,7 +17,7 @@ from ..decoding import read
 from ..errors import AwayError, BusyError, FullError, ReadingError
 from ..evaluation.targets import Target
 from ..interfaces import EvaluatorLink
-from ..messages import IngestReply, Notice, RunRequest, StatusReport
+from ..messages import EpochWait, IngestReply, Notice, RunRequest, StatusReport
 from .aggregator import Aggregator, IngestResult
 from .ingest import IngestRequest
 from .journal import Journal, JournalFrame
@@ -67,7 +67,7 @@ class AggregatorService:
         self.malformed = 0
         self._lock = threading.Lock()
         self._unreleased: dict[RunKey, set[int]] = {}  # windows that the journal could not delete yet
-        self._reported: dict[str, int] = {}
+        self._reported: tuple[dict[str, int], list[EpochWait]] = {}, []
         self._closed, self._is_read = threading.Event(), threading.Event()
         self._failure: Exception | None = None  # why the journal could not be read
         self._thread = threading.Thread(target=self._run, name="intus-clock", daemon=True)
@@ -270,13 +270,15 @@ class AggregatorService:
             self._report()
 
     def _report(self) -> None:
-        counts = self._status()
-        if counts != self._reported:
-            self._reported = counts
+        counts, waits = self._status(), self.aggregator.waits(self._clock())
+        if (counts, waits) != self._reported:
+            self._reported = counts, waits
             self.evaluator.report(self._report_of(counts))
 
     def _report_of(self, counts: Mapping[str, int]) -> StatusReport:
-        return read({"aggregator": counts, "runs": self.aggregator.by_run()}, StatusReport)
+        report = read({"aggregator": counts, "runs": self.aggregator.by_run()}, StatusReport)
+        report.waits = self.aggregator.waits(self._clock())
+        return report
 
     def _status(self) -> dict[str, int]:
         counts = self.aggregator.status() | {"malformed": self.malformed}

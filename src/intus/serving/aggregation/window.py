@@ -47,6 +47,7 @@ class Window:
         closed: Whether nothing more is expected.
         touched: The time of the last record, in seconds.
         journaled: Whether records of it are on disk.
+        waits: Whether it was told that it waits for a silent client.
         short: Number of records that a damaged journal lost.
         doubtful: Whether a damaged journal may have lost records of it.
     """
@@ -69,6 +70,7 @@ class Window:
     closed: bool = False
     touched: float = 0.0
     journaled: bool = False
+    waits: bool = False
     short: int = 0
     doubtful: bool = False
 
