@@ -42,8 +42,8 @@ class FakeEvaluator:
     def flush(self, run=None, model=None, timeout=None) -> None:
         pass
 
-    def close(self) -> None:
-        pass
+    def close(self, patience=None) -> bool:
+        return True
 
 
 def numbered(number, **facts):

@@ -199,7 +199,7 @@ def test_request_of_two_runs_is_duplicate_in_both(machine):
 
 def test_evicted_epoch_is_incomplete_after_restart(tmp_path):
     machine = Machine(tmp_path / "journal", max_bytes=100)
-    for seq in range(1, 6):  # four fit
+    for seq in range(1, 11):  # four fit, and twice as many while the journal is read
         machine.send(seq, seq=seq)
     machine.kill()
     machine.service.flush()

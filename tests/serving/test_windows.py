@@ -105,6 +105,51 @@ def test_last_epoch_of_dead_training_is_scored(client):
     assert rows(client.aggregator.tick(now=601).ready) == {0: [1]}
 
 
+def test_epoch_that_waits_for_a_dead_process_is_told_with_the_time_left(aggregator):
+    alive, dead = Client(aggregator, "alive"), Client(aggregator, "dead")
+    for epoch in range(2):
+        alive.send(epoch, epoch, now=epoch * 10, ended=epoch == 0)
+        dead.send(epoch, epoch + 10, now=epoch * 10, ended=epoch == 0)
+    alive.send(1, 2, now=20, ended=True)  # the other died
+    assert aggregator.tick(now=39).notices == aggregator.waits(39) == []
+    (notice,) = aggregator.tick(now=41).notices
+    told = "1 of 2 processes has sent nothing for 31 s; epoch 1 waits 9 min 39 s more"
+    assert (notice.code, notice.run, notice.text.partition(". ")[0]) == ("silent", "r", told)
+    assert aggregator.tick(now=42).notices == []  # once
+    (wait,) = aggregator.waits(now=320)
+    assert wait.text == "1 of 2 processes has sent nothing for 5 min 10 s; epoch 1 waits 5 min more"
+    outcome = aggregator.tick(now=621)
+    assert rows(outcome.ready) == {1: [1, 2, 11]}
+    assert aggregator.waits(now=621) == []
+
+
+def test_process_that_left_is_not_waited_for(aggregator):
+    alive, left = Client(aggregator, "alive"), Client(aggregator, "left")
+    alive.send(0, 2)
+    left.send(0, 1, ended=True, left=True)
+    (wait,) = aggregator.waits(now=100)
+    assert (wait.silent, wait.processes) == (1, 2)
+    alive.send(0, 3, now=100, ended=True)
+    assert aggregator.waits(now=200) == []
+
+
+def test_processes_that_are_all_slow_give_no_notice(aggregator):
+    for name in ("a", "b"):
+        Client(aggregator, name).send(0, 1)
+    assert aggregator.tick(now=100).notices == []
+    assert [wait.silent for wait in aggregator.waits(now=100)] == [2]  # the status has it
+
+
+def test_process_that_comes_again_ends_the_wait(aggregator):
+    alive, slow = Client(aggregator, "alive"), Client(aggregator, "slow")
+    slow.send(0, 1)
+    alive.send(0, 2, ended=True)
+    assert [notice.code for notice in aggregator.tick(now=40).notices] == ["silent"]
+    (point,) = slow.send(0, 3, now=50, ended=True).ready
+    assert point.complete
+    assert aggregator.waits(now=100) == []
+
+
 def test_clients_at_different_epochs_fill_same_windows(aggregator):
     fast, slow = Client(aggregator, "fast"), Client(aggregator, "slow")
     fast.send(0, 1)

@@ -13,6 +13,10 @@ class FullError(IntusError):
     """Raised if the disk or the journal is full; the request was not accepted (HTTP 507)."""
 
 
+class ReadingError(IntusError):
+    """Raised while the journal is read after a start; the request was not accepted (HTTP 503)."""
+
+
 class AwayError(ServeError):
     """Raised if the next server does not answer or cannot store now; the data are kept (HTTP 502)."""
 

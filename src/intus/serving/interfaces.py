@@ -61,8 +61,13 @@ class EvaluatorLink(Link, Protocol):
         """Return the bytes of the data points in the queue."""
         ...
 
-    def close(self) -> None:
-        """Finish the queue, as far as the next role answers."""
+    def close(self, patience: float | None = None) -> bool:
+        """Finish the queue, as far as the next role answers, and return whether it was finished.
+
+        Args:
+            patience: Seconds to take at most; None for no limit.
+        """
+        ...
 
 
 class FrontendLink(Link, Protocol):

@@ -458,6 +458,10 @@ class AggregatorCounts(Message, forbid_unknown_fields=True):
         _Optional,
         Meta(description="bytes of the journal; absent if there is none"),
     ] = UNSET
+    reading: Annotated[
+        _Optional,
+        Meta(description="bytes of the journal still to be read after a start; absent when it is read"),
+    ] = UNSET
 
 
 class EvaluatorCounts(Message, forbid_unknown_fields=True):
@@ -509,12 +513,44 @@ class RunLedger(Message):
     late: Annotated[Count, Meta(description="arrays that came after their data point was scored")] = 0
 
 
+class EpochWait(Message):
+    """An epoch of a (run, model) that waits for processes that have sent nothing for some time."""
+
+    run: Annotated[str, Meta()]
+    model: Annotated[str, Meta()]
+    epoch: float | None
+    silent: Annotated[int, Meta(description="number of processes that it waits for")]
+    processes: Annotated[int, Meta(description="number of processes of the run")]
+    silent_s: Annotated[int, Meta(description="seconds since one of them last sent something")]
+    left_s: Annotated[int, Meta(description="seconds until the epoch is scored as it is")]
+    text: Annotated[str, Meta(description="the same as a sentence")] = ""
+
+    def __post_init__(self) -> None:
+        have = "has" if self.silent == 1 else "have"
+        epoch = "the epoch" if self.epoch is None else f"epoch {self.epoch:g}"
+        self.text = (
+            f"{self.silent} of {self.processes} processes {have} sent nothing for {duration(self.silent_s)}; "
+            f"{epoch} waits {duration(self.left_s)} more"
+        )
+
+
+def duration(seconds: int) -> str:
+    """Return a duration for people.
+
+    >>> duration(45), duration(250), duration(540)
+    ('45 s', '4 min 10 s', '9 min')
+    """
+    minutes, rest = divmod(seconds, 60)
+    return " ".join([f"{minutes} min"] * bool(minutes) + [f"{rest} s"] * bool(rest or not minutes))
+
+
 class StatusReport(Message):
     """The counts of another role, as it reports them to the frontend."""
 
     aggregator: AggregatorCounts | None = None
     evaluator: EvaluatorCounts | None = None
     runs: list[RunLedger] = []
+    waits: list[EpochWait] = []
 
 
 class StatusQuery(Message):
@@ -532,6 +568,7 @@ class StatusReply(Message):
     frontend: FrontendCounts
     requests: Annotated[dict[str, int], Meta(description="requests refused or failed here, by status")]
     runs: Annotated[list[RunLedger], Meta(description="the ledger of each run, the newest last")]
+    waits: Annotated[list[EpochWait], Meta(description="epochs that wait for silent processes")] = []
 
 
 class AggregatorReply(AggregatorCounts, kw_only=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -54,12 +56,26 @@ class Roles:
                     for ledger in of_aggregator.runs
                     if run in (None, ledger.run) and model in (None, ledger.model)
                 ],
+                "waits": of_aggregator.waits,
             },
             StatusReply,
         )
 
-    def close(self) -> None:
-        """Finish the queues, one role after the other."""
-        for role in (self.aggregator, self.evaluator, self.frontend):
-            if role is not None:
-                role.close()
+    @property
+    def keeps_rest(self) -> bool:
+        """Whether what is not scored when the process ends is kept: in the journal, or by another process."""
+        return self.aggregator is None or self.aggregator.journal is not None
+
+    def close(self, patience: float | None = None) -> None:
+        """Finish the queues, one role after the other.
+
+        Args:
+            patience: Seconds to score at most; None until all is scored. What is left then is in the journal,
+                or with the sender.
+        """
+        ends, finished = math.inf if patience is None else time.monotonic() + patience, True
+        for role in (self.aggregator, self.evaluator):
+            left = None if patience is None else max(ends - time.monotonic(), 0.0)
+            finished = (role is None or role.close(left)) and finished
+        if self.frontend is not None and finished:  # else a last data point may be stored at this moment
+            self.frontend.close()

@@ -38,19 +38,25 @@ from .frontend import Frontend
 from .http.app import build
 from .http.feed import ChangeFeed
 from .http.remote import RemoteEvaluator, RemoteFrontend
+from .interfaces import EvaluatorLink
 from .options import ServerOptions, add_options, choose, takes_options
 from .roles import Roles
 
 _log = logging.getLogger("intus.serving")
+#: Seconds in which a server stops, since its journal keeps what is not scored by then.
+STOP_S = 10
+#: The part of them for requests that are being answered.
+_FINISH_REQUESTS_S = 3
 _READY = re.compile(r"Page: (?P<page>http://\S+) · probes send to (?P<host>\S+):(?P<port>\d+)")
 
 
 @takes_options
 def serve(options: ServerOptions | None = None, /, **changes: Any) -> None:
-    """Run a server until SIGINT or SIGTERM, then finish what was received and return.
+    """Run a server until SIGINT or SIGTERM, then score what was received for ten seconds and return.
 
     By default one process runs all three roles, on three ports, or on ``port`` alone. Records that are not
-    scored yet are stored in the journal, so no acknowledged record is lost when the process is killed.
+    scored yet are stored in the journal, so no acknowledged record is lost when the process is killed, and
+    the next start scores what this one left.
 
     Args:
         options: The options; by default each has its default value.
@@ -91,6 +97,8 @@ def _serve(options: ServerOptions) -> None:
         closing.callback(_remove_token_files, listening_on, token)
         _write_token_files(listening_on, token, options)
         roles = _make_roles(options)
+        if roles.aggregator:
+            roles.aggregator.start()
         shown = None if options.given_token else token
         print(announcement(options, listening_on, shown), flush=True)
         with threadpool_limits(1):  # more threads would slow a training on the same machine down
@@ -118,8 +126,9 @@ def _remove_token_files(ports: Sequence[int], token: str | None) -> None:
 class Server:
     """A server of all roles in a process of its own, for tests, demos and notebooks.
 
-    It is a context manager. The server scores what it received and ends when the block ends, at ``stop()``,
-    or when this process ends. Ctrl+C, or interrupting a notebook's cell, does not end it.
+    It is a context manager. The server ends when the block ends, at ``stop()``, or when this process ends;
+    before, it scores what it received, for ten seconds at most. Ctrl+C, or interrupting a notebook's cell,
+    does not end it.
 
     Args:
         options: The options, as for ``serve``; keyword arguments override single ones.
@@ -213,7 +222,7 @@ def _make_roles(options: ServerOptions) -> Roles:
         journal = _journal(options)
         url = options.evaluator_url or f"http://{host}:{options.evaluator_port}"
         evaluator = RemoteEvaluator(url, token, None if journal is None else journal.spool)
-        return Roles(AggregatorService(evaluator, _aggregator(options), journal))
+        return Roles(_service(evaluator, options, journal))
     if options.role == "evaluator":
         url = options.frontend_url or f"http://{host}:{options.frontend_port}"
         return Roles(
@@ -229,11 +238,12 @@ def _make_roles(options: ServerOptions) -> Roles:
             undoing.callback(journal.close)
         all_scores = Evaluator(frontend, engine=_engine(options), splits=options.splits)
         undoing.pop_all()
-    return Roles(AggregatorService(all_scores, _aggregator(options), journal), all_scores, frontend)
+    return Roles(_service(all_scores, options, journal), all_scores, frontend)
 
 
-def _aggregator(options: ServerOptions) -> Aggregator:
-    return Aggregator(options.trigger.split(","), options.max_bytes, options.grace)
+def _service(evaluator: EvaluatorLink, options: ServerOptions, journal: Journal | None) -> AggregatorService:
+    aggregator = Aggregator(options.trigger.split(","), options.max_bytes, options.grace)
+    return AggregatorService(evaluator, aggregator, journal, read_later=True)
 
 
 def _journal(options: ServerOptions) -> Journal | None:
@@ -248,14 +258,12 @@ def _engine(options: ServerOptions) -> Engine:
 
 def _run(roles: Roles, sockets: list[socket.socket], options: ServerOptions, token: str | None) -> None:
     feed = ChangeFeed(roles.frontend.database) if roles.frontend else None
-    if roles.aggregator:
-        roles.aggregator.start()
     config = uvicorn.Config(
         build(roles, token=token, loopback=options.host in LOOPBACK, feed=feed),
         log_config=None,
         access_log=False,
         timeout_keep_alive=120,  # uvicorn's 5 s would cut off a probe that sends once an epoch
-        timeout_graceful_shutdown=30,
+        timeout_graceful_shutdown=_FINISH_REQUESTS_S,
         server_header=False,
     )
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises a signal again once it has shut down
@@ -280,14 +288,21 @@ class _Uvicorn(uvicorn.Server):
         await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        began, kept = time.monotonic(), self._roles.keeps_rest
+        text = (
+            f"Stopping. What is not scored in {STOP_S} seconds is kept, and scored after the next start."
+            if kept
+            else "Stopping when all that was received is scored."
+        )
         with contextlib.suppress(OSError):  # the output may be a closed pipe
-            print(
-                "\nStopping when all that was received is scored. Press Ctrl+C again to stop now.", flush=True
-            )
+            print(f"\n{text} Press Ctrl+C again to stop now.", flush=True)
         if self._feed is not None:
             self._feed.close()
         await super().shutdown(sockets)
-        finishing = threading.Thread(target=self._roles.close, name="intus-finish", daemon=True)
+        patience = max(STOP_S - 1 - (time.monotonic() - began), 1.0) if kept else None
+        finishing = threading.Thread(
+            target=self._roles.close, args=(patience,), name="intus-finish", daemon=True
+        )
         finishing.start()
         while finishing.is_alive() and not self.force_exit:  # a second Ctrl+C ends it at once
             await asyncio.sleep(0.05)

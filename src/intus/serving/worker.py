@@ -106,12 +106,21 @@ class Worker(Generic[_T]):
             self._changed.wait_for(lambda: not self._busy, patience)
         return dropped
 
-    def close(self) -> None:
-        """Finish the queue and end the thread."""
+    def close(self, patience: float | None = None) -> bool:
+        """Finish the queue and end the thread; return whether the queue was finished.
+
+        Args:
+            patience: Seconds to wait at most. Then what is left of the queue is dropped, and the thread ends
+                after the item that it handles.
+        """
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._thread.join()
+        self._thread.join(patience)
+        if not self._thread.is_alive():
+            return True
+        self.drop(lambda item: True, patience=0.0)
+        return False
 
     def _run(self) -> None:
         while True:

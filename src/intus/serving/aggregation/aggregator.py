@@ -21,7 +21,7 @@ from typing import Any
 from ...core.errors import InputError
 from ...core.record import Record
 from ..data_point import DataPoint, Key, size_of
-from ..messages import COUNTED_RUNS, EpochReport, Notice
+from ..messages import COUNTED_RUNS, EpochReport, EpochWait, Notice
 from ..options import TRIGGERS, ServerOptions
 from . import notices
 from .run_state import RunState, rank, run_keys_of
@@ -29,6 +29,8 @@ from .window import RunKey, Window, WindowKey
 
 #: Number of grace times without a record after which the newest window of a run ends.
 PATIENCE = 10
+#: Most seconds without a request until the status says that an epoch waits for a client.
+SILENCE_S = 30.0
 #: Most (run, model) pairs that are kept when idle; most pairs at once; most layers and kinds of a window.
 RUNS, MAX_RUNS, KEYS = 1000, 10_000, 50_000
 
@@ -71,6 +73,10 @@ class Aggregator:
         max_bytes: Most bytes of arrays in memory. Windows that were passed on are evicted first, then the
             oldest ones, with a notice.
         grace: Seconds to wait for the missing records of an epoch.
+
+    Attributes:
+        replaying: Whether the journal is read. Then twice as many bytes may be in memory: what was in the
+            evaluator's queue is in the windows.
     """
 
     def __init__(
@@ -80,7 +86,7 @@ class Aggregator:
         grace: float = ServerOptions.grace,
     ) -> None:
         self.set_trigger(trigger)
-        self.max_bytes, self.grace = max_bytes, grace
+        self.max_bytes, self.grace, self.replaying = max_bytes, grace, False
         self._runs: dict[RunKey, RunState] = {}
         self._handed: dict[int, tuple[RunState, Window, Key, int]] = {}
         self._news: list[Notice] = []  # raised outside of a request
@@ -230,7 +236,7 @@ class Aggregator:
             run.counts["scored"] += newly_scored
             run.counts["failed"] += newly_failed
         if window.awaited.get(key) == point.serial:
-            del window.awaited[key]
+            window.stored(key)
         return run.run_key
 
     @property
@@ -261,11 +267,9 @@ class Aggregator:
         """End the windows that got no record for the grace time."""
         out = IngestResult()
         for run in self._runs.values():
-            newest = max((rank(window.epoch) for window in run.windows.values()), default=0.0)
             for window in run.windows.values():
-                silent = now - window.touched
-                followed = rank(window.epoch) < newest
-                if window.closed or silent <= self.grace * (1 if followed else PATIENCE):
+                if window.closed or now <= self._ends(run, window):
+                    out.notices += self._tell_of_silence(run, window, now)
                     continue
                 ready = self._hand_on(run, window, close=True)
                 out.ready += ready
@@ -275,6 +279,43 @@ class Aggregator:
             run.tidy(now, self.grace * PATIENCE)
         out.notices += self.take_notices()
         return out
+
+    def waits(self, now: float) -> list[EpochWait]:
+        """Return the epochs that wait for clients that have sent nothing for some time."""
+        found = ((run, window) for run in self._runs.values() for window in run.windows.values())
+        waits = (self._wait(run, window, now) for run, window in found if not window.closed)
+        return [wait for wait in waits if wait is not None]
+
+    def _wait(self, run: RunState, window: Window, now: float) -> EpochWait | None:
+        silent = run.silent(window.epoch, now - self._silence, now - self.grace)
+        if not silent:
+            return None
+        return EpochWait(
+            *run.run_key,
+            window.epoch,
+            silent=len(silent),
+            processes=sum(client.reports for client in run.clients.values()),
+            silent_s=round(now - max(client.heard for client in silent)),
+            left_s=max(round(self._ends(run, window) - now), 0),
+        )
+
+    def _tell_of_silence(self, run: RunState, window: Window, now: float) -> list[Notice]:
+        """Return the notice that a window waits for clients behind the others, once for each window."""
+        wait = None if window.waits or window.closed else self._wait(run, window, now)
+        if wait is None or not run.is_ahead_of_silent(window.epoch, now - self._silence, now - self.grace):
+            return []
+        window.waits = True
+        return [notices.silent(wait)]
+
+    @property
+    def _silence(self) -> float:
+        """Seconds without a request after which a client is silent."""
+        return min(SILENCE_S, self.grace / 2)
+
+    def _ends(self, run: RunState, window: Window) -> float:
+        """Return the time at which a window ends if nothing more comes."""
+        newest = max(rank(each.epoch) for each in run.windows.values())
+        return window.touched + self.grace * (1 if rank(window.epoch) < newest else PATIENCE)
 
     def flush(
         self,
@@ -410,6 +451,7 @@ class Aggregator:
     def resume(self, now: float) -> list[DataPoint]:
         """Return the ended data points without scores; to be called when the journal is read."""
         ready = []
+        self.replaying = False
         self._handed = {}
         self._counts = Counter(dict.fromkeys(self._counts, 0))
         for run in self._runs.values():
@@ -420,6 +462,7 @@ class Aggregator:
                 window.touched = now
             for window in run.reopen():
                 ready += self._hand_on(run, window, close=True)
+        self._at_most = self.nbytes
         return ready
 
     # -- windows --------------------------------------------------------------------------------------
@@ -519,11 +562,12 @@ class Aggregator:
 
     def _make_room(self, nbytes: int, out: list[Notice]) -> None:
         """Evict windows, first those that were passed on, until ``nbytes`` more fit."""
+        limit = self.max_bytes * (2 if self.replaying else 1)
         self._at_most += nbytes
-        if self._at_most <= self.max_bytes:
+        if self._at_most <= limit:
             return
-        excess = self.nbytes + nbytes - self.max_bytes
-        self._at_most = self.max_bytes + min(excess, 0)
+        excess = self.nbytes + nbytes - limit
+        self._at_most = limit + min(excess, 0)
         if excess <= 0:
             return
         for window in sorted(self._windows(), key=lambda window: bool(window.fresh)):

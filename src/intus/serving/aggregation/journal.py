@@ -167,6 +167,7 @@ class Log:
         self._sizes: dict[int, int] = {}  # bytes of each file
         self._windows: dict[int, set[int]] = {}  # the windows each file has records of
         self.damage: list[str] = []  # what ``frames`` found damaged or missing, each as a clause
+        self.read = 0  # bytes that ``frames`` has read
 
     @property
     def nbytes(self) -> int:
@@ -193,7 +194,9 @@ class Log:
             if not data:
                 self._report(f"{path.name} is empty")
                 yield number, None
+            before = self.read
             for start, end, frame in unpack(data):
+                self.read = before + end
                 given = frame.head.get("frame", expected) if frame is not None else expected
                 if frame is None or given < expected:  # a frame that was written before came again
                     damaged.add(number)
@@ -375,6 +378,7 @@ class Journal:
     Attributes:
         damage: What ``replay`` found damaged or missing: clauses for each (run, model), or for the folder of
             one whose name is lost.
+        unread: Number of bytes that ``replay`` has still to read.
     """
 
     def __init__(
@@ -400,6 +404,8 @@ class Journal:
                 "(--journal FOLDER)."
             ) from error
         self._check_format(self.folder / "format")
+        files = (path for path in self.folder.glob("*/*.log") if path.parent != self.spool)
+        self.unread = sum(path.stat().st_size for path in files)
 
     def _check_format(self, path: Path) -> None:
         """Raise ServeError if a newer version wrote the journal; else write the number of this one."""
@@ -447,9 +453,11 @@ class Journal:
             ServeError: If a file cannot be read at all.
         """
         folders = (path for path in self.folder.iterdir() if path.is_dir() and path != self.spool)
+        unread = self.unread
         for folder in sorted(folders):
             log, run_key, lost = Log(folder, self._fsync, self._files), None, False
             for number, frame in log.frames():
+                self.unread = unread - log.read
                 if run_key is None and frame is not None:
                     try:
                         run_key = self._register(_owner(frame), log)
@@ -466,6 +474,7 @@ class Journal:
                 yield run_key, number, frame
             if run_key is not None and lost:
                 yield run_key, number, None
+            unread -= log.read
             if log.damage:
                 self.damage[run_key or folder] = log.damage
             if run_key is None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...core.record import Record
 from ..data_point import size_of
-from ..messages import ClientNote, Notice
+from ..messages import ClientNote, EpochWait, Notice
 from .window import RunKey, Window
 
 DROPPED = "the client dropped arrays of this epoch"
@@ -48,6 +48,15 @@ def damaged_journal(owner: RunKey | Path, clauses: Sequence[str]) -> Notice:
     return Notice("damaged", text, "error")
 
 
+def unread_journal(error: Exception) -> Notice:
+    """Return the notice that the server takes no data, since it cannot read its journal."""
+    text = (
+        f"The journal could not be read, and no data are taken: {type(error).__name__}: {error} The data in "
+        "it are kept. Start the server again, or with another journal (--journal FOLDER)."
+    )
+    return Notice("journal", text, "error")
+
+
 def from_client(run_key: RunKey, note: ClientNote, *, known: bool) -> Notice:
     """Return the notice of what a client found out; without a known run, it is shown beside all runs."""
     if known:
@@ -81,6 +90,15 @@ def incomplete(window: Window, lacks: str) -> Notice:
         "is, and again if the rest comes."
     )
     return Notice("incomplete", text, "warning", *window.run_key)
+
+
+def silent(wait: EpochWait) -> Notice:
+    """Return the notice that an epoch waits for processes that send nothing."""
+    text = (
+        f"{wait.text}. If the rest comes, all of it is scored; if nothing comes, what is there is scored as "
+        "incomplete."
+    )
+    return Notice("silent", text, "warning", wait.run, wait.model)
 
 
 def too_big(record: Record, limit: int) -> Notice:

@@ -289,6 +289,35 @@ class RunState:
         )
         return all(each.is_complete for each in progress.values()) and not any(slower)
 
+    def silent(self, epoch: float | None, heard: float, grace: float) -> list[ClientState]:
+        """Return the clients that an epoch waits for and that are silent since the time ``heard``.
+
+        A client that has not begun the epoch is waited for if it sent something since the time ``grace``.
+        """
+        progress = self.epochs.get(epoch, {})
+        return [
+            client
+            for client_id, client in self.clients.items()
+            if client.reports and not client.left and client.heard < heard
+            if (
+                not progress[client_id].is_complete
+                if client_id in progress
+                else client.newest < rank(epoch) and client.heard >= grace
+            )
+        ]
+
+    def is_ahead_of_silent(self, epoch: float | None, heard: float, grace: float) -> bool:
+        """Return whether another client ended the epoch, left, or sent something since the time ``heard``.
+
+        If all are silent, they may just be slow.
+        """
+        progress, silent = self.epochs.get(epoch, {}), self.silent(epoch, heard, grace)
+        return any(
+            client.left or client.heard >= heard or (name in progress and progress[name].ended)
+            for name, client in self.clients.items()
+            if client.reports and not any(client is each for each in silent)
+        )
+
     def more_to_come(self, epoch: float | None) -> bool:
         """Return whether a client that has not left reported that it has not ended an epoch."""
         return any(
@@ -426,9 +455,7 @@ class RunState:
         """Mark all data points as not passed on, after a restart; return the windows that had ended."""
         windows = [*self.leaving.values(), *self.windows.values()]
         for window in windows:
-            window.fresh, window.awaited = dict.fromkeys(window.points), {}
-            for tally in window.tallies.values():
-                tally.handed = 0
+            window.reopen()
         waiting = sum(tally.waiting for window in windows for tally in window.tallies.values())
         self.counts = Counter({name: self.counts[name] for name in STORED})
         # what the journal no longer has was acknowledged, and will not be scored

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -14,19 +15,21 @@ from ...core.record import Record
 from ...storage.codec import decode_graph, decode_records, encode_records
 from ..data_point import DataPoint
 from ..decoding import read
-from ..errors import AwayError, BusyError, FullError
+from ..errors import AwayError, BusyError, FullError, ReadingError
 from ..evaluation.targets import Target
 from ..interfaces import EvaluatorLink
-from ..messages import IngestReply, Notice, RunRequest, StatusReport
+from ..messages import EpochWait, IngestReply, Notice, RunRequest, StatusReport
 from .aggregator import Aggregator, IngestResult
 from .ingest import IngestRequest
 from .journal import Journal, JournalFrame
 from .ledger import ScoringRate, seconds_left
-from .notices import damaged_journal, in_memory
+from .notices import damaged_journal, in_memory, unread_journal
 from .window import RunKey
 
 _log = logging.getLogger("intus.serving")
 TICK_S = 1.0
+#: Seconds that a rare request waits while the journal is read after a start.
+PATIENCE_S = 10.0
 _BEGAN = time.time() - time.monotonic()
 
 
@@ -48,6 +51,7 @@ class AggregatorService:
         aggregator: The state machine.
         journal: The journal; unscored records in it are restored.
         clock: Returns the time in seconds.
+        read_later: Whether ``start`` reads the journal, in its thread, and requests are refused until then.
     """
 
     def __init__(
@@ -56,6 +60,8 @@ class AggregatorService:
         aggregator: Aggregator | None = None,
         journal: Journal | None = None,
         clock: Callable[[], float] = steady,
+        *,
+        read_later: bool = False,
     ) -> None:
         self.evaluator = evaluator
         self.aggregator = aggregator or Aggregator()
@@ -63,18 +69,32 @@ class AggregatorService:
         self.malformed = 0
         self._lock = threading.Lock()
         self._unreleased: dict[RunKey, set[int]] = {}  # windows that the journal could not delete yet
-        self._reported: dict[str, int] = {}
         self._settled: deque[tuple[DataPoint, bool]] = deque()  # done, and not yet noted in the aggregator
         self._rate = ScoringRate()
-        self._closed = threading.Event()
-        if journal is not None:
-            self._replay(journal)
+        self._reported: tuple[dict[str, int], list[EpochWait]] = {}, []
+        self._closed, self._is_read = threading.Event(), threading.Event()
+        self._failure: Exception | None = None  # why the journal could not be read
+        self._thread = threading.Thread(target=self._run, name="intus-clock", daemon=True)
+        if journal is None:
+            self._is_read.set()
+        elif not read_later:
+            self._read(journal)
 
-    def start(self) -> None:
-        """Start a thread that calls ``tick`` once a second, and report if there is no journal."""
+    def start(self, patience: float = 1.0) -> None:
+        """Start a thread that reads the journal and then calls ``tick`` once a second.
+
+        Args:
+            patience: Seconds to wait at most for the journal to be read.
+
+        Raises:
+            ServeError: If the journal cannot be read, as far as that is known in that time.
+        """
         if self.journal is None:
             self._notify([in_memory()])
-        threading.Thread(target=self._tick_on, name="intus-clock", daemon=True).start()
+        self._thread.start()
+        self._is_read.wait(patience)
+        if self._failure is not None:
+            raise self._failure
 
     # -- requests ------------------------------------------------------------------------------------
 
@@ -94,7 +114,9 @@ class AggregatorService:
             InputError: If the envelope or every record is invalid.
             BusyError: If too many bytes wait to be scored.
             FullError: If the disk or the journal is full.
+            ReadingError: If the journal is still read after a start.
         """
+        self._require_journal()
         request = IngestRequest.read(records, envelope, body)
         if self.evaluator.backlog() > self.aggregator.max_bytes:
             raise BusyError("Too many data points wait to be scored. Send this again in a second.")
@@ -153,7 +175,9 @@ class AggregatorService:
         Raises:
             ServeError: If that takes longer than ``timeout`` seconds, or if a server does not answer. The
                 message names the server.
+            ReadingError: If the journal is still read after these seconds.
         """
+        self._require_journal(timeout)
         with self._lock:
             self._hand_on(self.aggregator.flush(run, model, client_id=client_id))
             self._release(self.aggregator.run_keys())
@@ -165,6 +189,7 @@ class AggregatorService:
 
     def set_trigger(self, trigger: Sequence[str]) -> None:
         """Set the fields whose change ends a window, for runs that begin from now on; raises InputError."""
+        self._require_journal(PATIENCE_S)
         with self._lock:
             self.aggregator.set_trigger(trigger)
 
@@ -185,6 +210,7 @@ class AggregatorService:
             client_id: The client whose runs they are; None for runs that no client with an id sends to.
             run: The run, whoever sends to it; None for every run of the client.
         """
+        self._require_journal(PATIENCE_S)
         with self._lock:
             active = self.aggregator.active()
             removed = self.aggregator.remove(model, client_id, run)
@@ -205,25 +231,40 @@ class AggregatorService:
 
     def status(self) -> dict[str, int]:
         """Return the counts; see ``messages.AggregatorCounts``."""
+        if not self._is_read.is_set() and self.journal is not None:
+            return {"reading": self.journal.unread}
         with self._lock:
             return self._status()
 
     def counts(self) -> StatusReport:
         """Return the counts of this role as a report, with the ledger of each run."""
+        if not self._is_read.is_set():
+            return read({"aggregator": self.status()}, StatusReport)
         with self._lock:
             self._take_settled()
             return self._report_of(self._status())
 
-    def close(self) -> None:
-        """Pass on and score all data points; with a journal, open epochs stay in it for the next start."""
+    def close(self, patience: float | None = None) -> bool:
+        """Pass on and score all data points, and return whether that was finished.
+
+        With a journal, open epochs stay in it for the next start, and so does what is not finished.
+
+        Args:
+            patience: Seconds to score at most; None until all is scored.
+        """
+        ends = math.inf if patience is None else time.monotonic() + patience
         self._closed.set()
-        with self._lock:
-            self._hand_on(self.aggregator.flush(close=self.journal is None))
-        self.evaluator.close()
+        if self._thread.is_alive():
+            self._thread.join(patience)
+        if self._is_read.is_set():
+            with self._lock:
+                self._hand_on(self.aggregator.flush(close=self.journal is None))
+        finished = self.evaluator.close(None if patience is None else max(ends - time.monotonic(), 0.0))
         with self._lock:
             self._take_settled()
             if self.journal is not None:
                 self.journal.close()
+        return finished
 
     def _notify(self, notices: Sequence[Notice]) -> None:
         if notices:
@@ -239,9 +280,9 @@ class AggregatorService:
             self._report()
 
     def _report(self) -> None:
-        counts = self._status()
-        if counts != self._reported:
-            self._reported = counts
+        counts, waits = self._status(), self.aggregator.waits(self._clock())
+        if (counts, waits) != self._reported:
+            self._reported = counts, waits
             self.evaluator.report(self._report_of(counts))
 
     def _report_of(self, counts: Mapping[str, int]) -> StatusReport:
@@ -249,7 +290,9 @@ class AggregatorService:
         now = self._clock()
         left = seconds_left([row["queued"] for row in rows], self._rate.per_second(now))
         runs = [row | {"seconds_left": seconds} for row, seconds in zip(rows, left, strict=True)]
-        return read({"aggregator": counts, "runs": runs}, StatusReport)
+        report = read({"aggregator": counts, "runs": runs}, StatusReport)
+        report.waits = self.aggregator.waits(now)
+        return report
 
     def _status(self) -> dict[str, int]:
         counts = self.aggregator.status() | {"malformed": self.malformed}
@@ -269,7 +312,16 @@ class AggregatorService:
             self._report()
         self._notify(result.notices)
 
-    def _tick_on(self) -> None:
+    def _run(self) -> None:
+        """Read the journal, and then call ``tick`` once a second."""
+        if self.journal is not None and not self._is_read.is_set():
+            try:
+                self._read(self.journal)
+            except Exception as error:
+                self._failure = error
+                _log.exception("The journal could not be read")
+                self._notify([unread_journal(error)])
+                return
         while not self._closed.wait(TICK_S):
             try:
                 self.tick()
@@ -339,9 +391,28 @@ class AggregatorService:
                 _log.warning("The journal cannot be shortened now: %s", error)
                 self._unreleased[run_key] = done
 
+    def _require_journal(self, patience: float | None = 0.0) -> None:
+        """Raise ReadingError if the journal is not read, after at most ``patience`` seconds."""
+        if self.journal is None or self._is_read.wait(patience):
+            return
+        if self._failure is not None:
+            raise ReadingError(unread_journal(self._failure).text)
+        raise ReadingError(
+            f"The server has started and reads its journal, of which {self.journal.unread:,} bytes are left. "
+            "Send this again later."
+        )
+
+    def _read(self, journal: Journal) -> None:
+        self._replay(journal)
+        if not self._closed.is_set():
+            self._is_read.set()
+
     def _replay(self, journal: Journal) -> None:
-        """Restore the state of the last server from the journal."""
+        """Restore the state of the last server from the journal, unless this one is closed meanwhile."""
+        self.aggregator.replaying = True
         for run_key, number, frame in journal.replay():
+            if self._closed.is_set():
+                return
             if frame is None:
                 self.aggregator.doubt(run_key)
                 continue

@@ -41,12 +41,14 @@ class Window:
         awaited: Data points whose scores are not stored yet, with their serial numbers.
         lost: Data points that were evicted before they were passed on.
         scored: Data points that were evicted after they were passed on.
+        evicted: Records of those of them whose scores are not stored yet. The evaluator holds the arrays too.
         nbytes: Bytes of all records.
         lacks: What is missing, in words; empty if nothing is.
         absent: Layers that earlier epochs have and this one lacks.
         closed: Whether nothing more is expected.
         touched: The time of the last record, in seconds.
         journaled: Whether records of it are on disk.
+        waits: Whether it was told that it waits for a silent client.
         short: Number of records that a damaged journal lost.
         doubtful: Whether a damaged journal may have lost records of it.
         tallies: How far the arrays of each data point are.
@@ -63,12 +65,14 @@ class Window:
     awaited: dict[Key, int] = field(default_factory=dict)
     lost: set[Key] = field(default_factory=set)
     scored: set[Key] = field(default_factory=set)
+    evicted: dict[Key, list[Record]] = field(default_factory=dict)
     nbytes: int = 0
     lacks: str = ""
     absent: list[str] = field(default_factory=list)
     closed: bool = False
     touched: float = 0.0
     journaled: bool = False
+    waits: bool = False
     short: int = 0
     doubtful: bool = False
     tallies: dict[Key, Tally] = field(default_factory=dict)
@@ -76,7 +80,9 @@ class Window:
     @property
     def held(self) -> int:
         """Number of records that it would hold if no journal had been damaged."""
-        return 0 if self.is_done else sum(map(len, self.points.values())) + self.short
+        if self.is_done:
+            return 0
+        return sum(map(len, [*self.points.values(), *self.evicted.values()])) + self.short
 
     @property
     def is_done(self) -> bool:
@@ -155,6 +161,7 @@ class Window:
         batched = self._batched()
         self.scored |= batched & self.handed
         self.lost |= batched - self.handed
+        self.evicted |= {key: blocks for key, blocks in self.points.items() if key in self.awaited}
         unscored = sum(self.tallies[key].drop() for key in self.fresh if key in self.tallies)
         self.points, self.fresh, self.nbytes = {}, {}, 0
         return unscored
@@ -191,11 +198,27 @@ class Window:
         self.lacks, self.closed = snapshot["lacks"], snapshot["closed"]
         lost, scored = ({Key(*key) for key in snapshot[name]} for name in ("lost", "scored"))
         freed = set(self.points) if snapshot["over"] else (lost - self.lost) | (scored - self.scored)
-        self.lost, self.scored = lost, scored
+        kept = self.evicted.keys() - scored if not snapshot["over"] else set()
+        self.evicted = {key: self.evicted[key] for key in kept}
+        self.lost, self.scored = lost, scored | kept
         for key in freed & self.points.keys():
             self.nbytes -= sum(map(size_of, self.points.pop(key)))
             self.fresh.pop(key, None)
             self.tallies.pop(key, None)
+
+    def stored(self, key: Key) -> None:
+        """Note that the scores of a data point are stored."""
+        del self.awaited[key]
+        self.evicted.pop(key, None)
+
+    def reopen(self) -> None:
+        """Mark all data points as not passed on, after a restart."""
+        self.points, self.scored = self.evicted | self.points, self.scored - self.evicted.keys()
+        self.nbytes = sum(map(size_of, self.records()))
+        self.evicted, self.awaited = {}, {}
+        self.fresh = dict.fromkeys(self.points)
+        for tally in self.tallies.values():
+            tally.handed = 0
 
     def compare(self, held: int, doubtful: bool) -> None:
         """Compare the records with what a snapshot says of them, after the frames before it were read."""

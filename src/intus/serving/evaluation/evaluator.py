@@ -176,11 +176,16 @@ class Evaluator:
         """Return the counts of data points: scored, failed, pending."""
         return dict(self._counts) | {"pending": self._worker.pending}
 
-    def close(self) -> None:
-        """Finish the queue. Data points whose scores cannot be stored now are left to the sender."""
+    def close(self, patience: float | None = None) -> bool:
+        """Finish the queue, and return whether all was scored. What is left is kept by the sender.
+
+        Args:
+            patience: Seconds to score at most; None until all is scored.
+        """
         self.closing.set()
-        self._worker.close()
+        finished = self._worker.close(patience)
         self.engine.close()
+        return finished
 
     # -- one data point ------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...core.errors import InputError, IntusError, ServeError, did_you_mean
 from ..decoding import decode, encode, read
-from ..errors import BusyError, FullError
+from ..errors import BusyError, FullError, ReadingError
 from ..messages import DoneReply, ErrorReply
 from .headers import SECURITY
 
@@ -75,7 +75,7 @@ class Endpoint:
             query = read(_query_of(request, self.query), self.query, strict=False) if self.query else None
             message = body if self.body in (None, bytes) else decode(body, self.body)
             reply = self.work(CheckedRequest(query, message, patience(request)))
-        except (BusyError, FullError, ServeError):
+        except (BusyError, FullError, ReadingError, ServeError):
             raise
         except IntusError:
             self.refused()
@@ -181,6 +181,8 @@ async def _refusal(request: Request, error: Exception) -> Response:
     text = str(error).encode("utf-8", "backslashreplace").decode()  # it may quote a lone surrogate
     if isinstance(error, BusyError):
         return json_response(ErrorReply(text), 429, {"Retry-After": "1"})
+    if isinstance(error, ReadingError):
+        return json_response(ErrorReply(text), 503, {"Retry-After": "1"})
     if isinstance(error, FullError):
         return json_response(ErrorReply(text), 507, {"Retry-After": "5"})
     return json_response(ErrorReply(text), 502 if isinstance(error, ServeError) else 400)

@@ -241,12 +241,17 @@ class RemoteEvaluator(Remote):
         self._drop(lambda call: call.run_key[0] == run and model in (None, call.run_key[1]))
         return super().remove(run, model)
 
-    def close(self) -> None:
-        """Send the queue, as long as the evaluator answers, and end the thread."""
+    def close(self, patience: float | None = None) -> bool:
+        """Send the queue, as long as the evaluator answers, and return whether all was sent.
+
+        Args:
+            patience: Seconds to send at most; None for no limit.
+        """
         self._closing.set()
-        self._worker.close()
+        finished = self._worker.close(patience)
         if self._spool is not None:
             self._spool.close()
+        return finished
 
     # ------------------------------------------------------------------------------------------------
 
