@@ -1,7 +1,7 @@
 """Write the database and the journal of a server of an older commit, for test_older_versions.py.
 
-``python tests/serving/older/write.py COMMIT`` writes COMMIT.tar.xz beside this file. The server is killed when
-two epochs are scored and a third is open. Requests are made here: no other version's code takes part.
+``python tests/serving/older/write.py COMMIT`` writes COMMIT.tar.xz beside this file. The server is killed
+when two epochs are scored and a third is open. Requests are made here: no other code takes part.
 """
 
 from __future__ import annotations
