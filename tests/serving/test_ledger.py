@@ -127,7 +127,7 @@ KILL = st.tuples(st.just("kill"))
 
 
 class Outcomes:
-    """Which arrays were scored and which failed, by the data points that were settled."""
+    """The arrays that were scored and those that failed, by the data points that were settled."""
 
     def __init__(self) -> None:
         self.scored, self.failed = set(), set()

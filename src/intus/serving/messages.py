@@ -480,7 +480,7 @@ class FrontendCounts(Message, forbid_unknown_fields=True):
 
 
 class RunLedger(Message):
-    """What became of the arrays that the clients of one (run, model) sent.
+    """The outcome of the arrays that the clients of one (run, model) sent.
 
     ``sent = under_way + unknown + refused + kept``, and ``kept = waiting + scored + failed + lost``.
     """

@@ -63,7 +63,7 @@ class Roles:
 
     @property
     def keeps_rest(self) -> bool:
-        """Whether what is not scored when the process ends is kept: in the journal, or by another process."""
+        """True if what is not scored when the process ends is kept: in the journal, or by another process."""
         return self.aggregator is None or self.aggregator.journal is not None
 
     def close(self, patience: float | None = None) -> None:

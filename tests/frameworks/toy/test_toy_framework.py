@@ -91,7 +91,7 @@ def test_wide_rows_are_projected_with_numpy(server, monkeypatch):
     sent = []
     monkeypatch.setattr(
         "intus.monitoring.sender.Sender.gather",
-        lambda self, record, nbytes: (sent.append(record), self.release(nbytes)),
+        lambda self, record, nbytes, contents=None: (sent.append(record), self.release(nbytes)),
     )
     with intus.probe(Network(layers), "127.0.0.1", server.port, which="wide") as watch:
         watch.epoch = 0

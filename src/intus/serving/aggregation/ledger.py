@@ -22,7 +22,7 @@ LEAST_S = 1.0
 
 @dataclass(slots=True)
 class Tally:
-    """How far the arrays of one data point are, in order of arrival.
+    """Progress of the arrays of one data point, in order of arrival.
 
     Attributes:
         arrived: Number of arrays that arrived.
@@ -74,7 +74,7 @@ class ScoringRate:
     >>> rate = ScoringRate()
     >>> for second in range(5):
     ...     rate.note(second, waiting=10, done=3)
-    >>> round(rate.per_second(5.0))
+    >>> round(rate.per_second(4.0))
     3
     """
 

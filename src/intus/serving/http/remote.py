@@ -330,7 +330,7 @@ class _Spool:
 
     @property
     def damage(self) -> list[str]:
-        """What ``waiting`` found damaged or missing."""
+        """Damage that ``waiting`` found: what was damaged or missing."""
         return self._log.damage
 
     def put(self, path: str, body: bytes) -> int:
