@@ -42,6 +42,9 @@ class FakeEvaluator:
     def flush(self, run=None, model=None, timeout=None) -> None:
         pass
 
+    def troubles(self):
+        return {}
+
     def close(self, patience=None) -> bool:
         return True
 

@@ -10,11 +10,11 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import msgspec
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError
 
 from .. import scores
 from ..core import findings
-from ..core.errors import InputError
+from ..core.errors import InputError, ServeError
 from ..core.results import COLUMNS, Predictions, Results
 from ..core.score_info import ScoreInfo
 from ..storage import followups, logged
@@ -23,7 +23,7 @@ from ..storage.groups import mean_over_runs
 from ..storage.logged import Logged
 from .data_point import kind_label
 from .decoding import decode
-from .errors import AwayError
+from .errors import AwayError, fault
 from .evaluation.arrival_order import BY_ORDER, UNVERIFIED, WITHDRAWN
 from .evaluation.targets import Target
 from .messages import (
@@ -59,8 +59,13 @@ def _storing(work: Callable[_P, _T]) -> Callable[_P, _T]:
     def call(*args: _P.args, **options: _P.kwargs) -> _T:
         try:
             return work(*args, **options)
-        except (OperationalError, InterfaceError) as error:
-            raise AwayError(f"The database cannot be written now: {error.orig}.") from error
+        except DataError:  # of the values that were to be written
+            raise
+        except (DBAPIError, OSError, MemoryError) as error:
+            if isinstance(error, ServeError):
+                raise
+            why = str(error.orig).strip() if isinstance(error, DBAPIError) else fault(error).rstrip(".")
+            raise AwayError(f"The database cannot be written now: {why}.") from error
 
     return call
 

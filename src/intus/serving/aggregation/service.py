@@ -289,7 +289,11 @@ class AggregatorService:
         rows = self.aggregator.by_run()
         now = self._clock()
         left = seconds_left([row["queued"] for row in rows], self._rate.per_second(now))
-        runs = [row | {"seconds_left": seconds} for row, seconds in zip(rows, left, strict=True)]
+        troubles = self.evaluator.troubles()
+        runs = [
+            row | {"seconds_left": seconds, "trouble": troubles.get((row["run"], row["model"]), "")}
+            for row, seconds in zip(rows, left, strict=True)
+        ]
         report = read({"aggregator": counts, "runs": runs}, StatusReport)
         report.waits = self.aggregator.waits(now)
         return report
