@@ -280,6 +280,20 @@ def table(calls: dict[str, dict[str, Calls]], outcomes: dict[Case, Outcome], of:
     return f"{text}\n{len(outcomes):,} of {of:,} cases were run.\n"
 
 
+def _wanted(calls: dict[str, dict[str, Calls]], chosen: argparse.Namespace) -> Iterator[Case]:
+    """Yield the cases that the command line asks for, the first of all sorts."""
+    found = [
+        case
+        for scenario, of_kind in calls.items()
+        for case in (
+            sample(scenario, of_kind) if chosen.sample else cases(scenario, of_kind, every=chosen.every_call)
+        )
+        if case.fault.kind in (chosen.kind or KINDS)
+    ]
+    random.Random(0).shuffle(found)
+    yield from found
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run cases, print each that did not hold, and write the table; return 1 if one did not hold."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -288,19 +302,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sample", action="store_true", help="a few cases, and no table")
     parser.add_argument("--every-call", action="store_true", help="also the later calls from a place")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after that time")
+    parser.add_argument(
+        "--case",
+        nargs=5,
+        action="append",
+        default=[],
+        metavar=("SCENARIO", "KIND", "CALL", "MODE", "END"),
+        help="this case only",
+    )
     parser.add_argument("--sabotage", choices=one_life.SABOTAGES, default="", help="break the server first")
     chosen = parser.parse_args(arguments)
     began, runner = time.monotonic(), Runner(chosen.sabotage)
-    calls = {scenario: calls_of(runner, scenario) for scenario in chosen.scenario or SCENARIOS}
-    wanted = [
-        case
-        for scenario, of_kind in calls.items()
-        for case in (
-            sample(scenario, of_kind) if chosen.sample else cases(scenario, of_kind, every=chosen.every_call)
-        )
-        if case.fault.kind in (chosen.kind or KINDS)
-    ]
-    random.Random(0).shuffle(wanted)  # so that a run that is stopped has some of all
+    calls: dict[str, dict[str, Calls]] = {}
+    if chosen.case:
+        wanted = [
+            Case(scenario, Fault(kind, int(call), mode), end)
+            for scenario, kind, call, mode, end in chosen.case
+        ]
+    else:
+        calls = {scenario: calls_of(runner, scenario) for scenario in chosen.scenario or SCENARIOS}
+        wanted = list(_wanted(calls, chosen))
     outcomes: dict[Case, Outcome] = {}
     for case in wanted:
         if time.monotonic() - began > 60 * chosen.minutes:
@@ -311,7 +332,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     runner.close()
     text = table(calls, outcomes, len(wanted))
     print(text)
-    if not (chosen.sample or chosen.scenario or chosen.kind or chosen.sabotage):
+    if not (chosen.sample or chosen.scenario or chosen.kind or chosen.sabotage or chosen.case):
         before, _, rest = PAGE.read_text().partition(BEGIN)
         PAGE.write_text(before + BEGIN + text + END + rest.partition(END)[2])
     return int(any(each.worst for each in outcomes.values()))

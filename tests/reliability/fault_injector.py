@@ -156,10 +156,13 @@ class _File(io.FileIO):
     """A file whose reads, writes and truncations can fail; of a failed write a part may be in the file."""
 
     injector: Injector
+    buffered = False
 
     def write(self, data) -> int:
         if self.injector.call("write"):
-            super().write(bytes(data)[: len(data) // 2])
+            crashes = self.injector.fault.mode == "crash"
+            if crashes or not self.buffered:  # a buffer would write the whole again when it is closed
+                super().write(bytes(data)[: len(data) // 2])
             self.injector.crash()
             number = self.injector.error("write")
             raise OSError(number, os.strerror(number))
@@ -188,6 +191,7 @@ def _install_os(injector: Injector) -> None:
         raw = _File(os.fspath(file), mode.replace("b", "").replace("t", ""))
         if buffering == 0:
             return raw
+        raw.buffered = True
         kind = io.BufferedRandom if raw.readable() and raw.writable() else None
         kind = kind or (io.BufferedWriter if raw.writable() else io.BufferedReader)
         buffered = kind(raw)

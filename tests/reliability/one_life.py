@@ -24,7 +24,7 @@ from fault_injector import Injector
 from recorded_ingest import LAYERS, SCORES, TARGET, Point, Step, expected, steps, target
 
 from intus.core.errors import IntusError
-from intus.serving import run
+from intus.serving import run, worker
 from intus.serving.aggregation import aggregator, journal, service
 from intus.serving.data_point import DataPoint, Key
 from intus.serving.decoding import decode
@@ -45,8 +45,8 @@ def set_up() -> None:
     """Make the server small and fast: files of a few requests, no waiting between tries, few scores."""
     journal.FILE_BYTES = 3000
     service.TICK_S = 1e6  # the recorded ingest has the clock's calls
-    assert isinstance(evaluator._PAUSES, tuple)
-    evaluator._PAUSES = (0.01,)
+    worker.FIRST_PAUSE_S, worker.LONGEST_PAUSE_S, worker.FLUSH_PAUSE_S = 0.01, 0.02, 0.02
+    worker.AWAY_S = 0.2
     scoring.default_scores = lambda: list(SCORES)
     app.openapi = lambda served: {}  # which takes as long as everything else
 

@@ -262,14 +262,14 @@ class Log:
             size = _write(
                 file, pack({"frame": 0, "state": dict(snapshot), "files": self._listed(older)}), self._fsync
             )
+            if self._fsync:
+                for folder in [self._folder, self._folder.parent] if made else [self._folder]:
+                    _sync_folder(folder)
         except OSError:
             self._files.close(path)
             with contextlib.suppress(OSError):
                 path.unlink()
             raise
-        if self._fsync:
-            for folder in [self._folder, self._folder.parent] if made else [self._folder]:
-                _sync_folder(folder)
         if self._number in older:
             self._end(self._number)
         self.close()
@@ -279,10 +279,14 @@ class Log:
 
     def _end(self, number: int) -> None:
         """Write into a file that another follows, so that a start notices if that one is gone."""
+        path, end = self._path(number), self._sizes[number]
         with contextlib.suppress(OSError):
-            file = self._files.open(self._path(number), self._sizes[number])
-            self._sizes[number] += _write(file, pack({"next": number + 1}), self._fsync)
-            self._files.close(self._path(number))
+            file = self._files.open(path, end)
+            try:
+                self._sizes[number] += _write(file, pack({"next": number + 1}), self._fsync)
+            except OSError:
+                file.truncate(end)
+        self._files.close(path)
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:010}.log"
@@ -357,9 +361,10 @@ class Log:
             self._folder.rmdir()
 
     def remove(self) -> None:
-        """Delete everything."""
+        """Delete everything; an OSError may leave a part."""
         self.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self._folder)
         self._sizes, self._windows = {}, {}
 
 
@@ -404,21 +409,19 @@ class Journal:
                 "(--journal FOLDER)."
             ) from error
         self._check_format(self.folder / "format")
-        files = (path for path in self.folder.glob("*/*.log") if path.parent != self.spool)
-        self.unread = sum(path.stat().st_size for path in files)
+        try:
+            files = (path for path in self.folder.glob("*/*.log") if path.parent != self.spool)
+            self.unread = sum(path.stat().st_size for path in files)
+        except OSError as error:
+            self._lock.close()
+            raise unusable(self.folder, error) from error
 
     def _check_format(self, path: Path) -> None:
         """Raise ServeError if a newer version wrote the journal; else write the number of this one."""
         try:
             found = path.read_text(errors="replace").strip() if path.exists() else ""
-            if found.isdecimal() and int(found) > FORMAT:
-                self._lock.close()
-                raise ServeError(
-                    f"The journal {str(self.folder)!r} was written by a newer version of intus, in format "
-                    f"{found}; this one reads formats up to {FORMAT}. Start that version, or choose another "
-                    "folder (--journal FOLDER)."
-                )
-            if found != str(FORMAT):
+            newer = found.isdecimal() and int(found) > FORMAT
+            if not newer and found != str(FORMAT):
                 path.write_text(f"{FORMAT}\n")
         except OSError as error:
             self._lock.close()
@@ -426,6 +429,13 @@ class Journal:
                 f"The journal's file {str(path)!r} cannot be used: {error}. Mend that, or choose another "
                 "folder (--journal FOLDER)."
             ) from error
+        if newer:
+            self._lock.close()
+            raise ServeError(
+                f"The journal {str(self.folder)!r} was written by a newer version of intus, in format "
+                f"{found}; this one reads formats up to {FORMAT}. Start that version, or choose another "
+                "folder (--journal FOLDER)."
+            )
 
     @property
     def nbytes(self) -> int:
@@ -493,14 +503,24 @@ class Journal:
             )
 
     def forget(self, run_key: RunKey) -> None:
-        """Delete the log of a (run, model)."""
-        self._logs.pop(run_key, self.log(run_key)).remove()
+        """Delete the log of a (run, model); an OSError may leave a part, which a start would read."""
+        self.log(run_key).remove()
+        del self._logs[run_key]
 
     def close(self) -> None:
         """Close all files; they stay on disk."""
         for log in self._logs.values():
             log.close()
         self._lock.close()
+
+
+def unusable(folder: Path, error: Exception) -> ServeError:
+    """Return the error of a start that cannot read or continue a journal."""
+    why = str(error) or type(error).__name__
+    return ServeError(
+        f"The journal {str(folder)!r} cannot be read: {why}. What is in it is kept. Mend that and start "
+        "again, or choose another folder (--journal FOLDER)."
+    )
 
 
 def _owner(frame: JournalFrame) -> RunKey:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from ...core.errors import CodecError, InputError
+from ...core.errors import CodecError, InputError, ServeError
 from ...core.record import Record
 from ...storage.codec import decode_graph, decode_records, encode_records
 from ..data_point import DataPoint
@@ -21,7 +21,7 @@ from ..interfaces import EvaluatorLink
 from ..messages import EpochWait, IngestReply, Notice, RunRequest, StatusReport
 from .aggregator import Aggregator, IngestResult
 from .ingest import IngestRequest
-from .journal import Journal, JournalFrame
+from .journal import Journal, JournalFrame, unusable
 from .ledger import ScoringRate, seconds_left
 from .notices import damaged_journal, in_memory, unread_journal
 from .window import RunKey
@@ -215,7 +215,7 @@ class AggregatorService:
             active = self.aggregator.active()
             removed = self.aggregator.remove(model, client_id, run)
             for run_key in removed:
-                self._forget(run_key)
+                self._empty(run_key)
         if run is not None:  # an earlier server may have stored it
             stored = self.evaluator.remove(run, model)
             had = [run_key for run_key in removed if stored or run_key in active]
@@ -224,10 +224,30 @@ class AggregatorService:
             self.evaluator.remove(*run_key)
         return removed
 
+    def _empty(self, run_key: RunKey) -> None:
+        """Delete the records of a removed run from the journal.
+
+        Its clients stay in it: if this server ends before the next roles have removed the run, the client
+        asks the next server to remove it, which must know the run.
+        """
+        log = self.journal.log(run_key) if self.journal is not None else None
+        if log is None or not log.is_open or run_key not in self.aggregator.run_keys():
+            self._forget(run_key)
+            return
+        self._unreleased.pop(run_key, None)
+        try:
+            log.release(log.windows(), self.aggregator.snapshot(run_key, self._clock()))
+        except OSError:  # a snapshot needs room, and deleting needs none
+            self._forget(run_key)
+
     def _forget(self, run_key: RunKey) -> None:
         self._unreleased.pop(run_key, None)
-        if self.journal is not None:
+        if self.journal is None:
+            return
+        try:
             self.journal.forget(run_key)
+        except OSError as error:
+            raise FullError(f"The journal of {run_key[0]!r} cannot be deleted now: {error}.") from error
 
     def status(self) -> dict[str, int]:
         """Return the counts; see ``messages.AggregatorCounts``."""
@@ -407,7 +427,12 @@ class AggregatorService:
         )
 
     def _read(self, journal: Journal) -> None:
-        self._replay(journal)
+        try:
+            self._replay(journal)
+        except ServeError:
+            raise
+        except (OSError, MemoryError) as error:
+            raise unusable(journal.folder, error) from error
         if not self._closed.is_set():
             self._is_read.set()
 
