@@ -115,8 +115,10 @@ class AggregatorService:
             BusyError: If too many bytes wait to be scored.
             FullError: If the disk or the journal is full.
             ReadingError: If the journal is still read after a start.
+            ReplacedError: If the database's file was deleted or replaced.
         """
         self._require_journal()
+        self.evaluator.check()
         request = IngestRequest.read(records, envelope, body)
         if self.evaluator.backlog() > self.aggregator.max_bytes:
             raise BusyError("Too many data points wait to be scored. Send this again in a second.")

@@ -20,6 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...core.errors import InputError, IntusError, ServeError, did_you_mean
+from ...storage.same_file import ReplacedError
 from ..decoding import decode, encode, read
 from ..errors import BusyError, FullError, HeldError, ReadingError, fault
 from ..messages import DoneReply, ErrorReply
@@ -75,7 +76,7 @@ class Endpoint:
             query = read(_query_of(request, self.query), self.query, strict=False) if self.query else None
             message = body if self.body in (None, bytes) else decode(body, self.body)
             reply = self.work(CheckedRequest(query, message, patience(request)))
-        except (BusyError, FullError, ReadingError, ServeError):
+        except (BusyError, FullError, ReadingError, ReplacedError, ServeError):
             raise
         except IntusError:
             self.refused()
@@ -183,6 +184,8 @@ async def _refusal(request: Request, error: Exception) -> Response:
         return json_response(ErrorReply(text), 429, {"Retry-After": "1"})
     if isinstance(error, ReadingError):
         return json_response(ErrorReply(text), 503, {"Retry-After": "1"})
+    if isinstance(error, ReplacedError):
+        return json_response(ErrorReply(text), 503, {"Retry-After": "5"})
     if isinstance(error, FullError | HeldError):
         return json_response(ErrorReply(text), 507, {"Retry-After": "5"})
     return json_response(ErrorReply(text), 502 if isinstance(error, ServeError) else 400)

@@ -89,6 +89,9 @@ class Remote:
         wait = {} if timeout is None else {"Prefer": f"wait={math.ceil(timeout)}"}
         self._ask_once("/flush", encode(FlushRequest(run, model)), wait)
 
+    def check(self) -> None:
+        """Do nothing: the role says so when something is to be stored, and it is kept until then."""
+
     def clear(self, owner: str) -> None:
         """Delete the targets of a client."""
         self._post("/targets/remove", TargetsRemoval(owner))
