@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 
+from sqlalchemy.exc import DBAPIError
 from starlette.concurrency import run_in_threadpool
 
 from ...storage.database import Changes, Database
@@ -50,7 +51,11 @@ class ChangeFeed:
                 yield ": heartbeat\n\n"
 
     async def _changes(self, since: int) -> Changes:
-        return await run_in_threadpool(self._database.changes, since)
+        """Return the changes; none while the database cannot be read, which other requests say."""
+        try:
+            return await run_in_threadpool(self._database.changes, since)
+        except (DBAPIError, OSError):
+            return Changes(since, [], [])
 
 
 def _event(changes: Changes) -> str:
