@@ -98,6 +98,12 @@ class AggregatorService:
 
     # -- requests ------------------------------------------------------------------------------------
 
+    def admit(self) -> None:
+        """Raise BusyError or ReadingError if no records can be taken now, before they are read."""
+        self._require_journal()
+        if self.evaluator.backlog() > self.aggregator.max_bytes:
+            raise BusyError("Too many data points wait to be scored. Send this again in a second.")
+
     def records(
         self, records: Sequence[Record], envelope: Mapping[str, Any], body: bytes = b""
     ) -> IngestReply:
@@ -116,10 +122,8 @@ class AggregatorService:
             FullError: If the disk or the journal is full.
             ReadingError: If the journal is still read after a start.
         """
-        self._require_journal()
+        self.admit()
         request = IngestRequest.read(records, envelope, body)
-        if self.evaluator.backlog() > self.aggregator.max_bytes:
-            raise BusyError("Too many data points wait to be scored. Send this again in a second.")
         with self._lock:
             self._take_settled()
             now = self._clock()

@@ -124,7 +124,7 @@ class Remote:
             with error:
                 text = error.read().decode("utf-8", "replace")
             # 403: a server that starts again has a new token, and a wrong one can be mended without loss
-            kind = AwayError if error.code in (403, 429, 502, 503, 504, 507) else ServeError
+            kind = AwayError if error.code in (403, 408, 429, 502, 503, 504, 507) else ServeError
             raise kind(f"{self.url}{path} answered {error.code}: {text}") from None
         except (OSError, ValueError) as error:  # no reply, or a truncated one
             raise AwayError(f"{self.url} cannot be reached: {error}") from None
