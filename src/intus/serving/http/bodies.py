@@ -95,8 +95,8 @@ class Bodies:
 
     def _busy(self) -> BusyError:
         return BusyError(
-            f"The requests under way have {self._held:,} bytes together, and at most {self._most:,} are taken "
-            "at once (--max-bytes). Send this again in a second."
+            f"The requests under way have {self._held:,} bytes together, and at most {self._most:,} are "
+            "taken at once (--max-bytes). Send this again in a second."
         )
 
 
