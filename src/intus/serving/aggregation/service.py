@@ -102,7 +102,7 @@ class AggregatorService:
     # -- requests ------------------------------------------------------------------------------------
 
     def admit(self) -> None:
-        """Raise BusyError, ReadingError or ReplacedError if no records can be taken now, before they are read."""
+        """Raise BusyError, ReadingError or ReplacedError if no records can be taken now."""
         self._require_journal()
         self.evaluator.check()
         if self.evaluator.backlog() > self.aggregator.max_bytes:
