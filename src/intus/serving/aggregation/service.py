@@ -101,6 +101,13 @@ class AggregatorService:
 
     # -- requests ------------------------------------------------------------------------------------
 
+    def admit(self) -> None:
+        """Raise BusyError, ReadingError or ReplacedError if no records can be taken now."""
+        self._require_journal()
+        self.evaluator.check()
+        if self.evaluator.backlog() > self.aggregator.max_bytes:
+            raise BusyError("Too many data points wait to be scored. Send this again in a second.")
+
     def records(
         self, records: Sequence[Record], envelope: Mapping[str, Any], body: bytes = b""
     ) -> IngestReply:
@@ -120,11 +127,8 @@ class AggregatorService:
             ReadingError: If the journal is still read after a start.
             ReplacedError: If the database's file was deleted or replaced.
         """
-        self._require_journal()
-        self.evaluator.check()
+        self.admit()
         request = IngestRequest.read(records, envelope, body)
-        if self.evaluator.backlog() > self.aggregator.max_bytes:
-            raise BusyError("Too many data points wait to be scored. Send this again in a second.")
         with self._lock:
             self._take_settled()
             now = self._clock()

@@ -54,6 +54,7 @@ class Endpoint:
         reply: The message of the reply.
         limit: Most bytes of the body.
         refused: Called when a request cannot be used.
+        admit: Called before the body is read; raises BusyError or ReadingError to refuse it.
     """
 
     method: str
@@ -65,11 +66,15 @@ class Endpoint:
     reply: Any = DoneReply
     limit: int = 0
     refused: Callable[[], None] = lambda: None
+    admit: Callable[[], None] = lambda: None
 
     async def respond(self, request: Request) -> Response:
         """Return the response to a request."""
-        body = await _body(request, self.limit) if self.method == "POST" else b""
-        return await run_in_threadpool(self._answer, request, body)
+        if self.method != "POST":
+            return await run_in_threadpool(self._answer, request, b"")
+        self.admit()
+        async with request.app.state.bodies.read(request, self.limit) as body:
+            return await run_in_threadpool(self._answer, request, body)
 
     def _answer(self, request: Request, body: bytes) -> Response:
         try:
@@ -160,22 +165,6 @@ class CountRefusals:
         self._counts[f"http_{status}"] += 1
         if status < 500 and status not in (404, 429):  # 429 asks for a retry; a 404 is often just early
             self._counts["refused"] += 1
-
-
-async def _body(request: Request, limit: int) -> bytes:
-    """Return the body; raises HTTPException as soon as it is known to be longer than ``limit`` bytes."""
-    announced = request.headers.get("content-length", "")
-    parts, size = [], int(announced) if announced.isascii() and announced.isdigit() else 0
-    if size <= limit:
-        size = 0
-        async for part in request.stream():
-            size += len(part)
-            if size > limit:
-                break
-            parts.append(part)
-    if size > limit:
-        raise HTTPException(413, f"The body is longer than {limit:,} bytes, the most that this route takes.")
-    return b"".join(parts)
 
 
 async def _refusal(request: Request, error: Exception) -> Response:

@@ -126,7 +126,7 @@ class Remote:
             with error:
                 text = error.read().decode("utf-8", "replace")
             # 403: a server that starts again has a new token, and a wrong one can be mended without loss
-            kind = AwayError if error.code in (403, 429, 502, 503, 504) else ServeError
+            kind = AwayError if error.code in (403, 408, 429, 502, 503, 504) else ServeError
             kind = HeldError if error.code == 507 else kind
             raise kind(f"{self.url}{path} answered {error.code}: {_sentence(text)}") from None
         except (OSError, ValueError) as error:  # no reply, or a truncated one
