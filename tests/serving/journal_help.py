@@ -45,6 +45,9 @@ class FakeEvaluator:
     def troubles(self):
         return {}
 
+    def check(self) -> None:
+        pass
+
     def close(self, patience=None) -> bool:
         return True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 from journal_help import Machine
@@ -46,6 +47,19 @@ def test_run_whose_folder_could_not_be_synced_is_taken_later(tmp_path, monkeypat
     assert [frame.head.get("state") for _, frame in Log(tmp_path / "run", fsync=True).frames()] == [
         {"second": 2},
         None,
+    ]
+
+
+def test_file_that_a_failed_try_left_is_written_again(tmp_path, monkeypatch):
+    log = Log(tmp_path / "run", fsync=False)
+    monkeypatch.setattr(module, "_write", failing(module._write))
+    monkeypatch.setattr(Path, "unlink", failing(Path.unlink))
+    with pytest.raises(OSError, match="Input/output"):
+        log.begin({"first": 1})
+    log.begin({"second": 2})
+    log.close()
+    assert [frame.head["state"] for _, frame in Log(tmp_path / "run", fsync=False).frames()] == [
+        {"second": 2}
     ]
 
 

@@ -21,6 +21,7 @@ from ..storage import followups, logged
 from ..storage.database import Database
 from ..storage.groups import mean_over_runs
 from ..storage.logged import Logged
+from ..storage.same_file import ReplacedError
 from .data_point import kind_label
 from .decoding import decode
 from .errors import AwayError, fault
@@ -61,6 +62,8 @@ def _storing(work: Callable[_P, _T]) -> Callable[_P, _T]:
             return work(*args, **options)
         except DataError:  # of the values that were to be written
             raise
+        except ReplacedError as error:
+            raise AwayError(str(error)) from error
         except (DBAPIError, OSError, MemoryError) as error:
             if isinstance(error, ServeError):
                 raise
@@ -292,8 +295,14 @@ class Frontend:
         except Exception:
             _log.exception("The findings of %s could not be computed", run or model)
 
+    @_storing
     def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
-        """Do nothing: the frontend has no queue."""
+        """Check that the database is still there; the frontend has no queue."""
+        self.check()
+
+    def check(self) -> None:
+        """Raise ReplacedError if what is stored would be lost."""
+        self.database.check()
 
     @_storing
     def clear(self, owner: str) -> None:

@@ -46,6 +46,9 @@ class Link(Protocol):
             AwayError: If that takes longer than ``timeout`` seconds, or a server does not answer.
         """
 
+    def check(self) -> None:
+        """Raise ReplacedError if it is known that what would be stored now would be lost."""
+
     def clear(self, owner: str) -> None:
         """Delete the targets of a client, ``""`` for those without a client."""
 

@@ -505,7 +505,9 @@ class RunLedger(Message):
     ] = None
     trouble: Annotated[
         str,
-        Meta(description='why data points cannot be scored or stored now, though they are kept; "" if they can'),
+        Meta(
+            description='why data points cannot be scored or stored now, though they are kept; "" if they can'
+        ),
     ] = ""
     scored: Annotated[Count, Meta(description="arrays of data points with scores")] = 0
     failed: Annotated[Count, Meta(description="arrays of data points that could not be scored")] = 0

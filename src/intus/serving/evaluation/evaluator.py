@@ -171,6 +171,10 @@ class Evaluator:
         """
         self.frontend.flush(run, model, wait_for(self._worker, timeout))
 
+    def check(self) -> None:
+        """Raise ReplacedError if it is known that scores would be lost."""
+        self.frontend.check()
+
     def clear(self, owner: str) -> None:
         """Delete the targets of a client."""
         self._targets.clear(owner)

@@ -89,6 +89,9 @@ class Remote:
         wait = {} if timeout is None else {"Prefer": f"wait={math.ceil(timeout)}"}
         self._ask_once("/flush", encode(FlushRequest(run, model)), wait)
 
+    def check(self) -> None:
+        """Do nothing: the role says so when something is to be stored, and it is kept until then."""
+
     def clear(self, owner: str) -> None:
         """Delete the targets of a client."""
         self._post("/targets/remove", TargetsRemoval(owner))
@@ -123,7 +126,7 @@ class Remote:
             with error:
                 text = error.read().decode("utf-8", "replace")
             # 403: a server that starts again has a new token, and a wrong one can be mended without loss
-            kind = AwayError if error.code in (403, 429, 502, 503, 504) else ServeError
+            kind = AwayError if error.code in (403, 408, 429, 502, 503, 504) else ServeError
             kind = HeldError if error.code == 507 else kind
             raise kind(f"{self.url}{path} answered {error.code}: {_sentence(text)}") from None
         except (OSError, ValueError) as error:  # no reply, or a truncated one

@@ -81,6 +81,7 @@ def aggregator_routes(aggregator: AggregatorService, limit: int) -> list[Endpoin
             limit,
             reply=IngestReply,
             refused=count_malformed,
+            admit=aggregator.admit,
         ),
         post(
             "/set_trigger_fields",
@@ -110,9 +111,11 @@ def aggregator_routes(aggregator: AggregatorService, limit: int) -> list[Endpoin
 def evaluator_routes(evaluator: Evaluator, limit: int) -> list[Endpoint]:
     """Return the routes of the evaluator."""
 
-    def datapoint(request: CheckedRequest) -> AcceptedReply:
+    def admit() -> None:
         if evaluator.backlog() > limit * 4:
             raise BusyError("Too many data points wait to be scored. Send this again in a second.")
+
+    def datapoint(request: CheckedRequest) -> AcceptedReply:
         records, envelope = decode_records(request.body)
         checked = read(envelope, PointEnvelope, "The envelope of the data point: ")
         outcomes: queue.SimpleQueue[bool | AwayError] = queue.SimpleQueue()
@@ -135,7 +138,7 @@ def evaluator_routes(evaluator: Evaluator, limit: int) -> list[Endpoint]:
 
     summary = "Score a data point; answers when its scores are stored"
     return [
-        post("/datapoint", summary, bytes, datapoint, limit * 4, reply=AcceptedReply),
+        post("/datapoint", summary, bytes, datapoint, limit * 4, reply=AcceptedReply, admit=admit),
         *_common_routes(evaluator, limit),
         *_report_routes(evaluator, limit),
     ]
