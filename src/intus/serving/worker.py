@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from .errors import AwayError, HeldError
@@ -80,7 +80,8 @@ class Worker(Generic[_T]):
     """Processes items one after the other in a thread.
 
     An item for which ``handle`` raises AwayError is tried again after a growing pause, and the others wait. If
-    it is HeldError, the others are processed meanwhile. Other exceptions are logged.
+    it is HeldError, the others are processed meanwhile, except later ones about the same: the scores of fewer
+    rows must not replace those of more. Other exceptions are logged.
 
     Args:
         name: The thread's name.
@@ -88,6 +89,7 @@ class Worker(Generic[_T]):
         size: Returns the bytes of an item.
         begin: Called with each item before ``handle``, for up to ``ahead`` items in advance.
         ahead: Number of items that may be begun at once.
+        about: Returns what an item is about; None if it is unlike every other.
     """
 
     def __init__(
@@ -97,8 +99,10 @@ class Worker(Generic[_T]):
         size: Callable[[_T], int],
         begin: Callable[[_T], None] = lambda item: None,
         ahead: int = 1,
+        about: Callable[[_T], Hashable] = lambda item: None,
     ) -> None:
         self._handle, self._size, self._begin, self._ahead = handle, size, begin, ahead
+        self._about = about
         self._items: deque[_T] = deque()
         self._begun: deque[_T] = deque()
         self._bytes = 0
@@ -210,7 +214,10 @@ class Worker(Generic[_T]):
             with self._changed:
                 if not self._begun:  # dropped meanwhile
                     continue
-                item = self._current = self._begun.popleft()
+                item = self._begun.popleft()
+                if self._waits(item):
+                    continue
+                self._current = item
                 self._busy = True
             failure = self._call(self._handle, item)
             with self._changed:
@@ -252,6 +259,16 @@ class Worker(Generic[_T]):
         else:
             self._blocked = failed
             self._begun.appendleft(item)
+
+    def _waits(self, item: _T) -> bool:
+        """Set an item aside if an earlier one about the same is; return whether it was."""
+        about = self._about(item)
+        held = () if about is None else self._aside.values()
+        earlier = next((failed for failed in held if self._about(failed.item) == about), None)
+        if earlier is not None:
+            self._failed[id(item)] = self._aside[id(item)] = replace(earlier, item=item)
+            self._bytes += self._size(item)
+        return earlier is not None
 
     def _forget(self, item: _T) -> None:
         """Forget that an item could not be processed."""

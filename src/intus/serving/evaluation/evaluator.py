@@ -94,7 +94,12 @@ class Evaluator:
         self._counts: Counter[str] = Counter(scored=0, failed=0)
         self.closing = threading.Event()
         self._worker: Worker[_Job] = Worker(
-            "intus-evaluator", self._work, lambda job: job.point.nbytes, self._begin, self.engine.ahead
+            "intus-evaluator",
+            self._work,
+            lambda job: job.point.nbytes,
+            self._begin,
+            self.engine.ahead,
+            lambda job: job.point.identity,
         )
 
     def points(self, batch: Sequence[DataPoint], done: Done = lambda point, scored: None) -> None:

@@ -9,7 +9,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -164,6 +164,7 @@ class _Call:
         send: Sends it, and returns the reply.
         nbytes: Its size.
         run_key: The (run, model) of a data point.
+        about: Which data point it is.
         done: Called with the reply when it was sent, or with None when it was refused.
         matters: Whether to retry until it arrives.
     """
@@ -171,6 +172,7 @@ class _Call:
     send: Callable[[], Any]
     nbytes: int = 0
     run_key: RunKey | None = None
+    about: Hashable = None
     done: Callable[[Any], None] = lambda reply: None
     matters: bool = True
 
@@ -192,7 +194,9 @@ class RemoteEvaluator(Remote):
         self._latest: StatusReport | None = None
         self._reporting = threading.Lock()  # around _latest
         self._spool = None if folder is None else _Spool(folder)
-        self._worker: Worker[_Call] = Worker("intus-to-evaluator", self._deliver, lambda c: c.nbytes)
+        self._worker: Worker[_Call] = Worker(
+            "intus-to-evaluator", self._deliver, lambda c: c.nbytes, about=lambda c: c.about
+        )
         if self._spool is not None and folder is not None:
             for number, path, body in self._spool.waiting():
                 self._submit(number, path, body)
@@ -216,7 +220,7 @@ class RemoteEvaluator(Remote):
         for number, point in enumerate(batch, start=1):
             send = partial(self._send, point, last=number == len(batch))
             settle = partial(_settle, done, point)
-            self._worker.submit(_Call(send, point.nbytes, point.key[:2], settle))
+            self._worker.submit(_Call(send, point.nbytes, point.key[:2], point.identity, settle))
 
     def backlog(self) -> int:
         """Return the bytes of the queued requests."""
