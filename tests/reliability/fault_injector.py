@@ -283,8 +283,10 @@ _KEPT = []  # callbacks that C holds
 
 
 def _install_sqlite(injector: Injector) -> None:
-    """Replace system calls of SQLite's own files."""
+    """Replace system calls of SQLite's own files, as far as its library can be reached and has them."""
     library = ctypes.CDLL(_sqlite3.__file__)
+    if not hasattr(library, "sqlite3_vfs_find"):
+        return
     library.sqlite3_vfs_find.restype = ctypes.POINTER(_Vfs)
     vfs = library.sqlite3_vfs_find(None)
     i, n, p, s = ctypes.c_int, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_ssize_t
@@ -298,7 +300,7 @@ def _install_sqlite(injector: Injector) -> None:
         prototype = ctypes.CFUNCTYPE(result, *arguments, use_errno=True)
         found = vfs.contents.get_system_call(vfs, name)
         if not found:
-            raise OSError(f"SQLite has no system call {name.decode()}")
+            continue
         callback = prototype(_system_call(injector, kind, prototype(found)))
         _KEPT.append(callback)
         assert vfs.contents.set_system_call(vfs, name, ctypes.cast(callback, ctypes.c_void_p)) == 0

