@@ -83,7 +83,12 @@ class Frontend:
         self._new: dict[tuple[str, str], None] = {}  # (run, model) pairs with scores since the last findings
         self._found: dict[tuple[str, str], list[findings.Finding]] = {}  # of the runs with scores
         self._not_finite: set[tuple[str, str, str]] = set()  # names of logged values, with run and model
-        database.end_targets()
+        try:
+            database.end_targets()
+            database.targets()
+            database.scores()
+        except Exception as error:  # whatever reading a damaged value raises
+            raise InputError(database.cannot_be_opened(error)) from error
 
     @_storing
     def results(
@@ -242,7 +247,10 @@ class Frontend:
     @_storing
     def targets(self) -> list[dict[str, Any]]:
         """Return the stored targets."""
-        return self.database.targets()
+        try:
+            return self.database.targets()
+        except (ValueError, TypeError) as error:
+            raise AwayError(f"The stored targets are damaged: {error}.") from error
 
     def report(self, report: StatusReport) -> None:
         """Keep the counts of another role for the status.

@@ -243,7 +243,7 @@ class Worker(Generic[_T]):
     def _pause(self) -> float | None:
         """Return the seconds until an item is due; None if none is."""
         waits = [self._blocked] if self._blocked is not None else self._aside.values()
-        return max(min((failed.due for failed in waits)) - time.monotonic(), 0.0) if waits else None
+        return max(min(failed.due for failed in waits) - time.monotonic(), 0.0) if waits else None
 
     def _note(self, item: _T, error: AwayError) -> None:
         """Note that an item could not be processed, and why."""
