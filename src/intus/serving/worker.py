@@ -79,9 +79,9 @@ class _Failed(Generic[_T]):
 class Worker(Generic[_T]):
     """Processes items one after the other in a thread.
 
-    An item for which ``handle`` raises AwayError is tried again after a growing pause, and the others wait. If
-    it is HeldError, the others are processed meanwhile, except later ones about the same: the scores of fewer
-    rows must not replace those of more. Other exceptions are logged.
+    An item for which ``handle`` raises AwayError is tried again after a growing pause, and the others wait.
+    If it is HeldError, the others are processed meanwhile, except later ones about the same: the scores of
+    fewer rows must not replace those of more. Other exceptions are logged.
 
     Args:
         name: The thread's name.

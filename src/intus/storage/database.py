@@ -664,7 +664,7 @@ class Database:
     # -- transactions --------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise ReplacedError if the file of an SQLite database was deleted or replaced since it was opened."""
+        """Raise ReplacedError if a file of an SQLite database was deleted or replaced under way."""
         if change := self._files.change():
             raise ReplacedError(
                 f"{change}, so what is written to the database would be lost. Put the file back, or end this "
@@ -715,7 +715,7 @@ def _remedy(url: sa.URL, why: str) -> str:
         return "Check that the PostgreSQL server is running, and that it has this database and user."
     if "malformed" in why or "damaged" in why:
         return (
-            f"Restore a copy of it; or save what can be read with SQLite's own program (sqlite3 {url.database} "
+            f"Restore a copy of it; or save what SQLite's own program can read (sqlite3 {url.database} "
             ".recover); or choose another database (--database)."
         )
     if "locked" in why:

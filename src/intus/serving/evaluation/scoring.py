@@ -370,7 +370,7 @@ def _batch_first(record: Record) -> np.ndarray:
 
 
 def _results(scorer: Scorer, out: Measured) -> list[ScoreResult]:
-    """Return the results of every score; if one raises, ``out`` has the reason, and the others are computed."""
+    """Return the results of every score; if one raises, ``out`` gets the reason, and others are computed."""
     results: list[ScoreResult] = []
     for score in scorer.scores if scorer.statistics.features >= 0 else ():
         try:
