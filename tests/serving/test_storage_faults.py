@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sqlite3
 import sys
 import threading
@@ -16,6 +17,7 @@ from serving_help import point, record
 from sqlalchemy.exc import DatabaseError
 
 from intus.core.results import Results
+from intus.engines.processes import ProcessEngine
 from intus.scores import base
 from intus.serving import worker
 from intus.serving.aggregation.service import AggregatorService
@@ -181,6 +183,42 @@ def test_run_that_is_removed_is_not_tried_again(database, monkeypatch):
     evaluator.remove("r")
     evaluator.flush()
     assert evaluator.status()["pending"] == 0
+    evaluator.close()
+
+
+class Needy:
+    """A score that works only once a file is gone; before, it does what the file says."""
+
+    def __init__(self, flag: Path) -> None:
+        self.flag = flag
+
+    def __call__(self, statistics):
+        if self.flag.exists():
+            if self.flag.read_text() == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise MemoryError("Unable to allocate 3.00 GiB")
+        return [base.ScoreResult("needy", 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"), [("raise", "The memory does not suffice"), ("kill", "The workers died 3 times")]
+)
+def test_want_of_memory_in_a_worker_process_is_no_fault_of_the_data(
+    tmp_path, database, monkeypatch, fault, said
+):
+    flag = tmp_path / "flag"
+    flag.write_text(fault)
+    monkeypatch.setitem(base._SCORES, "needy", base.Score("needy", Needy(flag), frozenset({"tally"})))
+    engine, settled = ProcessEngine(1), []
+    evaluator = Evaluator(Frontend(database), ["needy"], engine=engine)
+    evaluator.points([point(record())], lambda point, scored: settled.append(scored))
+    with pytest.raises(AwayError, match=f"{said}.* wait to be scored and are kept"):
+        evaluator.flush(timeout=60)
+    assert settled == []
+    assert evaluator.status() == {"scored": 0, "failed": 0, "pending": 1}
+    flag.unlink()
+    evaluator.flush(timeout=60)
+    assert settled == [True]
     evaluator.close()
 
 

@@ -32,14 +32,16 @@ def wait_for(worker: Worker[_T], timeout: float | None) -> float | None:
         timeout: Seconds to wait at most; None for no limit.
 
     Raises:
-        AwayError: If nothing could be processed for AWAY_S seconds, or after ``timeout``.
+        AwayError: If nothing could be processed for AWAY_S seconds, and no try is under way; or after
+            ``timeout``.
     """
     began = untroubled = time.monotonic()
     while not worker.wait(0.1):
         worker.hurry(FLUSH_PAUSE_S)
         now, why = time.monotonic(), worker.trouble
         untroubled = untroubled if why else now
-        if now - untroubled > AWAY_S or (timeout is not None and now - began > timeout):
+        patience = 10 * AWAY_S if worker.busy else AWAY_S  # another try is under way
+        if now - untroubled > patience or (timeout is not None and now - began > timeout):
             left = f"{worker.pending} data points wait to be scored and are kept."
             raise AwayError(f"{why} {left}" if why else f"Not done after {timeout:.0f} s: {left}")
     return None if timeout is None else max(timeout - (time.monotonic() - began), 0.1)
@@ -127,6 +129,11 @@ class Worker(Generic[_T]):
     def pending(self) -> int:
         """The number of items that are not done."""
         return len(self._items) + len(self._begun) + len(self._aside) + self._busy
+
+    @property
+    def busy(self) -> bool:
+        """True while an item is processed."""
+        return self._busy
 
     @property
     def nbytes(self) -> int:

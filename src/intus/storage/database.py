@@ -120,6 +120,7 @@ class Database:
             self._anchor.close()
         self._engine.dispose()
         self._set_log_aside()
+        self._files = WatchedFiles(())
 
     def __enter__(self) -> Database:
         return self

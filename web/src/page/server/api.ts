@@ -171,6 +171,8 @@ export interface Ledger {
   /** Layers that wait to be scored, and how long that will take; null if it is not known. */
   queued: number;
   seconds_left: number | null;
+  /** Why layers cannot be scored or stored now, though they are kept; "" if they can. */
+  trouble: string;
   scored: number;
   failed: number;
   lost: number;
