@@ -146,9 +146,9 @@ def test_score_without_its_library_is_computed_later_and_the_others_now(database
 @pytest.mark.parametrize("error", [MemoryError(), OSError(28, "No space left on device")])
 @pytest.mark.parametrize("where", ["add", "targets"])
 def test_fault_of_the_database_blocks_until_it_is_gone(database, monkeypatch, error, where):
+    evaluator, settled = Evaluator(Frontend(database), ["mean"]), []
     failing = Failing(getattr(database, where), error)
     monkeypatch.setattr(database, where, failing)
-    evaluator, settled = Evaluator(Frontend(database), ["mean"]), []
     evaluator.points([point(record())], lambda point, scored: settled.append(scored))
     with pytest.raises(AwayError, match=r"The database cannot be written now: .*\. 1 data points wait"):
         evaluator.flush()
@@ -275,11 +275,11 @@ def test_want_of_memory_costs_nothing_acknowledged(tmp_path):
     with Served(tmp_path) as server:
         assert server.send(0, rows=64, width=8) == 200
         assert server.flush() == (200, "")  # its libraries are loaded
-        assert server.send(1, rows=2000, width=4000, ended=False) == 200  # 32 MB a layer
+        assert server.send(1, rows=2000, width=6000, ended=False) == 200  # 48 MB a layer
         pid = server.process.pid
         used = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
         before = resource.prlimit(pid, resource.RLIMIT_AS)
-        resource.prlimit(pid, resource.RLIMIT_AS, (used + (10 << 20), before[1]))
+        resource.prlimit(pid, resource.RLIMIT_AS, (used, before[1]))
         status, error = server.flush()
         assert status == 502
         assert "memory does not suffice" in error
