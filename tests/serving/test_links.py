@@ -10,6 +10,7 @@ import pytest
 from serving_help import point, record
 
 from intus.core.errors import ServeError
+from intus.serving.errors import HeldError
 from intus.serving.http import remote as links
 from intus.serving.http.remote import RemoteEvaluator, RemoteFrontend
 from intus.serving.messages import AggregatorCounts, Notice, StatusReport
@@ -123,3 +124,21 @@ def test_worker_drops_unwanted_items_and_finishes_others():
     worker.submit(5)
     worker.close()
     assert done == [1, 2, 4, 5]
+
+
+def test_items_about_the_same_keep_their_order_while_one_is_held():
+    refusals, done = [2], []
+
+    def handle(item: str) -> None:
+        if item == "a1" and refusals[0]:
+            refusals[0] -= 1
+            raise HeldError("The memory does not suffice.")
+        done.append(item)
+
+    worker: Worker[str] = Worker("test", handle, len, about=lambda item: item[0])
+    for item in ("a1", "a2", "b1", "a3"):
+        worker.submit(item)
+    assert worker.wait(10)
+    assert [item for item in done if item[0] == "a"] == ["a1", "a2", "a3"]
+    assert (done[0], worker.pending, worker.nbytes, worker.trouble) == ("b1", 0, 0, "")
+    worker.close()

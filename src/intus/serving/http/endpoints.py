@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from json import JSONDecodeError
 from typing import Any, NamedTuple
 
 from sqlalchemy.exc import DBAPIError
@@ -20,8 +21,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...core.errors import InputError, IntusError, ServeError, did_you_mean
+from ...storage.same_file import ReplacedError
 from ..decoding import decode, encode, read
-from ..errors import BusyError, FullError, ReadingError
+from ..errors import BusyError, FullError, HeldError, ReadingError, fault
 from ..messages import DoneReply, ErrorReply
 from .headers import SECURITY
 
@@ -80,7 +82,7 @@ class Endpoint:
             query = read(_query_of(request, self.query), self.query, strict=False) if self.query else None
             message = body if self.body in (None, bytes) else decode(body, self.body)
             reply = self.work(CheckedRequest(query, message, patience(request)))
-        except (BusyError, FullError, ReadingError, ServeError):
+        except (BusyError, FullError, ReadingError, ReplacedError, ServeError):
             raise
         except IntusError:
             self.refused()
@@ -172,15 +174,21 @@ async def _refusal(request: Request, error: Exception) -> Response:
         return json_response(ErrorReply(text), 429, {"Retry-After": "1"})
     if isinstance(error, ReadingError):
         return json_response(ErrorReply(text), 503, {"Retry-After": "1"})
-    if isinstance(error, FullError):
+    if isinstance(error, ReplacedError):
+        return json_response(ErrorReply(text), 503, {"Retry-After": "5"})
+    if isinstance(error, FullError | HeldError):
         return json_response(ErrorReply(text), 507, {"Retry-After": "5"})
     return json_response(ErrorReply(text), 502 if isinstance(error, ServeError) else 400)
 
 
 async def _no_database(request: Request, error: Exception) -> Response:
-    assert isinstance(error, DBAPIError)
-    text = f"The database cannot be read now: {str(error.orig).strip()}."
+    why = str(error.orig).strip() if isinstance(error, DBAPIError) else f"a value is no JSON: {error}"
+    text = f"The database cannot be read now: {why}."
     return json_response(ErrorReply(text), 503, {"Retry-After": "5"})
+
+
+async def _fault(request: Request, error: Exception) -> Response:
+    return json_response(ErrorReply(f"{fault(error)} Send this again later."), 503, {"Retry-After": "5"})
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -197,6 +205,10 @@ HANDLERS: Any = {
     IntusError: _refusal,
     HTTPException: _http_error,
     DBAPIError: _no_database,
+    JSONDecodeError: _no_database,
+    MemoryError: _fault,
+    OSError: _fault,
+    ImportError: _fault,
     ClientDisconnect: lambda request, error: Response(status_code=400),
     Exception: _failure,
 }

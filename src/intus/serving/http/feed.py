@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
+from sqlalchemy.exc import DBAPIError
 from starlette.concurrency import run_in_threadpool
 
 from ...storage.database import Changes, Database
@@ -92,7 +93,10 @@ class ChangeFeed:
         answer = self._answers.get(since)
         if answer is None or (answer.done() and (answer.cancelled() or answer.exception())):
             answer = self._answers[since] = asyncio.create_task(self._read(since))
-        return await asyncio.shield(answer)
+        try:
+            return await asyncio.shield(answer)
+        except (DBAPIError, OSError):  # other requests say why the database cannot be read
+            return _News(since, _event(Changes(since, [], [])))
 
     async def _read(self, since: int) -> _News:
         found = await run_in_threadpool(self._changes, since)

@@ -118,15 +118,23 @@ def evaluator_routes(evaluator: Evaluator, limit: int) -> list[Endpoint]:
     def datapoint(request: CheckedRequest) -> AcceptedReply:
         records, envelope = decode_records(request.body)
         checked = read(envelope, PointEnvelope, "The envelope of the data point: ")
-        outcome: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        point = DataPoint.read(records, checked)
-        evaluator.point(point, last=checked.last, done=lambda point, scored: outcome.put(scored))
+        outcomes: queue.SimpleQueue[bool | AwayError] = queue.SimpleQueue()
+        evaluator.point(
+            DataPoint.read(records, checked),
+            last=checked.last,
+            done=lambda point, scored: outcomes.put(scored),
+            back=outcomes.put,
+        )
         while True:  # the sender keeps it until the reply
             try:
-                return AcceptedReply(int(outcome.get(timeout=5 if evaluator.closing.is_set() else 0.5)))
+                outcome = outcomes.get(timeout=5 if evaluator.closing.is_set() else 0.5)
             except queue.Empty:
                 if evaluator.closing.is_set():
                     raise AwayError("The evaluator is being stopped. Send this to it again.") from None
+                continue
+            if isinstance(outcome, AwayError):
+                raise outcome
+            return AcceptedReply(int(outcome))
 
     summary = "Score a data point; answers when its scores are stored"
     return [
