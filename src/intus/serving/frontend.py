@@ -231,7 +231,7 @@ class Frontend:
 
     @_storing
     def claim_target(self, name: str, owner: str) -> None:
-        """Store that a target applies to the runs of its owner only."""
+        """Store that an owner's targets of a name apply to the runs of that owner only."""
         self.database.claim_target(name, owner)
 
     @_storing

@@ -565,7 +565,7 @@ class Database:
         types: Sequence[Any] | None = None,
         exact: bool = False,
     ) -> None:
-        """Store a registered target, replacing the same owner's target of that name.
+        """Store a registered target, replacing the same owner's target of that name and those patterns.
 
         Args:
             name: The name of the target.
@@ -594,7 +594,7 @@ class Database:
             return labels.read(connection)
 
     def claim_target(self, name: str, owner: str) -> None:
-        """Restrict a target to the runs of its owner from now on."""
+        """Restrict an owner's targets of a name to the runs of that owner from now on."""
         with self._write() as connection:
             labels.claim(connection, name, owner)
 
