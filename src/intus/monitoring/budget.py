@@ -244,7 +244,11 @@ class Budget:
             period: The period it belongs to; see ``allows``.
             mode: The mode of the pass.
         """
-        if not self._unclocked or period != self._period or mode != self._mode:
+        return period == self._period and mode == self._mode and self.skips_again()
+
+    def skips_again(self) -> bool:
+        """Return the same for a pass of the period and the mode of the last one."""
+        if not self._unclocked:
             return False
         self._unclocked -= 1
         self._steps += 1

@@ -154,6 +154,8 @@ class ModelTap:
         self._wait_until = math.inf  # when a pass of the probe set no longer waits for room
         self._order = RowOrder(name, troubles)
         self._skips = self._skips_epochs = False  # whether the warnings were given
+        # The epoch, the mode and whether there were no ids, of the last pass if it was skipped; else None.
+        self._skipped_like: tuple[float, str, bool] | None = None
         self._pass_bytes = self._pass_rows = 0  # of the last recorded pass
         self._busy_before = sender.busy_seconds  # at the last payment to the budget
         self._pass_began = process_seconds(), self.budget.spent  # the present pass: clocks, and costs so far
@@ -244,6 +246,8 @@ class ModelTap:
         """Tag a pass; False if it is not recorded."""
         if are_probes_disabled() and not self.probe_runs.running:  # trace or inspect
             return False
+        if self._skips_again():
+            return False
         if not self.probe_runs.running:
             self._find_epoch(inputs)
             self.probe_runs.step_begins(self.step)
@@ -264,6 +268,22 @@ class ModelTap:
             structure.begin(self._model(), inputs)
         else:
             self.budget.pay(thread_seconds_since(began))
+        return True
+
+    def _skips_again(self) -> bool:
+        """Skip a pass of the training if nothing changed since the last, which was skipped; else return False.
+
+        It is what most passes do. After the work of a training step none of this is in the processor's
+        caches, so that a pass takes longer with every function that it calls.
+        """
+        like = self._skipped_like
+        if like is None or self.probe_runs.running:
+            return False
+        if like != (self._epoch, self.current_mode(), self.items is None) or not self.budget.skips_again():
+            return False
+        self.step += 1
+        self.passes += 1
+        self.items = None
         return True
 
     def _find_epoch(self, inputs: Any) -> None:
@@ -303,8 +323,10 @@ class ModelTap:
         self.step += 1
         self.passes += 1
         self.items = None
+        self._skipped_like = None
         if self.probe_runs.replaces_training:
             return None
+        is_unnamed = items is None
         busy = self.sender.busy_seconds
         if busy != self._busy_before:
             since, self._busy_before = busy - self._busy_before, busy
@@ -324,6 +346,8 @@ class ModelTap:
             self.budget.pay_once(process_seconds_since(began))
         if not watched:
             self._warn_skipped(named=named)
+            if not self.source.is_searching:
+                self._skipped_like = epoch, mode, is_unnamed
             return None
         ordered = items is not None or self._order.is_known(mode)
         return PassTags(epoch, step, mode, items, self.budget.rows, ordered)
