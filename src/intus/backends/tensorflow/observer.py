@@ -41,6 +41,11 @@ class Observer:
                 self.on_error(error)
         return self._inside
 
+    def leave_out(self, left: Callable[[bool], int]) -> int:
+        """Return how many of the next calls need not begin; see ``ModelTap.leave_out``."""
+        leave_out = getattr(self._tap, "leave_out", None)
+        return 0 if leave_out is None else self._guarded(lambda _: leave_out(left)) or 0
+
     def visit(self, operation: Operation) -> Visit | None:
         """Count a call of an operation, and return it if the tap wants it."""
         address = operation.address

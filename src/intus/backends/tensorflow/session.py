@@ -139,7 +139,9 @@ def _observed_run(session: Any) -> Callable[..., Any]:
             return result
         attachments.mode = known.mode
         begun = [
-            (one, made) for one, made in known.plans if one.observer.begin(LazyArguments(partial(_inputs, feed_dict)))
+            (one, made)
+            for one, made in known.plans
+            if one.observer.begin(LazyArguments(partial(_inputs, feed_dict)))
         ]
         if not begun:
             return own(fetches, feed_dict, options, run_metadata)
