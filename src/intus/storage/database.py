@@ -565,7 +565,7 @@ class Database:
         types: Sequence[Any] | None = None,
         exact: bool = False,
     ) -> None:
-        """Store a registered target, replacing the same owner's target of that name.
+        """Store a registered target, replacing the same owner's target of that name and those patterns.
 
         Args:
             name: The name of the target.
@@ -594,7 +594,7 @@ class Database:
             return labels.read(connection)
 
     def claim_target(self, name: str, owner: str) -> None:
-        """Restrict a target to the runs of its owner from now on."""
+        """Restrict an owner's targets of a name to the runs of that owner from now on."""
         with self._write() as connection:
             labels.claim(connection, name, owner)
 
@@ -647,13 +647,16 @@ class Database:
             since: The ``number`` of the previous call.
         """
         with self._read() as connection:
-            number = connection.execute(
-                sa.select(t.counter.c.value).where(t.counter.c.name == "change")
-            ).scalar()
+            number = _change_number(connection)
             query = sa.select(t.change).where(t.change.c.number > since).order_by(t.change.c.number)
             rows = connection.execute(query).all() if number != since else []
         runs = dict.fromkeys((row.run, row.model) for row in rows if row.run or row.model)
-        return Changes(int(number or 0), list(dict.fromkeys(row.what for row in rows)), list(runs))
+        return Changes(number, list(dict.fromkeys(row.what for row in rows)), list(runs))
+
+    def change_number(self) -> int:
+        """Return the number of the last change of the database."""
+        with self._read() as connection:
+            return _change_number(connection)
 
     def last_change(self, run: str, model: str) -> int:
         """Return the number of the last change of a run; 0 if there is no such run."""
@@ -752,6 +755,12 @@ def _run_id(connection: sa.Connection, run: str, model: str) -> int:
     )
     query = sa.select(t.run.c.id).where(t.run.c.run == run, t.run.c.model == model)
     return int(connection.execute(query).scalar_one())
+
+
+def _change_number(connection: sa.Connection) -> int:
+    return int(
+        connection.execute(sa.select(t.counter.c.value).where(t.counter.c.name == "change")).scalar() or 0
+    )
 
 
 def _increment_counter(connection: sa.Connection, changes: Sequence[tuple[str, str, str]]) -> None:

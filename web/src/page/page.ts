@@ -56,7 +56,7 @@ export function mountPage(host: HTMLElement): void {
       if (first) loader.opened();
       else loader.all();
     },
-    onchange: ({ what, runs }) => loader.changed(what, runs),
+    onchange: (change) => loader.changed(change),
     onlost: () => {
       dispatch({ type: "set", values: { link: "lost" } });
       if (!state.loaded) loader.all();

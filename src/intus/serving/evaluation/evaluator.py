@@ -20,7 +20,7 @@ from ..worker import Worker, summary, wait_for
 from .arrival_order import ArrivalOrder
 from .relations import Relations
 from .scoring import Evaluation, Measured, chosen, infos_of, measure, related, renamed
-from .targets import KnownTargets, Target
+from .targets import Choice, KnownTargets, Target
 
 _log = logging.getLogger("intus.serving")
 TRIES = 2  #: how often a data point must fail by its data until it has no scores
@@ -48,13 +48,14 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Job:
-    """A data point to score; ``targets``, ``content`` and ``answer`` are set once it is begun."""
+    """A data point to score; what follows ``done`` is set once it is begun."""
 
     point: DataPoint
     batch: _Batch
     last: bool
     done: Done
     back: Callable[[AwayError], None] | None
+    choices: list[Choice] = field(default_factory=list)
     targets: list[Target] | None = None
     content: _Content = (b"", frozenset())
     answer: Answer[Measured] | None = None
@@ -137,14 +138,15 @@ class Evaluator:
         return self._worker.nbytes
 
     def put_target(self, target: Target) -> None:
-        """Use and store a target, in place of the same client's target of that name."""
+        """Use and store a target, in place of the same client's target of that name and those patterns."""
         changed = self._targets.put(target)
         with self._lock:
             self._noticed = {noticed for noticed in self._noticed if noticed[0] != target.name}
         if changed:
             text = (
-                f"Target {target.name!r} was registered again with other labels: every run is now scored on "
-                "the new ones. For runs that train side by side, use other names or a model_pattern for each."
+                f"Target {target.name!r} was registered again with other labels and the same patterns: the "
+                "runs that it is for are now scored on the new ones. For runs that train side by side, use "
+                "other names, or a run_pattern for each."
             )
             self._notify([Notice("target_replaced", text, "warning")])
 
@@ -292,7 +294,8 @@ class Evaluator:
         A module that returns the output of its last child has the same content as the child.
         """
         if job.targets is None:
-            job.targets = self._targets.of(job.point)
+            job.choices = self._targets.choices(job.point)
+            job.targets = [choice.target for choice in job.choices if choice.target is not None]
             job.content = job.point.digest(), frozenset(job.targets)
         if job.content not in job.batch.begun:
             job.answer = self._submit(job)
@@ -335,6 +338,9 @@ class Evaluator:
             text = f"Score {name!r} failed on {key.address!r}: {reason}"
             out.append(Notice("score_failed", text, "error", key.run, key.model))
         batch.fitted |= evaluation.fitted
+        for choice in job.choices:
+            if choice.disputed and self._first_time(choice.name, key.run, key.model, "disputed"):
+                out.append(Notice("target_disputed", choice.text, "warning", key.run, key.model))
         for name, reason in evaluation.misfits.items():
             batch.misfits.setdefault(name, reason)
         batch.layers[key.address] = None

@@ -143,7 +143,7 @@ class RemoteFrontend(Remote):
         self._post("/results", ResultsRequest.of(results, infos, predicted))
 
     def claim_target(self, name: str, owner: str) -> None:
-        """Restrict a target to the runs of its owner."""
+        """Restrict an owner's targets of a name to the runs of that owner."""
         self._post("/claim", ClaimRequest(name, owner))
 
     def arrival_order(self, run: str, model: str, mode: str, holds: bool) -> None:

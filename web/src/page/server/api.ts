@@ -46,6 +46,11 @@ export interface Runs {
   kinds: Record<string, string>;
 }
 
+export interface RunsReply extends Runs {
+  /** The number of the last change that the list contains. */
+  change: number;
+}
+
 /** The measurements at each point: the score, its 95 % interval, its baseline, the number of rows, a note, and how often late
  * rows changed it. */
 export interface Measured {
@@ -210,8 +215,8 @@ async function json<T>(response: Response): Promise<T> {
   return (await response.json()) as T;
 }
 
-export async function getRuns(): Promise<Runs> {
-  return json<Runs>(await get("/api/runs"));
+export async function getRuns(): Promise<RunsReply> {
+  return json<RunsReply>(await get("/api/runs"));
 }
 
 /** Return the rows of a score; an empty target or kind selects all. */
