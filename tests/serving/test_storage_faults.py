@@ -15,16 +15,21 @@ import pytest
 from server_help import Served, pairs, stored
 from serving_help import point, record
 from sqlalchemy.exc import DatabaseError
+from starlette.testclient import TestClient
 
 from intus.core.results import Results
 from intus.engines.processes import ProcessEngine
 from intus.scores import base
 from intus.serving import worker
 from intus.serving.aggregation.service import AggregatorService
+from intus.serving.decoding import builtins
 from intus.serving.errors import AwayError, fault
 from intus.serving.evaluation import evaluator as module
 from intus.serving.evaluation.evaluator import Evaluator
 from intus.serving.frontend import Frontend
+from intus.serving.http.app import build
+from intus.serving.roles import Roles
+from intus.storage.codec import encode_records
 from intus.storage.database import Database
 
 
@@ -184,6 +189,37 @@ def test_run_that_is_removed_is_not_tried_again(database, monkeypatch):
     evaluator.flush()
     assert evaluator.status()["pending"] == 0
     evaluator.close()
+
+
+@pytest.mark.parametrize("error", [MemoryError("Unable to allocate"), AwayError("The disk is full.")])
+def test_evaluator_apart_hands_back_what_it_cannot_score_or_store(database, monkeypatch, error):
+    failing = Failing(module.measure, error)
+    monkeypatch.setattr(module, "measure", failing)
+    evaluator = Evaluator(Frontend(database), ["mean"])
+    one = point(record())
+    body = encode_records(one.records, builtins(one.envelope(last=True)))
+    with TestClient(build(Roles(evaluator=evaluator)), raise_server_exceptions=False) as client:
+        answer = client.post("/datapoint", content=body)
+        assert answer.status_code == (507 if isinstance(error, MemoryError) else 502)
+        assert answer.json()["error"] == fault(error)
+        assert evaluator.status() == {"scored": 0, "failed": 0, "pending": 0}
+        failing.left = 0
+        assert client.post("/datapoint", content=body).json() == {"accepted": 1}
+
+
+def test_what_memory_alone_keeps_is_tried_again_and_told_at_the_end(database, monkeypatch, caplog):
+    failing = Failing(module.measure, MemoryError())
+    monkeypatch.setattr(module, "measure", failing)
+    service = AggregatorService(Evaluator(Frontend(database), ["mean"]))
+    service.records([record(epoch=0), record(epoch=1)], {"client": "c", "seq": 1})
+    with pytest.raises(AwayError, match="2 data points wait"):
+        service.flush()
+    failing.left = 0
+    service.flush()
+    failing.left = 10**9
+    service.records([record(epoch=2)], {"client": "c", "seq": 2})
+    service.close()
+    assert "1 data points were not scored, and are lost (--journal memory)" in caplog.text
 
 
 class Needy:

@@ -303,6 +303,8 @@ class AggregatorService:
             self._take_settled()
             if self.journal is not None:
                 self.journal.close()
+            elif left := self.aggregator.queued:
+                _log.error("%d data points were not scored, and are lost (--journal memory).", left)
         return finished
 
     def _notify(self, notices: Sequence[Notice]) -> None:
