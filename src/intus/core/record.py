@@ -29,6 +29,8 @@ KINDS = tuple(KIND_LABELS)
 
 #: The mode of passes of a probe set, and the separator before the run's name in the owner of its labels.
 PROBE_SET_MODE, OF_PROBE_SET = "probe", "/probe set of "
+#: The separator before the patterns for models and runs in the owner of labels that are not for all of them.
+OF_PATTERNS = "/matching "
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from ..core.errors import InputError, did_you_mean
 from ..core.followup import UnitExamples, UnitVerification
 from ..core.graph import OP, Graph
-from ..core.record import OF_PROBE_SET
+from ..core.record import OF_PATTERNS, OF_PROBE_SET
 from ..core.results import COLUMNS, Predictions, Results
 from ..core.score_info import ScoreInfo
 from . import followups, labels, logged, points, predictions, summaries
@@ -586,8 +586,9 @@ class Database:
     def remove_targets(self, owner: str) -> None:
         """Delete the targets that a client registered, ``""`` for those without a client."""
         with self._write() as connection:
-            of_probe_sets = t.target.c.owner.startswith(f"{owner}{OF_PROBE_SET}", autoescape=True)
-            connection.execute(sa.delete(t.target).where((t.target.c.owner == owner) | of_probe_sets))
+            names = t.target.c.owner
+            parts = (names.startswith(f"{owner}{of}", autoescape=True) for of in (OF_PROBE_SET, OF_PATTERNS))
+            connection.execute(sa.delete(t.target).where(sa.or_(names == owner, *parts)))
             _increment_counter(connection, [("notices", "", "")])
 
     def clear(self) -> int:

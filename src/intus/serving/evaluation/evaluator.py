@@ -122,7 +122,7 @@ class Evaluator:
         if changed:
             text = (
                 f"Target {target.name!r} was registered again with other labels: every run is now scored on "
-                "the new ones. For runs that train side by side, use other names or a model_pattern for each."
+                "the new ones. For runs that train side by side, use other names or a run_pattern for each."
             )
             self._notify([Notice("target_replaced", text, "warning")])
 

@@ -16,7 +16,7 @@ import numpy as np
 import re2
 
 from ...core.errors import InputError
-from ...core.record import OF_PROBE_SET, PROBE_SET_MODE, Record
+from ...core.record import OF_PATTERNS, OF_PROBE_SET, PROBE_SET_MODE, Record
 from ...scores.statistics.labels import as_wide, id_table, label_array
 from ..data_point import DataPoint
 from ..decoding import read
@@ -165,8 +165,8 @@ class Target:
 
     @property
     def client(self) -> str:
-        """The client that registered it, without the name of its probe set."""
-        return self.owner.partition(OF_PROBE_SET)[0]
+        """The client that registered it, without the name of its probe set or its patterns."""
+        return self.owner.partition(OF_PROBE_SET)[0].partition(OF_PATTERNS)[0]
 
     @property
     def of_probe_set(self) -> bool:
@@ -272,12 +272,16 @@ def _items(target: Target, point: DataPoint) -> list[np.ndarray]:
 
 def coverage(target: Target, point: DataPoint) -> str:
     """Return a note for the scores: how labels were matched to rows, where that leaves doubt."""
+    return "; ".join(filter(None, (matched(target, point), _of_positions(target, point))))
+
+
+def matched(target: Target, point: DataPoint) -> str:
+    """Return a note if labels were matched by order of arrival, or only some of them have rows."""
     known = [record.items for record in point.records if record.items is not None]
-    matched = UNVERIFIED if not known else ""
-    if known:
-        used = np.unique(np.concatenate(known)).size
-        matched = f"matched {used} of {len(target)} labels" if used < len(target) else ""
-    return "; ".join(filter(None, (matched, _of_positions(target, point))))
+    if not known:
+        return UNVERIFIED
+    used = np.unique(np.concatenate(known)).size
+    return f"matched {used} of {len(target)} labels" if used < len(target) else ""
 
 
 def _of_positions(target: Target, point: DataPoint) -> str:
