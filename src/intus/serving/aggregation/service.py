@@ -14,6 +14,7 @@ from typing import Any
 from ...core.errors import CodecError, InputError, ServeError
 from ...core.record import Record
 from ...storage.codec import decode_graph, decode_records, encode_records
+from ...storage.same_file import ReplacedError
 from ..data_point import DataPoint
 from ..decoding import read
 from ..errors import AwayError, BusyError, FullError, ReadingError
@@ -75,6 +76,7 @@ class AggregatorService:
         self._reported: tuple[dict[str, int], list[EpochWait]] = {}, []
         self._closed, self._is_read = threading.Event(), threading.Event()
         self._news: list[Notice] = []  # of the journal
+        self._gone = ""  # why nothing can be stored
         self._broken = ""  # why the journal cannot be written anew
         self._failure: Exception | None = None  # why the journal could not be read
         self._thread = threading.Thread(target=self._run, name="intus-clock", daemon=True)
@@ -346,7 +348,8 @@ class AggregatorService:
     # -- time ----------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """End windows after their grace time, and retry deletions in the journal that failed."""
+        """End windows after their grace time, retry deletions in the journal, and look after the files."""
+        self._look_at_storage()
         with self._lock:
             self._take_settled()
             result = self.aggregator.tick(self._clock())
@@ -360,6 +363,16 @@ class AggregatorService:
             self._report()
             news, self._news = self._news, []
         self._notify([*result.notices, *news])
+
+    def _look_at_storage(self) -> None:
+        """Log, once, that what would be stored now would be lost."""
+        try:
+            self.evaluator.check()
+            self._gone = ""
+        except (FullError, ReplacedError) as error:
+            if not self._gone:
+                _log.error("%s", error)
+            self._gone = str(error)
 
     def _run(self) -> None:
         """Read the journal, and then call ``tick`` once a second."""
@@ -408,7 +421,7 @@ class AggregatorService:
 
         Args:
             journal: The journal.
-            run_keys: The (run, model) to look at; None for all.
+            run_keys: The (run, model) to look at; see ``Journal.changed``.
 
         Raises:
             FullError: If it cannot be written.

@@ -237,6 +237,11 @@ class RemoteEvaluator(Remote):
         if not queued:
             self._worker.submit(_Call(self._send_report, matters=False))
 
+    def check(self) -> None:
+        """Write queued messages anew if their file was deleted; raises FullError if that cannot be done."""
+        if self._spool is not None:
+            self._spool.mend()
+
     def troubles(self) -> dict[RunKey, str]:
         """Return why data points cannot be scored or stored now, by (run, model)."""
         found = self._worker.troubles()
@@ -318,6 +323,7 @@ class _Spool:
         self._log = Log(folder, fsync=False)
         self._lock = threading.Lock()
         self._number = 0
+        self._kept: dict[int, tuple[str, bytes]] = {}  # path and body of each message
 
     def waiting(self) -> list[tuple[int, str, bytes]]:
         """Return (number, path, body) of the messages that an earlier process did not send."""
@@ -327,6 +333,7 @@ class _Spool:
                 if frame is not None and "path" in frame.head:
                     self._number += 1
                     self._log.hold([self._number], file)
+                    self._kept[self._number] = frame.head["path"], frame.body
                     out.append((self._number, frame.head["path"], frame.body))
             self._log.begin({})
         return out
@@ -339,17 +346,34 @@ class _Spool:
     def put(self, path: str, body: bytes) -> int:
         """Store a message and return its number; raises FullError if the disk is full."""
         with self._lock:
+            self._mend()
             try:
                 self._log.append({"path": path}, body)
             except OSError as error:
                 raise FullError(f"The message cannot be kept: {error}. Send it again later.") from error
             self._number += 1
             self._log.hold([self._number])
+            self._kept[self._number] = path, body
             return self._number
+
+    def mend(self) -> None:
+        """Write the messages anew if their file was deleted; raises FullError if that cannot be done."""
+        with self._lock:
+            self._mend()
+
+    def _mend(self) -> None:
+        try:
+            if change := self._log.change():
+                messages = [(number, {"path": path}, body) for number, (path, body) in self._kept.items()]
+                self._log.renew({}, messages)
+                _log.warning("%s. %d queued messages were written anew.", change, len(messages))
+        except OSError as error:
+            raise FullError(f"The message cannot be kept: {error}. Send it again later.") from error
 
     def sent(self, number: int) -> None:
         """Delete a message that was sent."""
         with self._lock:
+            self._kept.pop(number, None)
             self._log.release([number], {})
 
     def close(self) -> None:
