@@ -83,9 +83,12 @@ def test_half_a_mark_at_the_end_of_a_file_is_cut_off(tmp_path, monkeypatch):
     assert again.damage == []
 
 
-def test_removed_run_that_the_next_role_kept_is_removed_after_a_kill(machine):
+@pytest.mark.parametrize("full", [False, True], ids=["", "full disk"])
+def test_removed_run_that_the_next_role_kept_is_removed_after_a_kill(machine, monkeypatch, full):
     """The server dies after its journal forgot a run and before the database did."""
     machine.send(1, seq=1)
+    if full:
+        monkeypatch.setattr(module, "_write", failing(module._write))
 
     def away(self, run, model):
         raise AwayError("The database cannot be written now.")

@@ -111,12 +111,14 @@ class Frontend:
 
     def runs(self) -> dict[str, Any]:
         """Return every run and the descriptions of its scores and kinds; see ``messages.RunsReply``."""
+        change = self.database.change_number()  # read first: of what changes meanwhile, the page hears later
         runs = self.database.runs()
         kinds = dict.fromkeys(kind for run in runs for kind in run["kinds"])
         return {
             "runs": runs,
             "scores": describe(runs, self.database.scores(), scores.infos()),
             "kinds": {kind: kind_label(kind) for kind in kinds},
+            "change": change,
         }
 
     def grouped(self, run: str, model: str, names: Sequence[str], **selected: Any) -> dict[str, list[Any]]:

@@ -702,6 +702,7 @@ class RunsReply(Message):
         list[ScoreInfo], Meta(description="description of each score, in the order to show them")
     ]
     kinds: Annotated[dict[str, str], Meta(description="the name of each kind, for people")]
+    change: Annotated[int, Meta(description="number of the last change that the list contains")]
 
 
 class PointsReply(Message, omit_defaults=True):

@@ -32,14 +32,16 @@ def wait_for(worker: Worker[_T], timeout: float | None) -> float | None:
         timeout: Seconds to wait at most; None for no limit.
 
     Raises:
-        AwayError: If nothing could be processed for AWAY_S seconds, or after ``timeout``.
+        AwayError: If nothing could be processed for AWAY_S seconds, and no try is under way; or after
+            ``timeout``.
     """
     began = untroubled = time.monotonic()
     while not worker.wait(0.1):
         worker.hurry(FLUSH_PAUSE_S)
         now, why = time.monotonic(), worker.trouble
         untroubled = untroubled if why else now
-        if now - untroubled > AWAY_S or (timeout is not None and now - began > timeout):
+        patience = 10 * AWAY_S if worker.busy else AWAY_S  # another try is under way
+        if now - untroubled > patience or (timeout is not None and now - began > timeout):
             left = f"{worker.pending} data points wait to be scored and are kept."
             raise AwayError(f"{why} {left}" if why else f"Not done after {timeout:.0f} s: {left}")
     return None if timeout is None else max(timeout - (time.monotonic() - began), 0.1)
@@ -79,9 +81,9 @@ class _Failed(Generic[_T]):
 class Worker(Generic[_T]):
     """Processes items one after the other in a thread.
 
-    An item for which ``handle`` raises AwayError is tried again after a growing pause, and the others wait. If
-    it is HeldError, the others are processed meanwhile, except later ones about the same: the scores of fewer
-    rows must not replace those of more. Other exceptions are logged.
+    An item for which ``handle`` raises AwayError is tried again after a growing pause, and the others wait.
+    If it is HeldError, the others are processed meanwhile, except later ones about the same: the scores of
+    fewer rows must not replace those of more. Other exceptions are logged.
 
     Args:
         name: The thread's name.
@@ -103,6 +105,7 @@ class Worker(Generic[_T]):
     ) -> None:
         self._handle, self._size, self._begin, self._ahead = handle, size, begin, ahead
         self._about = about
+        self._lines: dict[Hashable, list[_T]] = {}  # what is not done, by what it is about, in order
         self._items: deque[_T] = deque()
         self._begun: deque[_T] = deque()
         self._bytes = 0
@@ -120,6 +123,8 @@ class Worker(Generic[_T]):
         """Append an item to the queue, without waiting."""
         with self._changed:
             self._items.append(item)
+            if (about := self._about(item)) is not None:
+                self._lines.setdefault(about, []).append(item)
             self._bytes += self._size(item)
             self._changed.notify_all()
 
@@ -127,6 +132,11 @@ class Worker(Generic[_T]):
     def pending(self) -> int:
         """The number of items that are not done."""
         return len(self._items) + len(self._begun) + len(self._aside) + self._busy
+
+    @property
+    def busy(self) -> bool:
+        """True while an item is processed."""
+        return self._busy
 
     @property
     def nbytes(self) -> int:
@@ -261,23 +271,32 @@ class Worker(Generic[_T]):
             self._begun.appendleft(item)
 
     def _waits(self, item: _T) -> bool:
-        """Set an item aside if an earlier one about the same is; return whether it was."""
-        about = self._about(item)
-        held = () if about is None else self._aside.values()
-        earlier = next((failed for failed in held if self._about(failed.item) == about), None)
-        if earlier is not None:
-            self._failed[id(item)] = self._aside[id(item)] = replace(earlier, item=item)
-            self._bytes += self._size(item)
-        return earlier is not None
+        """Set an item aside if an earlier one about the same is not done; return whether it was."""
+        first = self._lines.get(self._about(item), [item])[0]
+        if first is item:
+            return False
+        before = self._failed.get(id(first))
+        self._aside[id(item)] = _Failed(item) if before is None else replace(before, item=item)
+        if before is not None:
+            self._failed[id(item)] = self._aside[id(item)]
+        self._bytes += self._size(item)
+        return True
 
     def _forget(self, item: _T) -> None:
-        """Forget that an item could not be processed."""
+        """Forget an item that is done or dropped."""
         failed = self._failed.pop(id(item), None)
         self._aside.pop(id(item), None)
         if failed is not None and failed is self._blocked:
             self._blocked = None
         if not self._failed:
             self._told.clear()
+        about = self._about(item)
+        if about in self._lines:
+            line = self._lines[about] = [each for each in self._lines[about] if each is not item]
+            if not line:
+                del self._lines[about]
+            elif id(line[0]) in self._aside:
+                self._aside[id(line[0])].due = 0.0
 
     def _held_items(self) -> list[_T]:
         return [failed.item for failed in self._aside.values()]

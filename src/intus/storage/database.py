@@ -120,6 +120,7 @@ class Database:
             self._anchor.close()
         self._engine.dispose()
         self._set_log_aside()
+        self._files = WatchedFiles(())
 
     def __enter__(self) -> Database:
         return self
@@ -646,13 +647,16 @@ class Database:
             since: The ``number`` of the previous call.
         """
         with self._read() as connection:
-            number = connection.execute(
-                sa.select(t.counter.c.value).where(t.counter.c.name == "change")
-            ).scalar()
+            number = _change_number(connection)
             query = sa.select(t.change).where(t.change.c.number > since).order_by(t.change.c.number)
             rows = connection.execute(query).all() if number != since else []
         runs = dict.fromkeys((row.run, row.model) for row in rows if row.run or row.model)
-        return Changes(int(number or 0), list(dict.fromkeys(row.what for row in rows)), list(runs))
+        return Changes(number, list(dict.fromkeys(row.what for row in rows)), list(runs))
+
+    def change_number(self) -> int:
+        """Return the number of the last change of the database."""
+        with self._read() as connection:
+            return _change_number(connection)
 
     def last_change(self, run: str, model: str) -> int:
         """Return the number of the last change of a run; 0 if there is no such run."""
@@ -664,7 +668,7 @@ class Database:
     # -- transactions --------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise ReplacedError if the file of an SQLite database was deleted or replaced since it was opened."""
+        """Raise ReplacedError if a file of an SQLite database was deleted or replaced under way."""
         if change := self._files.change():
             raise ReplacedError(
                 f"{change}, so what is written to the database would be lost. Put the file back, or end this "
@@ -715,7 +719,7 @@ def _remedy(url: sa.URL, why: str) -> str:
         return "Check that the PostgreSQL server is running, and that it has this database and user."
     if "malformed" in why or "damaged" in why:
         return (
-            f"Restore a copy of it; or save what can be read with SQLite's own program (sqlite3 {url.database} "
+            f"Restore a copy of it; or save what SQLite's own program can read (sqlite3 {url.database} "
             ".recover); or choose another database (--database)."
         )
     if "locked" in why:
@@ -751,6 +755,12 @@ def _run_id(connection: sa.Connection, run: str, model: str) -> int:
     )
     query = sa.select(t.run.c.id).where(t.run.c.run == run, t.run.c.model == model)
     return int(connection.execute(query).scalar_one())
+
+
+def _change_number(connection: sa.Connection) -> int:
+    return int(
+        connection.execute(sa.select(t.counter.c.value).where(t.counter.c.name == "change")).scalar() or 0
+    )
 
 
 def _increment_counter(connection: sa.Connection, changes: Sequence[tuple[str, str, str]]) -> None:

@@ -73,8 +73,8 @@ def _damage(file: BinaryIO) -> str:
 def _own_sums(words: np.ndarray) -> tuple[list[int], list[int]]:
     """Return the two checksums of each row of words, as if nothing came before.
 
-    For each pair of words ``a``, ``b``: ``first += a + second``, ``second += b + first``, modulo 2**32. So each
-    word adds to the sum of the two sums before it, and a sum is a product with the Fibonacci numbers.
+    For each pair of words ``a``, ``b``: ``first += a + second``, ``second += b + first``, modulo 2**32. So
+    each word adds to the sum of the two sums before it, and a sum is a product with the Fibonacci numbers.
     """
     count = words.shape[1]
     weights = np.array(_fibonacci(count + 2), np.uint64)

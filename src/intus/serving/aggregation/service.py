@@ -224,18 +224,23 @@ class AggregatorService:
         with self._lock:
             active = self.aggregator.active()
             removed = self.aggregator.remove(model, client_id, run)
-            for run_key in removed:
-                self._empty(run_key)
+            left = [run_key for run_key in removed if not self._empty(run_key)]
+        stored = False
         if run is not None:  # an earlier server may have stored it
             stored = self.evaluator.remove(run, model)
-            had = [run_key for run_key in removed if stored or run_key in active]
-            return had or ([(run, model or "")] if stored else [])
-        for run_key in removed:
-            self.evaluator.remove(*run_key)
-        return removed
+        else:
+            for run_key in removed:
+                self.evaluator.remove(*run_key)
+        with self._lock:
+            for run_key in left:
+                self._forget(run_key)
+        if run is None:
+            return removed
+        had = [run_key for run_key in removed if stored or run_key in active]
+        return had or ([(run, model or "")] if stored else [])
 
-    def _empty(self, run_key: RunKey) -> None:
-        """Delete the records of a removed run from the journal.
+    def _empty(self, run_key: RunKey) -> bool:
+        """Delete the records of a removed run from the journal; return False if that cannot be written.
 
         Its clients stay in it: if this server ends before the next roles have removed the run, the client
         asks the next server to remove it, which must know the run.
@@ -243,18 +248,22 @@ class AggregatorService:
         log = self.journal.log(run_key) if self.journal is not None else None
         if log is None or not log.is_open or run_key not in self.aggregator.run_keys():
             self._forget(run_key)
-            return
+            return True
         self._unreleased.pop(run_key, None)
         try:
             log.release(log.windows(), self.aggregator.snapshot(run_key, self._clock()))
         except OSError:  # a snapshot needs room, and deleting needs none
-            self._forget(run_key)
+            return False
+        return True
 
     def _forget(self, run_key: RunKey) -> None:
+        """Delete all that the journal has of a (run, model); raises FullError if that is not possible."""
         self._unreleased.pop(run_key, None)
         if self.journal is None:
             return
         try:
+            if run_key in self.aggregator.active():
+                raise BlockingIOError("new records have come")
             self.journal.forget(run_key)
         except OSError as error:
             raise FullError(f"The journal of {run_key[0]!r} cannot be deleted now: {error}.") from error
@@ -294,6 +303,8 @@ class AggregatorService:
             self._take_settled()
             if self.journal is not None:
                 self.journal.close()
+            elif left := self.aggregator.queued:
+                _log.error("%d data points were not scored, and are lost (--journal memory).", left)
         return finished
 
     def _notify(self, notices: Sequence[Notice]) -> None:

@@ -65,8 +65,8 @@ class _Job:
 class Evaluator:
     """Scores data points in order, in a thread or on an engine's workers, and passes the scores on.
 
-    A data point has no scores only if it fails by its own data, twice. If its scores cannot be stored, all wait
-    until they can; if memory or a library is missing, it is set aside and tried again.
+    A data point has no scores only if it fails by its own data, twice. If its scores cannot be stored, all
+    wait until they can; if memory or a library is missing, it is set aside and tried again.
 
     Args:
         frontend: The frontend, which stores scores, targets and notices.
