@@ -554,6 +554,9 @@ def test_overloaded_server_replies_429(tmp_path):
         def backlog(self) -> int:
             return 1000
 
+        def check(self) -> None:
+            pass
+
     with TestClient(build(Roles(AggregatorService(Swamped(), Aggregator(max_bytes=999))))) as client:
         answer = post(client, "/records", batch(0))
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")

@@ -76,7 +76,11 @@ class ProcessEngine:
             if self._pool is None or self._pool is broken:
                 self._pool = self._loky.ProcessPoolExecutor(self.workers, env=one_thread())
             pool = self._pool
-        return pool, pool.submit(call)
+            try:
+                return pool, pool.submit(call)
+            except self._loky.process_executor.BrokenProcessPool:  # it broke before anything was sent
+                self._pool = pool = self._loky.ProcessPoolExecutor(self.workers, env=one_thread())
+                return pool, pool.submit(call)
 
     def _gather(self, call: Any, sent: tuple[Any, Any]) -> Any:
         pool, future = sent

@@ -33,7 +33,8 @@ def register_targets(
     Label ``i`` belongs to item ``i``: to the row with this id in ``Probe.items``, or else to the ``i``-th row
     of the epoch in order of arrival, which requires a data loader that does not shuffle. Labels that a
     training process registers apply to its own runs. Labels of a process without a probe apply to all runs
-    that have no labels of that name from their own process.
+    that have no labels of that name from their own process. Labels of the same name and patterns replace
+    earlier ones; with other patterns they stand beside them, and where both match, the later count.
 
     Args:
         host: The server's host name.
@@ -74,9 +75,9 @@ def register_targets(
         "run_pattern": check_pattern("run_pattern", run_pattern),
     }
     labels = plain_labels(name, targets)
-    sender.target_patterns[name] = model_pattern, layer_pattern, run_pattern
+    sender.target_patterns[name, model_pattern, layer_pattern, run_pattern] = None
     for tap in list(sender.taps):
-        tap.check_target(name, *sender.target_patterns[name])
+        tap.check_target(name, model_pattern, layer_pattern, run_pattern)
     job = queue_targets(
         sender,
         name,

@@ -223,8 +223,8 @@ def probe(
             troubles.warn_once("intus: %s", reason)
         operations = operations if sends else []
         tap.attach(known, operations)
-        for registered, found in sender.target_patterns.items() if checked_set is None else ():
-            tap.check_target(registered, *found)
+        for registered in sender.target_patterns if checked_set is None else ():
+            tap.check_target(*registered)
         for target, pattern in checked_set.layers.items() if checked_set is not None else ():
             tap.check_layers(f"layers[{target!r}]", pattern)
         if checked_set is not None and choice is not False:

@@ -31,6 +31,10 @@ _APART = (
 )
 
 
+#: More calls than any training makes between two looks at the probe set.
+_MANY = 1 << 40
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PassTags:
     """The tags of one pass; its gradients, which come later, have the same.
@@ -131,6 +135,12 @@ class ProbeSetRunner:
             self._host.change_epoch(self._step, step)
             self._step = step
             self.run()
+
+    def calls_until_next(self, step: int) -> int:
+        """Return the number of calls of the training, from number ``step`` on, before which it does not run."""
+        if self._set is None:
+            return 0
+        return _MANY if self._set.every is None else -step % self._set.every
 
     def training_ends(self) -> None:
         """Run the probe set at the end of the training, if the model changed since it last ran."""

@@ -54,8 +54,8 @@ class Sender:
         self.capacity_requested = False  # whether a caller chose the capacity
         self._random = random.Random()  # not the global generator, which the training uses
         self.taps: weakref.WeakSet[Any] = weakref.WeakSet()  # whose probe set may have to run before flush
-        #: Patterns for models, layers and runs of the registered targets, by name.
-        self.target_patterns: dict[str, tuple[str, str, str]] = {}
+        #: The name of each registered target with its patterns for models, layers and runs.
+        self.target_patterns: dict[tuple[str, str, str, str], None] = {}
         self.logs: list[Any] = []  # of probes; what they collected is sent before the queue is drained
         self.followers: list[Any] = []  # of probes, which read what the server finds
         self.busy_seconds = 0.0  # processor time that sending and following took
@@ -417,7 +417,7 @@ class Sender:
         with self._changed:
             self._ever_answered = True
             job.answers += 1
-        if answer.status in (429, 503, 507) or (answer.status >= 500 and job.answers < ATTEMPTS):
+        if answer.status in (408, 429, 503, 507) or (answer.status >= 500 and job.answers < ATTEMPTS):
             with self._changed:
                 self._breaker.busy(time.monotonic(), self._random.random(), answer.retry_after)
         else:

@@ -7,7 +7,7 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -122,9 +122,12 @@ class ModelTap:
         self.sender, self.troubles = sender, troubles
         self.run, self.name = run, name
         self._epoch: float = 0
-        self.step = self.passes = self.recorded = 0
-        self.mode: str | None = None
-        self.items: np.ndarray | None = None
+        self._step = self._passes = self.recorded = 0
+        self._mode: str | None = None
+        self._items: np.ndarray | None = None
+        self._names_items = False  # whether the script ever did
+        # How many calls a backend may still leave out, and what it said of them; None if none.
+        self._left_out: tuple[int, Callable[[bool], int]] | None = None
         self.called: set[str] = set()
         self._recorded_at: set[str] = set()  # addresses with calls
         self._idle: dict[str, bool] = {}  # operations that ran in this epoch -> whether ``when`` declined all
@@ -154,6 +157,8 @@ class ModelTap:
         self._wait_until = math.inf  # when a pass of the probe set no longer waits for room
         self._order = RowOrder(name, troubles)
         self._skips = self._skips_epochs = False  # whether the warnings were given
+        # The epoch, the mode and whether there were no ids, of the last pass if it was skipped; else None.
+        self._skipped_like: tuple[float, str, bool] | None = None
         self._pass_bytes = self._pass_rows = 0  # of the last recorded pass
         self._busy_before = sender.busy_seconds  # at the last payment to the budget
         self._pass_began = process_seconds(), self.budget.spent  # the present pass: clocks, and costs so far
@@ -192,9 +197,48 @@ class ModelTap:
     @epoch.setter
     def epoch(self, value: float) -> None:
         if value != self._epoch:
+            self.count_left_out()
             self.probe_runs.epoch_ends()
             self.change_epoch(self._epoch, value)
         self._epoch = value
+
+    @property
+    def step(self) -> int:
+        """The number of the next call of the model."""
+        self.count_left_out(end=False)
+        return self._step
+
+    @step.setter
+    def step(self, value: int) -> None:
+        self.count_left_out()
+        self._step = value
+
+    @property
+    def passes(self) -> int:
+        """The number of calls of the training."""
+        self.count_left_out(end=False)
+        return self._passes
+
+    @property
+    def mode(self) -> str | None:
+        """The mode that the script names; None for that of the model."""
+        return self._mode
+
+    @mode.setter
+    def mode(self, value: str | None) -> None:
+        self.count_left_out()
+        self._mode = value
+
+    @property
+    def items(self) -> np.ndarray | None:
+        """The ids of the next call's rows."""
+        return self._items
+
+    @items.setter
+    def items(self, value: np.ndarray | None) -> None:
+        self.count_left_out()  # the ids are those of the next call, so from now on each is reported
+        self._names_items = self._names_items or value is not None
+        self._items = value
 
     @property
     def framework(self) -> str:
@@ -236,18 +280,22 @@ class ModelTap:
     def current_mode(self) -> str:
         """Return the caller's mode, or else that of the model."""
         model = self._model()
-        return self.mode or (self._backend.mode(model) if model is not None else "")
+        return self._mode or (self._backend.mode(model) if model is not None else "")
 
     # -- called by the backend ------------------------------------------------------------------------
 
     def on_forward_start(self, inputs: Any) -> bool:
         """Tag a pass; False if it is not recorded."""
+        if self._left_out is not None:
+            self.count_left_out()
         if are_probes_disabled() and not self.probe_runs.running:  # trace or inspect
+            return False
+        if self._skips_again():
             return False
         if not self.probe_runs.running:
             self._find_epoch(inputs)
-            self.probe_runs.step_begins(self.step)
-        tags = self.probe_runs.tags(self.step) or self._training_tags(inputs)
+            self.probe_runs.step_begins(self._step)
+        tags = self.probe_runs.tags(self._step) or self._training_tags(inputs)
         if tags is None:
             return False
         began, self._apart = thread_seconds(), None
@@ -266,6 +314,64 @@ class ModelTap:
             self.budget.pay(thread_seconds_since(began))
         return True
 
+    def _skips_again(self) -> bool:
+        """Skip a pass of the training if nothing changed since the last, which was skipped; else return False.
+
+        It is what most passes do. After the work of a training step none of this is in the processor's
+        caches, so that a pass takes longer with every function that it calls.
+        """
+        like = self._skipped_like
+        if like is None or self.probe_runs.running:
+            return False
+        if like != (self._epoch, self.current_mode(), self._items is None) or not self.budget.skips_again():
+            return False
+        self._step += 1
+        self._passes += 1
+        self._items = None
+        return True
+
+    def leave_out(self, left: Callable[[bool], int]) -> int:
+        """Return how many of the next calls of the training are not recorded, whatever they are.
+
+        A backend to which the report of a call is expensive need not report these, if they are of the mode of
+        the last call, which was skipped.
+
+        Args:
+            left: ``left(end)`` returns how many of them were not made yet. If ``end`` is true, the backend
+                reports the next call.
+        """
+        if self._names_items or self.source.is_searching or self.probe_runs.running:
+            return 0
+        if self.probe_runs.replaces_training:
+            calls = self.probe_runs.calls_until_next(self._step)
+        else:
+            calls = self.budget.foreseen if self._skipped_like is not None else 0
+        if calls:
+            self._left_out = calls, left
+        return calls
+
+    def count_left_out(self, *, end: bool = True) -> None:
+        """Count the calls that the backend has left out.
+
+        Args:
+            end: Whether it shall report the next one, because something has changed.
+        """
+        if self._left_out is None:
+            return
+        (calls, left), self._left_out = self._left_out, None
+        rest = 0
+        try:
+            rest = left(end)
+        except Exception as error:
+            self.on_error(error)
+        if not end and rest:
+            self._left_out = rest, left
+        made = calls - rest
+        self._step += made
+        self._passes += made
+        if not self.probe_runs.replaces_training:
+            self.budget.skip(made)
+
     def _find_epoch(self, inputs: Any) -> None:
         """Find the epoch of a call of the training, unless the script sets it."""
         if not self.source.is_searching:
@@ -276,7 +382,7 @@ class ModelTap:
         except Exception as error:
             self.on_error(error)
             return
-        if self.passes:  # the first call looks for an optimizer, once
+        if self._passes:  # the first call looks for an optimizer, once
             self.budget.pay(thread_seconds_since(began))
         if epoch != self.epoch:
             self.probe_runs.training_begins()
@@ -299,12 +405,14 @@ class ModelTap:
 
     def _training_tags(self, inputs: Any) -> PassTags | None:
         """Return the tags of a call of the training, or None if it is not recorded."""
-        epoch, step, mode, items = self._epoch, self.step, self.current_mode(), self.items
-        self.step += 1
-        self.passes += 1
-        self.items = None
+        epoch, step, mode, items = self._epoch, self._step, self.current_mode(), self._items
+        self._step += 1
+        self._passes += 1
+        self._items = None
+        self._skipped_like = None
         if self.probe_runs.replaces_training:
             return None
+        is_unnamed = items is None
         busy = self.sender.busy_seconds
         if busy != self._busy_before:
             since, self._busy_before = busy - self._busy_before, busy
@@ -324,6 +432,8 @@ class ModelTap:
             self.budget.pay_once(process_seconds_since(began))
         if not watched:
             self._warn_skipped(named=named)
+            if not self.source.is_searching:
+                self._skipped_like = epoch, mode, is_unnamed
             return None
         ordered = items is not None or self._order.is_known(mode)
         return PassTags(epoch, step, mode, items, self.budget.rows, ordered)

@@ -116,6 +116,11 @@ class DataPoint:
         return PointEnvelope(self.kind, self.step, self.lacks, last, clients, self.began)
 
     @property
+    def identity(self) -> tuple[Key, float | None, int]:
+        """What its scores are stored under: a data point of the same replaces them."""
+        return self.key, self.epoch, self.step
+
+    @property
     def mode_shown(self) -> str:
         """The mode in results, "" for the main mode of the run."""
         return self.kind.partition("@")[2]

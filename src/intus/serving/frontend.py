@@ -10,20 +10,21 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import msgspec
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError
 
 from .. import scores
 from ..core import findings
-from ..core.errors import InputError
+from ..core.errors import InputError, ServeError
 from ..core.results import COLUMNS, Predictions, Results
 from ..core.score_info import ScoreInfo
 from ..storage import followups, logged
 from ..storage.database import Database
 from ..storage.groups import mean_over_runs
 from ..storage.logged import Logged
+from ..storage.same_file import ReplacedError
 from .data_point import kind_label
 from .decoding import decode
-from .errors import AwayError
+from .errors import AwayError, fault
 from .evaluation.arrival_order import BY_ORDER, UNVERIFIED, WITHDRAWN
 from .evaluation.targets import Target
 from .messages import (
@@ -59,8 +60,15 @@ def _storing(work: Callable[_P, _T]) -> Callable[_P, _T]:
     def call(*args: _P.args, **options: _P.kwargs) -> _T:
         try:
             return work(*args, **options)
-        except (OperationalError, InterfaceError) as error:
-            raise AwayError(f"The database cannot be written now: {error.orig}.") from error
+        except DataError:  # of the values that were to be written
+            raise
+        except ReplacedError as error:
+            raise AwayError(str(error)) from error
+        except (DBAPIError, OSError, MemoryError) as error:
+            if isinstance(error, ServeError):
+                raise
+            why = str(error.orig).strip() if isinstance(error, DBAPIError) else fault(error).rstrip(".")
+            raise AwayError(f"The database cannot be written now: {why}.") from error
 
     return call
 
@@ -75,7 +83,12 @@ class Frontend:
         self._new: dict[tuple[str, str], None] = {}  # (run, model) pairs with scores since the last findings
         self._found: dict[tuple[str, str], list[findings.Finding]] = {}  # of the runs with scores
         self._not_finite: set[tuple[str, str, str]] = set()  # names of logged values, with run and model
-        database.end_targets()
+        try:
+            database.end_targets()
+            database.targets()
+            database.scores()
+        except Exception as error:  # whatever reading a damaged value raises
+            raise InputError(database.cannot_be_opened(error)) from error
 
     @_storing
     def results(
@@ -220,7 +233,7 @@ class Frontend:
 
     @_storing
     def claim_target(self, name: str, owner: str) -> None:
-        """Store that a target applies to the runs of its owner only."""
+        """Store that an owner's targets of a name apply to the runs of that owner only."""
         self.database.claim_target(name, owner)
 
     @_storing
@@ -236,7 +249,10 @@ class Frontend:
     @_storing
     def targets(self) -> list[dict[str, Any]]:
         """Return the stored targets."""
-        return self.database.targets()
+        try:
+            return self.database.targets()
+        except (ValueError, TypeError) as error:
+            raise AwayError(f"The stored targets are damaged: {error}.") from error
 
     def report(self, report: StatusReport) -> None:
         """Keep the counts of another role for the status.
@@ -289,8 +305,14 @@ class Frontend:
         except Exception:
             _log.exception("The findings of %s could not be computed", run or model)
 
+    @_storing
     def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
-        """Do nothing: the frontend has no queue."""
+        """Check that the database is still there; the frontend has no queue."""
+        self.check()
+
+    def check(self) -> None:
+        """Raise ReplacedError if what is stored would be lost."""
+        self.database.check()
 
     @_storing
     def clear(self, owner: str) -> None:

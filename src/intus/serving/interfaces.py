@@ -15,6 +15,8 @@ from .data_point import DataPoint
 from .evaluation.targets import Target
 from .messages import Notice, RunRequest, StatusReport
 
+#: (run, model).
+RunKey = tuple[str, str]
 #: Called with a data point and True once its scores are stored, or False once it is certain to have none.
 Done = Callable[[DataPoint, bool], None]
 
@@ -44,6 +46,9 @@ class Link(Protocol):
             AwayError: If that takes longer than ``timeout`` seconds, or a server does not answer.
         """
 
+    def check(self) -> None:
+        """Raise ReplacedError if it is known that what would be stored now would be lost."""
+
     def clear(self, owner: str) -> None:
         """Delete the targets of a client, ``""`` for those without a client."""
 
@@ -59,6 +64,10 @@ class EvaluatorLink(Link, Protocol):
 
     def backlog(self) -> int:
         """Return the bytes of the data points in the queue."""
+        ...
+
+    def troubles(self) -> dict[RunKey, str]:
+        """Return why data points cannot be scored or stored now, by (run, model)."""
         ...
 
     def close(self, patience: float | None = None) -> bool:
@@ -77,7 +86,7 @@ class FrontendLink(Link, Protocol):
         """Store results, the descriptions of their scores, and the predictions of classifiers."""
 
     def claim_target(self, name: str, owner: str) -> None:
-        """Store that a target applies to the runs of its owner only."""
+        """Store that an owner's targets of a name apply to the runs of that owner only."""
 
     def arrival_order(self, run: str, model: str, mode: str, holds: bool) -> None:
         """Verify the scores of labels that were matched by order of arrival, or withdraw them."""

@@ -7,10 +7,11 @@ change counter, so that a page learns what another process wrote to the same fil
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,13 +23,18 @@ from ..core.graph import OP, Graph
 from ..core.record import OF_PROBE_SET
 from ..core.results import COLUMNS, Predictions, Results
 from ..core.score_info import ScoreInfo
-from . import followups, labels, logged, points, predictions, summaries
+from . import followups, labels, logged, points, predictions, summaries, write_ahead_log
 from . import tables as t
 from .codec import decode_graph
 from .logged import Logged
 from .migrations import migrate
 from .points import NO_EPOCH
+from .same_file import ReplacedError, WatchedFiles
 from .tables import insert_into, lock_for_write, make_engine, read_url, upsert
+
+#: Most bytes of an SQLite database that is checked when it is opened, which takes a second for a gigabyte.
+CHECKED_BYTES = 256 << 20
+_log = logging.getLogger("intus.storage")
 
 
 class Changes(NamedTuple):
@@ -73,21 +79,48 @@ class Database:
         self._series: points.Series = {}
         self._infos: dict[str, ScoreInfo] = {}  # descriptions that this process has stored
         self._writing = threading.Lock()  # threads wait here rather than poll SQLite's file lock
+        self._files = WatchedFiles(())
+        self._anchor: sa.Connection | None = None
         try:
+            self._check_whole()
             with self._write() as connection:
                 migrate(connection)
-        except (sa.exc.DBAPIError, InputError) as error:
-            self._engine.dispose()
-            if isinstance(error, InputError):
-                raise
+            self._watch()
+        except InputError:
+            self.close()
+            raise
+        except (sa.exc.SQLAlchemyError, OSError, TypeError, ValueError) as error:
+            self.close()
+            raise InputError(self.cannot_be_opened(error)) from error
+
+    def cannot_be_opened(self, error: Exception) -> str:
+        """Return the sentences that say why the database cannot be opened, and what to do."""
+        why = str(error.orig if isinstance(error, sa.exc.DBAPIError) else error).strip().rstrip(".")
+        return f"Could not open the database {self.url.render_as_string()}: {why}. {_remedy(self.url, why)}"
+
+    def _check_whole(self) -> None:
+        """Raise InputError if an SQLite database is damaged; a large one is checked when it is read."""
+        if self.url.get_backend_name() != "sqlite":
+            return
+        path = Path(str(self.url.database))
+        if found := write_ahead_log.damage(log := path.with_name(f"{path.name}-wal")):
             raise InputError(
-                f"Could not open the database {self.url.render_as_string()}: {str(error.orig).strip()}. "
-                + _remedy(self.url, str(error.orig))
-            ) from error
+                f"The log {str(log)!r} of the database is damaged: {found}. Restore a copy of both files. Or "
+                "move the log away: then the newest scores are lost that are in it alone."
+            )
+        if path.exists() and path.stat().st_size <= CHECKED_BYTES:
+            with self._read() as connection:
+                found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+            if found != "ok":
+                raise InputError(self.cannot_be_opened(ValueError(f"it is damaged: {found}")))
 
     def close(self) -> None:
         """Close all connections."""
+        if self._anchor is not None:
+            self._anchor.close()
         self._engine.dispose()
+        self._set_log_aside()
+        self._files = WatchedFiles(())
 
     def __enter__(self) -> Database:
         return self
@@ -532,7 +565,7 @@ class Database:
         types: Sequence[Any] | None = None,
         exact: bool = False,
     ) -> None:
-        """Store a registered target, replacing the same owner's target of that name.
+        """Store a registered target, replacing the same owner's target of that name and those patterns.
 
         Args:
             name: The name of the target.
@@ -561,7 +594,7 @@ class Database:
             return labels.read(connection)
 
     def claim_target(self, name: str, owner: str) -> None:
-        """Restrict a target to the runs of its owner from now on."""
+        """Restrict an owner's targets of a name to the runs of that owner from now on."""
         with self._write() as connection:
             labels.claim(connection, name, owner)
 
@@ -634,16 +667,48 @@ class Database:
 
     # -- transactions --------------------------------------------------------------------------------
 
+    def check(self) -> None:
+        """Raise ReplacedError if a file of an SQLite database was deleted or replaced under way."""
+        if change := self._files.change():
+            raise ReplacedError(
+                f"{change}, so what is written to the database would be lost. Put the file back, or end this "
+                "program (Ctrl+C, SIGTERM) and start it again; a database whose file is gone begins anew."
+            )
+
+    def _watch(self) -> None:
+        """Watch the files of an SQLite database, which one connection holds open until the end."""
+        if self.url.get_backend_name() == "sqlite":
+            self._anchor = self._engine.connect()
+            path = Path(str(self.url.database))
+            self._files = WatchedFiles([path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))])
+            sa.event.listen(self._engine, "connect", lambda *_: self.check(), insert=True)
+
+    def _set_log_aside(self) -> None:
+        """Move the write-ahead log away from a database that is not its own.
+
+        SQLite leaves it if the database's file was replaced, and writes it into the other one when that is
+        opened.
+        """
+        path = Path(str(self.url.database))
+        log = path.with_name(f"{path.name}-wal")
+        if self._files.still(log) and not self._files.still(path):
+            with suppress(OSError):
+                kept = log.replace(path.with_name(f"{path.name}.lost-wal"))
+                _log.warning("%s is kept as %s: the database that it belongs to is gone.", log, kept)
+
     @contextmanager
     def _write(self) -> Iterator[sa.Connection]:
+        self.check()
         with self._writing, self._engine.connect() as connection:
             connection = connection.execution_options(writes=True)
             with connection.begin():
                 lock_for_write(connection)
                 yield connection
+        self.check()  # else it was written to a file that is gone
 
     @contextmanager
     def _read(self) -> Iterator[sa.Connection]:
+        self.check()
         with self._engine.connect() as connection, connection.begin():
             yield connection
 
@@ -652,6 +717,11 @@ def _remedy(url: sa.URL, why: str) -> str:
     """Return what the user can do if a database does not open."""
     if url.get_backend_name() == "postgresql":
         return "Check that the PostgreSQL server is running, and that it has this database and user."
+    if "malformed" in why or "damaged" in why:
+        return (
+            f"Restore a copy of it; or save what SQLite's own program can read (sqlite3 {url.database} "
+            ".recover); or choose another database (--database)."
+        )
     if "locked" in why:
         return "Another program has locked it. End that program (a backup, a database browser) and try again."
     return "Give the path of an intus database, or of a new file in an existing folder."

@@ -343,13 +343,14 @@ const tests: Record<string, () => void> = {
     equal(strongest(areas, 1, 0.5).series.map((s) => s.address), ["c[0]"]);
   },
   "counts are of the run, losses are bad, and what is not known is not 0": () => {
-    const none = { sent: 0, under_way: 0, unknown: 0, refused: 0, waiting: 0, queued: 0, seconds_left: null, scored: 0, failed: 0, lost: 0, dropped: 0, incomplete: 0 };
+    const none = { sent: 0, under_way: 0, unknown: 0, refused: 0, waiting: 0, queued: 0, seconds_left: null, trouble: "", scored: 0, failed: 0, lost: 0, dropped: 0, incomplete: 0 };
     const ours = { ...none, run: "r", model: "Net", dropped: 3, sent: 4000, scored: 1000, waiting: 2500, queued: 2500, lost: 500 };
     const of = (key: string, more = {}, requests = {}) => headerCounts(run("r"), { runs: [{ ...ours, run: "other" }, { ...ours, ...more }], requests }, 2).find((c) => c.key === key);
     equal(["scores", "sent", "scored", "waiting", "dropped", "refused", "failed", "lost", "empty"].map((key) => of(key)?.text), ["4", "4,000", "1,000", "2,500", "3", "0", "0", "500", "2"]);
     equal([of("dropped")?.bad, of("refused")?.bad, of("scores")?.bad, of("unknown")], [true, false, false, undefined]);
     equal([of("waiting")?.label, of("waiting", { seconds_left: 130 })?.label, of("waiting", { queued: 0 })?.label, of("waiting", { waiting: 0 })?.label],
       ["waiting, time not known", "waiting, 3 min left", "waiting for their epoch to end", "waiting"]);
+    equal(of("waiting", { trouble: "The disk is full." })?.label, "waiting, not scored now");
     equal([of("requests"), of("requests", {}, { refused: 2 })?.text], [undefined, "2"]);
     equal(headerCounts(run("r"), { runs: [] }, 0).map(({ text }) => text), ["4", "not known:", "0"]);
     equal(headerCounts(run("r"), {}, 0).map(({ key }) => key), ["scores", "empty"]);

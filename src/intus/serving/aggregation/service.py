@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import threading
@@ -10,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from ...core.errors import CodecError, InputError
+from ...core.errors import CodecError, InputError, ServeError
 from ...core.record import Record
 from ...storage.codec import decode_graph, decode_records, encode_records
 from ..data_point import DataPoint
@@ -21,9 +22,9 @@ from ..interfaces import EvaluatorLink
 from ..messages import EpochWait, IngestReply, Notice, RunRequest, StatusReport
 from .aggregator import Aggregator, IngestResult
 from .ingest import IngestRequest
-from .journal import Journal, JournalFrame
+from .journal import Journal, JournalFrame, unusable
 from .ledger import ScoringRate, seconds_left
-from .notices import damaged_journal, in_memory, unread_journal
+from .notices import broken_journal, damaged_journal, in_memory, renewed_journal, unread_journal
 from .window import RunKey
 
 _log = logging.getLogger("intus.serving")
@@ -73,6 +74,8 @@ class AggregatorService:
         self._rate = ScoringRate()
         self._reported: tuple[dict[str, int], list[EpochWait]] = {}, []
         self._closed, self._is_read = threading.Event(), threading.Event()
+        self._news: list[Notice] = []  # of the journal
+        self._broken = ""  # why the journal cannot be written anew
         self._failure: Exception | None = None  # why the journal could not be read
         self._thread = threading.Thread(target=self._run, name="intus-clock", daemon=True)
         if journal is None:
@@ -98,6 +101,13 @@ class AggregatorService:
 
     # -- requests ------------------------------------------------------------------------------------
 
+    def admit(self) -> None:
+        """Raise BusyError, ReadingError or ReplacedError if no records can be taken now."""
+        self._require_journal()
+        self.evaluator.check()
+        if self.evaluator.backlog() > self.aggregator.max_bytes:
+            raise BusyError("Too many data points wait to be scored. Send this again in a second.")
+
     def records(
         self, records: Sequence[Record], envelope: Mapping[str, Any], body: bytes = b""
     ) -> IngestReply:
@@ -115,17 +125,17 @@ class AggregatorService:
             BusyError: If too many bytes wait to be scored.
             FullError: If the disk or the journal is full.
             ReadingError: If the journal is still read after a start.
+            ReplacedError: If the database's file was deleted or replaced.
         """
-        self._require_journal()
+        self.admit()
         request = IngestRequest.read(records, envelope, body)
-        if self.evaluator.backlog() > self.aggregator.max_bytes:
-            raise BusyError("Too many data points wait to be scored. Send this again in a second.")
         with self._lock:
             self._take_settled()
             now = self._clock()
             for run_key in request.run_keys:
                 self.aggregator.check_run(run_key)
             if self.journal is not None:
+                self._mend(self.journal, request.run_keys)
                 self._append_to_journal(self.journal, request, now)
             result = self._accept(request, now)
             if self.journal is not None:
@@ -214,20 +224,49 @@ class AggregatorService:
         with self._lock:
             active = self.aggregator.active()
             removed = self.aggregator.remove(model, client_id, run)
-            for run_key in removed:
-                self._forget(run_key)
+            left = [run_key for run_key in removed if not self._empty(run_key)]
+        stored = False
         if run is not None:  # an earlier server may have stored it
             stored = self.evaluator.remove(run, model)
-            had = [run_key for run_key in removed if stored or run_key in active]
-            return had or ([(run, model or "")] if stored else [])
-        for run_key in removed:
-            self.evaluator.remove(*run_key)
-        return removed
+        else:
+            for run_key in removed:
+                self.evaluator.remove(*run_key)
+        with self._lock:
+            for run_key in left:
+                self._forget(run_key)
+        if run is None:
+            return removed
+        had = [run_key for run_key in removed if stored or run_key in active]
+        return had or ([(run, model or "")] if stored else [])
+
+    def _empty(self, run_key: RunKey) -> bool:
+        """Delete the records of a removed run from the journal; return False if that cannot be written.
+
+        Its clients stay in it: if this server ends before the next roles have removed the run, the client
+        asks the next server to remove it, which must know the run.
+        """
+        log = self.journal.log(run_key) if self.journal is not None else None
+        if log is None or not log.is_open or run_key not in self.aggregator.run_keys():
+            self._forget(run_key)
+            return True
+        self._unreleased.pop(run_key, None)
+        try:
+            log.release(log.windows(), self.aggregator.snapshot(run_key, self._clock()))
+        except OSError:  # a snapshot needs room, and deleting needs none
+            return False
+        return True
 
     def _forget(self, run_key: RunKey) -> None:
+        """Delete all that the journal has of a (run, model); raises FullError if that is not possible."""
         self._unreleased.pop(run_key, None)
-        if self.journal is not None:
+        if self.journal is None:
+            return
+        try:
+            if run_key in self.aggregator.active():
+                raise BlockingIOError("new records have come")
             self.journal.forget(run_key)
+        except OSError as error:
+            raise FullError(f"The journal of {run_key[0]!r} cannot be deleted now: {error}.") from error
 
     def status(self) -> dict[str, int]:
         """Return the counts; see ``messages.AggregatorCounts``."""
@@ -264,6 +303,8 @@ class AggregatorService:
             self._take_settled()
             if self.journal is not None:
                 self.journal.close()
+            elif left := self.aggregator.queued:
+                _log.error("%d data points were not scored, and are lost (--journal memory).", left)
         return finished
 
     def _notify(self, notices: Sequence[Notice]) -> None:
@@ -289,7 +330,11 @@ class AggregatorService:
         rows = self.aggregator.by_run()
         now = self._clock()
         left = seconds_left([row["queued"] for row in rows], self._rate.per_second(now))
-        runs = [row | {"seconds_left": seconds} for row, seconds in zip(rows, left, strict=True)]
+        troubles = self.evaluator.troubles()
+        runs = [
+            row | {"seconds_left": seconds, "trouble": self._broken or troubles.get(_key_of(row), "")}
+            for row, seconds in zip(rows, left, strict=True)
+        ]
         report = read({"aggregator": counts, "runs": runs}, StatusReport)
         report.waits = self.aggregator.waits(now)
         return report
@@ -309,8 +354,12 @@ class AggregatorService:
             self._release(self.aggregator.run_keys())
             for run_key in self.aggregator.forget():
                 self._forget(run_key)
+            if self.journal is not None:
+                with contextlib.suppress(FullError):  # it is told
+                    self._mend(self.journal)
             self._report()
-        self._notify(result.notices)
+            news, self._news = self._news, []
+        self._notify([*result.notices, *news])
 
     def _run(self) -> None:
         """Read the journal, and then call ``tick`` once a second."""
@@ -349,8 +398,37 @@ class AggregatorService:
                     log.append({"again": True}, encode_records(window.records()))
                     log.hold([window.number])
                 log.append({"time": now}, body)
+                if change := log.change(newest=True):
+                    raise FileNotFoundError(change)
         except OSError as error:
             raise FullError(f"The journal cannot be written: {error}. Send this again later.") from error
+
+    def _mend(self, journal: Journal, run_keys: Collection[RunKey] | None = None) -> None:
+        """Write anew what was deleted from the journal, or replaced, while it was in use.
+
+        Args:
+            journal: The journal.
+            run_keys: The (run, model) to look at; None for all.
+
+        Raises:
+            FullError: If it cannot be written.
+        """
+        now = self._clock()
+        try:
+            journal.check_folder()
+            for run_key, log, change in journal.changed(run_keys):
+                snapshot, windows = self.aggregator.whole(run_key, now)
+                frames = [(number, head, encode_records(records)) for number, head, records in windows]
+                log.renew(snapshot, frames)
+                self._news.append(renewed_journal(run_key, change, len(frames)))
+        except OSError as error:
+            text = f"The journal cannot be written: {error}."
+            if not self._broken:
+                self._news.append(broken_journal(text))
+            self._broken = text
+            raise FullError(f"{text} Send this again later.") from error
+        if run_keys is None:
+            self._broken = ""
 
     def _done(self, point: DataPoint, scored: bool) -> None:
         """Note that a data point is done.
@@ -403,7 +481,12 @@ class AggregatorService:
         )
 
     def _read(self, journal: Journal) -> None:
-        self._replay(journal)
+        try:
+            self._replay(journal)
+        except ServeError:
+            raise
+        except (OSError, MemoryError) as error:
+            raise unusable(journal.folder, error) from error
         if not self._closed.is_set():
             self._is_read.set()
 
@@ -438,6 +521,10 @@ class AggregatorService:
             return set()
         records, envelope = decode_records(frame.body)
         if frame.head.get("again"):
-            return self.aggregator.reload(records)
+            return self.aggregator.reload(records, frame.head)
         result = self._accept(IngestRequest.read(records, envelope), frame.head["time"])
         return result.placed.get(run_key, set())
+
+
+def _key_of(row: Mapping[str, Any]) -> RunKey:
+    return row["run"], row["model"]

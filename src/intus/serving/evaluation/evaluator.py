@@ -8,23 +8,22 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain, repeat
 
 from ...core.errors import did_you_mean
 from ...engines import Answer, Engine, LocalEngine, Task
 from ..data_point import DataPoint
 from ..decoding import read
-from ..errors import AwayError
-from ..interfaces import Done, FrontendLink
+from ..errors import AwayError, HeldError, fault
+from ..interfaces import Done, FrontendLink, RunKey
 from ..messages import Notice, RunRequest, StatusReport
-from ..worker import Worker, wait_for
+from ..worker import Worker, summary, wait_for
 from .arrival_order import ArrivalOrder
 from .relations import Relations
 from .scoring import Evaluation, Measured, chosen, infos_of, measure, related, renamed
-from .targets import KnownTargets, Target
+from .targets import Choice, KnownTargets, Target
 
 _log = logging.getLogger("intus.serving")
-_PAUSES = (0.1, 0.3, 1.0)  # between tries to store scores; the last one is repeated
+TRIES = 2  #: how often a data point must fail by its data until it has no scores
 
 #: The hash of a data point's arrays and its targets, which determine its scores.
 _Content = tuple[bytes, frozenset[Target]]
@@ -49,20 +48,25 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Job:
-    """A data point to score; ``targets``, ``content`` and ``answer`` are set once it is begun."""
+    """A data point to score; what follows ``done`` is set once it is begun."""
 
     point: DataPoint
     batch: _Batch
     last: bool
     done: Done
+    back: Callable[[AwayError], None] | None
+    choices: list[Choice] = field(default_factory=list)
     targets: list[Target] | None = None
     content: _Content = (b"", frozenset())
     answer: Answer[Measured] | None = None
-    failed: bool = False
+    failures: int = 0
 
 
 class Evaluator:
     """Scores data points in order, in a thread or on an engine's workers, and passes the scores on.
+
+    A data point has no scores only if it fails by its own data, twice. If its scores cannot be stored, all
+    wait until they can; if memory or a library is missing, it is set aside and tried again.
 
     Args:
         frontend: The frontend, which stores scores, targets and notices.
@@ -89,10 +93,14 @@ class Evaluator:
         self._lock = threading.Lock()  # around _noticed and _batch
         self._batch = _Batch()
         self._counts: Counter[str] = Counter(scored=0, failed=0)
-        self._trouble = ""  # why nothing can be stored now
         self.closing = threading.Event()
         self._worker: Worker[_Job] = Worker(
-            "intus-evaluator", self._work, lambda job: job.point.nbytes, self._begin, self.engine.ahead
+            "intus-evaluator",
+            self._work,
+            lambda job: job.point.nbytes,
+            self._begin,
+            self.engine.ahead,
+            lambda job: job.point.identity,
         )
 
     def points(self, batch: Sequence[DataPoint], done: Done = lambda point, scored: None) -> None:
@@ -103,10 +111,25 @@ class Evaluator:
         for number, point in enumerate(batch, start=1):
             self.point(point, last=number == len(batch), done=done)
 
-    def point(self, point: DataPoint, *, last: bool, done: Done = lambda point, scored: None) -> None:
-        """Queue one of several data points that became complete together; ``last`` ends the batch."""
+    def point(
+        self,
+        point: DataPoint,
+        *,
+        last: bool,
+        done: Done = lambda point, scored: None,
+        back: Callable[[AwayError], None] | None = None,
+    ) -> None:
+        """Queue one of several data points that became complete together.
+
+        Args:
+            point: The data point.
+            last: Whether it ends the batch.
+            done: Called with it once its scores are stored, or once it is certain to have none.
+            back: Called if it cannot be scored or stored now, with the reason: the caller keeps it and tries
+                again. By default this evaluator does.
+        """
         with self._lock:
-            self._worker.submit(_Job(point, self._batch, last, done))
+            self._worker.submit(_Job(point, self._batch, last, done, back))
             if last:
                 self._batch = _Batch()
 
@@ -115,14 +138,15 @@ class Evaluator:
         return self._worker.nbytes
 
     def put_target(self, target: Target) -> None:
-        """Use and store a target, in place of the same client's target of that name."""
+        """Use and store a target, in place of the same client's target of that name and those patterns."""
         changed = self._targets.put(target)
         with self._lock:
             self._noticed = {noticed for noticed in self._noticed if noticed[0] != target.name}
         if changed:
             text = (
-                f"Target {target.name!r} was registered again with other labels: every run is now scored on "
-                "the new ones. For runs that train side by side, use other names or a model_pattern for each."
+                f"Target {target.name!r} was registered again with other labels and the same patterns: the "
+                "runs that it is for are now scored on the new ones. For runs that train side by side, use "
+                "other names, or a run_pattern for each."
             )
             self._notify([Notice("target_replaced", text, "warning")])
 
@@ -152,8 +176,11 @@ class Evaluator:
         Raises:
             AwayError: If that takes longer than ``timeout`` seconds, or the frontend does not answer.
         """
-        left = wait_for(self._worker, lambda: self._trouble, timeout)
-        self.frontend.flush(run, model, left)
+        self.frontend.flush(run, model, wait_for(self._worker, timeout))
+
+    def check(self) -> None:
+        """Raise ReplacedError if it is known that scores would be lost."""
+        self.frontend.check()
 
     def clear(self, owner: str) -> None:
         """Delete the targets of a client."""
@@ -176,6 +203,10 @@ class Evaluator:
         """Return the counts of data points: scored, failed, pending."""
         return dict(self._counts) | {"pending": self._worker.pending}
 
+    def troubles(self) -> dict[RunKey, str]:
+        """Return why data points cannot be scored or stored now, by (run, model)."""
+        return summary((job.point.key[:2], why) for job, why in self._worker.troubles())
+
     def close(self, patience: float | None = None) -> bool:
         """Finish the queue, and return whether all was scored. What is left is kept by the sender.
 
@@ -194,44 +225,68 @@ class Evaluator:
             job.done(job.point, False)
 
     def _work(self, job: _Job) -> None:
-        """Score a data point and store its scores, with retries until they are stored."""
-        if self.closing.is_set() and self._trouble:
-            return  # scores cannot be stored; the sender keeps the data point
-        for pause in chain(_PAUSES, repeat(_PAUSES[-1])):
+        """Score a data point and store its scores; raises AwayError to be called with it again later."""
+        try:
+            self._settle(job)
+        except AwayError as error:
+            if job.back is None:
+                raise
+            if job.last:  # it will come again, and end the batch then
+                with self._lock:
+                    self._batch = job.batch
+            job.back(error)
+
+    def _settle(self, job: _Job) -> None:
+        """Score a data point, or find out that it fails by its own data."""
+        scored = False
+        while not scored and job.failures < TRIES:
             try:
                 self._score(job)
-                self._trouble = ""
-                job.done(job.point, not job.failed)
-                return
-            except AwayError as error:
-                if not self._trouble:
-                    _log.warning("Scores wait to be stored: %s", error)
-                self._trouble = str(error)
-                if self.closing.wait(pause):
-                    return
-
-    def _score(self, job: _Job) -> None:
-        key = job.point.key
-        try:
-            evaluation = self._evaluate(job)
-            holds = self._order.news(job.point)
-            if holds is not None:
-                self.frontend.arrival_order(key.run, key.model, job.point.mode_shown, holds)
-            results = self._order.update(job.point, evaluation.results)
-            self.frontend.results(results, infos_of(results, self.splits), evaluation.predictions)
-            self._counts["scored"] += 1
-            self._notify(self._notices_of(job, evaluation))
-        except AwayError:
-            raise
-        except Exception as error:  # an error must not stop the next data point
-            job.failed = True
-            self._counts["failed"] += 1
-            _log.exception("Scoring %s of %s failed", key.address, key.model)
-            text = f"Scoring {key.address!r} failed: {type(error).__name__}: {error}"
-            self._notify([Notice("score_failed", text, "error", key.run, key.model)])
+                scored = True
+            except AwayError:
+                raise
+            except Exception as error:  # an error must not stop the next data point
+                job.answer = None
+                if why := fault(error):
+                    self._tell(job.point, why)
+                    raise HeldError(why) from error
+                job.failures += 1
+                if job.failures == TRIES:
+                    self._fail(job, error)
         if job.last:
             with suppress(AwayError):
                 self.frontend.report(self.counts())
+        job.done(job.point, scored)
+
+    def _score(self, job: _Job) -> None:
+        key = job.point.key
+        evaluation = self._evaluate(job)
+        holds = self._order.news(job.point)
+        if holds is not None:
+            self.frontend.arrival_order(key.run, key.model, job.point.mode_shown, holds)
+        results = self._order.update(job.point, evaluation.results)
+        self.frontend.results(results, infos_of(results, self.splits), evaluation.predictions)
+        if evaluation.faults:  # what could be computed is shown meanwhile
+            why = " ".join(f"Score {name!r}: {why}" for name, why in evaluation.faults.items())
+            self._tell(job.point, why)
+            raise HeldError(why)
+        self._counts["scored"] += 1
+        self._notify(self._notices_of(job, evaluation))
+
+    def _tell(self, point: DataPoint, why: str) -> None:
+        """Report, once for each reason, that data points cannot be scored now."""
+        run, model, address = point.key.run, point.key.model, point.key.address
+        if self._first_time("", run, model, why):
+            text = f"{why} First at {address!r}. What cannot be scored is kept, and tried again."
+            self._notify([Notice("kept", text, "error", run, model)])
+
+    def _fail(self, job: _Job, error: Exception) -> None:
+        """Report that a data point cannot be scored."""
+        key = job.point.key
+        self._counts["failed"] += 1
+        _log.error("Scoring %s of %s failed", key.address, key.model, exc_info=error)
+        text = f"Scoring {key.address!r} failed: {type(error).__name__}: {error}"
+        self._notify([Notice("score_failed", text, "error", key.run, key.model)])
 
     def _begin(self, job: _Job) -> None:
         """Start computing the scores of a data point, unless its batch has one with the same content.
@@ -239,7 +294,8 @@ class Evaluator:
         A module that returns the output of its last child has the same content as the child.
         """
         if job.targets is None:
-            job.targets = self._targets.of(job.point)
+            job.choices = self._targets.choices(job.point)
+            job.targets = [choice.target for choice in job.choices if choice.target is not None]
             job.content = job.point.digest(), frozenset(job.targets)
         if job.content not in job.batch.begun:
             job.answer = self._submit(job)
@@ -257,8 +313,10 @@ class Evaluator:
         twin = job.batch.scored.get(job.content)
         if twin is not None:
             return renamed(twin, job.point)
-        measured = (job.answer or self._submit(job))()
-        evaluation = job.batch.scored[job.content] = related(job.point, measured, self._relations)
+        answer, job.answer = job.answer or self._submit(job), None
+        evaluation = related(job.point, answer(), self._relations)
+        if not evaluation.faults:
+            job.batch.scored[job.content] = evaluation
         return evaluation
 
     # -- counts and notices --------------------------------------------------------------------------
@@ -280,6 +338,9 @@ class Evaluator:
             text = f"Score {name!r} failed on {key.address!r}: {reason}"
             out.append(Notice("score_failed", text, "error", key.run, key.model))
         batch.fitted |= evaluation.fitted
+        for choice in job.choices:
+            if choice.disputed and self._first_time(choice.name, key.run, key.model, "disputed"):
+                out.append(Notice("target_disputed", choice.text, "warning", key.run, key.model))
         for name, reason in evaluation.misfits.items():
             batch.misfits.setdefault(name, reason)
         batch.layers[key.address] = None

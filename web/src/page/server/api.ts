@@ -164,7 +164,7 @@ export interface Notice {
   count: number;
 }
 
-/** What became of the arrays of a run and a model. */
+/** The outcome of the arrays of a run and a model. */
 export interface Ledger {
   run: string;
   model: string;
@@ -176,6 +176,8 @@ export interface Ledger {
   /** Layers that wait to be scored, and how long that will take; null if it is not known. */
   queued: number;
   seconds_left: number | null;
+  /** Why layers cannot be scored or stored now, though they are kept; "" if they can. */
+  trouble: string;
   scored: number;
   failed: number;
   lost: number;
