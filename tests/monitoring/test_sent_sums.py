@@ -408,3 +408,15 @@ def test_own_passes_without_ids_send_rows_and_say_so(server, caplog):
     assert flush(HOST, server.port)
     assert {one.statistics for one in server.records()} == {None}
     assert any("cannot make statistics of passes" in fault for fault in watch.status()["faults"])
+
+
+def test_own_passes_with_labels_by_layer_send_rows_and_say_so(server):
+    model = net()
+    register_targets(HOST, server.port, name="digit", targets=LABELS, layer_pattern="^0$")
+    register_targets(HOST, server.port, name="digit", targets=LABELS % 2, layer_pattern="^2$")
+    with probe(model, HOST, server.port, run="r", statistics=True, budget=math.inf) as watch:
+        watch.items = range(len(IMAGES))
+        model(IMAGES)
+    assert flush(HOST, server.port)
+    assert {one.statistics for one in server.records()} == {None}
+    assert any("different labels of the name 'digit'" in fault for fault in watch.status()["faults"])
