@@ -45,7 +45,9 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x):
-        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.qkv(self.before(x)).chunk(3, -1))
+        q, k, v = (
+            t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.qkv(self.before(x)).chunk(3, -1)
+        )
         dropout = self.dropout if self.training else 0.0
         a = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
         x = x + F.dropout(self.out(a.transpose(1, 2).flatten(2)), self.dropout, self.training)

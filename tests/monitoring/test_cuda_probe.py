@@ -1,4 +1,4 @@
-"""Probes of trainings on a GPU: the same training, the right values, bounded memory, scores of a real server."""
+"""Probes of trainings on a GPU: the same training, the right values, bounded memory, a real server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ from intus.monitoring import flush, probe
 from intus.serving.run import Server
 from intus.storage.database import Database
 
-pytestmark = pytest.mark.cuda
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script_method"),  # torch's own, when it compiles
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),
+    pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream"),  # and when it makes a graph
+]
 HOST = "127.0.0.1"
 DIGITS = load_digits()
 IMAGES, LABELS = torch.tensor(DIGITS.data, dtype=torch.float32) / 16, DIGITS.target
@@ -137,7 +142,7 @@ def test_values_are_those_of_the_pass(server, dtype):
 
 
 def test_memory_of_the_device_is_bounded(server):
-    """A look at activations of many times the size of a layer takes a few layers' memory beside the model's."""
+    """A look at all layers takes the memory of a few of them beside the model's."""
     layers = [nn.Sequential(nn.Linear(1536, 1536), nn.ReLU()) for _ in range(12)]
     model, x = nn.Sequential(*layers).to(DEVICE), torch.randn(20_000, 1536)
     if not ON_GPU:
@@ -168,7 +173,9 @@ def test_memory_of_the_device_is_bounded(server):
 
 def table_of(database, run):
     results = database.points(run, "m")
-    columns = zip(*(results[name].tolist() for name in ("address", "epoch", "score", "target", "value")), strict=True)
+    columns = zip(
+        *(results[name].tolist() for name in ("address", "epoch", "score", "target", "value")), strict=True
+    )
     return {(address, epoch, score, target): value for address, epoch, score, target, value in columns}
 
 
@@ -248,9 +255,10 @@ def test_captured_trainings_are_the_same_and_looked_at(server, what):
         model = net().to(DEVICE)
         x, y = IMAGES[:128].to(DEVICE), torch.tensor(LABELS[:128], device=DEVICE)
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        if what == "forward":  # torch refuses modules with hooks here, so it comes before the probe
+            run = torch.cuda.make_graphed_callables(model, (x,))
         watch = probe(model, HOST, server.port, **options) if options else None
         if what == "forward":
-            run = torch.cuda.make_graphed_callables(model, (x,))
 
             def step():
                 optimizer.zero_grad()
@@ -342,7 +350,9 @@ def test_processes_share_a_gpu(tmp_path, kind, world):
         errors = [rank.communicate(timeout=150)[1] for rank in ranks]
         assert [rank.returncode for rank in ranks] == [0] * world, errors
         model = net().to(DEVICE)
-        with probe(model, HOST, server.port, run="one", name="m", probe_set=(IMAGES, {"digit": LABELS})) as watch:
+        with probe(
+            model, HOST, server.port, run="one", name="m", probe_set=(IMAGES, {"digit": LABELS})
+        ) as watch:
             watch.run_probe_set()
         assert flush(HOST, server.port)
     with Database(tmp_path / "x.db") as database:

@@ -277,8 +277,8 @@ def _refuse_transforms(verb: str, given: Arguments) -> None:
         )
     if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
         raise CaptureError(
-            f"{verb} cannot run while a CUDA graph is captured, since what is captured has no values yet. Call "
-            f"it before or after."
+            f"{verb} cannot run while a CUDA graph is captured, since what is captured has no values yet. "
+            "Call it before or after."
         )
     if "torch._dynamo" in sys.modules and callable(torch._C._dynamo.eval_frame.get_eval_frame_callback()):
         raise CaptureError(

@@ -57,8 +57,8 @@ class TorchBackend:
     name = "torch"
     makes_statistics = True
     blind_spot = (
-        "Modules inside torch.compile, torch.jit or a CUDA graph are not observed. Pass the model that is not "
-        "compiled."
+        "Modules inside torch.compile, torch.jit or a CUDA graph are not observed. Pass the model that is "
+        "not compiled."
     )
 
     def owns(self, model: Any) -> bool:

@@ -1,8 +1,7 @@
 """Sums over the rows of a tensor on its device, in float32 products that are added in float64.
 
 Rows are centred before they are multiplied, block by block. So a large mean costs no digits, and the sums of
-float32 products agree with those in float64 to seven digits. Where the device multiplies bfloat16 many times as
-fast, a float32 number is the sum of three of bfloat16, whose products are exact and are added in float32.
+float32 products agree with those in float64 to seven digits. Only half precision is sketched as it is.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from .random_projection import summary
 
 _BLOCK = 4096  # rows multiplied at once
 _HALVES = (torch.float16, torch.bfloat16)
+_EPS = 1e-30  # what a layer norm adds to a variance
 _DENSE = 1 << 15  # features up to which a dense sketch is small enough for a GPU's memory
 
 
@@ -62,13 +62,13 @@ def _of_rows(x: Tensor, plan: RowPlan, sketch: str) -> RowSums:
         rows = block if everything else block[good]
         if len(rows):
             alive |= torch.linalg.vector_norm(rows, torch.inf, dim=0) != 0
-        total += rows.sum(0, dtype=torch.float64)
+        total += rows.sum(0, dtype=kind)  # a sum in float64 would first copy all rows to float64
     mean = (total / max(int(finite.sum()), 1)).to(kind)
     matrix = _matrix(features, sketch, plan.seed, device, kind) if wide else None
     units = torch.from_numpy(plan.units).to(device)
     shift = _sketched(mean.double()[None], None if matrix is None else matrix.double(), units)[0]
     if matrix is not None and not matrix.is_sparse and x.dtype in _HALVES:
-        # Products with the entries of a sketch, powers of two, are exact; centred rows would take more digits.
+        # Products with powers of two, the entries of a sketch, are exact; centred rows have more digits.
         of_blocks = [_sketched(block, matrix, units) - shift.to(kind) for block in torch.split(x, _BLOCK)]
     else:
         of_blocks = [_sketched(block.to(kind) - mean, matrix, units) for block in torch.split(x, _BLOCK)]
@@ -94,20 +94,26 @@ def _of_rows(x: Tensor, plan: RowPlan, sketch: str) -> RowSums:
 
 
 def _summary(rows: Tensor, kind: torch.dtype) -> Tensor:
-    """Compute the statistics of ``SUMMARY`` for each row; on an accelerator without a copy in float32."""
-    if rows.device.type == "cpu" or not rows.shape[1]:
+    """Compute the statistics of ``SUMMARY`` for each row.
+
+    On a GPU, rows of half precision are not copied in float32 first: a layer norm computes their mean and
+    variance in float32, in one pass.
+    """
+    if rows.device.type != "cuda" or rows.dtype not in _HALVES or not rows.shape[1]:
         return summary(rows.to(kind))
     size, norm = rows.shape[1], torch.linalg.vector_norm
-    mean = rows.mean(1, dtype=torch.float64)
-    length = norm(rows, dim=1, dtype=torch.float64)
+    _, mean, root = torch.native_layer_norm(rows, (size,), None, None, _EPS)
+    mean, root = mean.view(-1).double(), root.view(-1).double()
+    spread = (root**-2 - _EPS).clamp_(min=0)
+    length = ((spread + mean**2) * size).sqrt()
     low, high = torch.aminmax(rows, dim=1)
+    mean_abs = norm(rows, 1, dim=1, dtype=kind) / size
     zeros = 1 - norm(rows, 0, dim=1, dtype=kind) / size
-    spread = (length**2 / size - mean**2).clamp_(min=0)
     nonfinite = torch.zeros_like(mean)
-    affected = ~torch.isfinite(length)
+    affected = ~torch.isfinite(mean_abs)
     if affected.any():
         nonfinite[affected] = (~torch.isfinite(rows[affected])).sum(1).to(nonfinite.dtype)
-    columns = [mean, norm(rows, 1, dim=1, dtype=kind) / size, spread, length, zeros, low, high, nonfinite]
+    columns = [mean, mean_abs, spread, length, zeros, low, high, nonfinite]
     return torch.stack([column.to(kind) for column in columns], 1)
 
 
@@ -122,7 +128,7 @@ def _best(x: Tensor, mean: Tensor, columns: list[tuple[np.ndarray, int]]) -> np.
             some = rows[start : start + _BLOCK]
             block = x[torch.from_numpy(some).to(x.device)].to(mean.dtype) - mean
             totals += _class_totals(codes[some], classes, block)
-            squares += torch.linalg.vector_norm(block, dim=0, dtype=torch.float64) ** 2
+            squares += torch.linalg.vector_norm(block, dim=0).double() ** 2
         counts = torch.from_numpy(np.bincount(codes[rows], minlength=classes)).to(x.device)
         overall = totals.sum(0) ** 2 / max(len(rows), 1)
         between = (totals**2 / counts.clamp(min=1)[:, None]).sum(0) - overall
@@ -144,20 +150,9 @@ def _products(z: Tensor, mask: np.ndarray) -> Products:
     gram = torch.zeros((z.shape[1], z.shape[1]), dtype=torch.float64, device=z.device)
     for some in torch.split(rows, _BLOCK):
         block = z[some]
-        total += block.sum(0, dtype=torch.float64)
-        gram += _gram(block)
+        total += block.sum(0)
+        gram += block.T @ block
     return Products(len(rows), _host(total), _host(gram.float() if z.dtype == torch.float32 else gram))
-
-
-def _gram(rows: Tensor) -> Tensor:
-    """Return the sum of the outer products of rows."""
-    if rows.dtype != torch.float32 or not multiplies_halves(rows.device):
-        return rows.T @ rows
-    high, middle, low = thirds(rows)
-    width = rows.shape[1]
-    squares, *mixed = torch.mm(high.T, torch.cat([high, middle, low], 1), out_dtype=torch.float32).split(width, 1)
-    squares = squares + torch.mm(middle.T, middle, out_dtype=torch.float32)
-    return squares + sum(part + part.T for part in mixed)
 
 
 def _by_class(z: Tensor, codes: np.ndarray, classes: int) -> ClassSums:
@@ -178,43 +173,23 @@ def _sketched(rows: Tensor, matrix: Tensor | None, units: Tensor) -> Tensor:
 
 
 def _times(rows: Tensor, simple: Tensor) -> Tensor:
-    """Return ``rows @ simple``, in float32 for rows of fewer digits.
+    """Return ``rows @ simple``, in float32 for rows of half precision.
 
     Args:
         rows: The rows.
         simple: A matrix of powers of two and zeros, which every dtype has exactly.
     """
-    kind = torch.float32 if rows.dtype in _HALVES else rows.dtype
-    if kind != torch.float32 or not multiplies_halves(rows.device):
-        return rows.to(kind) @ simple.to(kind)
-    parts = (rows,) if rows.dtype in _HALVES else thirds(rows)
-    simple = simple.to(parts[0].dtype)
-    out = torch.mm(parts[0], simple, out_dtype=torch.float32)
-    for part in parts[1:]:
-        out += torch.mm(part, simple, out_dtype=torch.float32)
-    return out
-
-
-def thirds(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return three tensors of bfloat16 whose sum is a tensor of float32, but for the last of its 24 digits.
-
-    Example:
-        >>> rows = torch.randn(2, 3)
-        >>> torch.allclose(sum(part.float() for part in thirds(rows)), rows, rtol=1e-7, atol=0)
-        True
-    """
-    high = rows.bfloat16()
-    rest = rows - high
-    middle = rest.bfloat16()
-    return high, middle, (rest - middle).bfloat16()
+    if rows.dtype not in _HALVES:
+        return rows @ simple.to(rows.dtype)
+    if _adds_halves(rows.device):  # many times as fast
+        return torch.mm(rows, simple.to(rows.dtype), out_dtype=torch.float32)
+    return rows.float() @ simple.float()
 
 
 @cache
-def multiplies_halves(device: torch.device) -> bool:
-    """Return whether a device multiplies bfloat16 much faster than float32, and adds in float32."""
-    if device.type != "cuda" or torch.version.hip or "dtype" not in torch.ops.aten.mm.overloads():
-        return False
-    return torch.cuda.get_device_capability(device) >= (8, 0)
+def _adds_halves(device: torch.device) -> bool:
+    """Return whether products of half precision can be added in float32 on a device."""
+    return device.type == "cuda" and "dtype" in torch.ops.aten.mm.overloads()
 
 
 @lru_cache(maxsize=4)

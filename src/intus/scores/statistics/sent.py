@@ -193,7 +193,7 @@ def _grid_of(rows: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarra
         rows: The rows minus the shift, float32.
         shift: The shift, float64.
     """
-    mean = np.full(len(rows), 1 / max(len(rows), 1), rows.dtype) @ rows
+    mean = rows.sum(axis=0) / max(len(rows), 1)  # not a product, for which a library wakes all its threads
     widest = np.maximum(rows.max(axis=0, initial=-np.inf) - mean, mean - rows.min(axis=0, initial=np.inf))
     spread = np.exp2(np.ceil(np.log2(np.maximum(widest.astype(np.float64), 1e-30))))
     offset = (np.round((mean + shift) / (2 * spread)) * 2 * spread).astype(np.float32)

@@ -64,7 +64,9 @@ class CallLog:
         ] = {}  # by function: its number, if it may draw random numbers, and if it is attention
         self._contexts: dict[Any, int] = {DEFAULT: 0}
         self._last: tuple[Any, int] = (DEFAULT, 0)  # the execution context of the last call, and its number
-        self._kernels = kernel_settings()  # of the last attention; to read them for every call would take as long as the rest
+        self._kernels = (
+            kernel_settings()
+        )  # of the last attention; to read them for every call would take as long as the rest
 
     def invocation(
         self,

@@ -10,7 +10,7 @@ import torch
 from torch import get_default_dtype, is_grad_enabled, is_inference_mode_enabled
 from torch._C import _is_any_autocast_enabled
 
-from .kernel_settings import KernelSettings, kernel_settings, with_kernel_settings
+from .kernel_settings import KernelSettings, with_kernel_settings
 
 
 class ExecutionContext(NamedTuple):
