@@ -112,7 +112,7 @@ class Overwriting(nn.Module):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_values_are_those_of_the_pass(server, dtype):
-    """What is overwritten at once, on any stream, is sent as it was."""
+    """Values that are overwritten at once, on any stream, are sent as they were."""
     torch.manual_seed(0)
     model = Overwriting().to(DEVICE, dtype)
     wanted = []
@@ -246,7 +246,7 @@ def test_server_in_another_process(tmp_path):
 
 @pytest.mark.parametrize("what", ["forward", "step"])
 def test_captured_trainings_are_the_same_and_looked_at(server, what):
-    """What a CUDA graph runs is not recorded, breaks nothing, and a probe set shows what it trained."""
+    """A CUDA graph is not recorded and not broken, and a probe set shows what it trained."""
     if not ON_GPU:
         return
 

@@ -272,7 +272,7 @@ def test_training_goes_on_as_without_traces():
 
 
 def test_traces_while_a_graph_is_captured_are_refused():
-    """What is captured has no values yet."""
+    """A graph that is being captured has no values yet."""
     model, x = nn.Linear(8, 8).to(DEVICE), torch.randn(4, 8, device=DEVICE)
     if not ON_GPU:
         return
