@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -160,7 +161,7 @@ class Cnn(nn.Module):
                 *(nn.Conv2d(b, b, 3, 1, 1), nn.BatchNorm2d(b), nn.ReLU()),
                 *(nn.Conv2d(b, b, 3, 1, 1), nn.BatchNorm2d(b), nn.ReLU()),
             )
-            for a, b in zip(sizes, sizes[1:], strict=False)
+            for a, b in pairwise(sizes)
         )
         self.head = nn.Linear(sizes[-1], 1000)
 
