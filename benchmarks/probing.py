@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import math
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from intus import Record, probe
+from intus.monitoring.budget import FREE_S, RESERVED
 from intus.monitoring.client import Client
 from intus.storage.codec import decode_records, encode_records
 
@@ -100,9 +100,14 @@ def as_json(model: nn.Module, port: int) -> Callable[[], None]:
 
 
 def long_run(watch: Any) -> None:
-    """Remove the budget that the probe accumulated while other contenders ran."""
+    """Keep the probe from earning for the time in which other contenders ran."""
+    watch._tap.budget._has_begun = False
+
+
+def settle(watch: Any) -> None:
+    """Give a probe the budget that it has in a long training: its loan is repaid, a reserve is saved."""
     for account in watch._tap.budget._accounts:
-        account.saved, account.at = min(account.saved, 0.0), math.nan
+        account.saved, account.loan = RESERVED * FREE_S, 0.0
 
 
 def overhead(
@@ -124,8 +129,7 @@ def overhead(
     blind = probe(runs["when false"][0], port=port, when=lambda model, operation: False, structure=False)
     for _ in range(2 * steps):  # the probe must know the time of a step before it selects rows
         runs["probe"][1]()
-    for account in watch._tap.budget._accounts:  # discard the debt of these steps too
-        account.saved = 0.0
+    settle(watch)
 
     def block(name: str) -> Callable[[], None]:
         def run() -> None:

@@ -44,7 +44,7 @@ class Products(NamedTuple):
     Attributes:
         n: The number of rows.
         total: Their sum, float64 of shape (width,).
-        gram: The sum of their outer products, float64 of shape (width, width).
+        gram: The sum of their outer products, float32 or float64 of shape (width, width).
     """
 
     n: int
