@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from unittest import mock
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from serving_help import point, record
 
 from intus.core.errors import ServeError
+from intus.serving import worker as module
 from intus.serving.errors import HeldError
 from intus.serving.http import remote as links
 from intus.serving.http.remote import RemoteEvaluator, RemoteFrontend
@@ -136,19 +141,30 @@ def test_worker_drops_unwanted_items_and_finishes_others():
     assert done == [1, 2, 4, 5]
 
 
-def test_items_about_the_same_keep_their_order_while_one_is_held():
-    refusals, done = [2], []
+@pytest.mark.parametrize("ahead", [1, 3])
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2)), min_size=1, max_size=12))
+@settings(max_examples=25, deadline=None)
+def test_items_about_the_same_keep_their_order_while_one_is_held(ahead, asked):
+    """Each item is refused some times; others come while it waits."""
+    refusals = {number: times for number, (_, times) in enumerate(asked)}
+    done: list[int] = []
 
-    def handle(item: str) -> None:
-        if item == "a1" and refusals[0]:
-            refusals[0] -= 1
+    def handle(number: int) -> None:
+        if refusals[number]:
+            refusals[number] -= 1
             raise HeldError("The memory does not suffice.")
-        done.append(item)
+        done.append(number)
 
-    worker: Worker[str] = Worker("test", handle, len, about=lambda item: item[0])
-    for item in ("a1", "a2", "b1", "a3"):
-        worker.submit(item)
-    assert worker.wait(10)
-    assert [item for item in done if item[0] == "a"] == ["a1", "a2", "a3"]
-    assert (done[0], worker.pending, worker.nbytes, worker.trouble) == ("b1", 0, 0, "")
+    worker: Worker[int] = Worker(
+        "test", handle, lambda number: 1, ahead=ahead, about=lambda number: asked[number][0]
+    )
+    with mock.patch.object(module, "FIRST_PAUSE_S", 0.001):
+        for number in range(len(asked)):
+            worker.submit(number)
+            time.sleep(0.0005)
+        assert worker.wait(20)
+    for about in "ab":
+        own = [number for number, (each, _) in enumerate(asked) if each == about]
+        assert [number for number in done if number in own] == own
+    assert (worker.pending, worker.nbytes, worker.trouble, worker._lines) == (0, 0, "", {})
     worker.close()

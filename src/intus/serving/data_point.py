@@ -140,8 +140,9 @@ class DataPoint:
         found = {record.statistics is not None for record in self.records}
         if len(found) > 1:
             raise InputError(
-                f"Some processes sent rows of {self.key.address!r}, others statistics, which cannot be put "
-                "together. Give all the same statistics= and ranks=."
+                f"Rows of {self.key.address!r} were sent by some processes or passes, statistics by others, "
+                "which cannot be put together. Give all processes the same statistics= and ranks=, and all "
+                "passes item ids and labels that fit; or leave statistics out."
             )
         return found == {True}
 

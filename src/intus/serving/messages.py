@@ -166,7 +166,8 @@ class LegacyArray(Message):
     def record(self, route: str) -> Record:
         """Convert to the record of ``route``; raises InputError for lists that are not rectangular."""
         try:
-            array = np.asarray(self.array, dtype=np.float32)
+            with np.errstate(over="ignore"):
+                array = np.asarray(self.array, dtype=np.float32)
         except (ValueError, TypeError, OverflowError) as error:
             raise InputError(f"array must be a rectangular list of numbers: {error}.") from None
         of, parameter, index = self.metadata, route == "parameter", str(self.metadata.array_name)

@@ -105,6 +105,7 @@ class Worker(Generic[_T]):
     ) -> None:
         self._handle, self._size, self._begin, self._ahead = handle, size, begin, ahead
         self._about = about
+        self._lines: dict[Hashable, list[_T]] = {}  # what is not done, by what it is about, in order
         self._items: deque[_T] = deque()
         self._begun: deque[_T] = deque()
         self._bytes = 0
@@ -122,6 +123,8 @@ class Worker(Generic[_T]):
         """Append an item to the queue, without waiting."""
         with self._changed:
             self._items.append(item)
+            if (about := self._about(item)) is not None:
+                self._lines.setdefault(about, []).append(item)
             self._bytes += self._size(item)
             self._changed.notify_all()
 
@@ -268,23 +271,32 @@ class Worker(Generic[_T]):
             self._begun.appendleft(item)
 
     def _waits(self, item: _T) -> bool:
-        """Set an item aside if an earlier one about the same is; return whether it was."""
-        about = self._about(item)
-        held = () if about is None else self._aside.values()
-        earlier = next((failed for failed in held if self._about(failed.item) == about), None)
-        if earlier is not None:
-            self._failed[id(item)] = self._aside[id(item)] = replace(earlier, item=item)
-            self._bytes += self._size(item)
-        return earlier is not None
+        """Set an item aside if an earlier one about the same is not done; return whether it was."""
+        first = self._lines.get(self._about(item), [item])[0]
+        if first is item:
+            return False
+        before = self._failed.get(id(first))
+        self._aside[id(item)] = _Failed(item) if before is None else replace(before, item=item)
+        if before is not None:
+            self._failed[id(item)] = self._aside[id(item)]
+        self._bytes += self._size(item)
+        return True
 
     def _forget(self, item: _T) -> None:
-        """Forget that an item could not be processed."""
+        """Forget an item that is done or dropped."""
         failed = self._failed.pop(id(item), None)
         self._aside.pop(id(item), None)
         if failed is not None and failed is self._blocked:
             self._blocked = None
         if not self._failed:
             self._told.clear()
+        about = self._about(item)
+        if about in self._lines:
+            line = self._lines[about] = [each for each in self._lines[about] if each is not item]
+            if not line:
+                del self._lines[about]
+            elif id(line[0]) in self._aside:
+                self._aside[id(line[0])].due = 0.0
 
     def _held_items(self) -> list[_T]:
         return [failed.item for failed in self._aside.values()]

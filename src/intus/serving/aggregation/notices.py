@@ -151,7 +151,9 @@ def repeated(record: Record) -> Notice:
     """Return the notice that rows of a probe set came again, from another process."""
     text = (
         "The probe set was run by several processes: of each epoch the rows that came first count, and the "
-        "same rows of the others were left out. In data-parallel training, give the probe set to one process."
+        "same rows of the others were left out. In data-parallel training, give the probe set to one "
+        "process. If this training was begun anew, the epochs shown are those of the earlier one: give each "
+        "its own run=, or remove the run before."
     )
     return Notice("repeated", text, "warning", record.run, record.model)
 
