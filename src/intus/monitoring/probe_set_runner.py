@@ -142,7 +142,7 @@ class ProbeSetRunner:
             self.run()
 
     def calls_until_next(self, step: int) -> int:
-        """Return the number of calls of the training, from number ``step`` on, before which it does not run."""
+        """Return the number of calls, from number ``step`` on, before which it does not run."""
         if self._set is None:
             return 0
         return _MANY if self._set.every is None else -step % self._set.every

@@ -329,7 +329,7 @@ class ModelTap:
         return True
 
     def _skips_again(self) -> bool:
-        """Skip a pass of the training if nothing changed since the last, which was skipped; else return False.
+        """Skip a pass of the training if the last was skipped and nothing changed; else return False.
 
         It is what most passes do. After the work of a training step none of this is in the processor's
         caches, so that a pass takes longer with every function that it calls.

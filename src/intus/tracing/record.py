@@ -238,8 +238,8 @@ def _compiled(recording: Recording) -> list[str]:
         if isinstance(modules[one], torch.jit.ScriptModule)
     ]
     return found + [
-        f"The function {name!r} is compiled by torch.jit, so each call of it is one operation. To see inside, "
-        "call the function that it was compiled from."
+        f"The function {name!r} is compiled by torch.jit, so each call of it is one operation. To see "
+        "inside, call the function that it was compiled from."
         for name, functions in recording.functions.items()
         if any(isinstance(one, torch.jit.ScriptFunction) for one in functions)
     ]
