@@ -28,7 +28,7 @@ from intus import probe
 from intus.monitoring.budget import SHARE
 
 from . import harness
-from .probing import long_run, settle
+from .probing import long_run, resume
 from .statistics import CLASSES, MOST_BYTES_7B, MOST_OWN, TOKENS, counted
 
 #: The most that a probe may take of a training with its default budget, as a ratio.
@@ -212,12 +212,12 @@ def budget(name: str, device: str, small: bool, rounds: int, seconds: float) -> 
         for _ in range(2 * steps):
             runs["probe"][2]()
         wait(device)
-        settle(watch)
+        long_run(watch)
         before, spent = watch.status(), watch._tap.budget.spent
         for _ in range(rounds):
             for who, (_, _, step) in runs.items():
                 if who == "probe":
-                    long_run(watch)
+                    resume(watch)
                 wait(device)
                 wall, processor = time.perf_counter(), time.process_time()
                 for _ in range(steps):

@@ -355,7 +355,7 @@ def test_statistics_of_the_trainings_own_passes_are_scored_as_rows(tmp_path):
         for prefix, n in (("", 1797), ("cut ", 600)):
             rows, sums = (table_of(database, f"{prefix}{run}") for run in ("rows", "sums"))
             assert rows.keys() == sums.keys(), [(n["run"], n["code"], n["text"]) for n in database.notices()]
-            assert compare(rows, sums, EXACT + SETTLED) > 100
+            assert compare(rows, sums, EXACT + SETTLED, flips=0.01) > 100
             notes = {table["2", 1.0, "lda_f1", "digit"][2] for table in (rows, sums)}
             assert notes == {f"matched {n} of 1797 labels" if n < 1797 else ""}
             assert sums["2", 2.0, "mean", ""][1] == n

@@ -520,6 +520,8 @@ class Aggregator:
             self._count(part.run, "refused")
             return False
         self._count(part.run, "late", bool(window.handed))
+        if window.handed and part.run.begins_again(part.client_id, part.now):
+            part.out.notices.append(notices.joined(record))
         window.add(record)
         window.touched = part.now
         part.out.placed.setdefault(part.run.run_key, set()).add(window.number)

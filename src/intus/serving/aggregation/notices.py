@@ -175,3 +175,14 @@ def restarted(record: Record, newest: float | None) -> Notice:
         "name. Give each run its own name to keep them apart."
     )
     return Notice("restarted", text, "info", record.run, record.model)
+
+
+def joined(record: Record) -> Notice:
+    """Return the notice that a later training sent rows of an epoch that an earlier one had ended."""
+    text = (
+        f"Epoch {record.epoch} had ended when a process that began later sent rows of it under the same "
+        "run=. The rows are scored together, though the model is another. If the training was resumed, set "
+        "watch.epoch = number before each epoch; if it was begun anew, give each its own run=, or remove the "
+        "run before."
+    )
+    return Notice("joined", text, "warning", record.run, record.model)

@@ -340,8 +340,18 @@ class RunState:
             return True
         if client.newest > -math.inf:
             return rank(record.epoch) < client.newest and seq >= client.seqs.newest
+        return not self._others_send(client, now)
+
+    def begins_again(self, client_id: str | None, now: float) -> bool:
+        """Return whether a client sends its first epoch after all others have left or were killed."""
+        client = self.clients.get(client_id) if client_id is not None else None
+        if client is None or client.newest > -math.inf or len(self.clients) < 2:
+            return False
+        return not self._others_send(client, now)
+
+    def _others_send(self, client: ClientState, now: float) -> bool:
         others = (other for other in self.clients.values() if other is not client)
-        return not any(other.reports and not other.left and now - other.heard <= LIVELY_S for other in others)
+        return any(other.reports and not other.left and now - other.heard <= LIVELY_S for other in others)
 
     def restart(self, client_id: str | None, trigger: tuple[str, ...]) -> None:
         """Retire the windows of the previous training, and wait for no client but the restarting one."""
