@@ -28,7 +28,7 @@ from intus.serving import run, worker
 from intus.serving.aggregation import aggregator, journal, service
 from intus.serving.data_point import DataPoint, Key
 from intus.serving.decoding import decode
-from intus.serving.evaluation import evaluator, scoring
+from intus.serving.evaluation import scoring
 from intus.serving.evaluation.targets import Target
 from intus.serving.http import app
 from intus.serving.messages import TargetRequest
@@ -154,22 +154,27 @@ class Life:
         except ValueError:
             return status, text.decode(errors="replace")
 
-    def do(self, step: Step) -> bool:
-        """Send a request once; return whether it was acknowledged, which is told."""
+    def do(self, step: Step) -> str:
+        """Send a request once; return "done" if it was acknowledged, "late" if its rows were refused, or ""."""
         if not step.path:
             try:
                 self.roles.aggregator.tick()
             except Exception:  # the clock logs it, and goes on
                 logging.exception("tick")
-            return True
+            return "done"
         status, reply = self.ask("POST", step.path, step.body)
         if status != 200:
             self.tell(refused=status, path=step.path, why=str(reply)[:300])
-            return False
-        whole = reply.get("duplicate") or not step.arrays or reply.get("accepted") == len(step.arrays)
-        if not whole and not step.late:
+            return ""
+        if reply.get("duplicate") or not step.arrays or reply.get("accepted") == len(step.arrays):
+            return "done"
+        if not step.late:
             self.tell(fault="lost", text=f"a request was answered with {reply}: {step.arrays}")
-        return True if whole else self.tell(late=True) or True
+        return "late"
+
+    def lift(self) -> None:
+        """End the fault if it was met; calls are counted until then."""
+        self.injector.active = self.injector.active and not self.injector.fired
 
     def settle(self, seconds: float) -> None:
         """Wait until what was complete is scored."""
@@ -224,7 +229,8 @@ class Life:
         """Check that the account of each run adds up, and has nothing failed, lost or waiting."""
         status, reply = self.ask("GET", "/api/status")
         if status != 200:
-            self.tell(fault="stuck", text=f"/api/status has {status} {reply}")
+            if not self.injector.active:
+                self.tell(fault="stuck", text=f"/api/status has {status} {reply}")
             return
         for of in reply["runs"]:
             sent = of["under_way"] + of["unknown"] + of["refused"] + of["kept"]
@@ -279,22 +285,15 @@ class Script:
         return not stopped
 
     def _do(self, number: int, step: Step) -> bool:
-        late: list[bool] = []
-        tell, self.life.tell = (
-            self.life.tell,
-            lambda **what: late.append(True) if "late" in what else tell(**what),
-        )
-        try:
-            acknowledged = self.life.do(step)
-        finally:
-            self.life.tell = tell
-        if acknowledged:
-            self.done.add(number)
-            self.late |= {number} if late else set()
-            tell(done=number, late=bool(late))
-            if step.flushes:
-                self.life.judge(self.accepted, step.flushes, whole=False)
-        return acknowledged
+        answer = self.life.do(step)
+        if not answer:
+            return False
+        self.done.add(number)
+        self.late |= {number} if answer == "late" else set()
+        self.life.tell(done=number, late=answer == "late")
+        if step.flushes:
+            self.life.judge(self.accepted, step.flushes, whole=False)
+        return True
 
 
 def first_life(folder: Path, steps: list[Step], done: set[int], injector: Injector, end: str, tell) -> None:
@@ -311,28 +310,24 @@ def first_life(folder: Path, steps: list[Step], done: set[int], injector: Inject
         if injector.fired and end == "killed" and not lasting:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    started = life.start()
-    if started:
+    if life.start():
         if life.is_read:
             after()
             script.send(tries=1 if lasting else TRIES, after=after)
         if end == "killed":
             tell(fired=injector.fired)
             os.kill(os.getpid(), signal.SIGKILL)
-        if not injector.fired:  # the stop has calls, too
+        life.lift()
+        if life.is_read:
             finish(life, script)
-        injector_was, injector.active = injector.active, injector.fault is None
-        if injector.fired and life.is_read:
-            finish(life, script)
-        injector.active = injector_was and not injector.fired
-        life.stop()
+        life.stop()  # which has calls, too
     tell(fired=injector.fired, counts=dict(injector.counts), places=injector.places)
 
 
 def unscored_life(folder: Path, steps: list[Step], tell) -> None:
     """Acknowledge all requests but flushes, score nothing, and be killed."""
     set_up()
-    evaluator.Evaluator._work = lambda self, job: time.sleep(60)
+    worker.Worker._run = lambda self: None
     life = Life(folder, tell, Injector(folder))
     script = Script(life, steps, {n for n, step in enumerate(steps) if step.flushes}, set())
     assert life.start()
@@ -344,11 +339,13 @@ def finish(life: Life, script: Script) -> None:
     """Send what is left, and judge all."""
     ends = time.monotonic() + PATIENCE_S
     while not script.send(tries=TRIES):
+        life.lift()
         if time.monotonic() > ends:
             life.tell(fault="stuck", text="requests are still refused")
             return
         time.sleep(0.05)
     while (answer := life.ask("POST", "/flush", b"{}"))[0] != 200:
+        life.lift()
         if time.monotonic() > ends:
             life.tell(fault="stuck", text=f"flush is answered with {answer}")
             return
