@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from serving_help import point, record
@@ -59,8 +61,30 @@ def test_order_is_tracked_per_run_model_and_mode():
 
 
 def test_restarted_training_is_verified_anew():
-    points = [point(record(epoch=epoch)) for epoch in (4, 5, 0, 1)]
-    assert [news for news, _ in news_and_notes(ArrivalOrder(), *points)] == [None, True, None, True]
+    epochs = (4, 0), (5, 0), (0, 1), (1, 1)
+    points = [replace(point(record(epoch=epoch)), attempt=attempt) for epoch, attempt in epochs]
+    assert news_and_notes(ArrivalOrder(), *points, points[0]) == [
+        (None, UNVERIFIED),
+        (True, BY_ORDER),
+        (None, UNVERIFIED),
+        (True, BY_ORDER),
+        (None, UNVERIFIED),  # of the first training: the check is of the second one
+    ]
+
+
+def test_order_is_checked_whichever_epoch_is_scored_first():
+    points = [point(record(epoch=epoch)) for epoch in (3, 0, 1)]
+    found = [(None, UNVERIFIED), (True, BY_ORDER), (None, BY_ORDER)]
+    assert news_and_notes(ArrivalOrder(), *points) == found
+    orders, lost = ArrivalOrder(), point(record(epoch=1, items=LOST))
+    rows = Results.from_rows([by_order(), {"score": "mean", "value": 1.0}])
+    assert orders.news(lost) is False
+    orders.update(lost, Results())
+    first = orders.update(point(record()), rows)  # scored after the second epoch withdrew it
+    assert first["note"].tolist() == [WITHDRAWN, ""]
+    assert np.isnan(first["value"][0])
+    assert np.isnan(first["low"][0])
+    assert first["value"][1] == 1
 
 
 def by_order(kind="output", value=0.5, note=UNVERIFIED):

@@ -288,6 +288,11 @@ class PointEnvelope(Message):
     last: Annotated[bool, Meta(description="whether it is the last of its batch")]
     clients: Annotated[list[Text], Meta(description="the clients of the run")] = []
     began: Annotated[Number, Meta(description="when the run began, in seconds since 1970")] = 0.0
+    attempt: Annotated[Count, Meta(description="how often the training was started again")] = 0
+    previous: Annotated[
+        tuple[Epoch, Int] | None,
+        Meta(description="the epoch and step before it of the same layer, in an earlier epoch"),
+    ] = None
 
 
 class AcceptedReply(Message):

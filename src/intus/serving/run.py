@@ -236,7 +236,9 @@ def _make_roles(options: ServerOptions) -> Roles:
         journal = _journal(options)
         if journal is not None:
             undoing.callback(journal.close)
-        all_scores = Evaluator(frontend, engine=_engine(options), splits=options.splits)
+        all_scores = Evaluator(
+            frontend, engine=_engine(options), splits=options.splits, on_show=frontend.on_show.now
+        )
         undoing.pop_all()
     return Roles(_service(all_scores, options, journal), all_scores, frontend)
 

@@ -1,4 +1,4 @@
-"""A thread that processes a queue in order."""
+"""A thread that processes a queue."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from .errors import AwayError
+from .schedule import Schedule
 
 _log = logging.getLogger("intus.serving")
 _T = TypeVar("_T")
@@ -50,6 +51,7 @@ class Worker(Generic[_T]):
         size: Returns the bytes of an item.
         begin: Called with each item before ``handle``, for up to ``ahead`` items in advance.
         ahead: Number of items that may be begun at once.
+        waiting: The queue, which decides what comes next; by default the order of arrival.
     """
 
     def __init__(
@@ -59,9 +61,10 @@ class Worker(Generic[_T]):
         size: Callable[[_T], int],
         begin: Callable[[_T], None] = lambda item: None,
         ahead: int = 1,
+        waiting: Schedule[_T] | None = None,
     ) -> None:
         self._handle, self._size, self._begin, self._ahead = handle, size, begin, ahead
-        self._items: deque[_T] = deque()
+        self._items: Schedule[_T] = Schedule() if waiting is None else waiting
         self._begun: deque[_T] = deque()
         self._bytes = 0
         self._busy = self._closed = False
@@ -70,7 +73,7 @@ class Worker(Generic[_T]):
         self._thread.start()
 
     def submit(self, item: _T) -> None:
-        """Append an item to the queue, without waiting."""
+        """Add an item to the queue, without waiting."""
         with self._changed:
             self._items.append(item)
             self._bytes += self._size(item)
@@ -97,10 +100,8 @@ class Worker(Generic[_T]):
         If an item is being handled, wait for it, at most ``patience`` seconds.
         """
         with self._changed:
-            dropped = [item for item in (*self._begun, *self._items) if unwanted(item)]
-            self._begun, self._items = (
-                deque(item for item in queue if not unwanted(item)) for queue in (self._begun, self._items)
-            )
+            dropped = [*filter(unwanted, self._begun), *self._items.remove(unwanted)]
+            self._begun = deque(item for item in self._begun if not unwanted(item))
             self._bytes = sum(map(self._size, self._items))
             self._changed.notify_all()
             self._changed.wait_for(lambda: not self._busy, patience)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -78,6 +79,11 @@ class Window:
     tallies: dict[Key, Tally] = field(default_factory=dict)
 
     @property
+    def moment(self) -> tuple[float, int]:
+        """The epoch, -inf if it is unknown, and the step."""
+        return -math.inf if self.epoch is None else self.epoch, self.step
+
+    @property
     def held(self) -> int:
         """Number of records that it would hold if no journal had been damaged."""
         if self.is_done:
@@ -118,7 +124,14 @@ class Window:
         return any(b.items is not None and bool(np.isin(record.items, b.items).any()) for b in blocks)
 
     def hand_on(
-        self, main_mode: str, clients: tuple[str, ...], began: float, *, counted: bool = False
+        self,
+        main_mode: str,
+        clients: tuple[str, ...],
+        began: float,
+        *,
+        counted: bool = False,
+        attempt: int = 0,
+        before: Callable[[Key], tuple[float, int] | None] = lambda key: None,
     ) -> list[DataPoint]:
         """Return the fresh data points. They stay in the window, so that late rows can join them.
 
@@ -127,6 +140,8 @@ class Window:
             clients: The ids of the run's clients.
             began: The time of the run's first request, in seconds.
             counted: Whether the clients' counts show that all records arrived.
+            attempt: How often the training was started again.
+            before: Returns the (epoch, step) before this one of a data point in an earlier epoch.
         """
         out = []
         damaged = f"{self.short} arrays {DAMAGED}" if self.short else ""
@@ -139,7 +154,8 @@ class Window:
             serial = self.awaited[key] = next(_serials)
             tally = self.tallies.setdefault(key, Tally())
             tally.handed = tally.arrived
-            out.append(DataPoint(key, kind, self.epoch, self.step, blocks, lacks, serial, clients, began))
+            of_run = clients, began, attempt, before(key)
+            out.append(DataPoint(key, kind, self.epoch, self.step, blocks, lacks, serial, *of_run))
         self.handed.update(self.fresh)
         self.fresh = {}
         return out

@@ -5,18 +5,20 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 
 from ...core.errors import did_you_mean
+from ...core.results import Results
 from ...engines import Answer, Engine, LocalEngine, Task
-from ..data_point import DataPoint
+from ..data_point import DataPoint, with_last
 from ..decoding import read
 from ..errors import AwayError
 from ..interfaces import Done, FrontendLink
 from ..messages import Notice, RunRequest, StatusReport
+from ..schedule import Moment, Schedule, Shown
 from ..worker import Worker, wait_for
 from .arrival_order import ArrivalOrder
 from .relations import Relations
@@ -32,7 +34,7 @@ _Content = tuple[bytes, frozenset[Target]]
 
 @dataclass(slots=True)
 class _Batch:
-    """Data points that became complete together.
+    """Data points of an epoch of a run that became complete together.
 
     A target that fits none of them gives a notice, and so does one whose pattern matches none of the layers.
     Data points with the same content are scored once.
@@ -49,7 +51,12 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Job:
-    """A data point to score; ``targets``, ``content`` and ``answer`` are set once it is begun."""
+    """A data point to score; ``targets``, ``content`` and ``answer`` are set once it is begun.
+
+    Attributes:
+        ahead: Whether only what needs no other data point is scored, ahead of its turn.
+        shown: Whether that was done.
+    """
 
     point: DataPoint
     batch: _Batch
@@ -59,10 +66,26 @@ class _Job:
     content: _Content = (b"", frozenset())
     answer: Answer[Measured] | None = None
     failed: bool = False
+    ahead: bool = False
+    shown: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the data point, which are counted once."""
+        return 0 if self.ahead else self.point.nbytes
+
+    def early(self) -> _Job | None:
+        """Return what to do for it ahead of its turn; None if that was done."""
+        if self.shown:
+            return None
+        self.shown = True
+        return _Job(self.point, _Batch(), False, lambda point, scored: None, ahead=True)
 
 
 class Evaluator:
-    """Scores data points in order, in a thread or on an engine's workers, and passes the scores on.
+    """Scores data points by their worth, in a thread or on an engine's workers, and passes the scores on.
+
+    ``schedule`` has the order. The scores do not depend on it.
 
     Args:
         frontend: The frontend, which stores scores, targets and notices.
@@ -70,6 +93,7 @@ class Evaluator:
         seed: Seed of the split, the sample and the shuffled labels.
         engine: The engine that computes scores, by default in this process.
         splits: Number of splits that classifiers are scored on.
+        on_show: Returns what open pages have on show.
     """
 
     def __init__(
@@ -79,6 +103,7 @@ class Evaluator:
         seed: int = 0,
         engine: Engine | None = None,
         splits: int = 1,
+        on_show: Callable[[], Collection[Shown]] = tuple,
     ) -> None:
         self.frontend, self.scores, self.seed, self.splits = frontend, scores, seed, splits
         self.engine = engine or LocalEngine()
@@ -86,13 +111,18 @@ class Evaluator:
         self._relations = Relations(seed) if scores is None else None
         self._order = ArrivalOrder()
         self._noticed: set[tuple[str, ...]] = set()
-        self._lock = threading.Lock()  # around _noticed and _batch
-        self._batch = _Batch()
+        self._lock = threading.Lock()  # around _noticed and _batches
+        self._batches: dict[tuple[str, str, Moment], _Batch] = {}  # those of which more is to come
         self._counts: Counter[str] = Counter(scored=0, failed=0)
         self._trouble = ""  # why nothing can be stored now
         self.closing = threading.Event()
         self._worker: Worker[_Job] = Worker(
-            "intus-evaluator", self._work, lambda job: job.point.nbytes, self._begin, self.engine.ahead
+            "intus-evaluator",
+            self._work,
+            lambda job: job.nbytes,
+            self._begin,
+            self.engine.ahead,
+            Schedule(lambda job: job.point.place, on_show, _Job.early),
         )
 
     def points(self, batch: Sequence[DataPoint], done: Done = lambda point, scored: None) -> None:
@@ -100,15 +130,17 @@ class Evaluator:
 
         ``done`` is called with each one once its scores are stored, or once it is certain to have none.
         """
-        for number, point in enumerate(batch, start=1):
-            self.point(point, last=number == len(batch), done=done)
+        for point, last in with_last(batch):
+            self.point(point, last=last, done=done)
 
     def point(self, point: DataPoint, *, last: bool, done: Done = lambda point, scored: None) -> None:
-        """Queue one of several data points that became complete together; ``last`` ends the batch."""
+        """Queue one of several data points of an epoch that became complete together; ``last`` ends it."""
+        batch_key = point.place[:3]
         with self._lock:
-            self._worker.submit(_Job(point, self._batch, last, done))
+            batch = self._batches.setdefault(batch_key, _Batch())
             if last:
-                self._batch = _Batch()
+                del self._batches[batch_key]
+            self._worker.submit(_Job(point, batch, last, done))
 
     def backlog(self) -> int:
         """Return the bytes of the data points in the queue."""
@@ -168,6 +200,8 @@ class Evaluator:
 
         self._drop(lambda job: unwanted(job.point.key.run, job.point.key.model))
         self._order.forget(run, model)
+        if self._relations is not None:
+            self._relations.forget(run, model)
         with self._lock:
             self._noticed = {noticed for noticed in self._noticed if not unwanted(*noticed[1:3])}
         return self.frontend.remove(run, model)
@@ -195,6 +229,10 @@ class Evaluator:
 
     def _work(self, job: _Job) -> None:
         """Score a data point and store its scores, with retries until they are stored."""
+        if job.ahead:
+            with suppress(Exception):  # in its turn it is scored again, and told of
+                self._show(job)
+            return
         if self.closing.is_set() and self._trouble:
             return  # scores cannot be stored; the sender keeps the data point
         for pause in chain(_PAUSES, repeat(_PAUSES[-1])):
@@ -210,15 +248,23 @@ class Evaluator:
                 if self.closing.wait(pause):
                     return
 
+    def _show(self, job: _Job) -> None:
+        """Store the scores of a data point that need no other one."""
+        measured = (job.answer or self._submit(job))()
+        self._store(job.point, related(job.point, measured, None))
+
+    def _store(self, point: DataPoint, evaluation: Evaluation) -> None:
+        holds = self._order.news(point)
+        if holds is not None:
+            self.frontend.arrival_order(point.key.run, point.key.model, point.mode_shown, holds)
+        results = Results.concat([self._order.update(point, evaluation.results), evaluation.later])
+        self.frontend.results(results, infos_of(results, self.splits), evaluation.predictions)
+
     def _score(self, job: _Job) -> None:
         key = job.point.key
         try:
             evaluation = self._evaluate(job)
-            holds = self._order.news(job.point)
-            if holds is not None:
-                self.frontend.arrival_order(key.run, key.model, job.point.mode_shown, holds)
-            results = self._order.update(job.point, evaluation.results)
-            self.frontend.results(results, infos_of(results, self.splits), evaluation.predictions)
+            self._store(job.point, evaluation)
             self._counts["scored"] += 1
             self._notify(self._notices_of(job, evaluation))
         except AwayError:
@@ -236,7 +282,8 @@ class Evaluator:
     def _begin(self, job: _Job) -> None:
         """Start computing the scores of a data point, unless its batch has one with the same content.
 
-        A module that returns the output of its last child has the same content as the child.
+        A module that returns the output of its last child has the same content as the child. The data points
+        of an epoch are begun in the network's order.
         """
         if job.targets is None:
             job.targets = self._targets.of(job.point)
