@@ -138,7 +138,7 @@ class DataPoint:
 
     @property
     def doubt(self) -> str:
-        """A note on all of its scores: records are missing, or batches were cut to fit into a client's queue."""
+        """A note on all of its scores: records are missing, or batches were cut to fit a client's queue."""
         notes = [f"incomplete: {self.lacks}"] if self.lacks else []
         cut = [(record.rows, record.cut_from) for record in self.records if record.cut_from is not None]
         if cut:

@@ -504,6 +504,9 @@ class RunLedger(Message):
     waiting: Annotated[Count, Meta(description="arrays that wait to be scored")] = 0
     open: Annotated[Count, Meta(description="those of them whose epoch has not ended")] = 0
     queued: Annotated[Count, Meta(description="data points that wait to be scored")] = 0
+    postponed: Annotated[
+        Count, Meta(description="those of them that wait although a newer epoch has scores")
+    ] = 0
     seconds_left: Annotated[
         Number | None,
         Meta(description="until these data points are scored, at the measured rate; null if it is not known"),

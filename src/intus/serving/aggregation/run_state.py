@@ -508,6 +508,7 @@ class RunState:
             "waiting": self.counts["kept"] - settled,
             "open": sum(window.open_arrays for window in windows),
             "queued": sum(len(window.awaited) for window in windows),
+            "postponed": sum(len(window.awaited) for window in windows if window.moment < self.settled),
         }  # fmt: skip
 
     # -- the journal's format ------------------------------------------------------------------------

@@ -116,6 +116,7 @@ class Evaluator:
         self._counts: Counter[str] = Counter(scored=0, failed=0)
         self._trouble = ""  # why nothing can be stored now
         self.closing = threading.Event()
+        self._ended = False  # whether the engine is closed
         self._worker: Worker[_Job] = Worker(
             "intus-evaluator",
             self._work,
@@ -218,6 +219,7 @@ class Evaluator:
         """
         self.closing.set()
         finished = self._worker.close(patience)
+        self._ended = True
         self.engine.close()
         return finished
 
@@ -304,7 +306,12 @@ class Evaluator:
         twin = job.batch.scored.get(job.content)
         if twin is not None:
             return renamed(twin, job.point)
-        measured = (job.answer or self._submit(job))()
+        try:
+            measured = (job.answer or self._submit(job))()
+        except Exception as error:
+            if self._ended:  # the workers end too, which says nothing of the data
+                raise AwayError("The evaluator is being stopped.") from error
+            raise
         evaluation = job.batch.scored[job.content] = related(job.point, measured, self._relations)
         return evaluation
 
