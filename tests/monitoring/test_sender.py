@@ -6,6 +6,7 @@ import logging
 import multiprocessing
 import os
 import random
+import socket
 import subprocess
 import sys
 import threading
@@ -199,6 +200,36 @@ def test_busy_server_is_retried(server, monkeypatch, caplog):
     give(sender, 0)
     assert sender.drain(5)
     assert steps(server) == [0]
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("status", [408, 429, 503, 507])
+def test_request_refused_before_its_body_is_read_is_kept(monkeypatch, caplog, status):
+    """A server may answer and close the connection with the body unread, so that sending the rest fails."""
+    monkeypatch.setattr("intus.monitoring.breaker.MOST_S", 0.02)
+    refusals, taken = 8, []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(60)
+
+        def answer(number: int) -> None:
+            connection, _ = listening.accept()
+            with connection, connection.makefile("rb") as stream:
+                head = list(iter(stream.readline, b"\r\n"))
+                if number >= refusals:
+                    length = next(line for line in head if line.lower().startswith(b"content-length"))
+                    taken.append(stream.read(int(length.split(b":")[1])))
+                line = f"HTTP/1.1 {200 if number >= refusals else status} -\r\n"
+                connection.sendall(line.encode() + b"Connection: close\r\nContent-Length: 2\r\n\r\n{}")
+
+        thread = threading.Thread(target=lambda: [answer(number) for number in range(refusals + 1)])
+        thread.start()
+        sender = Sender("127.0.0.1", listening.getsockname()[1], 16 * MB)
+        give(sender, 7, 8 * MB)
+        thread.join(60)
+        assert sender.drain(5)
+    ((one,), _) = decode_records(*taken)
+    assert one.step == 7
+    assert (sender.counts().sent, sender.counts().dropped, sender.counts().failed) == (1, 0, 0)
     assert not caplog.records
 
 

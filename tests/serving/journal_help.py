@@ -42,6 +42,12 @@ class FakeEvaluator:
     def flush(self, run=None, model=None, timeout=None) -> None:
         pass
 
+    def troubles(self):
+        return {}
+
+    def check(self) -> None:
+        pass
+
     def close(self, patience=None) -> bool:
         return True
 

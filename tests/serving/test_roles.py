@@ -255,7 +255,7 @@ class Full(Frontend):
 
 
 def test_scores_are_retried_while_disk_is_full(database, monkeypatch):
-    monkeypatch.setattr("intus.serving.evaluation.evaluator._PAUSES", (0.01,))
+    monkeypatch.setattr(worker, "FIRST_PAUSE_S", 0.01)
     stored = []
     evaluator = Evaluator(Full(database), ["mean"])
     evaluator.points([point(record())], lambda done, scored: stored.append((done, scored)))
@@ -267,7 +267,7 @@ def test_scores_are_retried_while_disk_is_full(database, monkeypatch):
 
 
 def test_flush_error_names_the_cause(database, monkeypatch):
-    monkeypatch.setattr("intus.serving.evaluation.evaluator._PAUSES", (0.01,))
+    monkeypatch.setattr(worker, "FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr(worker, "AWAY_S", 0.2)
     frontend = Full(database)
     frontend.away = 10**9

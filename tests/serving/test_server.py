@@ -258,6 +258,30 @@ def test_records_are_kept_while_next_server_is_away(tmp_path):
         apart.kill(*apart.running)
 
 
+def test_database_that_is_gone_is_told_through_all_roles(tmp_path):
+    apart = Apart(tmp_path)
+    try:
+        apart.start("aggregator", "evaluator", "frontend")
+        assert apart.ask("aggregator", "/records", batch())[0] == 200
+        assert apart.ask("aggregator", "/flush", {}) == (200, {})
+        (tmp_path / "x.db").rename(tmp_path / "moved.db")
+        assert apart.ask("aggregator", "/records", batch(1, 1))[0] == 200  # its journal keeps it
+        status, answer = apart.ask("aggregator", "/flush", {})
+        assert status == 502
+        assert "x.db' was deleted or moved while it was in use" in answer["error"]
+        assert "data points wait to be scored and are kept" in answer["error"]
+        (row,) = apart.ask("aggregator", "/api/status")[1]["runs"]
+        assert (row["scored"], row["waiting"], row["failed"]) == (1, 1, 0)
+        assert "x.db' was deleted or moved" in row["trouble"]
+        assert apart.ask("frontend", "/api/runs")[0] == 503
+        apart.kill("aggregator", "frontend")
+        apart.start("aggregator", "frontend")
+        assert apart.ask("aggregator", "/flush", {}) == (200, {})
+        assert apart.ask("frontend", "/api/points?run=r&model=m&score=mean")[1]["epoch"] == [1]
+    finally:
+        apart.kill(*apart.running)
+
+
 def test_server_with_step_trigger_and_token(tmp_path):
     with Server(database=tmp_path / "x.db", port=0, trigger="epoch,step", token="s3cret") as running:
         url, _, token = running.page_url.partition("?token=")
@@ -303,7 +327,11 @@ def test_port_in_use_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "complaint"),
     [
-        ({"engine": "dask"}, InputError, "engine must be 'local', 'ray' or a positive number of processes, got 'dask'"),
+        (
+            {"engine": "dask"},
+            InputError,
+            "engine must be 'local', 'ray' or a positive number of processes, got 'dask'",
+        ),
         ({"workers": 2}, InputError, "are options of the engine 'ray'"),
         ({"engine": "ray", "workers": 0}, InputError, "workers must be a positive whole number, got 0"),
         ({"host": "0.0.0.0"}, ServeError, "A token is required to listen on 0.0.0.0"),

@@ -24,7 +24,7 @@ def one_thread() -> dict[str, str]:
 
 
 class WorkerDiedError(IntusError):
-    """Raised if every worker that ran a task died."""
+    """Raised if every worker that ran a task died, or the workers are gone; nothing is known of the task."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,11 @@ class ProcessEngine:
                     self.workers, env=one_thread(), initializer=_set_up, initargs=(os.getpid(),)
                 )
             pool = self._pool
-        return pool, pool.submit(call)
+            try:
+                return pool, pool.submit(call)
+            except self._loky.process_executor.BrokenProcessPool:  # it broke before anything was sent
+                self._pool = pool = self._loky.ProcessPoolExecutor(self.workers, env=one_thread())
+                return pool, pool.submit(call)
 
     def _gather(self, call: Any, sent: tuple[Any, Any]) -> Any:
         pool, future = sent

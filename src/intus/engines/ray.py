@@ -109,10 +109,13 @@ class RayEngine:
             )
 
     def _send(self, task: Task[R]) -> tuple[_Worker, Any]:
-        shared = [self._put(each) for each in task.shared]
-        with self._lock:
-            worker = min(self._workers, key=lambda worker: worker.load(self._ray))
-            return worker, worker.start(task, shared)
+        try:
+            shared = [self._put(each) for each in task.shared]
+            with self._lock:
+                worker = min(self._workers, key=lambda worker: worker.load(self._ray))
+                return worker, worker.start(task, shared)
+        except self._ray.exceptions.RayError as error:
+            raise self._gone(error) from error
 
     def _gather(self, task: Task[R], worker: _Worker, promise: Any) -> R:
         for _ in range(TRIES):
@@ -124,7 +127,14 @@ class RayEngine:
             except self._ray.exceptions.ActorDiedError as error:
                 self._replace(worker, error)
                 worker, promise = self._send(task)
+            except self._ray.exceptions.RayError as error:  # no memory or disk, or the cluster is gone
+                raise self._gone(error) from error
         raise WorkerDiedError(f"{TRIES} workers died while they ran the same task.")
+
+    @staticmethod
+    def _gone(error: Exception) -> WorkerDiedError:
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        return WorkerDiedError(f"Ray cannot run a task: {reason}")
 
     def _replace(self, dead: _Worker, error: Exception) -> None:
         """Replace a dead worker by a new one, unless that was done already."""

@@ -142,8 +142,22 @@ class Client:
     def _request(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
         if self._connection is None:
             self._connection = self._opened(CONNECT_S)
-        self._connection.request(method, path, body or None, headers)
-        response = self._connection.getresponse()
+        try:
+            self._connection.request(method, path, body or None, headers)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            return self._answer_before(error)
+        return self._answer(self._connection)
+
+    def _answer_before(self, error: OSError) -> Answer:
+        """Return the answer of a server that closed the connection before it had the whole request."""
+        connection, self._connection = self._connection, None
+        assert connection is not None
+        with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
+            return self._answer(connection)
+        raise error
+
+    def _answer(self, connection: http.client.HTTPConnection) -> Answer:
+        response = connection.getresponse()
         return Answer(response.status, _object(response.read()), _seconds(response.getheader("Retry-After")))
 
     def _unreachable(self, error: Exception) -> ServeError:

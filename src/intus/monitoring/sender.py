@@ -417,7 +417,7 @@ class Sender:
         with self._changed:
             self._ever_answered = True
             job.answers += 1
-        if answer.status in (429, 503, 507) or (answer.status >= 500 and job.answers < ATTEMPTS):
+        if answer.status in (408, 429, 503, 507) or (answer.status >= 500 and job.answers < ATTEMPTS):
             with self._changed:
                 self._breaker.busy(time.monotonic(), self._random.random(), answer.retry_after)
         else:

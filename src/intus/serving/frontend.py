@@ -10,20 +10,21 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import msgspec
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError
 
 from .. import scores
 from ..core import findings
-from ..core.errors import InputError
+from ..core.errors import InputError, ServeError
 from ..core.results import COLUMNS, Predictions, Results
 from ..core.score_info import ScoreInfo
 from ..storage import followups, logged
 from ..storage.database import Database
 from ..storage.groups import mean_over_runs
 from ..storage.logged import Logged
+from ..storage.same_file import ReplacedError
 from .data_point import kind_label
 from .decoding import decode
-from .errors import AwayError
+from .errors import AwayError, fault
 from .evaluation.arrival_order import BY_ORDER, UNVERIFIED, WITHDRAWN
 from .evaluation.targets import Target
 from .messages import (
@@ -60,8 +61,15 @@ def _storing(work: Callable[_P, _T]) -> Callable[_P, _T]:
     def call(*args: _P.args, **options: _P.kwargs) -> _T:
         try:
             return work(*args, **options)
-        except (OperationalError, InterfaceError) as error:
-            raise AwayError(f"The database cannot be written now: {error.orig}.") from error
+        except DataError:  # of the values that were to be written
+            raise
+        except ReplacedError as error:
+            raise AwayError(str(error)) from error
+        except (DBAPIError, OSError, MemoryError) as error:
+            if isinstance(error, ServeError):
+                raise
+            why = str(error.orig).strip() if isinstance(error, DBAPIError) else fault(error).rstrip(".")
+            raise AwayError(f"The database cannot be written now: {why}.") from error
 
     return call
 
@@ -296,8 +304,14 @@ class Frontend:
         except Exception:
             _log.exception("The findings of %s could not be computed", run or model)
 
+    @_storing
     def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
-        """Do nothing: the frontend has no queue."""
+        """Check that the database is still there; the frontend has no queue."""
+        self.check()
+
+    def check(self) -> None:
+        """Raise ReplacedError if what is stored would be lost."""
+        self.database.check()
 
     @_storing
     def clear(self, owner: str) -> None:

@@ -15,6 +15,8 @@ from .data_point import DataPoint
 from .evaluation.targets import Target
 from .messages import Notice, RunRequest, StatusReport
 
+#: (run, model).
+RunKey = tuple[str, str]
 #: Called with a data point and True once its scores are stored, or False once it is certain to have none.
 Done = Callable[[DataPoint, bool], None]
 
@@ -44,6 +46,9 @@ class Link(Protocol):
             AwayError: If that takes longer than ``timeout`` seconds, or a server does not answer.
         """
 
+    def check(self) -> None:
+        """Raise ReplacedError if it is known that what would be stored now would be lost."""
+
     def clear(self, owner: str) -> None:
         """Delete the targets of a client, ``""`` for those without a client."""
 
@@ -59,6 +64,10 @@ class EvaluatorLink(Link, Protocol):
 
     def backlog(self) -> int:
         """Return the bytes of the data points in the queue."""
+        ...
+
+    def troubles(self) -> dict[RunKey, str]:
+        """Return why data points cannot be scored or stored now, by (run, model)."""
         ...
 
     def close(self, patience: float | None = None) -> bool:

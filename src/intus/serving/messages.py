@@ -511,6 +511,12 @@ class RunLedger(Message):
         Number | None,
         Meta(description="until these data points are scored, at the measured rate; null if it is not known"),
     ] = None
+    trouble: Annotated[
+        str,
+        Meta(
+            description='why data points cannot be scored or stored now, though they are kept; "" if they can'
+        ),
+    ] = ""
     scored: Annotated[Count, Meta(description="arrays of data points with scores")] = 0
     failed: Annotated[Count, Meta(description="arrays of data points that could not be scored")] = 0
     lost: Annotated[Count, Meta(description="arrays acknowledged, and dropped before they were scored")] = 0

@@ -165,7 +165,12 @@ class ServerOptions:
         valid=_is_positive_int,
         must_be="a positive whole number",
     )
-    max_bytes: int = _bytes(1 << 30, "most bytes of arrays that wait for their epoch to end", "1 GiB")
+    max_bytes: int = _bytes(
+        1 << 30,
+        "most bytes of arrays that wait for their epoch to end, as well as of those that wait to be scored, "
+        "and of requests that are being received",
+        "1 GiB",
+    )
     trigger: str = _option(
         "epoch",
         "fields whose change completes a data point, separated by commas",

@@ -36,6 +36,8 @@ from .announcement import announcement, bracketed
 from .evaluation.evaluator import Evaluator
 from .frontend import Frontend
 from .http.app import build
+from .http.bodies import Bodies
+from .http.connections import Connection
 from .http.feed import ChangeFeed
 from .http.remote import RemoteEvaluator, RemoteFrontend
 from .interfaces import EvaluatorLink
@@ -264,17 +266,25 @@ def _engine(options: ServerOptions) -> Engine:
 
 def _run(roles: Roles, sockets: list[socket.socket], options: ServerOptions, token: str | None) -> None:
     feed = ChangeFeed(roles.frontend.database) if roles.frontend else None
-    config = uvicorn.Config(
-        build(roles, token=token, loopback=options.host in LOOPBACK, feed=feed),
+    bodies = Bodies(options.max_bytes)
+    app = build(roles, token=token, loopback=options.host in LOOPBACK, bodies=bodies, feed=feed)
+    config = uvicorn_config(app)
+    with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises a signal again once it has shut down
+        ports = [listening.getsockname()[1] for listening in sockets]
+        _Uvicorn(config, roles, feed, partial(_remove_token_files, ports, token)).run(sockets=sockets)
+
+
+def uvicorn_config(app: Any) -> uvicorn.Config:
+    """Return how uvicorn serves an application."""
+    return uvicorn.Config(
+        app,
+        http=Connection,
         log_config=None,
         access_log=False,
         timeout_keep_alive=120,  # uvicorn's 5 s would cut off a probe that sends once an epoch
         timeout_graceful_shutdown=_FINISH_REQUESTS_S,
         server_header=False,
     )
-    with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises a signal again once it has shut down
-        ports = [listening.getsockname()[1] for listening in sockets]
-        _Uvicorn(config, roles, feed, partial(_remove_token_files, ports, token)).run(sockets=sockets)
 
 
 class _Uvicorn(uvicorn.Server):

@@ -1,40 +1,44 @@
-"""A thread that processes a queue."""
+"""A thread that processes a queue, and tries again what cannot be processed now."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from .errors import AwayError
+from .errors import AwayError, HeldError
 from .schedule import Schedule
 
 _log = logging.getLogger("intus.serving")
 _T = TypeVar("_T")
+_K = TypeVar("_K", bound=Hashable)
 
 
 #: Seconds that a flush waits for a server that does not answer: more than the pauses between retries, so that
 #: a server that has just restarted is not reported.
 AWAY_S = 4.0
+#: Seconds between tries of an item: at first, doubled after each, and at most; at most while a flush waits.
+FIRST_PAUSE_S, LONGEST_PAUSE_S, FLUSH_PAUSE_S = 0.1, 10.0, 1.0
 
 
-def wait_for(worker: Worker[_T], trouble: Callable[[], str], timeout: float | None) -> float | None:
+def wait_for(worker: Worker[_T], timeout: float | None) -> float | None:
     """Wait until a queue is empty, and return the rest of ``timeout`` in seconds.
 
     Args:
         worker: The worker of the queue.
-        trouble: Returns the reason why the queue is blocked, "" if it is not.
         timeout: Seconds to wait at most; None for no limit.
 
     Raises:
-        AwayError: If ``trouble()`` has returned a reason for AWAY_S seconds, or after ``timeout``.
+        AwayError: If nothing could be processed for AWAY_S seconds, or after ``timeout``.
     """
     began = untroubled = time.monotonic()
     while not worker.wait(0.1):
-        now, why = time.monotonic(), trouble()
+        worker.hurry(FLUSH_PAUSE_S)
+        now, why = time.monotonic(), worker.trouble
         untroubled = untroubled if why else now
         if now - untroubled > AWAY_S or (timeout is not None and now - began > timeout):
             left = f"{worker.pending} data points wait to be scored and are kept."
@@ -42,12 +46,46 @@ def wait_for(worker: Worker[_T], trouble: Callable[[], str], timeout: float | No
     return None if timeout is None else max(timeout - (time.monotonic() - began), 0.1)
 
 
+def summary(troubles: Iterable[tuple[_K, str]]) -> dict[_K, str]:
+    """Return how many items of each key wait, and why the first of them does.
+
+    >>> summary([("a", "The disk is full."), ("b", "No memory."), ("a", "The disk is full.")])
+    {'a': '2 data points wait. The disk is full.', 'b': '1 data point waits. No memory.'}
+    """
+    counts, reasons = Counter[_K](), dict[_K, str]()
+    for key, why in troubles:
+        counts[key] += 1
+        reasons.setdefault(key, why)
+    wait = {key: "1 data point waits" if n == 1 else f"{n} data points wait" for key, n in counts.items()}
+    return {key: f"{wait[key]}. {why}" for key, why in reasons.items()}
+
+
+@dataclass(slots=True)
+class _Failed(Generic[_T]):
+    """An item that could not be processed: why, how often, and when it is tried again."""
+
+    item: _T
+    why: str = ""
+    tries: int = 0
+    tried: float = 0.0
+    due: float = 0.0
+
+    def again(self, error: AwayError) -> None:
+        """Note another try."""
+        self.why, self.tried = str(error), time.monotonic()
+        self.due = self.tried + min(FIRST_PAUSE_S * 2**self.tries, LONGEST_PAUSE_S)
+        self.tries = min(self.tries + 1, 30)
+
+
 class Worker(Generic[_T]):
     """Processes items one after the other in a thread.
 
+    An item for which ``handle`` raises AwayError is tried again after a growing pause, and the others wait. If
+    it is HeldError, the others are processed meanwhile. Other exceptions are logged.
+
     Args:
         name: The thread's name.
-        handle: Called with each item. An exception is logged and does not end the thread.
+        handle: Called with each item.
         size: Returns the bytes of an item.
         begin: Called with each item before ``handle``, for up to ``ahead`` items in advance.
         ahead: Number of items that may be begun at once.
@@ -68,6 +106,11 @@ class Worker(Generic[_T]):
         self._begun: deque[_T] = deque()
         self._bytes = 0
         self._busy = self._closed = False
+        self._failed: dict[int, _Failed[_T]] = {}  # by the id of the item, until it is done
+        self._aside: dict[int, _Failed[_T]] = {}  # those of them that are not in the queue
+        self._blocked: _Failed[_T] | None = None  # the one that the others wait for
+        self._told: set[str] = set()  # the reasons that were logged, until all items are done
+        self._current: _T | None = None  # the item that is processed, unless it was dropped meanwhile
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -82,12 +125,37 @@ class Worker(Generic[_T]):
     @property
     def pending(self) -> int:
         """The number of items that are not done."""
-        return len(self._items) + len(self._begun) + self._busy
+        return len(self._items) + len(self._begun) + len(self._aside) + self._busy
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the items that are not begun."""
+        """The bytes of the items that are not begun, or that were set aside."""
         return self._bytes
+
+    @property
+    def trouble(self) -> str:
+        """Why no item can be processed now; "" if one can."""
+        with self._changed:
+            if self._blocked is not None:
+                return self._blocked.why
+            stuck = self._failed and self.pending <= len(self._failed)
+            return next(iter(self._failed.values())).why if stuck else ""
+
+    def troubles(self) -> list[tuple[_T, str]]:
+        """Return each item that is not done because a try failed, with the reason; if one blocks, all."""
+        with self._changed:
+            if self._blocked is not None:
+                why = self._blocked.why
+                return [(item, why) for item in (*self._begun, *self._items, *self._held_items())]
+            return [(failed.item, failed.why) for failed in self._failed.values()]
+
+    def hurry(self, pause: float) -> None:
+        """Try again what failed, if the last try is ``pause`` seconds ago."""
+        with self._changed:
+            for failed in self._failed.values():
+                failed.due = min(failed.due, failed.tried + pause)
+            if self._failed:
+                self._changed.notify_all()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait up to ``timeout`` seconds; return whether everything submitted is done."""
@@ -97,12 +165,17 @@ class Worker(Generic[_T]):
     def drop(self, unwanted: Callable[[_T], bool], patience: float = 30.0) -> list[_T]:
         """Remove unwanted items from the queue and return them.
 
-        If an item is being handled, wait for it, at most ``patience`` seconds.
+        If an item is being handled, wait for it, at most ``patience`` seconds; it is not tried again.
         """
         with self._changed:
-            dropped = [*filter(unwanted, self._begun), *self._items.remove(unwanted)]
+            held = [item for item in self._held_items() if unwanted(item)]
+            dropped = [*filter(unwanted, self._begun), *self._items.remove(unwanted), *held]
+            for item in dropped:
+                self._forget(item)
             self._begun = deque(item for item in self._begun if not unwanted(item))
-            self._bytes = sum(map(self._size, self._items))
+            self._bytes = sum(map(self._size, (*self._items, *self._held_items())))
+            if self._current is not None and unwanted(self._current):
+                self._current = None
             self._changed.notify_all()
             self._changed.wait_for(lambda: not self._busy, patience)
         return dropped
@@ -126,9 +199,10 @@ class Worker(Generic[_T]):
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._items or self._begun or self._closed)
-                if not (self._items or self._begun):
-                    return
+                while not self._ready():
+                    if self._closed and (self._blocked or not (self._items or self._begun)):
+                        return
+                    self._changed.wait(self._pause())
                 fresh = [self._items.popleft() for _ in range(self._room())]
                 self._begun.extend(fresh)
                 self._bytes -= sum(map(self._size, fresh))
@@ -138,19 +212,70 @@ class Worker(Generic[_T]):
             with self._changed:
                 if not self._begun:  # dropped meanwhile
                     continue
-                item = self._begun.popleft()
+                item = self._current = self._begun.popleft()
                 self._busy = True
-            self._call(self._handle, item)
-            del item
+            failure = self._call(self._handle, item)
             with self._changed:
                 self._busy = False
+                if failure is None or self._current is None:
+                    self._forget(item)
+                else:
+                    self._note(item, failure)
+                self._current = None
                 self._changed.notify_all()
+            del item
+
+    def _ready(self) -> bool:
+        """Return whether there is an item to process now, after those that are due joined the queue again."""
+        now = time.monotonic()
+        if self._blocked is not None:
+            return self._blocked.due <= now
+        if not self._closed:
+            for key in [key for key, failed in self._aside.items() if failed.due <= now]:
+                self._items.append(self._aside.pop(key).item)
+        return bool(self._items or self._begun)
+
+    def _pause(self) -> float | None:
+        """Return the seconds until an item is due; None if none is."""
+        waits = [self._blocked] if self._blocked is not None else self._aside.values()
+        return max(min((failed.due for failed in waits)) - time.monotonic(), 0.0) if waits else None
+
+    def _note(self, item: _T, error: AwayError) -> None:
+        """Note that an item could not be processed, and why."""
+        failed = self._failed.setdefault(id(item), _Failed(item))
+        failed.again(error)
+        if failed.why not in self._told:
+            self._told.add(failed.why)
+            _log.warning("%s: kept, and tried again: %s", self._thread.name, failed.why)
+        if isinstance(error, HeldError):
+            self._blocked = None
+            self._aside[id(item)] = failed
+            self._bytes += self._size(item)
+        else:
+            self._blocked = failed
+            self._begun.appendleft(item)
+
+    def _forget(self, item: _T) -> None:
+        """Forget that an item could not be processed."""
+        failed = self._failed.pop(id(item), None)
+        self._aside.pop(id(item), None)
+        if failed is not None and failed is self._blocked:
+            self._blocked = None
+        if not self._failed:
+            self._told.clear()
+
+    def _held_items(self) -> list[_T]:
+        return [failed.item for failed in self._aside.values()]
 
     def _room(self) -> int:
         return min(self._ahead - len(self._begun), len(self._items))
 
-    def _call(self, work: Callable[[_T], None], item: _T) -> None:
+    def _call(self, work: Callable[[_T], None], item: _T) -> AwayError | None:
+        """Call a function with an item, and return why the item must be tried again; None if not."""
         try:
             work(item)
+        except AwayError as error:
+            return error
         except Exception:
             _log.exception("%s failed", self._thread.name)
+        return None

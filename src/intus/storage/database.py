@@ -7,10 +7,11 @@ change counter, so that a page learns what another process wrote to the same fil
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +29,10 @@ from .codec import decode_graph
 from .logged import Logged
 from .migrations import migrate
 from .points import NO_EPOCH
+from .same_file import ReplacedError, WatchedFiles
 from .tables import insert_into, lock_for_write, make_engine, read_url, upsert
+
+_log = logging.getLogger("intus.storage")
 
 
 class Changes(NamedTuple):
@@ -73,9 +77,12 @@ class Database:
         self._series: points.Series = {}
         self._infos: dict[str, ScoreInfo] = {}  # descriptions that this process has stored
         self._writing = threading.Lock()  # threads wait here rather than poll SQLite's file lock
+        self._files = WatchedFiles(())
+        self._anchor: sa.Connection | None = None
         try:
             with self._write() as connection:
                 migrate(connection)
+            self._watch()
         except (sa.exc.DBAPIError, InputError) as error:
             self._engine.dispose()
             if isinstance(error, InputError):
@@ -87,7 +94,10 @@ class Database:
 
     def close(self) -> None:
         """Close all connections."""
+        if self._anchor is not None:
+            self._anchor.close()
         self._engine.dispose()
+        self._set_log_aside()
 
     def __enter__(self) -> Database:
         return self
@@ -631,16 +641,48 @@ class Database:
 
     # -- transactions --------------------------------------------------------------------------------
 
+    def check(self) -> None:
+        """Raise ReplacedError if the file of an SQLite database was deleted or replaced since it was opened."""
+        if change := self._files.change():
+            raise ReplacedError(
+                f"{change}, so what is written to the database would be lost. Put the file back, or end this "
+                "program (Ctrl+C, SIGTERM) and start it again; a database whose file is gone begins anew."
+            )
+
+    def _watch(self) -> None:
+        """Watch the files of an SQLite database, which one connection holds open until the end."""
+        if self.url.get_backend_name() == "sqlite":
+            self._anchor = self._engine.connect()
+            path = Path(str(self.url.database))
+            self._files = WatchedFiles([path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))])
+            sa.event.listen(self._engine, "connect", lambda *_: self.check(), insert=True)
+
+    def _set_log_aside(self) -> None:
+        """Move the write-ahead log away from a database that is not its own.
+
+        SQLite leaves it if the database's file was replaced, and writes it into the other one when that is
+        opened.
+        """
+        path = Path(str(self.url.database))
+        log = path.with_name(f"{path.name}-wal")
+        if self._files.still(log) and not self._files.still(path):
+            with suppress(OSError):
+                kept = log.replace(path.with_name(f"{path.name}.lost-wal"))
+                _log.warning("%s is kept as %s: the database that it belongs to is gone.", log, kept)
+
     @contextmanager
     def _write(self) -> Iterator[sa.Connection]:
+        self.check()
         with self._writing, self._engine.connect() as connection:
             connection = connection.execution_options(writes=True)
             with connection.begin():
                 lock_for_write(connection)
                 yield connection
+        self.check()  # else it was written to a file that is gone
 
     @contextmanager
     def _read(self) -> Iterator[sa.Connection]:
+        self.check()
         with self._engine.connect() as connection, connection.begin():
             yield connection
 

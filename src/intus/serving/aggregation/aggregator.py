@@ -14,7 +14,7 @@ refused, since a part must not replace the whole.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -410,6 +410,17 @@ class Aggregator:
         """Return the state of a (run, model) without its arrays, as JSON."""
         return self._run(run_key, now).snapshot()
 
+    def whole(
+        self, run_key: RunKey, now: float
+    ) -> tuple[dict[str, Any], Iterator[tuple[int, dict[str, Any], list[Record]]]]:
+        """Return all that a new journal of a (run, model) needs.
+
+        Returns:
+            A snapshot, and for each window that is not done its number, what ``reload`` needs and its records.
+        """
+        snapshot, windows = self._run(run_key, now).whole()
+        return snapshot, ((each.number, each.reload_head(), list(each.records())) for each in windows)
+
     def opens_window(self, records: Sequence[Record]) -> bool:
         """Return whether any of the records would open a window."""
         for record in records:
@@ -438,15 +449,20 @@ class Aggregator:
         """Note that requests of a (run, model) were lost at this place of the journal."""
         self._run(run_key, 0.0).doubt()
 
-    def reload(self, records: Sequence[Record]) -> set[int]:
-        """Put records back into their windows, which were done; return the numbers of the windows."""
+    def reload(self, records: Sequence[Record], head: Mapping[str, Any]) -> set[int]:
+        """Put records back into their windows; return the numbers of the windows.
+
+        Args:
+            records: All records of a window.
+            head: What ``whole`` returned for it; of a window that was done, empty.
+        """
         found: dict[int, tuple[Window, list[Record]]] = {}
         for record in records:
             window = self._run((record.run, record.model), 0.0).windows.get(self._window_key(record))
             if window is not None:
                 found.setdefault(window.number, (window, []))[1].append(record)
         for window, held in found.values():
-            window.reload(held)
+            window.reload(held, head)
             self._at_most += window.nbytes
         return set(found)
 

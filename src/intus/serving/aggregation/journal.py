@@ -8,6 +8,9 @@ Disks lose and change bytes, most often in a power cut. Damage costs the frames 
 at the next whole frame, and the bytes between are kept in a file ``NUMBER.CRC.damaged`` beside. So that
 nothing is missing in silence, frames are numbered, a snapshot lists the older files with their sizes, and a
 file that was followed by another ends with a frame that says so.
+
+A file that is deleted while a server runs is noticed, since no other is at its path. The server still has
+everything in memory, and writes it anew.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ...core.errors import CodecError, ServeError
 from ...storage.codec import decode_records
+from ...storage.same_file import Identity, identity
 from ..errors import FullError
 from ..options import ServerOptions
 from .window import RunKey
@@ -165,6 +169,7 @@ class Log:
         self._number = 0
         self._frames = 0  # number of frames in the newest file
         self._sizes: dict[int, int] = {}  # bytes of each file
+        self._identities: dict[int, Identity] = {}  # of each file
         self._windows: dict[int, set[int]] = {}  # the windows each file has records of
         self.damage: list[str] = []  # what ``frames`` found damaged or missing, each as a clause
         self.read = 0  # bytes that ``frames`` has read
@@ -190,7 +195,7 @@ class Log:
         for number, path in files.items():
             self._number, self._windows[number] = number, set()
             data, expected, lost, followed = _read(path), 0, False, False
-            self._sizes[number] = len(data)
+            self._sizes[number], self._identities[number] = len(data), identity(path)
             if not data:
                 self._report(f"{path.name} is empty")
                 yield number, None
@@ -262,6 +267,7 @@ class Log:
             size = _write(
                 file, pack({"frame": 0, "state": dict(snapshot), "files": self._listed(older)}), self._fsync
             )
+            written = identity(file.fileno())
         except OSError:
             self._files.close(path)
             with contextlib.suppress(OSError):
@@ -276,6 +282,7 @@ class Log:
         self._begun, self._frames = True, 1
         self._number += 1
         self._sizes[self._number], self._windows[self._number] = size, set()
+        self._identities[self._number] = written
 
     def _end(self, number: int) -> None:
         """Write into a file that another follows, so that a start notices if that one is gone."""
@@ -302,6 +309,44 @@ class Log:
         except OSError:
             file.truncate(end)
             raise
+
+    def renew(
+        self, snapshot: Mapping[str, Any], windows: Iterable[tuple[int, Mapping[str, Any], bytes]]
+    ) -> None:
+        """Write everything that is needed into a new file, in place of the others.
+
+        Args:
+            snapshot: The state of the run, with all windows that are not done.
+            windows: The number of each of them with the head and the body of a frame of all its records.
+
+        Raises:
+            OSError: If it cannot be written. Then ``change`` says the same as before.
+        """
+        older = list(self._sizes)
+        self.begin(snapshot, older)
+        for number, head, body in windows:
+            self.append(head, body)
+            self.hold([number])
+        for number in older:
+            self._path(number).unlink(missing_ok=True)
+            del self._windows[number], self._sizes[number]
+
+    def change(self, *, newest: bool = False) -> str:
+        """Return which file was deleted or replaced by another; "" for none.
+
+        Args:
+            newest: Whether to look at the newest file alone.
+        """
+        for number in [self._number] if newest else self._sizes:
+            path = self._path(number)
+            try:
+                now = identity(path)
+            except OSError as error:
+                return f"The file {str(path)!r} of the journal cannot be found any more ({error.strerror})"
+            if now is None or now != self._identities[number]:
+                what = "deleted or moved" if now is None else "replaced by another"
+                return f"The file {str(path)!r} of the journal was {what} while it was in use"
+        return ""
 
     def full(self) -> bool:
         """Return whether the newest file has reached FILE_BYTES."""
@@ -389,11 +434,8 @@ class Journal:
         self._files = OpenFiles()
         self.damage: dict[RunKey | Path, list[str]] = {}
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.folder / "lock").open("wb")
-            _lock(self._lock)
+            self._lock = self._take_folder()
         except BlockingIOError:
-            self._lock.close()
             raise ServeError(
                 f"The journal {str(self.folder)!r} is used by another server. Stop that one, or choose "
                 "another folder for this one (--journal FOLDER)."
@@ -406,6 +448,47 @@ class Journal:
         self._check_format(self.folder / "format")
         files = (path for path in self.folder.glob("*/*.log") if path.parent != self.spool)
         self.unread = sum(path.stat().st_size for path in files)
+
+    def _take_folder(self) -> BinaryIO:
+        """Make the folder if there is none, and lock it; raises BlockingIOError if another server has it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock = (self.folder / "lock").open("wb")
+        try:
+            _lock(lock)
+        except OSError:
+            lock.close()
+            raise
+        return lock
+
+    def check_folder(self) -> None:
+        """Make the folder again if it was deleted, so that it is this server's.
+
+        Raises:
+            OSError: If it is another folder now, or cannot be made.
+        """
+        path = self.folder / "lock"
+        now = identity(path)
+        if now == identity(self._lock.fileno()):
+            return
+        if now is not None:
+            raise FileExistsError(
+                f"The folder {str(self.folder)!r} was replaced by another while it was in use. Put it back, "
+                "or end this server and start it again"
+            )
+        lock = self._take_folder()
+        self._lock.close()
+        self._lock = lock
+        (self.folder / "format").write_text(f"{FORMAT}\n")
+
+    def changed(self, run_keys: Iterable[RunKey] | None = None) -> list[tuple[RunKey, Log, str]]:
+        """Return the logs that lack a file they wrote, with what happened to it.
+
+        Args:
+            run_keys: The (run, model) to look at; None for all.
+        """
+        keys = self._logs if run_keys is None else run_keys
+        logs = [(key, log) for key in keys if (log := self._logs.get(key)) is not None and log.is_open]
+        return [(key, log, change) for key, log in logs if (change := log.change())]
 
     def _check_format(self, path: Path) -> None:
         """Raise ServeError if a newer version wrote the journal; else write the number of this one."""

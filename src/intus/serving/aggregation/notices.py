@@ -57,6 +57,24 @@ def unread_journal(error: Exception) -> Notice:
     return Notice("journal", text, "error")
 
 
+def renewed_journal(run_key: RunKey, change: str, epochs: int) -> Notice:
+    """Return the notice that the journal of a (run, model) was written anew from memory."""
+    text = (
+        f"{change}. The {epochs} epochs that are not scored yet were written anew from memory: nothing is lost. "
+        "Delete no file of the journal while the server runs."
+    )
+    return Notice("journal_renewed", text, "warning", *run_key)
+
+
+def broken_journal(why: str) -> Notice:
+    """Return the notice that no data are taken, and that a crash would lose what is not scored."""
+    text = (
+        f"{why} No data are taken until it can be, and a crash would lose what is not scored yet: end the server "
+        "(Ctrl+C, SIGTERM) only when all is scored."
+    )
+    return Notice("journal", text, "error")
+
+
 def from_client(run_key: RunKey, note: ClientNote, *, known: bool) -> Notice:
     """Return the notice of what a client found out; without a known run, it is shown beside all runs."""
     if known:
@@ -97,8 +115,8 @@ def behind(run_key: RunKey) -> Notice:
     text = (
         "Scoring is slower than the training. The newest epoch is scored first, then older ones on a coarse "
         "grid (the first, and those that 2 divides most often), then the rest, so the curves have gaps for "
-        "now. Nothing is left out: what waits is kept, and the status counts it (postponed). To score faster, "
-        "give the server more processes (--engine N), or record fewer layers or epochs (which=, when=)."
+        "now. Nothing is left out: what waits is kept, and the status counts it (postponed). To score "
+        "faster, give the server more processes (--engine N), or record less (which=, when=)."
     )
     return Notice("behind", text, "warning", *run_key)
 

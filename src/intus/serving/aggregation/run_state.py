@@ -513,6 +513,13 @@ class RunState:
 
     # -- the journal's format ------------------------------------------------------------------------
 
+    def whole(self) -> tuple[dict[str, Any], list[Window]]:
+        """Return a snapshot that needs no earlier frame, and the windows whose arrays must follow it."""
+        unstored = [w for w in [*self.leaving.values(), *self.windows.values()] if not w.is_disposable]
+        leaving = [window.snapshot() for window in self.leaving.values() if not window.is_disposable]
+        snapshot = self.snapshot()
+        return snapshot | {"windows": [*leaving, *snapshot["windows"]], "leaving": []}, unstored
+
     def snapshot(self) -> dict[str, Any]:
         """Return the state without the arrays, as JSON. The names are those of the journal's format."""
         return {

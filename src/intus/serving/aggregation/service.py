@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import threading
@@ -23,7 +24,14 @@ from .aggregator import Aggregator, IngestResult
 from .ingest import IngestRequest
 from .journal import Journal, JournalFrame
 from .ledger import ScoringRate, seconds_left
-from .notices import behind, damaged_journal, in_memory, unread_journal
+from .notices import (
+    behind,
+    broken_journal,
+    damaged_journal,
+    in_memory,
+    renewed_journal,
+    unread_journal,
+)
 from .window import RunKey
 
 _log = logging.getLogger("intus.serving")
@@ -76,6 +84,8 @@ class AggregatorService:
         self._behind: set[RunKey] = set()  # runs of which it was told that older epochs wait
         self._reported: tuple[dict[str, int], list[EpochWait]] = {}, []
         self._closed, self._is_read = threading.Event(), threading.Event()
+        self._news: list[Notice] = []  # of the journal
+        self._broken = ""  # why the journal cannot be written anew
         self._failure: Exception | None = None  # why the journal could not be read
         self._thread = threading.Thread(target=self._run, name="intus-clock", daemon=True)
         if journal is None:
@@ -101,6 +111,13 @@ class AggregatorService:
 
     # -- requests ------------------------------------------------------------------------------------
 
+    def admit(self) -> None:
+        """Raise BusyError, ReadingError or ReplacedError if no records can be taken now."""
+        self._require_journal()
+        self.evaluator.check()
+        if self.evaluator.backlog() > self.aggregator.max_bytes:
+            raise BusyError("Too many data points wait to be scored. Send this again in a second.")
+
     def records(
         self, records: Sequence[Record], envelope: Mapping[str, Any], body: bytes = b""
     ) -> IngestReply:
@@ -118,17 +135,17 @@ class AggregatorService:
             BusyError: If too many bytes wait to be scored.
             FullError: If the disk or the journal is full.
             ReadingError: If the journal is still read after a start.
+            ReplacedError: If the database's file was deleted or replaced.
         """
-        self._require_journal()
+        self.admit()
         request = IngestRequest.read(records, envelope, body)
-        if self.evaluator.backlog() > self.aggregator.max_bytes:
-            raise BusyError("Too many data points wait to be scored. Send this again in a second.")
         with self._lock:
             self._take_settled()
             now = self._clock()
             for run_key in request.run_keys:
                 self.aggregator.check_run(run_key)
             if self.journal is not None:
+                self._mend(self.journal, request.run_keys)
                 self._append_to_journal(self.journal, request, now)
             result = self._accept(request, now)
             if self.journal is not None:
@@ -293,7 +310,11 @@ class AggregatorService:
         rows = self.aggregator.by_run()
         now = self._clock()
         left = seconds_left([row["queued"] for row in rows], self._rate.per_second(now))
-        runs = [row | {"seconds_left": seconds} for row, seconds in zip(rows, left, strict=True)]
+        troubles = self.evaluator.troubles()
+        runs = [
+            row | {"seconds_left": seconds, "trouble": self._broken or troubles.get(_key_of(row), "")}
+            for row, seconds in zip(rows, left, strict=True)
+        ]
         report = read({"aggregator": counts, "runs": runs}, StatusReport)
         report.waits = self.aggregator.waits(now)
         return report
@@ -326,9 +347,12 @@ class AggregatorService:
             self._release(self.aggregator.run_keys())
             for run_key in self.aggregator.forget():
                 self._forget(run_key)
+            if self.journal is not None:
+                with contextlib.suppress(FullError):  # it is told
+                    self._mend(self.journal)
             self._report()
-            news = [*result.notices, *self._tell_of_delay()]
-        self._notify(news)
+            news, self._news = [*self._news, *self._tell_of_delay()], []
+        self._notify([*result.notices, *news])
 
     def _run(self) -> None:
         """Read the journal, and then call ``tick`` once a second."""
@@ -367,8 +391,37 @@ class AggregatorService:
                     log.append({"again": True}, encode_records(window.records()))
                     log.hold([window.number])
                 log.append({"time": now}, body)
+                if change := log.change(newest=True):
+                    raise FileNotFoundError(change)
         except OSError as error:
             raise FullError(f"The journal cannot be written: {error}. Send this again later.") from error
+
+    def _mend(self, journal: Journal, run_keys: Collection[RunKey] | None = None) -> None:
+        """Write anew what was deleted from the journal, or replaced, while it was in use.
+
+        Args:
+            journal: The journal.
+            run_keys: The (run, model) to look at; None for all.
+
+        Raises:
+            FullError: If it cannot be written.
+        """
+        now = self._clock()
+        try:
+            journal.check_folder()
+            for run_key, log, change in journal.changed(run_keys):
+                snapshot, windows = self.aggregator.whole(run_key, now)
+                frames = [(number, head, encode_records(records)) for number, head, records in windows]
+                log.renew(snapshot, frames)
+                self._news.append(renewed_journal(run_key, change, len(frames)))
+        except OSError as error:
+            text = f"The journal cannot be written: {error}."
+            if not self._broken:
+                self._news.append(broken_journal(text))
+            self._broken = text
+            raise FullError(f"{text} Send this again later.") from error
+        if run_keys is None:
+            self._broken = ""
 
     def _done(self, point: DataPoint, scored: bool) -> None:
         """Note that a data point is done.
@@ -456,6 +509,10 @@ class AggregatorService:
             return set()
         records, envelope = decode_records(frame.body)
         if frame.head.get("again"):
-            return self.aggregator.reload(records)
+            return self.aggregator.reload(records, frame.head)
         result = self._accept(IngestRequest.read(records, envelope), frame.head["time"])
         return result.placed.get(run_key, set())
+
+
+def _key_of(row: Mapping[str, Any]) -> RunKey:
+    return row["run"], row["model"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -160,16 +160,30 @@ class Window:
         self.fresh = {}
         return out
 
-    def reload(self, records: list[Record]) -> None:
-        """Replace the contents by these records, as before the window was done."""
-        self.points, self.fresh, self.nbytes, self.scored, self.short = {}, {}, 0, set(), 0
+    def reload(self, records: list[Record], head: Mapping[str, Any]) -> None:
+        """Replace the contents by these records, as they were when the journal got them.
+
+        Args:
+            records: The records.
+            head: What ``reload_head`` returned then; of a window that was done, empty.
+        """
+        self.points, self.fresh, self.nbytes, self.evicted = {}, {}, 0, {}
+        self.short = head.get("short", 0)
         for record in records:
             self.add(record)
-        self.tallies = {}  # the arrays were counted before the window was done
+        self.scored -= self.points.keys()
+        # of a window that was done, the arrays were counted before
+        self.tallies = {Key(*key): Tally(arrived=arrived) for key, arrived in head.get("arrived", ())}
+
+    def reload_head(self) -> dict[str, Any]:
+        """Return what ``reload`` needs beside the records, as JSON."""
+        held = self.points.keys() | self.evicted.keys()
+        arrived = [[list(key), tally.arrived] for key, tally in self.tallies.items() if key in held]
+        return {"again": True, "short": self.short, "arrived": arrived}
 
     def records(self) -> Iterator[Record]:
-        """Yield all records."""
-        for blocks in self.points.values():
+        """Yield all records in memory, also evicted ones whose scores are not stored yet."""
+        for blocks in (self.evicted | self.points).values():
             yield from blocks
 
     def evict(self) -> int:

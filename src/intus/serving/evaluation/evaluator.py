@@ -8,25 +8,25 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain, repeat
 
 from ...core.errors import did_you_mean
 from ...core.results import Results
 from ...engines import Answer, Engine, LocalEngine, Task
 from ..data_point import DataPoint, with_last
 from ..decoding import read
-from ..errors import AwayError
-from ..interfaces import Done, FrontendLink
+from ..errors import AwayError, HeldError, fault
+from ..interfaces import Done, FrontendLink, RunKey
 from ..messages import Notice, RunRequest, StatusReport
 from ..schedule import Moment, Schedule, Shown
-from ..worker import Worker, wait_for
+from ..worker import Worker, summary, wait_for
 from .arrival_order import ArrivalOrder
 from .relations import Relations
 from .scoring import Evaluation, Measured, chosen, infos_of, measure, related, renamed
 from .targets import KnownTargets, Target
 
 _log = logging.getLogger("intus.serving")
-_PAUSES = (0.1, 0.3, 1.0)  # between tries to store scores; the last one is repeated
+_MOST_BATCHES = 1000  # most epochs of which more is to come
+TRIES = 2  #: how often a data point must fail by its data until it has no scores
 
 #: The hash of a data point's arrays and its targets, which determine its scores.
 _Content = tuple[bytes, frozenset[Target]]
@@ -62,10 +62,11 @@ class _Job:
     batch: _Batch
     last: bool
     done: Done
+    back: Callable[[AwayError], None] | None
     targets: list[Target] | None = None
     content: _Content = (b"", frozenset())
     answer: Answer[Measured] | None = None
-    failed: bool = False
+    failures: int = 0
     ahead: bool = False
     shown: bool = False
 
@@ -79,13 +80,16 @@ class _Job:
         if self.shown:
             return None
         self.shown = True
-        return _Job(self.point, _Batch(), False, lambda point, scored: None, ahead=True)
+        return _Job(self.point, _Batch(), False, lambda point, scored: None, None, ahead=True)
 
 
 class Evaluator:
     """Scores data points by their worth, in a thread or on an engine's workers, and passes the scores on.
 
     ``schedule`` has the order. The scores do not depend on it.
+
+    A data point has no scores only if it fails by its own data, twice. If its scores cannot be stored, all
+    wait until they can; if memory or a library is missing, it is set aside and tried again.
 
     Args:
         frontend: The frontend, which stores scores, targets and notices.
@@ -114,7 +118,6 @@ class Evaluator:
         self._lock = threading.Lock()  # around _noticed and _batches
         self._batches: dict[tuple[str, str, Moment], _Batch] = {}  # those of which more is to come
         self._counts: Counter[str] = Counter(scored=0, failed=0)
-        self._trouble = ""  # why nothing can be stored now
         self.closing = threading.Event()
         self._ended = False  # whether the engine is closed
         self._worker: Worker[_Job] = Worker(
@@ -134,14 +137,31 @@ class Evaluator:
         for point, last in with_last(batch):
             self.point(point, last=last, done=done)
 
-    def point(self, point: DataPoint, *, last: bool, done: Done = lambda point, scored: None) -> None:
-        """Queue one of several data points of an epoch that became complete together; ``last`` ends it."""
+    def point(
+        self,
+        point: DataPoint,
+        *,
+        last: bool,
+        done: Done = lambda point, scored: None,
+        back: Callable[[AwayError], None] | None = None,
+    ) -> None:
+        """Queue one of several data points of an epoch that became complete together.
+
+        Args:
+            point: The data point.
+            last: Whether it is the last of them.
+            done: Called with it once its scores are stored, or once it is certain to have none.
+            back: Called if it cannot be scored or stored now, with the reason: the caller keeps it and tries
+                again. By default this evaluator does.
+        """
         batch_key = point.place[:3]
         with self._lock:
             batch = self._batches.setdefault(batch_key, _Batch())
+            while len(self._batches) > _MOST_BATCHES:
+                del self._batches[next(iter(self._batches))]
             if last:
-                del self._batches[batch_key]
-            self._worker.submit(_Job(point, batch, last, done))
+                self._batches.pop(batch_key, None)
+            self._worker.submit(_Job(point, batch, last, done, back))
 
     def backlog(self) -> int:
         """Return the bytes of the data points in the queue."""
@@ -185,8 +205,11 @@ class Evaluator:
         Raises:
             AwayError: If that takes longer than ``timeout`` seconds, or the frontend does not answer.
         """
-        left = wait_for(self._worker, lambda: self._trouble, timeout)
-        self.frontend.flush(run, model, left)
+        self.frontend.flush(run, model, wait_for(self._worker, timeout))
+
+    def check(self) -> None:
+        """Raise ReplacedError if it is known that scores would be lost."""
+        self.frontend.check()
 
     def clear(self, owner: str) -> None:
         """Delete the targets of a client."""
@@ -211,6 +234,10 @@ class Evaluator:
         """Return the counts of data points: scored, failed, pending."""
         return dict(self._counts) | {"pending": self._worker.pending}
 
+    def troubles(self) -> dict[RunKey, str]:
+        """Return why data points cannot be scored or stored now, by (run, model)."""
+        return summary((job.point.key[:2], why) for job, why in self._worker.troubles())
+
     def close(self, patience: float | None = None) -> bool:
         """Finish the queue, and return whether all was scored. What is left is kept by the sender.
 
@@ -230,25 +257,42 @@ class Evaluator:
             job.done(job.point, False)
 
     def _work(self, job: _Job) -> None:
-        """Score a data point and store its scores, with retries until they are stored."""
+        """Score a data point and store its scores; raises AwayError to be called with it again later."""
         if job.ahead:
             with suppress(Exception):  # in its turn it is scored again, and told of
                 self._show(job)
             return
-        if self.closing.is_set() and self._trouble:
-            return  # scores cannot be stored; the sender keeps the data point
-        for pause in chain(_PAUSES, repeat(_PAUSES[-1])):
+        try:
+            self._settle(job)
+        except AwayError as error:
+            if job.back is None:
+                raise
+            if job.last:  # it will come again, and end the batch then
+                with self._lock:
+                    self._batches[job.point.place[:3]] = job.batch
+            job.back(error)
+
+    def _settle(self, job: _Job) -> None:
+        """Score a data point, or find out that it fails by its own data."""
+        scored = False
+        while not scored and job.failures < TRIES:
             try:
                 self._score(job)
-                self._trouble = ""
-                job.done(job.point, not job.failed)
-                return
-            except AwayError as error:
-                if not self._trouble:
-                    _log.warning("Scores wait to be stored: %s", error)
-                self._trouble = str(error)
-                if self.closing.wait(pause):
-                    return
+                scored = True
+            except AwayError:
+                raise
+            except Exception as error:  # an error must not stop the next data point
+                job.answer = None
+                if why := fault(error):
+                    self._tell(job.point, why)
+                    raise HeldError(why) from error
+                job.failures += 1
+                if job.failures == TRIES:
+                    self._fail(job, error)
+        if job.last:
+            with suppress(AwayError):
+                self.frontend.report(self.counts())
+        job.done(job.point, scored)
 
     def _show(self, job: _Job) -> None:
         """Store the scores of a data point that need no other one."""
@@ -263,23 +307,29 @@ class Evaluator:
         self.frontend.results(results, infos_of(results, self.splits), evaluation.predictions)
 
     def _score(self, job: _Job) -> None:
+        evaluation = self._evaluate(job)
+        self._store(job.point, evaluation)
+        if evaluation.faults:  # what could be computed is shown meanwhile
+            why = " ".join(f"Score {name!r}: {why}" for name, why in evaluation.faults.items())
+            self._tell(job.point, why)
+            raise HeldError(why)
+        self._counts["scored"] += 1
+        self._notify(self._notices_of(job, evaluation))
+
+    def _tell(self, point: DataPoint, why: str) -> None:
+        """Report, once for each reason, that data points cannot be scored now."""
+        run, model, address = point.key.run, point.key.model, point.key.address
+        if self._first_time("", run, model, why):
+            text = f"{why} First at {address!r}. What cannot be scored is kept, and tried again."
+            self._notify([Notice("kept", text, "error", run, model)])
+
+    def _fail(self, job: _Job, error: Exception) -> None:
+        """Report that a data point cannot be scored."""
         key = job.point.key
-        try:
-            evaluation = self._evaluate(job)
-            self._store(job.point, evaluation)
-            self._counts["scored"] += 1
-            self._notify(self._notices_of(job, evaluation))
-        except AwayError:
-            raise
-        except Exception as error:  # an error must not stop the next data point
-            job.failed = True
-            self._counts["failed"] += 1
-            _log.exception("Scoring %s of %s failed", key.address, key.model)
-            text = f"Scoring {key.address!r} failed: {type(error).__name__}: {error}"
-            self._notify([Notice("score_failed", text, "error", key.run, key.model)])
-        if job.last:
-            with suppress(AwayError):
-                self.frontend.report(self.counts())
+        self._counts["failed"] += 1
+        _log.error("Scoring %s of %s failed", key.address, key.model, exc_info=error)
+        text = f"Scoring {key.address!r} failed: {type(error).__name__}: {error}"
+        self._notify([Notice("score_failed", text, "error", key.run, key.model)])
 
     def _begin(self, job: _Job) -> None:
         """Start computing the scores of a data point, unless its batch has one with the same content.
@@ -306,13 +356,16 @@ class Evaluator:
         twin = job.batch.scored.get(job.content)
         if twin is not None:
             return renamed(twin, job.point)
+        answer, job.answer = job.answer or self._submit(job), None
         try:
-            measured = (job.answer or self._submit(job))()
+            measured = answer()
         except Exception as error:
             if self._ended:  # the workers end too, which says nothing of the data
                 raise AwayError("The evaluator is being stopped.") from error
             raise
-        evaluation = job.batch.scored[job.content] = related(job.point, measured, self._relations)
+        evaluation = related(job.point, measured, self._relations)
+        if not evaluation.faults:
+            job.batch.scored[job.content] = evaluation
         return evaluation
 
     # -- counts and notices --------------------------------------------------------------------------

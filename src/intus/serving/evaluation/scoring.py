@@ -22,7 +22,7 @@ from ...scores.repeated import RepeatedScorer
 from ...scores.scorer import SAMPLE_BYTES
 from ...scores.statistics.sent import SENT, rank_of
 from ..data_point import DataPoint
-from ..errors import MisfitError
+from ..errors import MisfitError, fault
 from .relations import Relations
 from .targets import Fitted, Target, coverage, fit
 
@@ -38,6 +38,7 @@ class Measured:
         fitted: Names of the targets that were used.
         misfits: The reason why a target that applies could not be used, by the target's name.
         failures: The exception that a score raised, by the score's name.
+        faults: Why a score cannot be computed now, whatever the data are, by the score's name.
         sketch: The sketch for comparisons with other data points; None if there are none.
         predictions: The predictions of the classifiers.
     """
@@ -46,6 +47,7 @@ class Measured:
     fitted: set[str] = field(default_factory=set)
     misfits: dict[str, str] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+    faults: dict[str, str] = field(default_factory=dict)
     sketch: Sketch | None = None
     predictions: list[Predictions] = field(default_factory=list)
 
@@ -59,6 +61,7 @@ class Evaluation:
         fitted: As in Measured.
         misfits: As in Measured.
         failures: As in Measured.
+        faults: As in Measured.
         nonfinite: Number of NaN and infinite entries.
         predictions: As in Measured.
         later: The scores of the next epoch that compare it with this one, if it was scored before.
@@ -68,6 +71,7 @@ class Evaluation:
     fitted: set[str]
     misfits: dict[str, str]
     failures: dict[str, str]
+    faults: dict[str, str]
     nonfinite: int
     predictions: list[Predictions]
     later: Results = field(default_factory=Results)
@@ -139,6 +143,7 @@ def related(point: DataPoint, measured: Measured, relations: Relations | None) -
         measured.fitted,
         measured.misfits,
         measured.failures,
+        measured.faults,
         nonfinite,
         measured.predictions,
         Results() if later is None else _table(later.point, [later.result], later.doubt),
@@ -180,9 +185,9 @@ def _add_results(
     out: Measured, point: DataPoint, scorer: Scorer, note: str, doubts: Mapping[str, str]
 ) -> None:
     """Add the results, predictions and sketch of a scorer, with a note on all and one by target."""
-    results = (_noted(result, note) for result in _results(scorer, out.failures))
+    results = (_noted(result, note) for result in _results(scorer, out))
     out.results += (_noted(result, doubts.get(result.target, "")) for result in results)
-    out.predictions += scorer.predicted(_origin(point), out.failures)
+    out.predictions += scorer.predicted(_origin(point), out.failures | out.faults)
     if out.sketch is None and _SAMPLED in scorer.scores and scorer.statistics.features >= 0:
         out.sketch = sketch(scorer.statistics)
 
@@ -368,15 +373,18 @@ def _batch_first(record: Record) -> np.ndarray:
     return np.moveaxis(record.array, record.batch_axis or 0, 0) if record.array.ndim else record.array
 
 
-def _results(scorer: Scorer, failures: dict[str, str]) -> list[ScoreResult]:
-    """Return the results of every score; if one raises, the others are still computed."""
+def _results(scorer: Scorer, out: Measured) -> list[ScoreResult]:
+    """Return the results of every score; if one raises, ``out`` has the reason, and the others are computed."""
     results: list[ScoreResult] = []
     for score in scorer.scores if scorer.statistics.features >= 0 else ():
         try:
             results += scorer.results_of(score)
         except Exception as error:  # a score may be code of another package
             _log.debug("Score %s failed", score.name, exc_info=True)  # a notice is shown as well
-            failures[score.name] = f"{type(error).__name__}: {error}"
+            if why := fault(error):
+                out.faults[score.name] = why
+            else:
+                out.failures[score.name] = f"{type(error).__name__}: {error}"
     return results
 
 

@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from ..messages import StatusQuery, StatusReply
 from ..roles import Roles
+from .bodies import Bodies
 from .endpoints import HANDLERS, CheckedRequest, CountRefusals, Endpoint, get, json_response, routes
 from .feed import ChangeFeed
 from .guard import Guard
@@ -20,6 +21,8 @@ from .routes import aggregator_routes, evaluator_routes, frontend_routes
 
 #: Most bytes of a body.
 MAX_BODY = 256 << 20
+#: Most bytes of all bodies under way, by default.
+MAX_BODIES = 1 << 30
 
 
 def endpoints(roles: Roles, max_body: int = MAX_BODY) -> list[Endpoint]:
@@ -52,6 +55,7 @@ def build(
     token: str | None = None,
     loopback: bool = False,
     max_body: int = MAX_BODY,
+    bodies: Bodies | None = None,
     feed: ChangeFeed | None = None,
 ) -> Starlette:
     """Return the application of these roles.
@@ -62,6 +66,7 @@ def build(
         loopback: Whether the server listens on this machine only. Then requests with another Host are
             refused.
         max_body: Most bytes of a body.
+        bodies: Reads the bodies of all requests, by default with at most MAX_BODIES bytes together.
         feed: The stream of changes, by default a new one.
     """
     served = endpoints(roles, max_body)
@@ -84,5 +89,5 @@ def build(
         ],
         exception_handlers=HANDLERS,
     )
-    app.state.requests = roles.requests
+    app.state.requests, app.state.bodies = roles.requests, bodies or Bodies(MAX_BODIES)
     return app

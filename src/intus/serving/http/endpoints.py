@@ -20,8 +20,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...core.errors import InputError, IntusError, ServeError, did_you_mean
+from ...storage.same_file import ReplacedError
 from ..decoding import decode, encode, read
-from ..errors import BusyError, FullError, ReadingError
+from ..errors import BusyError, FullError, HeldError, ReadingError, fault
 from ..messages import DoneReply, ErrorReply
 from .headers import SECURITY
 
@@ -53,6 +54,7 @@ class Endpoint:
         reply: The message of the reply.
         limit: Most bytes of the body.
         refused: Called when a request cannot be used.
+        admit: Called before the body is read; raises BusyError or ReadingError to refuse it.
     """
 
     method: str
@@ -64,18 +66,22 @@ class Endpoint:
     reply: Any = DoneReply
     limit: int = 0
     refused: Callable[[], None] = lambda: None
+    admit: Callable[[], None] = lambda: None
 
     async def respond(self, request: Request) -> Response:
         """Return the response to a request."""
-        body = await _body(request, self.limit) if self.method == "POST" else b""
-        return await run_in_threadpool(self._answer, request, body)
+        if self.method != "POST":
+            return await run_in_threadpool(self._answer, request, b"")
+        self.admit()
+        async with request.app.state.bodies.read(request, self.limit) as body:
+            return await run_in_threadpool(self._answer, request, body)
 
     def _answer(self, request: Request, body: bytes) -> Response:
         try:
             query = read(_query_of(request, self.query), self.query, strict=False) if self.query else None
             message = body if self.body in (None, bytes) else decode(body, self.body)
             reply = self.work(CheckedRequest(query, message, patience(request)))
-        except (BusyError, FullError, ReadingError, ServeError):
+        except (BusyError, FullError, ReadingError, ReplacedError, ServeError):
             raise
         except IntusError:
             self.refused()
@@ -161,29 +167,15 @@ class CountRefusals:
             self._counts["refused"] += 1
 
 
-async def _body(request: Request, limit: int) -> bytes:
-    """Return the body; raises HTTPException as soon as it is known to be longer than ``limit`` bytes."""
-    announced = request.headers.get("content-length", "")
-    parts, size = [], int(announced) if announced.isascii() and announced.isdigit() else 0
-    if size <= limit:
-        size = 0
-        async for part in request.stream():
-            size += len(part)
-            if size > limit:
-                break
-            parts.append(part)
-    if size > limit:
-        raise HTTPException(413, f"The body is longer than {limit:,} bytes, the most that this route takes.")
-    return b"".join(parts)
-
-
 async def _refusal(request: Request, error: Exception) -> Response:
     text = str(error).encode("utf-8", "backslashreplace").decode()  # it may quote a lone surrogate
     if isinstance(error, BusyError):
         return json_response(ErrorReply(text), 429, {"Retry-After": "1"})
     if isinstance(error, ReadingError):
         return json_response(ErrorReply(text), 503, {"Retry-After": "1"})
-    if isinstance(error, FullError):
+    if isinstance(error, ReplacedError):
+        return json_response(ErrorReply(text), 503, {"Retry-After": "5"})
+    if isinstance(error, FullError | HeldError):
         return json_response(ErrorReply(text), 507, {"Retry-After": "5"})
     return json_response(ErrorReply(text), 502 if isinstance(error, ServeError) else 400)
 
@@ -192,6 +184,10 @@ async def _no_database(request: Request, error: Exception) -> Response:
     assert isinstance(error, DBAPIError)
     text = f"The database cannot be read now: {str(error.orig).strip()}."
     return json_response(ErrorReply(text), 503, {"Retry-After": "5"})
+
+
+async def _fault(request: Request, error: Exception) -> Response:
+    return json_response(ErrorReply(f"{fault(error)} Send this again later."), 503, {"Retry-After": "5"})
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -208,6 +204,9 @@ HANDLERS: Any = {
     IntusError: _refusal,
     HTTPException: _http_error,
     DBAPIError: _no_database,
+    MemoryError: _fault,
+    OSError: _fault,
+    ImportError: _fault,
     ClientDisconnect: lambda request, error: Response(status_code=400),
     Exception: _failure,
 }

@@ -25,9 +25,9 @@ from ..aggregation.journal import Log
 from ..aggregation.notices import damaged_journal
 from ..data_point import DataPoint, with_last
 from ..decoding import builtins, encode
-from ..errors import AwayError, FullError
+from ..errors import AwayError, FullError, HeldError
 from ..evaluation.targets import Target
-from ..interfaces import Done
+from ..interfaces import Done, RunKey
 from ..messages import (
     ArrivalOrderRequest,
     ClaimRequest,
@@ -41,11 +41,10 @@ from ..messages import (
     TargetsRemoval,
 )
 from ..schedule import Place, Schedule
-from ..worker import Worker, wait_for
+from ..worker import Worker, summary, wait_for
 
 _log = logging.getLogger("intus.serving")
 _RETRIES = (0.1, 0.3, 1.0)
-_LONGEST_PAUSE = 1.0
 
 
 class Remote:
@@ -91,6 +90,9 @@ class Remote:
         wait = {} if timeout is None else {"Prefer": f"wait={math.ceil(timeout)}"}
         self._ask_once("/flush", encode(FlushRequest(run, model)), wait)
 
+    def check(self) -> None:
+        """Do nothing: the role says so when something is to be stored, and it is kept until then."""
+
     def clear(self, owner: str) -> None:
         """Delete the targets of a client."""
         self._post("/targets/remove", TargetsRemoval(owner))
@@ -125,8 +127,9 @@ class Remote:
             with error:
                 text = error.read().decode("utf-8", "replace")
             # 403: a server that starts again has a new token, and a wrong one can be mended without loss
-            kind = AwayError if error.code in (403, 429, 502, 503, 504, 507) else ServeError
-            raise kind(f"{self.url}{path} answered {error.code}: {text}") from None
+            kind = AwayError if error.code in (403, 408, 429, 502, 503, 504) else ServeError
+            kind = HeldError if error.code == 507 else kind
+            raise kind(f"{self.url}{path} answered {error.code}: {_sentence(text)}") from None
         except (OSError, ValueError) as error:  # no reply, or a truncated one
             raise AwayError(f"{self.url} cannot be reached: {error}") from None
 
@@ -161,7 +164,7 @@ class _Call:
     Attributes:
         send: Sends it, and returns the reply.
         nbytes: Its size.
-        run_key: The run and the model it belongs to, if any.
+        run_key: The (run, model) of a data point.
         done: Called with the reply when it was sent, or with None when it was refused.
         matters: Whether to retry until it arrives.
         place: The place of a data point in the order of scoring.
@@ -169,7 +172,7 @@ class _Call:
 
     send: Callable[[], Any]
     nbytes: int = 0
-    run_key: tuple[str | None, str | None] = (None, None)
+    run_key: RunKey | None = None
     done: Callable[[Any], None] = lambda reply: None
     matters: bool = True
     place: Place | None = None
@@ -190,8 +193,6 @@ class RemoteEvaluator(Remote):
 
     def __init__(self, url: str, token: str | None = None, folder: Path | None = None) -> None:
         super().__init__(url, token)
-        self._trouble = ""
-        self._closing = threading.Event()
         self._latest: StatusReport | None = None
         self._reporting = threading.Lock()  # around _latest
         self._spool = None if folder is None else _Spool(folder)
@@ -241,13 +242,22 @@ class RemoteEvaluator(Remote):
         if not queued:
             self._worker.submit(_Call(self._send_report, matters=False))
 
+    def troubles(self) -> dict[RunKey, str]:
+        """Return why data points cannot be scored or stored now, by (run, model)."""
+        found = self._worker.troubles()
+        return summary((call.run_key, why) for call, why in found if call.run_key is not None)
+
     def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
         """Wait until the queue is sent, then until everything is scored and stored; see ``Remote.flush``."""
-        super().flush(run, model, wait_for(self._worker, lambda: self._trouble, timeout))
+        super().flush(run, model, wait_for(self._worker, timeout))
 
     def remove(self, run: str, model: str | None = None) -> bool:
         """Drop the queued data points of a run, or of one model of it, and delete everything of it."""
-        self._drop(lambda call: call.run_key[0] == run and model in (None, call.run_key[1]))
+        self._drop(
+            lambda call: (
+                call.run_key is not None and call.run_key[0] == run and model in (None, call.run_key[1])
+            )
+        )
         return super().remove(run, model)
 
     def close(self, patience: float | None = None) -> bool:
@@ -256,7 +266,6 @@ class RemoteEvaluator(Remote):
         Args:
             patience: Seconds to send at most; None for no limit.
         """
-        self._closing.set()
         finished = self._worker.close(patience)
         if self._spool is not None:
             self._spool.close()
@@ -289,26 +298,16 @@ class RemoteEvaluator(Remote):
             super().report(latest)
 
     def _deliver(self, call: _Call) -> None:
-        """Send a request, with retries until it arrives if it ``matters`` and is not refused."""
-        pause, reply = _RETRIES[0], None
-        while not (self._closing.is_set() and self._trouble):
-            try:
-                reply = call.send()
-                self._trouble = ""
-                break
-            except AwayError as error:
-                if not self._trouble:
-                    _log.warning("Data points wait to be scored: %s", error)
-                self._trouble = str(error)
-                if not call.matters:
-                    break
-                self._closing.wait(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
-            except ServeError:  # a retry would be refused too; the worker logs the error
-                call.done(None)
+        """Send a request; raises AwayError to be called with it again, if it ``matters``."""
+        reply = None
+        try:
+            reply = call.send()
+        except AwayError:
+            if call.matters:
                 raise
-        else:
-            return  # the message stays on disk for the next start
+        except ServeError:  # a retry would be refused too; the worker logs the error
+            call.done(None)
+            raise
         call.done(reply)
 
 
@@ -361,6 +360,14 @@ class _Spool:
     def close(self) -> None:
         with self._lock:
             self._log.close()
+
+
+def _sentence(reply: str) -> str:
+    """Return the sentence of an error's JSON reply; the text itself if it is another."""
+    try:
+        return str(json.loads(reply)["error"])
+    except (ValueError, TypeError, KeyError):
+        return reply
 
 
 def _graph_path(run: str, model: str) -> str:

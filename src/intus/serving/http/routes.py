@@ -81,6 +81,7 @@ def aggregator_routes(aggregator: AggregatorService, limit: int) -> list[Endpoin
             limit,
             reply=IngestReply,
             refused=count_malformed,
+            admit=aggregator.admit,
         ),
         post(
             "/set_trigger_fields",
@@ -110,24 +111,34 @@ def aggregator_routes(aggregator: AggregatorService, limit: int) -> list[Endpoin
 def evaluator_routes(evaluator: Evaluator, limit: int) -> list[Endpoint]:
     """Return the routes of the evaluator."""
 
-    def datapoint(request: CheckedRequest) -> AcceptedReply:
+    def admit() -> None:
         if evaluator.backlog() > limit * 4:
             raise BusyError("Too many data points wait to be scored. Send this again in a second.")
+
+    def datapoint(request: CheckedRequest) -> AcceptedReply:
         records, envelope = decode_records(request.body)
         checked = read(envelope, PointEnvelope, "The envelope of the data point: ")
-        outcome: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        point = DataPoint.read(records, checked)
-        evaluator.point(point, last=checked.last, done=lambda point, scored: outcome.put(scored))
+        outcomes: queue.SimpleQueue[bool | AwayError] = queue.SimpleQueue()
+        evaluator.point(
+            DataPoint.read(records, checked),
+            last=checked.last,
+            done=lambda point, scored: outcomes.put(scored),
+            back=outcomes.put,
+        )
         while True:  # the sender keeps it until the reply
             try:
-                return AcceptedReply(int(outcome.get(timeout=5 if evaluator.closing.is_set() else 0.5)))
+                outcome = outcomes.get(timeout=5 if evaluator.closing.is_set() else 0.5)
             except queue.Empty:
                 if evaluator.closing.is_set():
                     raise AwayError("The evaluator is being stopped. Send this to it again.") from None
+                continue
+            if isinstance(outcome, AwayError):
+                raise outcome
+            return AcceptedReply(int(outcome))
 
     summary = "Score a data point; answers when its scores are stored"
     return [
-        post("/datapoint", summary, bytes, datapoint, limit * 4, reply=AcceptedReply),
+        post("/datapoint", summary, bytes, datapoint, limit * 4, reply=AcceptedReply, admit=admit),
         *_common_routes(evaluator, limit),
         *_report_routes(evaluator, limit),
     ]

@@ -159,7 +159,7 @@ export interface Notice {
   count: number;
 }
 
-/** What became of the arrays of a run and a model. */
+/** The outcome of the arrays of a run and a model. */
 export interface Ledger {
   run: string;
   model: string;

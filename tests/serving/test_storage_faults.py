@@ -1,0 +1,319 @@
+"""Faults of storage, memory and libraries cost no acknowledged record, and are told."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from server_help import Served, pairs, stored
+from serving_help import point, record
+from sqlalchemy.exc import DatabaseError
+
+from intus.core.results import Results
+from intus.scores import base
+from intus.serving import worker
+from intus.serving.aggregation.service import AggregatorService
+from intus.serving.errors import AwayError, fault
+from intus.serving.evaluation import evaluator as module
+from intus.serving.evaluation.evaluator import Evaluator
+from intus.serving.frontend import Frontend
+from intus.storage.database import Database
+
+
+@pytest.fixture
+def database(tmp_path):
+    with Database(tmp_path / "intus.db") as database:
+        yield database
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    """Let a flush in this process give up at once."""
+    monkeypatch.setattr(worker, "AWAY_S", 0.3)
+    monkeypatch.setattr(worker, "FIRST_PAUSE_S", 0.01)
+
+
+class Failing:
+    """A function that raises, as often as told, and then does its work."""
+
+    def __init__(self, work, error, times=10**9, when=lambda *arguments: True) -> None:
+        self.work, self.error, self.left, self.when, self.calls = work, error, times, when, 0
+
+    def __call__(self, *arguments, **options):
+        if self.when(*arguments):
+            self.calls += 1
+            self.left -= 1
+            if self.left >= 0:
+                raise self.error
+        return self.work(*arguments, **options)
+
+
+def of_layer(address):
+    return lambda point, *rest: point.key.address == address
+
+
+FAULTS = [
+    MemoryError("Unable to allocate 3.00 GiB"),
+    np._core._exceptions._ArrayMemoryError((3, 10**9), np.dtype(float)),
+    ImportError("libscipy.so: failed to map segment"),
+    OSError(24, "Too many open files"),
+    RuntimeError("can't start new thread"),
+]
+
+
+@pytest.mark.parametrize("error", FAULTS, ids=lambda error: type(error).__name__)
+def test_fault_of_one_data_point_keeps_it_and_scores_the_others(database, monkeypatch, error):
+    failing = Failing(module.measure, error, when=of_layer("fc1"))
+    monkeypatch.setattr(module, "measure", failing)
+    evaluator = Evaluator(Frontend(database), ["mean"])
+    service = AggregatorService(evaluator)
+    records = [record(address=f"fc{n}", array=np.full((2, 2), n, np.float32)) for n in range(3)]
+    service.records(records, {"client": "c", "seq": 1})
+    with pytest.raises(AwayError, match=r"1 data points wait to be scored and are kept") as caught:
+        service.flush()
+    assert str(caught.value).startswith(fault(error))
+    assert sorted(database.points("r", "m")["address"]) == ["fc0", "fc2"]
+    assert evaluator.status() == {"scored": 2, "failed": 0, "pending": 1}
+    (row,) = service.counts().runs
+    assert (row.waiting, row.scored, row.failed) == (1, 2, 0)
+    assert row.trouble == f"1 data point waits. {fault(error)}"
+    (notice,) = database.notices()
+    assert (notice["code"], notice["level"], notice["run"]) == ("kept", "error", "r")
+    assert notice["text"].startswith(f"{fault(error)} First at 'fc1'.")
+    failing.left = 0
+    service.flush()
+    assert sorted(database.points("r", "m")["address"]) == ["fc0", "fc1", "fc2"]
+    (row,) = service.counts().runs
+    assert (row.waiting, row.scored, row.failed, row.trouble) == (0, 3, 0, "")
+    service.close()
+
+
+def test_pauses_between_tries_grow(database, monkeypatch):
+    monkeypatch.setattr(worker, "FIRST_PAUSE_S", 0.001)
+    failing = Failing(module.measure, MemoryError(), times=8)
+    monkeypatch.setattr(module, "measure", failing)
+    evaluator, done = Evaluator(Frontend(database), ["mean"]), threading.Event()
+    evaluator.points([point(record())], lambda point, scored: done.set())
+    assert done.wait(30)
+    assert failing.calls == 9
+    evaluator.close()
+
+
+def test_data_point_fails_by_its_data_at_the_second_try(database, monkeypatch):
+    failing = Failing(module.measure, ZeroDivisionError("division by zero"), times=1)
+    monkeypatch.setattr(module, "measure", failing)
+    evaluator, outcomes = Evaluator(Frontend(database), ["mean"]), []
+    evaluator.points([point(record())], lambda point, scored: outcomes.append(scored))
+    evaluator.flush()
+    failing.left = 2
+    evaluator.points([point(record(epoch=1))], lambda point, scored: outcomes.append(scored))
+    evaluator.flush()
+    assert (outcomes, failing.calls) == ([True, False], 4)
+    assert [notice["code"] for notice in database.notices()] == ["score_failed"]
+    evaluator.close()
+
+
+def test_score_without_its_library_is_computed_later_and_the_others_now(database, monkeypatch):
+    def needs(statistics):
+        if missing:
+            raise ImportError("No module named 'umap'")
+        return [base.ScoreResult("needy", 1.0)]
+
+    missing = True
+    monkeypatch.setitem(base._SCORES, "needy", base.Score("needy", needs, frozenset({"tally"})))
+    evaluator, settled = Evaluator(Frontend(database), ["needy", "mean"]), []
+    evaluator.points([point(record())], lambda point, scored: settled.append(scored))
+    with pytest.raises(AwayError, match="Score 'needy': A library is missing: No module named 'umap'"):
+        evaluator.flush()
+    assert database.points("r", "m")["score"].tolist() == ["mean"]
+    assert settled == []
+    missing = False
+    evaluator.flush()
+    assert sorted(database.points("r", "m")["score"]) == ["mean", "needy"]
+    assert database.columns("r", "m", ["revision"])["revision"] == [0, 0]
+    assert settled == [True]
+    evaluator.close()
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(28, "No space left on device")])
+@pytest.mark.parametrize("where", ["add", "targets"])
+def test_fault_of_the_database_blocks_until_it_is_gone(database, monkeypatch, error, where):
+    failing = Failing(getattr(database, where), error)
+    monkeypatch.setattr(database, where, failing)
+    evaluator, settled = Evaluator(Frontend(database), ["mean"]), []
+    evaluator.points([point(record())], lambda point, scored: settled.append(scored))
+    with pytest.raises(AwayError, match=r"The database cannot be written now: .*\. 1 data points wait"):
+        evaluator.flush()
+    assert settled == []
+    failing.left = 0
+    evaluator.flush()
+    assert settled == [True]
+    evaluator.close()
+
+
+def test_malformed_database_is_no_fault_of_the_data(database, monkeypatch):
+    malformed = DatabaseError("INSERT", {}, sqlite3.DatabaseError("database disk image is malformed"))
+    failing = Failing(database.add, malformed)
+    monkeypatch.setattr(database, "add", failing)
+    evaluator, settled = Evaluator(Frontend(database), ["mean"]), []
+    evaluator.points([point(record())], lambda point, scored: settled.append(scored))
+    with pytest.raises(AwayError, match="cannot be written now: database disk image is malformed"):
+        evaluator.flush()
+    assert settled == []
+    failing.left = 0
+    evaluator.flush()
+    assert settled == [True]
+    evaluator.close()
+
+
+def test_run_that_is_removed_is_not_tried_again(database, monkeypatch):
+    monkeypatch.setattr(module, "measure", Failing(module.measure, MemoryError()))
+    evaluator = Evaluator(Frontend(database), ["mean"])
+    evaluator.points([point(record())])
+    with pytest.raises(AwayError):
+        evaluator.flush()
+    evaluator.remove("r")
+    evaluator.flush()
+    assert evaluator.status()["pending"] == 0
+    evaluator.close()
+
+
+# -- real processes ----------------------------------------------------------------------------------
+
+
+def checkpoint(path: Path) -> None:
+    """Let the database's file have all that was written."""
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    connection.close()
+
+
+def flip(path: Path, seed: int) -> None:
+    """Damage a third of the database's pages after the first."""
+    random, size = np.random.default_rng(seed), path.stat().st_size
+    with path.open("r+b") as file:
+        for page in range(1, size // 4096):
+            if random.random() < 0.6:
+                file.seek(page * 4096)
+                file.write(random.bytes(64))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_pages_of_the_database_damaged_under_way_cost_nothing_acknowledged(tmp_path, seed):
+    path, epochs = tmp_path / "x.db", range(6)
+    with Served(tmp_path) as server:
+        assert [server.send(epoch) for epoch in epochs[:3]] == [200] * 3
+        assert server.flush() == (200, "")
+        checkpoint(path)
+        shutil.copy(path, tmp_path / "whole.db")
+        flip(path, seed)
+        assert [server.send(epoch) for epoch in epochs[3:]] == [200] * 3
+        status, error = server.flush()
+        assert status == 502
+        assert "The database cannot be" in error
+        assert "malformed" in error
+        assert server.ledger["failed"] == 0
+        assert "malformed" in server.ledger["trouble"]
+        assert any("malformed" in line for line in server.log)
+        server.kill()
+    for end in ("", "-wal", "-shm"):
+        (tmp_path / f"x.db{end}").unlink(missing_ok=True)
+    shutil.copy(tmp_path / "whole.db", path)
+    with Served(tmp_path) as server:
+        assert server.flush() == (200, "")
+    assert stored(path) == pairs(epochs)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of a running process")
+def test_want_of_memory_costs_nothing_acknowledged(tmp_path):
+    import resource
+
+    with Served(tmp_path) as server:
+        assert server.send(0, rows=64, width=8) == 200
+        assert server.flush() == (200, "")  # its libraries are loaded
+        assert server.send(1, rows=2000, width=4000, ended=False) == 200  # 32 MB a layer
+        pid = server.process.pid
+        used = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        before = resource.prlimit(pid, resource.RLIMIT_AS)
+        resource.prlimit(pid, resource.RLIMIT_AS, (used + (10 << 20), before[1]))
+        status, error = server.flush()
+        assert status == 502
+        assert "memory does not suffice" in error
+        row = server.ledger
+        assert (row["failed"], row["waiting"]) == (0, 2)
+        assert "memory does not suffice" in row["trouble"]
+        assert server.journal > 60 << 20
+        told = [each["text"] for each in server.ask("/api/notices")[1]["notices"] if each["code"] == "kept"]
+        assert any("memory does not suffice" in text for text in told)
+        resource.prlimit(pid, resource.RLIMIT_AS, before)
+        assert server.flush() == (200, "")
+        assert server.ledger["scored"] == 4
+    assert stored(tmp_path / "x.db") == pairs(range(2))
+
+
+def replace_by_another(path: Path) -> None:
+    with Database(path.with_name("other.db")) as other:
+        row = {"run": "other", "model": "m", "epoch": 0, "address": "fc1", "score": "mean", "value": 0.5}
+        other.add(Results.from_rows([row]))
+    path.with_name("other.db").replace(path)
+
+
+REMOVALS = {
+    "deleted": lambda path: path.unlink(),
+    "moved": lambda path: path.rename(path.with_name("moved.db")),
+    "replaced": replace_by_another,
+    "without its log": lambda path: path.with_name("x.db-wal").unlink(),
+    "with its folder": lambda path: shutil.rmtree(path.parent),
+}
+
+
+@pytest.mark.parametrize("how", REMOVALS)
+def test_database_that_is_gone_under_way_costs_nothing_acknowledged(tmp_path, how):
+    path = tmp_path / "database" / "x.db"
+    path.parent.mkdir()
+    options = {"database": path, "journal": tmp_path / "journal"}
+    with Served(tmp_path, **options) as server:
+        assert server.send(0) == 200
+        assert server.flush() == (200, "")
+        assert server.send(1, ended=False) == 200
+        REMOVALS[how](path)
+        assert server.send(2) == 503
+        status, error = server.flush()
+        assert status == 502
+        assert "x.db" in error
+        assert "replaced by another" in error if how == "replaced" else "deleted or moved" in error
+        assert "Put the file back, or end this program" in error
+        assert "2 data points wait to be scored and are kept" in error
+        assert server.ask("/api/runs")[0] == 503
+        row = server.ledger
+        assert (row["failed"], row["waiting"]) == (0, 2)
+        assert "x.db" in row["trouble"]
+        assert any("while it was in use" in line for line in server.log)
+    path.parent.mkdir(exist_ok=True)
+    with Served(tmp_path, **options) as server:
+        assert server.send(2) == 200
+        assert server.flush() == (200, "")
+    if how == "replaced":
+        with Database(path) as database:
+            assert len(database.points("other", "m")) == 1
+    kept = [epoch for epoch in (0, 1, 2) if epoch or how == "without its log"]
+    assert stored(path) == [pair for epoch in kept for pair in pairs(range(epoch, epoch + 1))]
+
+
+def test_database_that_is_put_back_is_used_again(tmp_path):
+    with Served(tmp_path) as server:
+        assert server.send(0) == 200
+        (tmp_path / "x.db").rename(tmp_path / "y.db")
+        assert server.flush()[0] == 502
+        (tmp_path / "y.db").rename(tmp_path / "x.db")
+        assert server.flush() == (200, "")
+        assert server.send(1) == 200
+        assert server.flush() == (200, "")
+        assert server.ledger["trouble"] == ""
+    assert stored(tmp_path / "x.db") == pairs(range(2))
