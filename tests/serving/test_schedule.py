@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import Counter
 from itertools import groupby
 
@@ -9,15 +11,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serving_help import record, target_of
+from serving_help import point, record, target_of
 from sklearn.datasets import load_digits
+from starlette.testclient import TestClient
+from test_journal import Machine
 
 from intus.core.results import COLUMNS
+from intus.engines import LocalEngine
 from intus.serving.aggregation.aggregator import Aggregator
 from intus.serving.evaluation.evaluator import Evaluator
 from intus.serving.frontend import Frontend
+from intus.serving.http.app import build
 from intus.serving.messages import EpochReport
 from intus.serving.on_show import OnShow
+from intus.serving.roles import Roles
 from intus.serving.schedule import CYCLE, TURN, Moment, Place, Schedule, next_moment
 from intus.storage.database import Database
 
@@ -185,6 +192,118 @@ def test_what_is_on_show_ends():
     assert on_show.now() == [("r", "m", "fc1"), ("s", "m", None)]
     now[0] = 31.0
     assert on_show.now() == [("s", "m", None)]
+
+
+# -- the layer on show, end to end ----------------------------------------------------------------------
+
+
+class Gate(LocalEngine):
+    """An engine that scores when the test says so, and notes what it was asked to score."""
+
+    def __init__(self):
+        self.open, self.asked = threading.Event(), []
+
+    def submit(self, task):
+        def answer():
+            self.asked.append((task.arguments[0].epoch, task.arguments[0].key.address))
+            self.open.wait(60)
+            return LocalEngine().submit(task)()
+
+        return answer
+
+
+def test_layer_that_a_page_shows_is_scored_ahead_and_counted_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("intus.serving.schedule.TURN", 2)
+    engine, done = Gate(), []
+    with Database(tmp_path / "x.db") as database:
+        frontend = Frontend(database)
+        evaluator = Evaluator(frontend, engine=engine, on_show=frontend.on_show.now)
+        page = TestClient(build(Roles(evaluator=evaluator, frontend=frontend)))
+        for epoch in range(3):
+            points = [
+                point(record(array=DIGITS[:9] + 9 * epoch + n, address=f"l{n}", epoch=float(epoch)))
+                for n in range(4)
+            ]
+            evaluator.points(points, lambda point, scored: done.append((point.epoch, point.key.address)))
+            if epoch == 0:
+                while not engine.asked:
+                    time.sleep(0.01)
+                shown = {"run": "r", "model": "m", "address": "l3", "target": "t", "score": "linear_f1"}
+                assert page.get("/api/confusion", params=shown).status_code == 200
+        engine.open.set()
+        evaluator.flush()
+        asked = engine.asked[2:]  # what was begun before the page asked
+        assert asked[:4] == [(2, "l3"), (1, "l3"), (0, "l2"), (0, "l3")]  # the begun epoch has its turn
+        assert sorted(asked[2:]) == sorted((epoch, f"l{n}") for epoch in range(3) for n in range(4))[2:]
+        assert sorted(done) == [(epoch, f"l{number}") for epoch in range(3) for number in range(4)]
+        assert evaluator.status()["scored"] == 12
+        assert sum(database.columns("r", "m", ["revision"])["revision"]) == 0
+        evaluator.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/api/points?run=r&model=m", ("r", "m", None)),
+        ("/api/points?run=r&model=m&address=fc1", ("r", "m", "fc1")),
+        ("/api/status?run=r&model=m", ("r", "m", None)),
+        ("/api/confusion?run=r&model=m&address=fc1&target=t&score=f1", ("r", "m", "fc1")),
+        ("/api/status", None),
+    ],
+)
+def test_requests_of_a_page_tell_what_it_shows(tmp_path, path, shown):
+    with Database(tmp_path / "x.db") as database:
+        frontend = Frontend(database)
+        assert TestClient(build(Roles(frontend=frontend))).get(path).status_code == 200
+        assert frontend.on_show.now() == ([] if shown is None else [shown])
+
+
+# -- what is said of it ---------------------------------------------------------------------------------
+
+
+def test_postponed_epochs_are_counted_and_told_once(tmp_path):
+    machine = Machine(tmp_path / "journal")
+    now = [0.0]
+    machine.service._clock = lambda: now[0]
+
+    def row():
+        return machine.service.counts().runs[0]
+
+    for epoch in range(100):
+        machine.send(epoch, seq=epoch, epoch=epoch)
+    machine.service.flush()
+    assert (row().queued, row().postponed) == (100, 0)
+    waiting = machine.evaluator.waiting
+    for number in (99, 0):  # the newest, which was scored in 10 s, and the first
+        now[0] += 10
+        each, done = waiting[number]
+        done(each, True)
+        machine.service.tick()
+    assert (row().queued, row().postponed) == (98, 98)
+    assert row().seconds_left > 60
+    told = [notice for notice in machine.evaluator.received_notices if notice.code == "behind"]
+    assert [(notice.run, notice.level) for notice in told] == [("r", "warning")]
+    for each, done in waiting[1:99]:
+        done(each, True)
+    machine.service.tick()
+    assert (row().queued, row().postponed, row().scored) == (0, 0, 100)
+    assert not machine.on_disk()
+    machine.stop()
+
+
+def test_postponed_epochs_survive_a_kill(tmp_path):
+    machine = Machine(tmp_path / "journal")
+    for epoch in range(20):
+        machine.send(epoch, seq=epoch, epoch=epoch)
+    machine.service.flush()
+    for each, done in list(machine.evaluator.waiting):
+        if each.epoch in (19, 0, 16):
+            done(each, True)
+    machine.kill()
+    machine.service.flush()
+    left = {each.epoch for each in machine.evaluator.got}
+    assert set(range(1, 19)) - {16} <= left
+    machine.stop()
 
 
 # -- the scores do not depend on the order --------------------------------------------------------------
