@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from serving_help import point, record
 from starlette.testclient import TestClient
+from test_journal import Machine
 
 from intus.core.results import Results
 from intus.serving.evaluation.arrival_order import BY_ORDER, UNVERIFIED, WITHDRAWN, ArrivalOrder
@@ -70,6 +71,24 @@ def test_restarted_training_is_verified_anew():
         (True, BY_ORDER),
         (None, UNVERIFIED),  # of the first training: the check is of the second one
     ]
+
+
+def test_training_started_again_under_its_name_is_another_attempt(tmp_path):
+    machine = Machine(tmp_path / "journal")
+    for epoch in range(4):
+        machine.send(epoch, seq=epoch, epoch=epoch)
+    machine.send(9, seq=0, client="again", epoch=0)
+    machine.service.flush()
+    found = [(each.epoch, each.attempt, each.previous) for each in machine.evaluator.got]
+    assert found == [(0, 0, None), *((epoch, 0, (epoch - 1, -1)) for epoch in (1, 2, 3)), (0, 1, None)]
+    machine.kill()
+    machine.service.flush()
+    machine.send(10, seq=1, client="again", epoch=1)
+    machine.service.flush()
+    found = [(each.epoch, each.attempt, each.previous) for each in machine.evaluator.got]
+    machine.journal.close()
+    assert found[-2:] == [(0, 1, None), (1, 1, (0, -1))]
+    assert [attempt for _, attempt, _ in found[:-2]] == [0, 0, 0, 0]
 
 
 def test_order_is_checked_whichever_epoch_is_scored_first():

@@ -132,7 +132,7 @@ def test_nothing_starves_while_more_arrives_than_is_scored(runs, before, arrival
     waiting = {(name, -epoch) for name in names for epoch in range(before)}
     new = Counter()
     # each run has every 2 * runs-th turn at least, and each CYCLE-th of these goes to what waits longest
-    for step in range(2 * runs * CYCLE * (before + 1) * 2):
+    for step in range(4 * runs * CYCLE * (before + 1)):
         for name in names:
             _, size = arrivals[step % len(arrivals)]
             new[name] += 1

@@ -235,7 +235,7 @@ class Aggregator:
             newly_scored, newly_failed = tally.settle(arrays, scored=scored)
             run.counts["scored"] += newly_scored
             run.counts["failed"] += newly_failed
-        if scored and point.attempt == run.attempt:
+        if scored:
             run.settled = max(run.settled, window.moment)
         if window.awaited.get(key) == point.serial:
             window.stored(key)

@@ -14,6 +14,7 @@ from ...core.address import without_call
 from ...core.record import Record
 from ..data_point import DataPoint, Key
 from ..messages import EpochReport
+from ..schedule import Moment
 from .ledger import STORED
 from .window import RunKey, Window, WindowKey
 
@@ -29,8 +30,8 @@ MOST_CLIENTS, MOST_FINISHED = 100, 1000
 MOST_AWAITED = 100
 #: Most layers, by kind and mode, of which the newest epoch is remembered.
 MOST_LAYERS = 100_000
-_Moment = tuple[float, int]  # the epoch, -inf if it is unknown, and the step
-NEVER: _Moment = (-math.inf, -2)  # before every other
+#: A moment before every other.
+NEVER = Moment(-1, -math.inf)
 
 
 class IntRanges:
@@ -206,9 +207,8 @@ class RunState:
         declined: The layers that the clients did not record on purpose, by epoch.
         doubtful: How many of the windows that open next may lack records that a damaged journal lost.
         attempt: How often the training was started again under the same name.
-        newest: The newest (epoch, step) that was passed on of each data point, and the one before it in an
-            earlier epoch.
-        settled: The newest (epoch, step) with scores.
+        newest: The newest epoch that was passed on of each data point, and the (epoch, step) before it.
+        settled: The newest epoch with scores.
     """
 
     run_key: RunKey
@@ -225,8 +225,8 @@ class RunState:
     declined: dict[float | None, set[str]] = field(default_factory=dict)
     doubtful: float = 0
     attempt: int = 0
-    newest: dict[Key, tuple[_Moment, _Moment | None]] = field(default_factory=dict)
-    settled: _Moment = NEVER
+    newest: dict[Key, tuple[Moment, tuple[float, int] | None]] = field(default_factory=dict)
+    settled: Moment = NEVER
 
     def hear(self, client_id: str | None, now: float) -> ClientState | None:
         """Return the client that sends a request at time ``now``; None for a client without an id."""
@@ -361,7 +361,7 @@ class RunState:
         self._retire(list(self.windows))
         self._forget_epochs(list(self.epochs))
         self.finished, self.layers, self.declined = {}, {}, {}
-        self.attempt, self.newest, self.settled = self.attempt + 1, {}, NEVER
+        self.attempt += 1
         for name, client in self.clients.items():
             client.newest, client.left = -math.inf, name != client_id
 
@@ -386,18 +386,18 @@ class RunState:
             tuple(self.clients),
             self.began,
             counted=counted,
-            attempt=self.attempt,
             before=partial(self._before, window.moment),
         )
 
-    def _before(self, moment: _Moment, key: Key) -> _Moment | None:
-        """Return the moment before this one of a data point in an earlier epoch, and remember this one.
+    def _before(self, moment: Moment, key: Key) -> tuple[float, int] | None:
+        """Return the (epoch, step) before this one of a data point in an earlier epoch; remember this one.
 
-        A moment that comes after a later one has none: the later one was compared with what was there.
+        One that comes after a later one has none: the later one is compared with what was there.
         """
         newest, previous = self.newest.get(key, (NEVER, None))
         if moment > newest:
-            previous = newest if -math.inf < newest[0] < moment[0] else None
+            known = newest.attempt == moment.attempt and -math.inf < newest.epoch < moment.epoch
+            previous = (newest.epoch, newest.step) if known else None
             self.newest.pop(key, None)
             self.newest[key] = moment, previous
             if len(self.newest) > MOST_LAYERS:
@@ -570,6 +570,7 @@ class RunState:
             key = tuple(of_window["mark"])
             self.windows[key] = before.pop(key) if key in before else window(of_window)
             self.windows[key].restore(of_window)
+            self.windows[key].attempt = self.attempt
         unstored = {tuple(key) for key in snapshot["leaving"]}
         removed = [*self.leaving.values(), *before.values()]
         self.leaving = {each.number: each for each in removed if each.window_key in unstored}
@@ -590,6 +591,7 @@ class RunState:
     def open(self, window: Window) -> None:
         """Add a window."""
         self.windows[window.window_key] = window
+        window.attempt = self.attempt
         window.doubtful = self.doubtful > 0
         self.doubtful = max(self.doubtful - 1, 0)
 

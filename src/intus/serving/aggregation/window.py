@@ -12,6 +12,7 @@ import numpy as np
 
 from ...core.record import PROBE_SET_MODE, Record
 from ..data_point import DataPoint, Key, size_of
+from ..schedule import Moment
 from .ledger import Tally
 
 #: (run, model).
@@ -53,6 +54,7 @@ class Window:
         short: Number of records that a damaged journal lost.
         doubtful: Whether a damaged journal may have lost records of it.
         tallies: How far the arrays of each data point are.
+        attempt: How often the training had been started again under the same name.
     """
 
     number: int
@@ -77,11 +79,12 @@ class Window:
     short: int = 0
     doubtful: bool = False
     tallies: dict[Key, Tally] = field(default_factory=dict)
+    attempt: int = 0
 
     @property
-    def moment(self) -> tuple[float, int]:
-        """The epoch, -inf if it is unknown, and the step."""
-        return -math.inf if self.epoch is None else self.epoch, self.step
+    def moment(self) -> Moment:
+        """Its place among the epochs of the run."""
+        return Moment(self.attempt, -math.inf if self.epoch is None else self.epoch, self.step)
 
     @property
     def held(self) -> int:
@@ -130,7 +133,6 @@ class Window:
         began: float,
         *,
         counted: bool = False,
-        attempt: int = 0,
         before: Callable[[Key], tuple[float, int] | None] = lambda key: None,
     ) -> list[DataPoint]:
         """Return the fresh data points. They stay in the window, so that late rows can join them.
@@ -140,7 +142,6 @@ class Window:
             clients: The ids of the run's clients.
             began: The time of the run's first request, in seconds.
             counted: Whether the clients' counts show that all records arrived.
-            attempt: How often the training was started again.
             before: Returns the (epoch, step) before this one of a data point in an earlier epoch.
         """
         out = []
@@ -154,7 +155,7 @@ class Window:
             serial = self.awaited[key] = next(_serials)
             tally = self.tallies.setdefault(key, Tally())
             tally.handed = tally.arrived
-            of_run = clients, began, attempt, before(key)
+            of_run = clients, began, self.attempt, before(key)
             out.append(DataPoint(key, kind, self.epoch, self.step, blocks, lacks, serial, *of_run))
         self.handed.update(self.fresh)
         self.fresh = {}
