@@ -146,7 +146,8 @@ class Worker(Generic[_T]):
         with self._changed:
             if self._blocked is not None:
                 why = self._blocked.why
-                return [(item, why) for item in (*self._begun, *self._items, *self._held_items())]
+                tried = [] if self._current is None else [self._current]
+                return [(item, why) for item in (*tried, *self._begun, *self._items, *self._held_items())]
             return [(failed.item, failed.why) for failed in self._failed.values()]
 
     def hurry(self, pause: float) -> None:
