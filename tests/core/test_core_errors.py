@@ -52,6 +52,15 @@ def test_missing_package_error_names_install_command():
         errors.require("no_such_package_of_ours", extra="server", why="to serve")
 
 
+def test_package_that_is_installed_and_broken_is_not_said_to_be_missing(monkeypatch):
+    def broken(name):
+        raise ImportError("failed to map segment from shared object")
+
+    monkeypatch.setattr(errors.importlib, "import_module", broken)
+    with pytest.raises(errors.MissingExtraError, match="is installed, but cannot be imported: failed to map"):
+        errors.require("numpy.linalg", extra="server", why="to score")
+
+
 def required():
     """(package, extra, where) of every ``require`` in the sources."""
     root = Path(intus.__file__).parent

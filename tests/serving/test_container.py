@@ -45,7 +45,7 @@ def test_container_serves_with_token_and_stores_in_volume(entry, tmp_path):
         refused.value.close()
         known = urllib.request.Request(url, headers={"Authorization": "Bearer a b'c"})
         with urllib.request.urlopen(known, timeout=10) as answer:
-            assert json.load(answer) == {"runs": [], "scores": [], "kinds": {}}
+            assert json.load(answer) == {"runs": [], "scores": [], "kinds": {}, "change": 0}
         assert (tmp_path / "intus.db").exists()
     finally:
         process.terminate()

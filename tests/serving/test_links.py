@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from unittest import mock
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from serving_help import point, record
 
 from intus.core.errors import ServeError
+from intus.serving import worker as module
+from intus.serving.errors import HeldError
 from intus.serving.http import remote as links
 from intus.serving.http.remote import RemoteEvaluator, RemoteFrontend
 from intus.serving.messages import AggregatorCounts, Notice, StatusReport
@@ -94,6 +100,16 @@ def test_data_points_of_an_epoch_are_sent_in_order_before_flush(server):
     assert json.loads(server.got[-1][1]) == {"run": "r", "model": None, "client": None}
 
 
+def test_data_point_that_cannot_be_scored_now_holds_up_no_other(server):
+    server.statuses = [507]
+    evaluator = RemoteEvaluator(server.url)
+    evaluator.points([point(record(address="a")), point(record(address="b"))])
+    evaluator.flush()
+    evaluator.close()
+    sent = [decode_records(body)[0][0].address for path, body, _ in server.got if path == "/datapoint"]
+    assert sent in (["a", "b", "a"], ["a", "a", "b"])  # the pause may be over first
+
+
 def test_refused_data_point_does_not_stop_queue(server, caplog):
     server.statuses = [400]
     evaluator = RemoteEvaluator(server.url)
@@ -124,3 +140,32 @@ def test_worker_drops_unwanted_items_and_finishes_others():
     worker.submit(5)
     worker.close()
     assert done == [1, 2, 4, 5]
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2)), min_size=1, max_size=12))
+@settings(max_examples=25, deadline=None)
+def test_items_about_the_same_keep_their_order_while_one_is_held(ahead, asked):
+    """Each item is refused some times; others come while it waits."""
+    refusals = {number: times for number, (_, times) in enumerate(asked)}
+    done: list[int] = []
+
+    def handle(number: int) -> None:
+        if refusals[number]:
+            refusals[number] -= 1
+            raise HeldError("The memory does not suffice.")
+        done.append(number)
+
+    worker: Worker[int] = Worker(
+        "test", handle, lambda number: 1, ahead=ahead, about=lambda number: asked[number][0]
+    )
+    with mock.patch.object(module, "FIRST_PAUSE_S", 0.001):
+        for number in range(len(asked)):
+            worker.submit(number)
+            time.sleep(0.0005)
+        assert worker.wait(20)
+    for about in "ab":
+        own = [number for number, (each, _) in enumerate(asked) if each == about]
+        assert [number for number in done if number in own] == own
+    assert (worker.pending, worker.nbytes, worker.trouble, worker._lines) == (0, 0, "", {})
+    worker.close()

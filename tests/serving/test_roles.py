@@ -201,6 +201,141 @@ def test_labels_of_run_apply_after_server_restart(database, tmp_path):
     assert [(n["code"], n["run"]) for n in database.notices()] == [("target_kept", "new")]
 
 
+LABELS = {name: [f"{name} {number % 2}" for number in range(20)] for name in ("one", "two", "three")}
+
+
+def register(service, labels, client="", **patterns):
+    """Register labels, as a client that trains nothing."""
+    service.put_target(target_of({"name": "digit", "targets": LABELS[labels], "client": client} | patterns))
+
+
+def scored_on(database, run, address="fc1"):
+    """Return the names of the labels that a layer of a run was scored on, by epoch."""
+    return {
+        epoch: database.predictions(run, "m", address, "digit", ["linear_accuracy"], epoch=epoch)
+        .classes[0]
+        .split()[0]
+        for epoch in database.points(run, "m", target="digit", address=address)["epoch"].tolist()
+    }
+
+
+def codes(database):
+    return [(notice["code"], notice["run"]) for notice in database.notices()]
+
+
+@pytest.mark.parametrize("clients", [("", ""), ("x", "x"), ("x", "y")])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_targets_of_one_name_with_other_patterns_do_not_replace_each_other(
+    database, tmp_path, clients, restarted
+):
+    def server():
+        return AggregatorService(
+            Evaluator(Frontend(database), ["linear_accuracy"]), journal=Journal(tmp_path / "j")
+        )
+
+    service = server()
+    for run, labels, client in zip("ab", ("one", "two"), clients, strict=True):
+        register(service, labels, client, run_pattern=f"^{run}$")
+    for run in "ab":
+        TrainingProcess(service, run).send(0)
+    if restarted:
+        service.close()
+        service = server()
+    for run in "ab":
+        trained = TrainingProcess(service, run)
+        trained.seq = 1
+        trained.send(1)
+    service.flush()
+    service.close()
+    assert scored_on(database, "a") == {0: "one", 1: "one"}
+    assert scored_on(database, "b") == {0: "two", 1: "two"}
+    assert codes(database) == []
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_target_with_more_patterns_comes_first(service, database, order):
+    service.evaluator.scores = ["linear_accuracy"]
+    given = [
+        ("one", {}),
+        ("two", {"run_pattern": "^a"}),
+        ("three", {"run_pattern": "^a", "layer_pattern": "2"}),
+    ]
+    for labels, patterns in given[::order]:
+        register(service, labels, **patterns)
+    for run in "ab":
+        one = TrainingProcess(service, run)
+        one.send(0)
+        one.send(0, address="fc2")
+    service.flush()
+    assert [scored_on(database, run, layer)[0] for run in "ab" for layer in ("fc1", "fc2")] == [
+        "two", "three", "one", "one",
+    ]  # fmt: skip
+    assert codes(database) == []
+
+
+def test_same_patterns_replace_and_it_is_said(service, database):
+    service.evaluator.scores = ["linear_accuracy"]
+    register(service, "one", "x", run_pattern="a")
+    a = TrainingProcess(service, "a")
+    a.send(0)
+    service.flush()
+    register(service, "two", "x", run_pattern="a")
+    (notice,) = database.notices()
+    assert (notice["code"], notice["run"]) == ("target_replaced", "")
+    a.send(1)
+    service.flush()
+    register(service, "three", "y", run_pattern="a")
+    a.send(2)
+    service.flush()
+    assert scored_on(database, "a") == {0: "one", 1: "two", 2: "three"}
+    (notice,) = database.notices()
+    assert (notice["code"], notice["count"]) == ("target_replaced", 2)
+
+
+def test_run_of_two_targets_has_no_scores_of_them_and_it_is_said(service, database):
+    service.evaluator.scores = ["linear_accuracy"]
+    old = TrainingProcess(service, "ab old")
+    register(service, "one", "x", run_pattern="a")
+    old.send(0)
+    service.flush()
+    register(service, "two", "y", run_pattern="b")
+    new = TrainingProcess(service, "ab new")
+    for epoch in range(1, 3):
+        for one in (old, new, TrainingProcess(service, f"a {epoch}"), TrainingProcess(service, f"b {epoch}")):
+            one.send(epoch)
+    service.flush()
+    assert scored_on(database, "ab old") == {0: "one", 1: "one", 2: "one"}
+    assert scored_on(database, "ab new") == {}
+    assert (scored_on(database, "a 1"), scored_on(database, "b 1")) == ({1: "one"}, {1: "two"})
+    told = {notice["run"]: notice for notice in database.notices()}
+    assert set(told) == {"ab old", "ab new"}
+    assert {notice["code"] for notice in told.values()} == {"target_disputed"}
+    assert "'digit' was registered with run_pattern='a' and with run_pattern='b'" in told["ab new"]["text"]
+    assert "the run has no scores of it" in told["ab new"]["text"]
+    assert "the run stays with the one registered first" in told["ab old"]["text"]
+    register(service, "one", "y", run_pattern="b")  # the same labels leave no doubt
+    new.send(3)
+    service.flush()
+    assert scored_on(database, "ab new") == {3: "one"}
+
+
+def test_last_registration_of_a_process_counts_where_it_applies(service, database):
+    service.evaluator.scores = ["linear_accuracy"]
+    a = TrainingProcess(service, "a")
+    a.register(LABELS["one"])
+    a.register(LABELS["two"], layer_pattern="2")
+    for address in ("fc1", "fc2"):
+        a.send(0, address=address)
+    service.flush()
+    a.register(LABELS["three"], layer_pattern="fc")
+    for address in ("fc1", "fc2"):
+        a.send(1, address=address)
+    service.flush()
+    assert scored_on(database, "a", "fc1") == {0: "one", 1: "three"}
+    assert scored_on(database, "a", "fc2") == {0: "two", 1: "three"}
+    assert codes(database) == []
+
+
 @pytest.mark.parametrize("facts", [{"array": np.zeros((1,) * 9, np.float32)}, {"run": "a\0b"}, {"step": -5}])
 def test_one_invalid_record_does_not_refuse_others(service, database, facts):
     odd = record(**({"address": "odd"} | facts))

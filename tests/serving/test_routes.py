@@ -186,7 +186,8 @@ def test_routes_of_2018_client(fresh):
     assert means["value"] == pytest.approx([data.mean(), data.mean() + 1], abs=1e-6)
     assert fresh.get(where + "kmeans_mi&target=parity").json()["n"] == [40, 40]
     post_as_2018(fresh, "/remove", {"model_name": "PyTorch MLP"})
-    assert fresh.get("/api/runs").json() == {"runs": [], "scores": [], "kinds": {}}
+    reply = fresh.get("/api/runs").json()
+    assert reply == {"runs": [], "scores": [], "kinds": {}, "change": reply["change"]}
     post_as_2018(fresh, "/set_trigger_fields", ["epoch"])
 
 
@@ -203,6 +204,16 @@ def test_graph_is_stored_and_served(fresh, monkeypatch):
     assert (answer.status_code, list(answer.json())) == (404, ["error"])
 
 
+def test_list_of_runs_has_the_number_of_its_last_change(fresh):
+    numbers = [fresh.get("/api/runs").json()["change"]]
+    for model in ("m", "n"):
+        post(fresh, "/records", encode_records([record(model=model)]))
+        post(fresh, "/flush", {})
+        numbers.append(fresh.get("/api/runs").json()["change"])
+    assert numbers == sorted(set(numbers))  # it rises with each change, and only with one
+    assert fresh.get("/api/runs").json()["change"] == numbers[-1]
+
+
 def test_remove_and_clear_routes(fresh):
     for model in ("m", "n"):
         post(fresh, "/records", encode_records([record(model=model)]))
@@ -214,7 +225,8 @@ def test_remove_and_clear_routes(fresh):
     post(fresh, "/targets", {"name": "parity", "targets": LABELS})
     assert len(fresh.get("/targets").json()["targets"]) == 1
     post(fresh, "/clear", {})
-    assert fresh.get("/api/runs").json() == {"runs": [], "scores": [], "kinds": {}}
+    reply = fresh.get("/api/runs").json()
+    assert reply == {"runs": [], "scores": [], "kinds": {}, "change": reply["change"]}
     assert fresh.get("/targets").json() == {"targets": []}
     assert fresh.get("/api/status").json()["runs"] == []
 
@@ -541,6 +553,9 @@ def test_overloaded_server_replies_429(tmp_path):
     class Swamped:
         def backlog(self) -> int:
             return 1000
+
+        def check(self) -> None:
+            pass
 
     with TestClient(build(Roles(AggregatorService(Swamped(), Aggregator(max_bytes=999))))) as client:
         answer = post(client, "/records", batch(0))

@@ -197,7 +197,8 @@ def test_separate_roles_equal_single_process(tmp_path):
         assert status["aggregator"]["received"] == 2
         assert status["evaluator"]["scored"] == 2
         assert ask(aggregator, "/remove", {"model": "m", "client": "c"}) == (200, {"removed": [["r", "m"]]})
-        assert ask(frontend, "/api/runs")[1] == {"runs": [], "scores": [], "kinds": {}}
+        reply = ask(frontend, "/api/runs")[1]
+        assert reply == {"runs": [], "scores": [], "kinds": {}, "change": reply["change"]}
     finally:
         for process in processes:
             process.terminate()
@@ -306,7 +307,7 @@ def test_single_process_listens_on_three_ports(tmp_path):
         for port in ports:
             assert ask(f"http://127.0.0.1:{port}", "/api/runs") == (
                 200,
-                {"runs": [], "scores": [], "kinds": {}},
+                {"runs": [], "scores": [], "kinds": {}, "change": 0},
             )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sqlite3
 import sys
 import threading
@@ -14,15 +15,21 @@ import pytest
 from server_help import Served, pairs, stored
 from serving_help import point, record
 from sqlalchemy.exc import DatabaseError
+from starlette.testclient import TestClient
 
 from intus.core.results import Results
+from intus.engines.processes import ProcessEngine
 from intus.scores import base
 from intus.serving import worker
 from intus.serving.aggregation.service import AggregatorService
+from intus.serving.decoding import builtins
 from intus.serving.errors import AwayError, fault
 from intus.serving.evaluation import evaluator as module
 from intus.serving.evaluation.evaluator import Evaluator
 from intus.serving.frontend import Frontend
+from intus.serving.http.app import build
+from intus.serving.roles import Roles
+from intus.storage.codec import encode_records
 from intus.storage.database import Database
 
 
@@ -144,9 +151,9 @@ def test_score_without_its_library_is_computed_later_and_the_others_now(database
 @pytest.mark.parametrize("error", [MemoryError(), OSError(28, "No space left on device")])
 @pytest.mark.parametrize("where", ["add", "targets"])
 def test_fault_of_the_database_blocks_until_it_is_gone(database, monkeypatch, error, where):
+    evaluator, settled = Evaluator(Frontend(database), ["mean"]), []
     failing = Failing(getattr(database, where), error)
     monkeypatch.setattr(database, where, failing)
-    evaluator, settled = Evaluator(Frontend(database), ["mean"]), []
     evaluator.points([point(record())], lambda point, scored: settled.append(scored))
     with pytest.raises(AwayError, match=r"The database cannot be written now: .*\. 1 data points wait"):
         evaluator.flush()
@@ -181,6 +188,73 @@ def test_run_that_is_removed_is_not_tried_again(database, monkeypatch):
     evaluator.remove("r")
     evaluator.flush()
     assert evaluator.status()["pending"] == 0
+    evaluator.close()
+
+
+@pytest.mark.parametrize("error", [MemoryError("Unable to allocate"), AwayError("The disk is full.")])
+def test_evaluator_apart_hands_back_what_it_cannot_score_or_store(database, monkeypatch, error):
+    failing = Failing(module.measure, error)
+    monkeypatch.setattr(module, "measure", failing)
+    evaluator = Evaluator(Frontend(database), ["mean"])
+    one = point(record())
+    body = encode_records(one.records, builtins(one.envelope(last=True)))
+    with TestClient(build(Roles(evaluator=evaluator)), raise_server_exceptions=False) as client:
+        answer = client.post("/datapoint", content=body)
+        assert answer.status_code == (507 if isinstance(error, MemoryError) else 502)
+        assert answer.json()["error"] == fault(error)
+        assert evaluator.status() == {"scored": 0, "failed": 0, "pending": 0}
+        failing.left = 0
+        assert client.post("/datapoint", content=body).json() == {"accepted": 1}
+
+
+def test_what_memory_alone_keeps_is_tried_again_and_told_at_the_end(database, monkeypatch, caplog):
+    failing = Failing(module.measure, MemoryError())
+    monkeypatch.setattr(module, "measure", failing)
+    service = AggregatorService(Evaluator(Frontend(database), ["mean"]))
+    service.records([record(epoch=0), record(epoch=1)], {"client": "c", "seq": 1})
+    with pytest.raises(AwayError, match="2 data points wait"):
+        service.flush()
+    failing.left = 0
+    service.flush()
+    failing.left = 10**9
+    service.records([record(epoch=2)], {"client": "c", "seq": 2})
+    service.close()
+    assert "1 data points were not scored, and are lost (--journal memory)" in caplog.text
+
+
+class Needy:
+    """A score that works only once a file is gone; before, it does what the file says."""
+
+    def __init__(self, flag: Path) -> None:
+        self.flag = flag
+
+    def __call__(self, statistics):
+        if self.flag.exists():
+            if self.flag.read_text() == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise MemoryError("Unable to allocate 3.00 GiB")
+        return [base.ScoreResult("needy", 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"), [("raise", "The memory does not suffice"), ("kill", "The workers died 3 times")]
+)
+def test_want_of_memory_in_a_worker_process_is_no_fault_of_the_data(
+    tmp_path, database, monkeypatch, fault, said
+):
+    flag = tmp_path / "flag"
+    flag.write_text(fault)
+    monkeypatch.setitem(base._SCORES, "needy", base.Score("needy", Needy(flag), frozenset({"tally"})))
+    engine, settled = ProcessEngine(1), []
+    evaluator = Evaluator(Frontend(database), ["needy"], engine=engine)
+    evaluator.points([point(record())], lambda point, scored: settled.append(scored))
+    with pytest.raises(AwayError, match=f"{said}.* wait to be scored and are kept"):
+        evaluator.flush(timeout=60)
+    assert settled == []
+    assert evaluator.status() == {"scored": 0, "failed": 0, "pending": 1}
+    flag.unlink()
+    evaluator.flush(timeout=60)
+    assert settled == [True]
     evaluator.close()
 
 
@@ -237,11 +311,11 @@ def test_want_of_memory_costs_nothing_acknowledged(tmp_path):
     with Served(tmp_path) as server:
         assert server.send(0, rows=64, width=8) == 200
         assert server.flush() == (200, "")  # its libraries are loaded
-        assert server.send(1, rows=2000, width=4000, ended=False) == 200  # 32 MB a layer
+        assert server.send(1, rows=2000, width=6000, ended=False) == 200  # 48 MB a layer
         pid = server.process.pid
         used = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
         before = resource.prlimit(pid, resource.RLIMIT_AS)
-        resource.prlimit(pid, resource.RLIMIT_AS, (used + (10 << 20), before[1]))
+        resource.prlimit(pid, resource.RLIMIT_AS, (used, before[1]))
         status, error = server.flush()
         assert status == 502
         assert "memory does not suffice" in error

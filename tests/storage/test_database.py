@@ -249,12 +249,25 @@ def test_targets_have_owner_and_end(database, monkeypatch):
     }
     assert {owner: facts["claimed"] for owner, facts in found.items()} == {"": False, "a": True, "b": False}
     assert found["a"]["run_pattern"] == "x"
-    database.put_target("digit", [4], owner="a")
+    database.put_target("digit", [4], owner="a", run_pattern="x")
     (renewed,) = [facts for facts in database.targets() if facts["owner"] == "a"]
     assert (renewed["targets"], renewed["until"], renewed["claimed"]) == ([4], None, False)
     monkeypatch.setattr("intus.storage.labels.OWNERS", 2)
     database.put_target("digit", [5], owner="c")
     assert [facts["owner"] for facts in database.targets()] == ["a", "c"]
+
+
+def test_targets_with_other_patterns_are_kept_beside_each_other(database, monkeypatch):
+    for number, pattern in enumerate("abca"):
+        database.put_target("digit", [number], owner="o", run_pattern=pattern)
+    database.put_target("digit", [9], owner="o", run_pattern="a", layer_pattern="x" * 9000)
+    found = [(each["run_pattern"], each["targets"]) for each in database.targets()]
+    assert found == [("b", [1]), ("c", [2]), ("a", [3]), ("a", [9])]
+    monkeypatch.setattr("intus.storage.labels.CHOICES", 2)
+    database.put_target("digit", [5], owner="o", run_pattern="d")
+    assert [each["targets"] for each in database.targets()] == [[9], [5]]
+    database.claim_target("digit", "o")
+    assert all(each["claimed"] for each in database.targets())
 
 
 def test_revision_counts_changed_values(database):

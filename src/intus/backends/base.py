@@ -99,7 +99,8 @@ class CapturedTensor:
 class Tap(Protocol):
     """The observer of a model's tensors.
 
-    Its exceptions never reach the model; the backend passes them to ``on_error``. One that calls the model
+    It may have a method ``leave_out`` (see ``monitoring.tap.ModelTap``), for a backend to which the report of
+    a call is expensive. Its exceptions never reach the model; the backend passes them to ``on_error``. One that calls the model
     by ``Backend.evaluation`` in the course of a training has a true attribute ``evaluates``, so that a
     backend whose models are values can tell which is the trained one.
     """

@@ -207,7 +207,7 @@ def require(module: str, *, extra: str, why: str, package: str = "") -> ModuleTy
         The module.
 
     Raises:
-        MissingExtraError: If the module cannot be imported.
+        MissingExtraError: If the module cannot be imported, with the reason if it is installed.
 
     Example:
         >>> require("json", extra="server", why="to read JSON").__name__
@@ -216,6 +216,8 @@ def require(module: str, *, extra: str, why: str, package: str = "") -> ModuleTy
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise MissingExtraError(
-            f"{package or module} is needed {why}. Install it with: pip install 'intus[{extra}]'"
-        ) from error
+        if not isinstance(error, ModuleNotFoundError) and importlib.util.find_spec(module.partition(".")[0]):
+            remedy = f"It is installed, but cannot be imported: {error}"
+        else:
+            remedy = f"Install it with: pip install 'intus[{extra}]'"
+        raise MissingExtraError(f"{package or module} is needed {why}. {remedy}") from error

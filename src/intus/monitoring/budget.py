@@ -244,12 +244,25 @@ class Budget:
             period: The period it belongs to; see ``allows``.
             mode: The mode of the pass.
         """
-        if not self._unclocked or period != self._period or mode != self._mode:
+        return period == self._period and mode == self._mode and self.skips_again()
+
+    def skips_again(self) -> bool:
+        """Return the same for a pass of the period and the mode of the last one."""
+        if not self._unclocked:
             return False
-        self._unclocked -= 1
-        self._steps += 1
-        self.skipped += 1
+        self.skip(1)
         return True
+
+    @property
+    def foreseen(self) -> int:
+        """The number of passes, of the period and mode of the last one, that are skipped whatever they are."""
+        return self._unclocked
+
+    def skip(self, passes: int) -> None:
+        """Count foreseen passes that were skipped."""
+        self._unclocked = max(self._unclocked - passes, 0)
+        self._steps += passes
+        self.skipped += passes
 
     def allows(self, now: Seconds, period: Any, mode: Any = None) -> bool:
         """Return whether the pass that begins now is recorded.

@@ -7,7 +7,7 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -30,10 +30,11 @@ from .row_order import RowOrder
 from .schedule import Cut, Schedule
 from .sender import BLOCK_S, Sender
 from .sent_counts import EpochKey
+from .targets import RegisteredTarget
 from .warn_once import WarningLog
 
 if TYPE_CHECKING:
-    from .statistics import Part, ProbeSetStatistics
+    from .statistics import Labels, Part, PassStatistics
 
 _NO_BATCH = (
     "intus: which axis of the %s of %r of %s is the batch is not known, because it is inside of several "
@@ -69,6 +70,19 @@ _QUEUE_CUT = (
     "intus: a pass of %s has %s bytes, but the queue to the server only %s, so only the first %s rows of its "
     "passes are recorded, of all layers alike. Pass a larger queue_mb= to probe(), or record fewer layers "
     "(which=)."
+)
+_NO_STATISTICS = (
+    "intus: statistics=True cannot make statistics of passes of %s whose items are not known, or have no "
+    "entry in the registered labels, so the rows of these passes are sent. Read the data from a DataLoader, "
+    "or set Probe.items = ids before each call."
+)
+_LABELS_BY_LAYER = (
+    "intus: statistics=True cannot make statistics of passes of %s, because its layers have different labels "
+    "of the name %r, so rows are sent. Register the labels for each layer_pattern under a name of their own."
+)
+_OTHER_GROUPS = (
+    "intus: targets %s of %s have no scores, because statistics are made for targets with the same groups. "
+    "Register all targets with the same groups=, or leave statistics out to send rows."
 )
 #: The most that a pass of a probe set waits for room in the queue, and the part of the queue for one pass.
 _PROBE_SET_WAIT_S, _ROOM = 60.0, 0.9
@@ -122,9 +136,12 @@ class ModelTap:
         self.sender, self.troubles = sender, troubles
         self.run, self.name = run, name
         self._epoch: float = 0
-        self.step = self.passes = self.recorded = 0
-        self.mode: str | None = None
-        self.items: np.ndarray | None = None
+        self._step = self._passes = self.recorded = 0
+        self._mode: str | None = None
+        self._items: np.ndarray | None = None
+        self._names_items = False  # whether the script ever did
+        # How many calls a backend may still leave out, and what it said of them; None if none.
+        self._left_out: tuple[int, Callable[[bool], int]] | None = None
         self.called: set[str] = set()
         self._recorded_at: set[str] = set()  # addresses with calls
         self._idle: dict[str, bool] = {}  # operations that ran in this epoch -> whether ``when`` declined all
@@ -136,7 +153,7 @@ class ModelTap:
         self._is_silence_known = self._are_skips_known = False
         self._model = weakref.ref(model)
         self._backend, self._schedule, self._wait = backend, schedule, wait
-        self.statistics: ProbeSetStatistics | None = None  # None to send all rows of the probe set
+        self.statistics: PassStatistics | None = None  # None to send rows
         self._structure = structure  # None once the first pass has begun
         self._first = True  # no pass has ended yet
         self._traced: GraphRecorder | None = None
@@ -154,6 +171,8 @@ class ModelTap:
         self._wait_until = math.inf  # when a pass of the probe set no longer waits for room
         self._order = RowOrder(name, troubles)
         self._skips = self._skips_epochs = False  # whether the warnings were given
+        # The epoch, the mode and whether there were no ids, of the last pass if it was skipped; else None.
+        self._skipped_like: tuple[float, str, bool] | None = None
         self._pass_bytes = self._pass_rows = 0  # of the last recorded pass
         self._busy_before = sender.busy_seconds  # at the last payment to the budget
         self._pass_began = process_seconds(), self.budget.spent  # the present pass: clocks, and costs so far
@@ -166,10 +185,10 @@ class ModelTap:
             self.operations, True
         )
 
-    def check_target(self, name: str, model_pattern: str, layer_pattern: str, run_pattern: str) -> None:
+    def check_target(self, target: RegisteredTarget) -> None:
         """Warn if a target is for this model and run, but for none of the layers."""
-        if re.search(model_pattern, self.name) and re.search(run_pattern, self.run):
-            self.check_layers(f"layer_pattern of the target {name!r}", layer_pattern)
+        if target.is_for(self.name, self.run):
+            self.check_layers(f"layer_pattern of the target {target.name!r}", target.layer_pattern)
 
     def check_layers(self, what: str, pattern: str) -> None:
         """Warn if a pattern matches none of the recorded operations that are known before the first call."""
@@ -192,9 +211,48 @@ class ModelTap:
     @epoch.setter
     def epoch(self, value: float) -> None:
         if value != self._epoch:
+            self.count_left_out()
             self.probe_runs.epoch_ends()
             self.change_epoch(self._epoch, value)
         self._epoch = value
+
+    @property
+    def step(self) -> int:
+        """The number of the next call of the model."""
+        self.count_left_out(end=False)
+        return self._step
+
+    @step.setter
+    def step(self, value: int) -> None:
+        self.count_left_out()
+        self._step = value
+
+    @property
+    def passes(self) -> int:
+        """The number of calls of the training."""
+        self.count_left_out(end=False)
+        return self._passes
+
+    @property
+    def mode(self) -> str | None:
+        """The mode that the script names; None for that of the model."""
+        return self._mode
+
+    @mode.setter
+    def mode(self, value: str | None) -> None:
+        self.count_left_out()
+        self._mode = value
+
+    @property
+    def items(self) -> np.ndarray | None:
+        """The ids of the next call's rows."""
+        return self._items
+
+    @items.setter
+    def items(self, value: np.ndarray | None) -> None:
+        self.count_left_out()  # the ids are those of the next call, so from now on each is reported
+        self._names_items = self._names_items or value is not None
+        self._items = value
 
     @property
     def framework(self) -> str:
@@ -236,18 +294,22 @@ class ModelTap:
     def current_mode(self) -> str:
         """Return the caller's mode, or else that of the model."""
         model = self._model()
-        return self.mode or (self._backend.mode(model) if model is not None else "")
+        return self._mode or (self._backend.mode(model) if model is not None else "")
 
     # -- called by the backend ------------------------------------------------------------------------
 
     def on_forward_start(self, inputs: Any) -> bool:
         """Tag a pass; False if it is not recorded."""
+        if self._left_out is not None:
+            self.count_left_out()
         if are_probes_disabled() and not self.probe_runs.running:  # trace or inspect
+            return False
+        if self._skips_again():
             return False
         if not self.probe_runs.running:
             self._find_epoch(inputs)
-            self.probe_runs.step_begins(self.step)
-        tags = self.probe_runs.tags(self.step) or self._training_tags(inputs)
+            self.probe_runs.step_begins(self._step)
+        tags = self.probe_runs.tags(self._step) or self._training_tags(inputs)
         if tags is None:
             return False
         began, self._apart = thread_seconds(), None
@@ -266,6 +328,64 @@ class ModelTap:
             self.budget.pay(thread_seconds_since(began))
         return True
 
+    def _skips_again(self) -> bool:
+        """Skip a pass of the training if nothing changed since the last, which was skipped; else return False.
+
+        It is what most passes do. After the work of a training step none of this is in the processor's
+        caches, so that a pass takes longer with every function that it calls.
+        """
+        like = self._skipped_like
+        if like is None or self.probe_runs.running:
+            return False
+        if like != (self._epoch, self.current_mode(), self._items is None) or not self.budget.skips_again():
+            return False
+        self._step += 1
+        self._passes += 1
+        self._items = None
+        return True
+
+    def leave_out(self, left: Callable[[bool], int]) -> int:
+        """Return how many of the next calls of the training are not recorded, whatever they are.
+
+        A backend to which the report of a call is expensive need not report these, if they are of the mode of
+        the last call, which was skipped.
+
+        Args:
+            left: ``left(end)`` returns how many of them were not made yet. If ``end`` is true, the backend
+                reports the next call.
+        """
+        if self._names_items or self.source.is_searching or self.probe_runs.running:
+            return 0
+        if self.probe_runs.replaces_training:
+            calls = self.probe_runs.calls_until_next(self._step)
+        else:
+            calls = self.budget.foreseen if self._skipped_like is not None else 0
+        if calls:
+            self._left_out = calls, left
+        return calls
+
+    def count_left_out(self, *, end: bool = True) -> None:
+        """Count the calls that the backend has left out.
+
+        Args:
+            end: Whether it shall report the next one, because something has changed.
+        """
+        if self._left_out is None:
+            return
+        (calls, left), self._left_out = self._left_out, None
+        rest = 0
+        try:
+            rest = left(end)
+        except Exception as error:
+            self.on_error(error)
+        if not end and rest:
+            self._left_out = rest, left
+        made = calls - rest
+        self._step += made
+        self._passes += made
+        if not self.probe_runs.replaces_training:
+            self.budget.skip(made)
+
     def _find_epoch(self, inputs: Any) -> None:
         """Find the epoch of a call of the training, unless the script sets it."""
         if not self.source.is_searching:
@@ -276,7 +396,7 @@ class ModelTap:
         except Exception as error:
             self.on_error(error)
             return
-        if self.passes:  # the first call looks for an optimizer, once
+        if self._passes:  # the first call looks for an optimizer, once
             self.budget.pay(thread_seconds_since(began))
         if epoch != self.epoch:
             self.probe_runs.training_begins()
@@ -299,12 +419,14 @@ class ModelTap:
 
     def _training_tags(self, inputs: Any) -> PassTags | None:
         """Return the tags of a call of the training, or None if it is not recorded."""
-        epoch, step, mode, items = self._epoch, self.step, self.current_mode(), self.items
-        self.step += 1
-        self.passes += 1
-        self.items = None
+        epoch, step, mode, items = self._epoch, self._step, self.current_mode(), self._items
+        self._step += 1
+        self._passes += 1
+        self._items = None
+        self._skipped_like = None
         if self.probe_runs.replaces_training:
             return None
+        is_unnamed = items is None
         busy = self.sender.busy_seconds
         if busy != self._busy_before:
             since, self._busy_before = busy - self._busy_before, busy
@@ -324,9 +446,32 @@ class ModelTap:
             self.budget.pay_once(process_seconds_since(began))
         if not watched:
             self._warn_skipped(named=named)
+            if not self.source.is_searching:
+                self._skipped_like = epoch, mode, is_unnamed
             return None
         ordered = items is not None or self._order.is_known(mode)
-        return PassTags(epoch, step, mode, items, self.budget.rows, ordered)
+        labels = None if self.statistics is None else self._labels(period, items)
+        return PassTags(epoch, step, mode, items, self.budget.rows, ordered, labels)
+
+    def _labels(self, period: tuple[float, str], items: np.ndarray | None) -> Labels | None:
+        """Return the labels to make statistics of a pass of the training with; None if its rows are sent."""
+        assert self.statistics is not None
+        began = process_seconds()
+        mine: dict[str, RegisteredTarget] = {}
+        for one in self.sender.targets.values():
+            if one.is_for(self.name, self.run):
+                if mine.setdefault(one.name, one).layer_pattern != one.layer_pattern:
+                    self.troubles.warn_once(_LABELS_BY_LAYER, self.name, one.name)
+                    return None
+                mine[one.name] = one  # the newest counts
+        labels = self.statistics.labels_in(period, mine)
+        self.budget.pay_once(process_seconds_since(began))
+        if labels.left_out:
+            self.troubles.warn_once(_OTHER_GROUPS, ", ".join(labels.left_out), self.name)
+        if items is not None and labels.have(items):
+            return labels
+        self.troubles.warn_once(_NO_STATISTICS, self.name)
+        return None
 
     def _adapt_rows(self) -> None:
         """Bound the rows of later passes by the size of the last recorded one."""
@@ -366,20 +511,26 @@ class ModelTap:
         if not tensor.batch_known:
             self.troubles.warn_once(_NO_BATCH, tensor.kind, tensor.address, self.name)
         cut = self._schedule.cut(tensor, ticket.rows)
-        sums = self.statistics if ticket.mode == PROBE_SET_MODE else None
-        parts = sums.parts(tensor, cut) if sums is not None else []
+        parts = self._parts(ticket, tensor, cut)
         if not parts:
             cut = self._fit(tensor, cut, ticket.rows)
         if not self._repeat(ticket, tensor, cut, parts):
             self._send(ticket, tensor, cut, parts)
         self.budget.pay((thread_seconds_since if tensor.began is None else process_seconds_since)(began))
 
+    def _parts(self, ticket: PassTags, tensor: CapturedTensor, cut: Cut) -> list[Part]:
+        """Return the rows of which statistics are sent instead of a tensor; none if its rows are sent."""
+        of_set = ticket.mode == PROBE_SET_MODE
+        if self.statistics is None or ticket.items is None or not (of_set or ticket.labels):
+            return []
+        return self.statistics.parts(tensor, cut, ticket.items, ticket.labels)
+
     def _repeat(self, ticket: PassTags, tensor: CapturedTensor, cut: Cut, parts: list[Part]) -> bool:
         """Record a tensor that holds what another did in this pass, without a copy; False if none did.
 
         A container returns what its last child returned, and dropout in evaluation what it was given.
         """
-        contents = _contents(ticket, tensor, cut)
+        contents = _contents(ticket, tensor, cut, parts)
         count = len(parts) or 1
         if contents is None or not self.sender.gather_again(
             contents, count, tensor.address, tensor.kind, tensor.index
@@ -393,8 +544,9 @@ class ModelTap:
         """Copy a tensor, or make statistics of it, and pass the records to the sender."""
         if cut.axis is not None:
             self._pass_rows = max(self._pass_rows, tensor.shape[cut.axis])
+            nbytes = sum(part.nbytes for part in parts) or cut.nbytes
             self._pass_bytes += math.ceil(
-                cut.nbytes * tensor.shape[cut.axis] / (cut.rows or tensor.shape[cut.axis] or 1)
+                nbytes * tensor.shape[cut.axis] / (cut.rows or tensor.shape[cut.axis] or 1)
             )
         epoch = EpochKey(self.run, self.name, ticket.epoch)
         for part in parts or (None,):
@@ -406,7 +558,7 @@ class ModelTap:
             except Exception:
                 self.sender.release(nbytes)
                 raise
-            self.sender.gather(record, nbytes, _contents(ticket, tensor, cut))
+            self.sender.gather(record, nbytes, _contents(ticket, tensor, cut, parts))
             self.recorded += 1
             self._recorded_at.add(tensor.address)
 
@@ -591,6 +743,8 @@ class ModelTap:
             self.sender.send(f"/graph?{query}", encode_graph(graph), topic="graph")
 
 
-def _contents(ticket: PassTags, tensor: CapturedTensor, cut: Cut) -> Hashable | None:
-    """Return what a record of a tensor is made of; None if it may change in the course of the pass."""
-    return None if tensor.contents is None else (ticket, tensor.contents, cut)
+def _contents(ticket: PassTags, tensor: CapturedTensor, cut: Cut, parts: Iterable[Part]) -> Hashable | None:
+    """Return what records of a tensor are made of; None if it may change in the course of the pass."""
+    if tensor.contents is None:
+        return None
+    return ticket, tensor.contents, cut, tuple(part.known for part in parts)

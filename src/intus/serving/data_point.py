@@ -132,6 +132,11 @@ class DataPoint:
         return Place(self.key.run, self.key.model, Moment(self.attempt, epoch, self.step), self.key.address)
 
     @property
+    def identity(self) -> tuple[Key, float | None, int]:
+        """What its scores are stored under: a data point of the same replaces them."""
+        return self.key, self.epoch, self.step
+
+    @property
     def mode_shown(self) -> str:
         """The mode in results, "" for the main mode of the run."""
         return self.kind.partition("@")[2]
@@ -161,8 +166,9 @@ class DataPoint:
         found = {record.statistics is not None for record in self.records}
         if len(found) > 1:
             raise InputError(
-                f"Some processes sent rows of {self.key.address!r}, others statistics, which cannot be put "
-                "together. Give all the same statistics= and ranks=."
+                f"Rows of {self.key.address!r} were sent by some processes or passes, statistics by others, "
+                "which cannot be put together. Give all processes the same statistics= and ranks=, and all "
+                "passes item ids and labels that fit; or leave statistics out."
             )
         return found == {True}
 

@@ -91,7 +91,12 @@ class Frontend:
         self._new: dict[tuple[str, str], None] = {}  # (run, model) pairs with scores since the last findings
         self._found: dict[tuple[str, str], list[findings.Finding]] = {}  # of the runs with scores
         self._not_finite: set[tuple[str, str, str]] = set()  # names of logged values, with run and model
-        database.end_targets()
+        try:
+            database.end_targets()
+            database.targets()
+            database.scores()
+        except Exception as error:  # whatever reading a damaged value raises
+            raise InputError(database.cannot_be_opened(error)) from error
 
     @_storing
     def results(
@@ -114,12 +119,14 @@ class Frontend:
 
     def runs(self) -> dict[str, Any]:
         """Return every run and the descriptions of its scores and kinds; see ``messages.RunsReply``."""
+        change = self.database.change_number()  # read first: of what changes meanwhile, the page hears later
         runs = self.database.runs()
         kinds = dict.fromkeys(kind for run in runs for kind in run["kinds"])
         return {
             "runs": runs,
             "scores": describe(runs, self.database.scores(), scores.infos()),
             "kinds": {kind: kind_label(kind) for kind in kinds},
+            "change": change,
         }
 
     def grouped(self, run: str, model: str, names: Sequence[str], **selected: Any) -> dict[str, list[Any]]:
@@ -235,7 +242,7 @@ class Frontend:
 
     @_storing
     def claim_target(self, name: str, owner: str) -> None:
-        """Store that a target applies to the runs of its owner only."""
+        """Store that an owner's targets of a name apply to the runs of that owner only."""
         self.database.claim_target(name, owner)
 
     @_storing
@@ -251,7 +258,10 @@ class Frontend:
     @_storing
     def targets(self) -> list[dict[str, Any]]:
         """Return the stored targets."""
-        return self.database.targets()
+        try:
+            return self.database.targets()
+        except (ValueError, TypeError) as error:
+            raise AwayError(f"The stored targets are damaged: {error}.") from error
 
     def report(self, report: StatusReport) -> None:
         """Keep the counts of another role for the status.

@@ -86,7 +86,7 @@ class FrontendLink(Link, Protocol):
         """Store results, the descriptions of their scores, and the predictions of classifiers."""
 
     def claim_target(self, name: str, owner: str) -> None:
-        """Store that a target applies to the runs of its owner only."""
+        """Store that an owner's targets of a name apply to the runs of that owner only."""
 
     def arrival_order(self, run: str, model: str, mode: str, holds: bool) -> None:
         """Verify the scores of labels that were matched by order of arrival, or withdraw them."""

@@ -166,7 +166,8 @@ class LegacyArray(Message):
     def record(self, route: str) -> Record:
         """Convert to the record of ``route``; raises InputError for lists that are not rectangular."""
         try:
-            array = np.asarray(self.array, dtype=np.float32)
+            with np.errstate(over="ignore"):
+                array = np.asarray(self.array, dtype=np.float32)
         except (ValueError, TypeError, OverflowError) as error:
             raise InputError(f"array must be a rectangular list of numbers: {error}.") from None
         of, parameter, index = self.metadata, route == "parameter", str(self.metadata.array_name)
@@ -709,6 +710,7 @@ class RunsReply(Message):
         list[ScoreInfo], Meta(description="description of each score, in the order to show them")
     ]
     kinds: Annotated[dict[str, str], Meta(description="the name of each kind, for people")]
+    change: Annotated[int, Meta(description="number of the last change that the list contains")]
 
 
 class PointsReply(Message, omit_defaults=True):

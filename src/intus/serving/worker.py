@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from .errors import AwayError, HeldError
@@ -33,14 +33,16 @@ def wait_for(worker: Worker[_T], timeout: float | None) -> float | None:
         timeout: Seconds to wait at most; None for no limit.
 
     Raises:
-        AwayError: If nothing could be processed for AWAY_S seconds, or after ``timeout``.
+        AwayError: If nothing could be processed for AWAY_S seconds, and no try is under way; or after
+            ``timeout``.
     """
     began = untroubled = time.monotonic()
     while not worker.wait(0.1):
         worker.hurry(FLUSH_PAUSE_S)
         now, why = time.monotonic(), worker.trouble
         untroubled = untroubled if why else now
-        if now - untroubled > AWAY_S or (timeout is not None and now - began > timeout):
+        patience = 10 * AWAY_S if worker.busy else AWAY_S  # another try is under way
+        if now - untroubled > patience or (timeout is not None and now - began > timeout):
             left = f"{worker.pending} data points wait to be scored and are kept."
             raise AwayError(f"{why} {left}" if why else f"Not done after {timeout:.0f} s: {left}")
     return None if timeout is None else max(timeout - (time.monotonic() - began), 0.1)
@@ -80,8 +82,9 @@ class _Failed(Generic[_T]):
 class Worker(Generic[_T]):
     """Processes items one after the other in a thread.
 
-    An item for which ``handle`` raises AwayError is tried again after a growing pause, and the others wait. If
-    it is HeldError, the others are processed meanwhile. Other exceptions are logged.
+    An item for which ``handle`` raises AwayError is tried again after a growing pause, and the others wait.
+    If it is HeldError, the others are processed meanwhile, except later ones about the same: the scores of
+    fewer rows must not replace those of more. Other exceptions are logged.
 
     Args:
         name: The thread's name.
@@ -89,6 +92,7 @@ class Worker(Generic[_T]):
         size: Returns the bytes of an item.
         begin: Called with each item before ``handle``, for up to ``ahead`` items in advance.
         ahead: Number of items that may be begun at once.
+        about: Returns what an item is about; None if it is unlike every other.
         waiting: The queue, which decides what comes next; by default the order of arrival.
     """
 
@@ -99,9 +103,12 @@ class Worker(Generic[_T]):
         size: Callable[[_T], int],
         begin: Callable[[_T], None] = lambda item: None,
         ahead: int = 1,
+        about: Callable[[_T], Hashable] = lambda item: None,
         waiting: Schedule[_T] | None = None,
     ) -> None:
         self._handle, self._size, self._begin, self._ahead = handle, size, begin, ahead
+        self._about = about
+        self._lines: dict[Hashable, list[_T]] = {}  # what is not done, by what it is about, in order
         self._items: Schedule[_T] = Schedule() if waiting is None else waiting
         self._begun: deque[_T] = deque()
         self._bytes = 0
@@ -119,6 +126,8 @@ class Worker(Generic[_T]):
         """Add an item to the queue, without waiting."""
         with self._changed:
             self._items.append(item)
+            if (about := self._about(item)) is not None:
+                self._lines.setdefault(about, []).append(item)
             self._bytes += self._size(item)
             self._changed.notify_all()
 
@@ -126,6 +135,11 @@ class Worker(Generic[_T]):
     def pending(self) -> int:
         """The number of items that are not done."""
         return len(self._items) + len(self._begun) + len(self._aside) + self._busy
+
+    @property
+    def busy(self) -> bool:
+        """True while an item is processed."""
+        return self._busy
 
     @property
     def nbytes(self) -> int:
@@ -213,7 +227,10 @@ class Worker(Generic[_T]):
             with self._changed:
                 if not self._begun:  # dropped meanwhile
                     continue
-                item = self._current = self._begun.popleft()
+                item = self._begun.popleft()
+                if self._waits(item):
+                    continue
+                self._current = item
                 self._busy = True
             failure = self._call(self._handle, item)
             with self._changed:
@@ -239,7 +256,7 @@ class Worker(Generic[_T]):
     def _pause(self) -> float | None:
         """Return the seconds until an item is due; None if none is."""
         waits = [self._blocked] if self._blocked is not None else self._aside.values()
-        return max(min((failed.due for failed in waits)) - time.monotonic(), 0.0) if waits else None
+        return max(min(failed.due for failed in waits) - time.monotonic(), 0.0) if waits else None
 
     def _note(self, item: _T, error: AwayError) -> None:
         """Note that an item could not be processed, and why."""
@@ -256,14 +273,33 @@ class Worker(Generic[_T]):
             self._blocked = failed
             self._begun.appendleft(item)
 
+    def _waits(self, item: _T) -> bool:
+        """Set an item aside if an earlier one about the same is not done; return whether it was."""
+        first = self._lines.get(self._about(item), [item])[0]
+        if first is item:
+            return False
+        before = self._failed.get(id(first))
+        self._aside[id(item)] = _Failed(item) if before is None else replace(before, item=item)
+        if before is not None:
+            self._failed[id(item)] = self._aside[id(item)]
+        self._bytes += self._size(item)
+        return True
+
     def _forget(self, item: _T) -> None:
-        """Forget that an item could not be processed."""
+        """Forget an item that is done or dropped."""
         failed = self._failed.pop(id(item), None)
         self._aside.pop(id(item), None)
         if failed is not None and failed is self._blocked:
             self._blocked = None
         if not self._failed:
             self._told.clear()
+        about = self._about(item)
+        if about in self._lines:
+            line = self._lines[about] = [each for each in self._lines[about] if each is not item]
+            if not line:
+                del self._lines[about]
+            elif id(line[0]) in self._aside:
+                self._aside[id(line[0])].due = 0.0
 
     def _held_items(self) -> list[_T]:
         return [failed.item for failed in self._aside.values()]

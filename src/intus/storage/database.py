@@ -23,7 +23,7 @@ from ..core.graph import OP, Graph
 from ..core.record import OF_PROBE_SET
 from ..core.results import COLUMNS, Predictions, Results
 from ..core.score_info import ScoreInfo
-from . import followups, labels, logged, points, predictions, summaries
+from . import followups, labels, logged, points, predictions, summaries, write_ahead_log
 from . import tables as t
 from .codec import decode_graph
 from .logged import Logged
@@ -32,6 +32,8 @@ from .points import NO_EPOCH
 from .same_file import ReplacedError, WatchedFiles
 from .tables import insert_into, lock_for_write, make_engine, read_url, upsert
 
+#: Most bytes of an SQLite database that is checked when it is opened, which takes a second for a gigabyte.
+CHECKED_BYTES = 256 << 20
 _log = logging.getLogger("intus.storage")
 
 
@@ -80,17 +82,37 @@ class Database:
         self._files = WatchedFiles(())
         self._anchor: sa.Connection | None = None
         try:
+            self._check_whole()
             with self._write() as connection:
                 migrate(connection)
             self._watch()
-        except (sa.exc.DBAPIError, InputError) as error:
-            self._engine.dispose()
-            if isinstance(error, InputError):
-                raise
+        except InputError:
+            self.close()
+            raise
+        except (sa.exc.SQLAlchemyError, OSError, TypeError, ValueError) as error:
+            self.close()
+            raise InputError(self.cannot_be_opened(error)) from error
+
+    def cannot_be_opened(self, error: Exception) -> str:
+        """Return the sentences that say why the database cannot be opened, and what to do."""
+        why = str(error.orig if isinstance(error, sa.exc.DBAPIError) else error).strip().rstrip(".")
+        return f"Could not open the database {self.url.render_as_string()}: {why}. {_remedy(self.url, why)}"
+
+    def _check_whole(self) -> None:
+        """Raise InputError if an SQLite database is damaged; a large one is checked when it is read."""
+        if self.url.get_backend_name() != "sqlite":
+            return
+        path = Path(str(self.url.database))
+        if found := write_ahead_log.damage(log := path.with_name(f"{path.name}-wal")):
             raise InputError(
-                f"Could not open the database {self.url.render_as_string()}: {str(error.orig).strip()}. "
-                + _remedy(self.url, str(error.orig))
-            ) from error
+                f"The log {str(log)!r} of the database is damaged: {found}. Restore a copy of both files. Or "
+                "move the log away: then the newest scores are lost that are in it alone."
+            )
+        if path.exists() and path.stat().st_size <= CHECKED_BYTES:
+            with self._read() as connection:
+                found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+            if found != "ok":
+                raise InputError(self.cannot_be_opened(ValueError(f"it is damaged: {found}")))
 
     def close(self) -> None:
         """Close all connections."""
@@ -98,6 +120,7 @@ class Database:
             self._anchor.close()
         self._engine.dispose()
         self._set_log_aside()
+        self._files = WatchedFiles(())
 
     def __enter__(self) -> Database:
         return self
@@ -542,7 +565,7 @@ class Database:
         types: Sequence[Any] | None = None,
         exact: bool = False,
     ) -> None:
-        """Store a registered target, replacing the same owner's target of that name.
+        """Store a registered target, replacing the same owner's target of that name and those patterns.
 
         Args:
             name: The name of the target.
@@ -571,7 +594,7 @@ class Database:
             return labels.read(connection)
 
     def claim_target(self, name: str, owner: str) -> None:
-        """Restrict a target to the runs of its owner from now on."""
+        """Restrict an owner's targets of a name to the runs of that owner from now on."""
         with self._write() as connection:
             labels.claim(connection, name, owner)
 
@@ -624,13 +647,16 @@ class Database:
             since: The ``number`` of the previous call.
         """
         with self._read() as connection:
-            number = connection.execute(
-                sa.select(t.counter.c.value).where(t.counter.c.name == "change")
-            ).scalar()
+            number = _change_number(connection)
             query = sa.select(t.change).where(t.change.c.number > since).order_by(t.change.c.number)
             rows = connection.execute(query).all() if number != since else []
         runs = dict.fromkeys((row.run, row.model) for row in rows if row.run or row.model)
-        return Changes(int(number or 0), list(dict.fromkeys(row.what for row in rows)), list(runs))
+        return Changes(number, list(dict.fromkeys(row.what for row in rows)), list(runs))
+
+    def change_number(self) -> int:
+        """Return the number of the last change of the database."""
+        with self._read() as connection:
+            return _change_number(connection)
 
     def last_change(self, run: str, model: str) -> int:
         """Return the number of the last change of a run; 0 if there is no such run."""
@@ -642,7 +668,7 @@ class Database:
     # -- transactions --------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise ReplacedError if the file of an SQLite database was deleted or replaced since it was opened."""
+        """Raise ReplacedError if a file of an SQLite database was deleted or replaced under way."""
         if change := self._files.change():
             raise ReplacedError(
                 f"{change}, so what is written to the database would be lost. Put the file back, or end this "
@@ -691,6 +717,11 @@ def _remedy(url: sa.URL, why: str) -> str:
     """Return what the user can do if a database does not open."""
     if url.get_backend_name() == "postgresql":
         return "Check that the PostgreSQL server is running, and that it has this database and user."
+    if "malformed" in why or "damaged" in why:
+        return (
+            f"Restore a copy of it; or save what SQLite's own program can read (sqlite3 {url.database} "
+            ".recover); or choose another database (--database)."
+        )
     if "locked" in why:
         return "Another program has locked it. End that program (a backup, a database browser) and try again."
     return "Give the path of an intus database, or of a new file in an existing folder."
@@ -724,6 +755,12 @@ def _run_id(connection: sa.Connection, run: str, model: str) -> int:
     )
     query = sa.select(t.run.c.id).where(t.run.c.run == run, t.run.c.model == model)
     return int(connection.execute(query).scalar_one())
+
+
+def _change_number(connection: sa.Connection) -> int:
+    return int(
+        connection.execute(sa.select(t.counter.c.value).where(t.counter.c.name == "change")).scalar() or 0
+    )
 
 
 def _increment_counter(connection: sa.Connection, changes: Sequence[tuple[str, str, str]]) -> None:

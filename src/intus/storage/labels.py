@@ -10,15 +10,17 @@ from typing import Any
 import sqlalchemy as sa
 
 from . import tables as t
-from .tables import upsert
 
 #: The number of owners whose labels of one name are kept, the newest first.
 OWNERS = 100
+#: The number of choices of patterns of an owner that are kept for one name, the newest first.
+CHOICES = 1000
+_KEYS = ("name", "owner", "model_pattern", "layer_pattern", "run_pattern")
 _JSON = ("labels", "group_ids", "type_ids")
 
 
 def put(connection: sa.Connection, facts: Mapping[str, Any]) -> None:
-    """Store a target's labels, replacing the same owner's labels of that name.
+    """Store a target's labels, replacing the same owner's labels of that name and patterns.
 
     Args:
         connection: A connection inside a transaction.
@@ -26,21 +28,29 @@ def put(connection: sa.Connection, facts: Mapping[str, Any]) -> None:
             ``exact``, ``owner`` and the three patterns.
     """
     of_name = t.target.c.name == facts["name"]
-    newest = connection.execute(sa.select(sa.func.max(t.target.c.registered)).where(of_name)).scalar()
+    before = connection.execute(sa.select(sa.func.max(t.target.c.registered)).where(of_name)).scalar()
     row = {
         "name": facts["name"],
         "owner": facts.get("owner", ""),
         "labels": json.dumps(facts["targets"]),
         "group_ids": _json(facts.get("groups")),
         "type_ids": _json(facts.get("types")),
-        "registered": max(time.time(), (newest or 0.0) + 1e-3),  # the clock may have been set back
+        "registered": max(time.time(), (before or 0.0) + 1e-3),  # the clock may have been set back
         "until": None,
         "claimed": 0,
         "exact": int(facts.get("exact", False)),
     } | {name: facts.get(name, ".*") for name in ("model_pattern", "layer_pattern", "run_pattern")}
-    upsert(connection, t.target, [row], ["name", "owner"])
-    kept = sa.select(t.target.c.owner).where(of_name).order_by(t.target.c.registered.desc()).limit(OWNERS)
+    same = (t.target.c[key] == row[key] for key in _KEYS)
+    connection.execute(sa.delete(t.target).where(*same))
+    connection.execute(sa.insert(t.target).values(row))
+    last = sa.func.max(t.target.c.registered)
+    owners = sa.select(t.target.c.owner).where(of_name).group_by(t.target.c.owner)
+    kept = owners.order_by(last.desc()).limit(OWNERS)
     connection.execute(sa.delete(t.target).where(of_name, t.target.c.owner.not_in(kept)))
+    of_owner = of_name & (t.target.c.owner == row["owner"])
+    times = sa.select(t.target.c.registered).where(of_owner)
+    newest = times.order_by(t.target.c.registered.desc()).limit(CHOICES)
+    connection.execute(sa.delete(t.target).where(of_owner, t.target.c.registered.not_in(newest)))
 
 
 def end(connection: sa.Connection, now: float) -> None:
@@ -49,7 +59,7 @@ def end(connection: sa.Connection, now: float) -> None:
 
 
 def claim(connection: sa.Connection, name: str, owner: str) -> None:
-    """Restrict a target to the runs of its owner."""
+    """Restrict an owner's targets of a name to the runs of that owner."""
     this = (t.target.c.name == name) & (t.target.c.owner == owner)
     connection.execute(sa.update(t.target).where(this).values(claimed=1))
 

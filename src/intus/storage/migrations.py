@@ -143,6 +143,21 @@ CREATE TABLE log (
 # Whether each list of labels is as long as its item.
 _EXACT = "ALTER TABLE target ADD COLUMN exact BIGINT NOT NULL DEFAULT 0"
 
+# An owner used to have one target of a name; now it has one for each choice of patterns. There is no unique
+# key, since a pattern may be longer than PostgreSQL allows in an index.
+_PATTERNS = """
+CREATE TABLE label (
+    name TEXT NOT NULL, owner TEXT NOT NULL, labels TEXT NOT NULL, model_pattern TEXT NOT NULL,
+    layer_pattern TEXT NOT NULL, run_pattern TEXT NOT NULL, registered {float} NOT NULL, until {float},
+    claimed BIGINT NOT NULL, group_ids TEXT, type_ids TEXT, exact BIGINT NOT NULL
+);
+INSERT INTO label SELECT name, owner, labels, model_pattern, layer_pattern, run_pattern, registered, until,
+    claimed, group_ids, type_ids, exact FROM target;
+DROP TABLE target;
+ALTER TABLE label RENAME TO target;
+CREATE INDEX target_by_name ON target (name, owner)
+"""
+
 #: SQL of every step, in order; the first takes an empty database to version 1.
 STEPS: Sequence[str] = (
     _TABLES,
@@ -156,6 +171,7 @@ STEPS: Sequence[str] = (
     _FOLLOWUPS,
     _RUN_FACTS,
     _EXACT,
+    _PATTERNS,
 )
 
 

@@ -92,11 +92,7 @@ def record(
         if failure is not None:
             facts["raised"] = raised_at(failure, owner)
         if compiled := _compiled(capture.recording):
-            facts["notes"] = [
-                f"{repr(address) if address else 'The model'} is compiled by torch.jit, so it is one "
-                "operation. To see inside, trace it alone and without options other than save and seed."
-                for address in compiled
-            ]
+            facts["notes"] = compiled
         result = finish(capture, _name(model, owner), facts, grads, output)
     try:
         if failure is None or (on_error == "keep" and isinstance(failure, Exception)):
@@ -232,10 +228,21 @@ def _run(
 
 
 def _compiled(recording: Recording) -> list[str]:
-    """Return the addresses of the modules that ran compiled by ``torch.jit``."""
+    """Return a note on each module and function that ran compiled by ``torch.jit``."""
     numbers = dict.fromkeys(recording.calls[:: len(CALL)])
     modules, names = recording.addresses.modules, recording.addresses.names
-    return [names[one] for one in numbers if isinstance(modules[one], torch.jit.ScriptModule)]
+    found = [
+        f"{repr(names[one]) if names[one] else 'The model'} is compiled by torch.jit, so it is one "
+        "operation. To see inside, trace it alone and without options other than save and seed."
+        for one in numbers
+        if isinstance(modules[one], torch.jit.ScriptModule)
+    ]
+    return found + [
+        f"The function {name!r} is compiled by torch.jit, so each call of it is one operation. To see inside, "
+        "call the function that it was compiled from."
+        for name, functions in recording.functions.items()
+        if any(isinstance(one, torch.jit.ScriptFunction) for one in functions)
+    ]
 
 
 def _called(model: Callable[..., Any], given: Arguments) -> Any:

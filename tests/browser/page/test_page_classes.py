@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from playwright.sync_api import Page, expect
 from sklearn.datasets import load_digits
 
 from intus import flush, probe
+from intus.scores import infos
 from intus.serving.run import Server
 
 pytestmark = pytest.mark.browser
@@ -73,12 +75,12 @@ def test_classes_of_selected_layer(server: Server, new_page: Callable[..., Page]
 
     page.get_by_label("Epoch", exact=True).press("ArrowLeft")
     expect(panel).to_contain_text("epoch 0 · rows")
-    page.get_by_label("Score", exact=True).first.select_option(
-        "lda_accuracy"
-    )  # of the same predictions as lda_f1
-    expect(panel).to_be_visible()
-    page.get_by_label("Score", exact=True).first.select_option("mean")  # no classifier
-    expect(panel).to_be_hidden()
+    scores = page.get_by_role("combobox", name="Score", exact=True)
+    for score in ("lda_accuracy", "mean"):  # of the same predictions as lda_f1; no classifier
+        scores.fill(infos()[score].label)
+        scores.press("Enter")
+        expect(page).to_have_url(re.compile(f"score={score}&"))
+        expect(panel).to_be_visible(visible=score != "mean")
 
 
 def test_paired_comparison(server: Server, new_page: Callable[..., Page]) -> None:

@@ -49,6 +49,18 @@ def test_header_counts_of_current_run(visit: Open, server: PageServer) -> None:
     assert page.locator(".counts [data-key=scores]").inner_text() != scores
 
 
+def test_page_says_why_nothing_can_be_scored_now(visit: Open, server: PageServer) -> None:
+    page, why = settled(visit(server)), "2 data points wait. The database's file was deleted."
+    alert = page.locator(".trouble")
+    expect(alert).to_be_hidden()
+    server.count("digits", sent=10, kept=10, scored=8, waiting=2, queued=2, trouble=why)
+    server.add_notice("info", "graph", "Something changed, so that pages ask.")
+    expect(alert).to_have_text(why)
+    expect(page.locator(".counts [data-key=waiting]")).to_have_text("2waiting, not scored now")
+    server.count("digits", sent=10, kept=10, scored=10)
+    expect(alert).to_be_hidden()  # without a change of scores
+
+
 def test_header_counts_what_waits_and_how_long(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     server.count("digits", sent=3000, kept=3000, scored=725, waiting=2275, queued=2275, seconds_left=70.0)

@@ -144,6 +144,18 @@ def test_compiled_part_of_a_model_is_named():
     assert "notes" not in intus.trace(nn.Sequential(nn.Linear(8, 8)), torch.ones(1, 8)).graph.facts
 
 
+def test_compiled_function_in_a_model_is_named():
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 + 1
+
+    for compiled in (torch.jit.script(twice), torch.jit.trace(twice, torch.ones(2))):
+        trace = intus.trace(lambda x, compiled=compiled: compiled(x).relu() + compiled(x), torch.ones(2))
+        (note,) = trace.graph.facts["notes"]
+        assert note.startswith(f"The function '{trace.ops[0].type}' is compiled by torch.jit, so each call")
+        assert note in trace.summary()
+    assert "notes" not in intus.trace(twice, torch.ones(2)).graph.facts
+
+
 class Counting(nn.Module):
     def __init__(self):
         super().__init__()

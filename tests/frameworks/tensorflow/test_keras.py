@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import urllib.parse
 import urllib.request
 
@@ -160,6 +161,93 @@ def test_xla_is_refused_without_touching_the_training():
     assert "jit_compile=False, or pass a probe_set" in str(tap.errors[0])
     plain = net(jit_compile=True)
     assert bits(model, history) == bits(plain, fit(plain, epochs=1))
+
+
+# -- calls that are skipped for long -----------------------------------------------------------------------
+
+
+def poor(watch):
+    """Let a probe skip all passes, and return what is reported of them: epoch, mode and ids of rows."""
+    reported = []
+    tap = watch._tap
+    own = tap.on_forward_start
+
+    def on_forward_start(inputs):
+        ids = None if tap.items is None else tap.items.tolist()
+        reported.append((tap.epoch, tap.current_mode(), ids))
+        return own(inputs)
+
+    tap.on_forward_start = on_forward_start
+    for account in tap.budget._accounts:
+        account.saved = -math.inf
+    return reported
+
+
+def test_skipped_steps_of_fit_are_counted_without_a_call_of_the_host(server):
+    """The first step of an epoch and each of an evaluation are reported; all are counted at any time."""
+
+    class Count(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            watch.epoch = epoch
+
+        def on_train_batch_end(self, batch, logs=None):
+            if batch % 7 == 3:
+                counted.append((watch.status()["passes"], watch.step))
+
+    model, counted = net(), []
+    options = {"batch_size": 8, "validation_data": (IMAGES[:64], LABELS[:64])}
+    with intus.probe(model, "127.0.0.1", server.port, run="poor") as watch:
+        reported = poor(watch)
+        history = fit(model, [Count()], **options)
+        status = watch.status()
+    assert (status["passes"], status["skipped"]) == (3 * (80 + 8), 3 * (80 + 8))
+    begun = [88 * epoch + batch + 1 for epoch in range(3) for batch in range(80) if batch % 7 == 3]
+    assert counted == [(number, number) for number in begun]
+    assert [mode for _, mode, _ in reported].count("eval") == 3 * 8
+    trained = [epoch for epoch, mode, _ in reported if mode == "train"]
+    assert set(trained) == {0, 1, 2}
+    assert len(trained) < 3 * 80 / 2
+    plain = net()
+    assert bits(model, history) == bits(plain, fit(plain, **options))
+
+
+def test_ids_are_those_of_the_next_step_after_skipped_ones(server):
+    model = net()
+    with intus.probe(model, "127.0.0.1", server.port, run="poor ids", name="ids") as watch:
+        reported = poor(watch)
+        for _ in range(20):
+            model.train_on_batch(IMAGES[:8], LABELS[:8])
+        assert len(reported) < 20
+        before = len(reported)
+        watch.items = np.arange(8)
+        model.train_on_batch(IMAGES[:8], LABELS[:8])
+        model.train_on_batch(IMAGES[:8], LABELS[:8])
+        assert [ids for _, _, ids in reported[before:]] == [list(range(8)), None]
+        before = len(reported)
+        watch.mode = "other"
+        model.train_on_batch(IMAGES[:8], LABELS[:8])
+        assert reported[before:] == [(0, "other", None)]
+        assert watch.status()["passes"] == 23
+
+
+@pytest.mark.parametrize("every", [None, 7])
+def test_probe_set_runs_between_steps_that_are_not_reported(server, every):
+    """It runs before the steps that it would run before if all were reported."""
+    model, looks = net(), []
+    held_out = IMAGES[:8], {"digit": LABELS[:8]}
+    with intus.probe(
+        model, "127.0.0.1", server.port, run=f"poor {every}", probe_set=held_out, every=every
+    ) as watch:
+        tap, reported = watch._tap, poor(watch)
+        own = tap.probe_runs.run
+        tap.probe_runs.run = lambda: (looks.append(tap.passes), own())
+        for epoch in range(3):
+            watch.epoch = epoch
+            for _ in range(10):
+                model.train_on_batch(IMAGES[:8], LABELS[:8])
+    assert looks == ([10, 20, 30] if every is None else [0, 7, 14, 21, 28, 30])
+    trained = len(reported) - len(looks)
+    assert trained <= (3 if every is None else 10)
 
 
 def test_function_traced_while_attached_calls_host_no_longer():

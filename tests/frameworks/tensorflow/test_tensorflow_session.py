@@ -175,6 +175,35 @@ def test_nested_fetches(session):
     assert set(outputs(tap)) == {"a", "b", "c"}
 
 
+def test_fetches_that_change_between_runs(session):
+    """A list of fetches may hold others in the next run, and a name may be another string each time."""
+    handle, tap = attached(session)
+    fetches = ["a:0"]
+    session.run(fetches, {"x:0": ROWS})
+    assert set(outputs(tap)) == {"a"}
+    fetches[0] = "c:0"
+    session.run(fetches, {"x:0": ROWS})
+    assert set(outputs(tap)) == {"a", "b", "c"}
+    inner = [session.graph.get_tensor_by_name("a:0")]
+    session.run([inner], {"x:0": ROWS})
+    inner[0] = session.graph.get_tensor_by_name("b:0")
+    session.run([inner], {"x:0": ROWS})
+    assert set(outputs(tap)) == {"a", "b"}
+    for number in range(600):
+        session.run(["".join(["c", ":0"])], {"".join(["x", ":0"]): ROWS})
+        assert number % 100 or set(outputs(tap)) == {"a", "b", "c"}
+    assert len(vars(session)["_intus_attachments"].known) <= 256
+    handle.remove()
+
+
+def test_run_that_was_kept_beyond_the_removal(session):
+    handle, tap = attached(session)
+    run = session.run
+    handle.remove()
+    assert np.array_equal(run("a:0", {"x:0": ROWS}), np.maximum(ROWS, 0))
+    assert tap.passes == 0
+
+
 def test_errors_of_run_are_the_users_own(session):
     handle, tap = attached(session)
     with pytest.raises(tf.errors.InvalidArgumentError, match="must feed a value for placeholder"):

@@ -3,6 +3,7 @@ import * as format from "../ui/format.ts";
 import { cell, toCsv } from "./download/csv.ts";
 import { plotSvg } from "./download/plotSvg.ts";
 import { otherLines, othersAt } from "./model/comparedRuns.ts";
+import { crowdOf, crowdText } from "./model/crowd.ts";
 import { depthColours, oklch } from "./model/depthColours.ts";
 import { headerCounts } from "./model/headerCounts.ts";
 import { groupScores, isIntrinsic, kindLabel, scoreLabel } from "./model/scoreLabels.ts";
@@ -11,8 +12,11 @@ import { reach, strengthText } from "./model/strength.ts";
 import { gain, sortUnits, unitChart, unitRows } from "./model/unitRows.ts";
 import { gapText, mostFrequent } from "./panels/classTable.ts";
 import { examples, probePort, snippet } from "./panels/firstSteps.ts";
-import { cellAt, grid } from "./panels/heatMap.ts";
+import { cellAt, cellsOf, grid, mergedText } from "./panels/heatMap.ts";
+import { found, matches } from "./panels/picker.ts";
+import { inSight } from "./panels/rows.ts";
 import { frameOf, stretches } from "./plot/frame.ts";
+import { pointMarks } from "./plot/pointMarks.ts";
 import { boundsText, doubtsText, notesText } from "./plot/plotPanel.ts";
 import { padded, ticks } from "./plot/scales.ts";
 import type { Columns, Run, ScoreInfo } from "./server/api.ts";
@@ -198,6 +202,39 @@ const tests: Record<string, () => void> = {
     equal([new Set(made).size, depthColours(["only"], "dark").size], [4, 1]);
     equal([oklch(1, 0, 0), oklch(0, 0, 0), oklch(0.628, 0.2577, 29.23)], ["#ffffff", "#000000", "#ff0000"]);
   },
+  "a plot of many layers has their range, the middle half, and lines from the first to the last": () => {
+    const of = (size: number): ReturnType<typeof chart> => chart(columns(Array.from({ length: size }, (_, i): Row => [`b.${i}`, 0, i === 7 ? null : i])), Array.from({ length: size }, (_, i) => `b.${i}`));
+    const [few, all] = [of(200), of(1001)];
+    equal([crowdOf(few, few).lines.length, crowdOf(few, few).bands, crowdText(crowdOf(few, few), 200, 200)], [200, [], ""]);
+    const crowd = crowdOf(all, all);
+    equal([crowd.lines.length, crowd.lines[0]?.address, crowd.lines.at(-1)?.address, new Set(crowd.lines).size], [40, "b.0", "b.1000", 40]);
+    equal(crowd.bands, [{ low: [0], high: [1000] }, { low: [251], high: [750] }]);
+    equal(crowdText(crowd, 1001, 1001), "Gray: the range of all 1,001 layers, darker the middle half. Lines: 40 from input to output; point, select or filter to see others.");
+    const some = filtered(all, "b.99");
+    equal([crowdOf(some, all).lines.length, crowdOf(some, all).bands.length, crowdText(crowdOf(some, all), some.series.length, 1001)], [11, 1, "Gray: the range of all 1,001 layers."]);
+    const picture = plotSvg(all, { ...OPTIONS, focus: "b.33", colours: depthColours(all.series.map((s) => s.address), "light") });
+    const strokes = [...picture.matchAll(/<path [^>]*stroke-width="(1|1.75|2.75)"/g)].map((m) => m[1]);
+    equal([strokes.length, strokes.at(-1)], [41, "2.75"]);
+    check(picture.includes(">960 other layers (gray)<") && picture.includes(">b.33<"), "the legend does not say what has no line");
+  },
+  "marks on the same pixel are one": () => {
+    const part = { note: "incomplete: 3 of 4 arrays came" };
+    const made = chart(columns([["a", 0, 0.5, part], ["b", 0, 0.5, part], ["c", 0, 0.9, part], ["d", 0, null], ["e", 0, null]]), []);
+    const marks = pointMarks(frameOf([made], { left: 0, top: 0, width: 100, height: 100 }), made.epochs, made.series);
+    equal([marks.partial.size, marks.missing.size, marks.revised.size], [2, 1, 0]);
+  },
+  "a long list has the rows in sight and some around them, a short list all": () => {
+    equal([inSight(250, 20, 3000, 400), inSight(0, 20, 0, 400)], [[0, 250], [0, 0]]);
+    equal([inSight(10_000, 20, 0, 400), inSight(10_000, 20, 4000, 400), inSight(10_000, 20, 1e9, 400)], [[0, 40], [190, 230], [9960, 10_000]]);
+    check(inSight(10_000, 20, 0, 1e6)[1] < 200, "a list without a height has too many rows");
+  },
+  "options are found by all of the words, also in their headings": () => {
+    const groups = [{ label: "Baselines", options: [{ value: "m", label: "Majority class" }] }, { label: "", options: [{ value: "1", label: "lr=0.1 seed=3" }, { value: "2", label: "lr=0.1 seed=4" }] }];
+    equal([matches("lr=0.1 Seed=3", "SEED=3 lr"), matches("lr=0.1 seed=3", "seed=3 x")], [true, false]);
+    equal(found(groups, "").flatMap((g) => g.options.map((o) => o.value)), ["m", "1", "2"]);
+    equal(found(groups, "0.1 =4"), [{ label: "", options: [{ value: "2", label: "lr=0.1 seed=4" }] }]);
+    equal(found(groups, "base class").length, 1);
+  },
   "a line has gaps at missing values": () => {
     equal(stretches(6, (i) => i !== 2 && i !== 5), [[0, 1], [3, 4]]);
   },
@@ -273,7 +310,15 @@ const tests: Record<string, () => void> = {
     const made = grid(["a", "b"], 4, 400);
     const x = made.names + 2.5 * made.cell.width;
     equal([cellAt(made, x, 1), cellAt(made, made.names - 1, 1), cellAt(made, x, 2 * made.cell.height + 1)], [{ row: 0, column: 2 }, null, null]);
-    check(grid(Array.from({ length: 5000 }, () => "x"), 4, 400).height < 500, "a deep network makes a tall page");
+    const deep = grid(Array.from({ length: 5000 }, () => "x"), 4, 400);
+    check(deep.height < 500, "a deep network makes a tall page");
+    equal([mergedText(made), mergedText(deep), mergedText(grid(["a"], 900, 400), true)], ["", "color: mean of up to 13 layers", "color: mean of up to 3 epochs"]);
+    const names = Array.from({ length: 800 }, (_, i) => `x${i}`);
+    const of = chart(columns(names.map((name, i): Row => [name, 0, i === 2 || i === 4 || i === 5 ? null : i])), names);
+    const cells = cellsOf(grid(names, 1, 400), { chart: of, center: null });
+    equal([cells.rows, cells.columns, ...cells.mean.slice(0, 2)], [400, 1, 0.5, 3]);
+    equal([...cells.missing.slice(0, 4)], [0, 1, 1, 0]);
+    check(Number.isNaN(cells.mean[2] as number), "a cell without a value has one");
   },
   "units have their curve, and are sorted with missing values last": () => {
     const of = (unit: number): Row[3] => ({ unit, target: "loop" });
@@ -298,13 +343,14 @@ const tests: Record<string, () => void> = {
     equal(strongest(areas, 1, 0.5).series.map((s) => s.address), ["c[0]"]);
   },
   "counts are of the run, losses are bad, and what is not known is not 0": () => {
-    const none = { sent: 0, under_way: 0, unknown: 0, refused: 0, waiting: 0, queued: 0, seconds_left: null, scored: 0, failed: 0, lost: 0, dropped: 0, incomplete: 0 };
+    const none = { sent: 0, under_way: 0, unknown: 0, refused: 0, waiting: 0, queued: 0, seconds_left: null, trouble: "", scored: 0, failed: 0, lost: 0, dropped: 0, incomplete: 0 };
     const ours = { ...none, run: "r", model: "Net", dropped: 3, sent: 4000, scored: 1000, waiting: 2500, queued: 2500, lost: 500 };
     const of = (key: string, more = {}, requests = {}) => headerCounts(run("r"), { runs: [{ ...ours, run: "other" }, { ...ours, ...more }], requests }, 2).find((c) => c.key === key);
     equal(["scores", "sent", "scored", "waiting", "dropped", "refused", "failed", "lost", "empty"].map((key) => of(key)?.text), ["4", "4,000", "1,000", "2,500", "3", "0", "0", "500", "2"]);
     equal([of("dropped")?.bad, of("refused")?.bad, of("scores")?.bad, of("unknown")], [true, false, false, undefined]);
     equal([of("waiting")?.label, of("waiting", { seconds_left: 130 })?.label, of("waiting", { queued: 0 })?.label, of("waiting", { waiting: 0 })?.label],
       ["waiting, time not known", "waiting, 3 min left", "waiting for their epoch to end", "waiting"]);
+    equal(of("waiting", { trouble: "The disk is full." })?.label, "waiting, not scored now");
     equal([of("requests"), of("requests", {}, { refused: 2 })?.text], [undefined, "2"]);
     equal(headerCounts(run("r"), { runs: [] }, 0).map(({ text }) => text), ["4", "not known:", "0"]);
     equal(headerCounts(run("r"), {}, 0).map(({ key }) => key), ["scores", "empty"]);

@@ -8,6 +8,7 @@ import { setText } from "./panels/elements.ts";
 import { firstSteps } from "./panels/firstSteps.ts";
 import { followups } from "./panels/followups.ts";
 import { graphPanel } from "./panels/graphPanel.ts";
+import { ledgerOf } from "./model/headerCounts.ts";
 import { header } from "./panels/header.ts";
 import { heatMap } from "./panels/heatMap.ts";
 import { logged } from "./panels/logged.ts";
@@ -55,7 +56,7 @@ export function mountPage(host: HTMLElement): void {
       if (first) loader.opened();
       else loader.all();
     },
-    onchange: ({ what, runs }) => loader.changed(what, runs),
+    onchange: (change) => loader.changed(change),
     onlost: () => {
       dispatch({ type: "set", values: { link: "lost" } });
       if (!state.loaded) loader.all();
@@ -85,8 +86,9 @@ function assemble(host: HTMLElement, dispatch: (action: Action) => void): Part[]
     root: work,
     update({ state, run }: View): void {
       work.hidden = !run;
-      setText(error, state.error);
-      error.hidden = state.error === "" || state.link === "lost";
+      const trouble = state.error || (run && ledgerOf(run, state.status)?.trouble) || "";
+      setText(error, trouble);
+      error.hidden = trouble === "" || state.link === "lost";
       const bare = !run?.has_graph;
       if (!bare && legend.root.parentElement !== plot.body) plot.body.append(legend.root);
       plot.root.classList.toggle("bare", bare);

@@ -43,22 +43,32 @@ def latest(model: Any) -> Any:
 class StepInputs:
     """The arguments of one step, as ``Tap.on_forward_start`` receives them.
 
+    Args:
+        attachment: The observer of the step.
+        call: The step's function, its arguments and its keyword arguments.
+
     Attributes:
         model: The model.
     """
 
-    def __init__(self, attachment: Attachment, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
-        self._shadow = partial(attachment.shadow, function, args, kwargs)
-        self.library, self.model = attachment.library, attachment.model
+    __slots__ = ("_attachment", "_call", "model")
+
+    def __init__(self, attachment: Attachment, *call: Any) -> None:
+        self._attachment, self._call, self.model = attachment, call, attachment.model
+
+    @property
+    def library(self) -> Library:
+        """The library of the model."""
+        return self._attachment.library
 
     def data(self) -> Any:
         """Return the first array of the arguments that the model's input is computed from, or None."""
-        shadow, arrays = self._shadow()
+        shadow, arrays = self._attachment.shadow(*self._call)
         return shadow.data(arrays)
 
     def model_call(self) -> ModelCall | None:
         """Return the first call of the model in the step, or None."""
-        return self._shadow()[0].model_call
+        return self._attachment.shadow(*self._call)[0].model_call
 
 
 class Attachment:
@@ -254,7 +264,8 @@ class ObservedStep:
         if not attachment.removed:
             attachment.begins(self._function, args, kwargs)
         result = self._step(*args, **kwargs)
-        attachment.ends(self._function, result)
+        if attachment.follows:
+            attachment.ends(self._function, result)
         return result
 
     def __getattr__(self, name: str) -> Any:

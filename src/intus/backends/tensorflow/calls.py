@@ -137,7 +137,9 @@ class CallObserver:
 
             return self.observer.begin(LazyArguments(nested))
 
-        go = self.gate.ask([flat[number] for number in at], start)
+        # Calls of another mode are reported even if those of the training are left out.
+        leave_out = self.observer.leave_out if mode == "train" else None
+        go = self.gate.ask([flat[number] for number in at], start, leave_out)
         if go is not False:
             self._local.step = _Step(self.gate.place(), go)
         return before

@@ -8,6 +8,7 @@ the removal a variable keeps both from running.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ import tensorflow as tf
 
 from .copies import copied
 
+_OBSERVED = -1  # the answer of the host for a call that is observed
 _TRACING = "tracing_options"  # the local variable of the function that traces for tf.function
 
 
@@ -27,6 +29,10 @@ class TensorFlowGate:
     def __init__(self) -> None:
         with tf.init_scope():
             self._attached = tf.Variable(True, trainable=False, name="intus_attached")
+            #: How many of the next calls do not ask. It is counted in the graph, which takes a tenth of the
+            #: time that a call of the host takes.
+            self._left_out = tf.Variable(0, trainable=False, dtype=tf.int64, name="intus_left_out")
+        self._asking = threading.local()
 
     def close(self) -> None:
         """Keep functions that were already traced from calling the host."""
@@ -60,22 +66,56 @@ class TensorFlowGate:
 
         return bool(record.could_possibly_record())
 
-    def ask(self, tensors: Sequence[Any], begin: Callable[..., bool]) -> Any:
+    def ask(
+        self,
+        tensors: Sequence[Any],
+        begin: Callable[..., bool],
+        leave_out: Callable[[Callable[[bool], int]], int] | None,
+    ) -> Any:
         """Return whether the call is observed: a bool, or a tensor of one in a graph.
 
         Args:
             tensors: The tensors to pass to the host.
             begin: Called with their values.
+            leave_out: Returns how many of the next calls need not ask; see ``ModelTap.leave_out``. None if
+                every call asks.
         """
         if self.place() is None:
             return begin(*tensors)
 
-        def call() -> Any:
-            answer = tf.numpy_function(lambda *arrays: np.bool_(begin(*arrays)), tensors, tf.bool)
-            answer.set_shape(())
-            return answer
+        def host(left: np.ndarray, *arrays: np.ndarray) -> np.int64:
+            self._asking.left = int(left)
+            try:
+                if begin(*arrays):
+                    return np.int64(_OBSERVED)
+                return np.int64(0 if leave_out is None else leave_out(self._left))
+            finally:
+                self._asking.left = None
 
-        return tf.cond(self._attached, call, lambda: tf.constant(False))
+        def call() -> Any:
+            answer = tf.numpy_function(host, [self._left_out.read_value(), *tensors], tf.int64)
+            answer.set_shape(())
+            with tf.control_dependencies([self._left_out.assign(tf.maximum(answer, 0))]):
+                return tf.equal(answer, _OBSERVED)
+
+        def left_out() -> Any:
+            with tf.control_dependencies([self._left_out.assign_sub(1)]):
+                return tf.constant(False)
+
+        def asked() -> Any:
+            return tf.cond(self._attached, call, lambda: tf.constant(False))
+
+        return asked() if leave_out is None else tf.cond(self._left_out > 0, left_out, asked)
+
+    def _left(self, end: bool) -> int:
+        """Return how many of the calls that do not ask were not made yet; see ``ModelTap.leave_out``."""
+        left = getattr(self._asking, "left", None)
+        if left is None:
+            with tf.init_scope():
+                left = int(self._left_out.numpy())
+                if end:
+                    self._left_out.assign(0)
+        return max(left, 0)
 
     def tell(self, go: Any, tensors: Sequence[Any], take: Callable[..., None]) -> None:
         """Pass tensors to the host if the call is observed.

@@ -33,11 +33,18 @@ class Observer:
         """Handle the start of a call of the model; return whether it is observed."""
         self.calls = {}  # records of earlier passes keep theirs
         self._inside, self._began = False, None
-        self._guarded(lambda tap: self._begin(tap, inputs))
+        tap = self._tap
+        if tap is not None:  # as in _guarded; most passes are not observed, and this is all that they take
+            try:
+                self._inside = tap.on_forward_start(inputs) is not False
+            except Exception as error:
+                self.on_error(error)
         return self._inside
 
-    def _begin(self, tap: Tap, inputs: Any) -> None:
-        self._inside = tap.on_forward_start(inputs) is not False
+    def leave_out(self, left: Callable[[bool], int]) -> int:
+        """Return how many of the next calls need not begin; see ``ModelTap.leave_out``."""
+        leave_out = getattr(self._tap, "leave_out", None)
+        return 0 if leave_out is None else self._guarded(lambda _: leave_out(left)) or 0
 
     def visit(self, operation: Operation) -> Visit | None:
         """Count a call of an operation, and return it if the tap wants it."""

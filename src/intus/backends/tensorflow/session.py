@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import wraps
-from typing import Any
+from functools import partial, wraps
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -14,31 +14,46 @@ from ...core.errors import CaptureError, InputError
 from ..base import Operation, Tap
 from .observer import Observer
 from .plan import Plan, ancestors, check_fetches, elements, is_random, observable, plan
-from .values import possible_kinds
+from .values import LazyArguments, possible_kinds
 
 KINDS = ("output", "grad_output")
 SESSIONS = (tf.compat.v1.Session, tf.compat.v1.InteractiveSession)
-_ELEMENTS = (tf.Tensor, tf.Operation)
+_ELEMENTS = (tf.Tensor, tf.Operation, str)
 _SOURCES = ("Placeholder", "PlaceholderV2", "IteratorGetNext")
 _UNSEEN = ("make_callable", "partial_run_setup")
 _NOT_RUN = "What %s runs is not recorded, for it does not call Session.run. Call run instead."
+#: The most runs that are remembered. A script that names its fetches by new objects each time has no end of them.
+_MOST = 256
 _STATE = "_intus_attachments"  # attribute of a Session, as long as something is attached
+
+
+class _Known(NamedTuple):
+    """What was found out of a run.
+
+    Attributes:
+        named: Its fetches and feeds, which keys have the identities of: other objects could have them later.
+        mode: ``"train"`` if it changes variables, else ``"eval"``.
+        plans: What each attachment can have of it, if that is anything.
+    """
+
+    named: list[Any]
+    mode: str
+    plans: list[tuple[SessionAttachment, Plan]]
 
 
 class _Attachments(list["SessionAttachment"]):
     """The attachments of a Session.
 
     Attributes:
-        mode: ``"train"`` if the last run changes variables, else ``"eval"``.
-        plans: What was found out of earlier runs, by fetches and feeds; with these, because a key has their
-            identities, which another object could have later.
+        mode: That of the last run.
+        known: What was found out of earlier runs, by fetches and feeds.
     """
 
     mode = "train"
 
     def __init__(self) -> None:
         super().__init__()
-        self.plans: dict[Any, tuple[list[Any], list[tuple[SessionAttachment, Plan]]]] = {}
+        self.known: dict[Any, _Known] = {}
 
 
 class SessionAttachment:
@@ -65,7 +80,7 @@ class SessionAttachment:
             for name in _UNSEEN:
                 setattr(session, name, _reported(session, name))
         attached.append(self)
-        attached.plans.clear()
+        attached.known.clear()
 
     def remove(self) -> None:
         """Restore ``run``. Calling it again has no effect."""
@@ -73,7 +88,7 @@ class SessionAttachment:
         attached = vars(self._session).get(_STATE, _Attachments())
         if self in attached:
             attached.remove(self)
-            attached.plans.clear()
+            attached.known.clear()
             if not attached:
                 for name in (_STATE, "run", *_UNSEEN):
                     del vars(self._session)[name]
@@ -84,14 +99,11 @@ class SessionAttachment:
 
 
 class _Run:
-    """One run of a Session for one attachment: the tensors to fetch with it, and their delivery."""
+    """An observed run of a Session for one attachment: the tensors to fetch with it, and their delivery."""
 
-    def __init__(self, attachment: SessionAttachment, made: Plan, inputs: Any) -> None:
+    def __init__(self, attachment: SessionAttachment, made: Plan) -> None:
         self._observer = attachment.observer
         self._wanted: list[tuple[Any, Any]] = []  # a visit, and the tensor to fetch
-        self.begun = bool(made.outputs) and self._observer.begin(inputs)
-        if not self.begun:
-            return
         visits = {one.operation.address: self._observer.visit(one.operation) for one in made.outputs}
         for one in (*made.outputs, *made.gradients):
             visit = visits[one.operation.address]
@@ -107,8 +119,7 @@ class _Run:
             self._observer.show(visit.ticket, visit.address, kind, array)
 
     def end(self, output: Any) -> None:
-        if self.begun:
-            self._observer.end(output)
+        self._observer.end(output)
 
 
 def _observed_run(session: Any) -> Callable[..., Any]:
@@ -116,45 +127,62 @@ def _observed_run(session: Any) -> Callable[..., Any]:
 
     @wraps(own)
     def run(fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        attachments = vars(session)[_STATE]
+        attachments = vars(session).get(_STATE)
+        if attachments is None:  # the caller has kept this function beyond the removal
+            return own(fetches, feed_dict, options, run_metadata)
         try:
-            plans = _plans(session, attachments, fetches, feed_dict)
+            known = _known(session, attachments, fetches, feed_dict)
         except Exception as error:  # of fetches and feeds of the user, for which ``run`` raises, or of ours
             result = own(fetches, feed_dict, options, run_metadata)
             for one in attachments:
                 one.observer.on_error(error)
             return result
-        runs = []
-        for attachment, made in plans:
-            attachments.mode = "train" if made.trains else "eval"
-            runs.append(_Run(attachment, made, (_arrays(feed_dict), {})))
-        if not any(one.begun for one in runs):
+        attachments.mode = known.mode
+        begun = [
+            (one, made)
+            for one, made in known.plans
+            if one.observer.begin(LazyArguments(partial(_inputs, feed_dict)))
+        ]
+        if not begun:
             return own(fetches, feed_dict, options, run_metadata)
+        runs = [_Run(attachment, made) for attachment, made in begun]
         return _fetch_all(own, runs, fetches, feed_dict, options, run_metadata)
 
     return run
 
 
-def _arrays(feed_dict: Any) -> list[Any]:
-    """Return the arrays of a feed_dict."""
-    return [one if hasattr(one, "shape") else np.asarray(one) for one in (feed_dict or {}).values()]
+def _inputs(feed_dict: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arrays of a feed_dict as the arguments of a call."""
+    values = (feed_dict or {}).values()
+    return [one if hasattr(one, "shape") else np.asarray(one) for one in values], {}
 
 
-def _plans(
-    session: Any, attachments: _Attachments, fetches: Any, feed_dict: Any
-) -> list[tuple[SessionAttachment, Plan]]:
-    """Return what each attachment can have of a run; known at once if the same was run before."""
-    named: list[Any] = []
-    key = _key(fetches, named), _key(list(feed_dict or ()), named), session.graph.version
-    known = attachments.plans.get(key) if None not in key else None
+def _known(session: Any, attachments: _Attachments, fetches: Any, feed_dict: Any) -> _Known:
+    """Return what is known of a run; at once if the same was run before."""
+    version = session.graph.version
+    single = fetches if isinstance(fetches, list) else (fetches,)
+    key: Any = tuple(map(id, single)), tuple(map(id, feed_dict or ())), version
+    known = attachments.known.get(key)
+    if known is not None:
+        return known
+    named = [*single, *(feed_dict or ())]
+    slow = _key(fetches, named), _key(list(feed_dict or ()), named), version
+    known = attachments.known.get(slow) if None not in slow else None
     if known is None:
         ends = elements(session.graph, fetches)
         fed = frozenset(fed_names(session.graph, feed_dict))
         plans = [(one, one.plan(ends, fed)) for one in attachments]
         ours = [one.tensor for _, made in plans for one in (*made.outputs, *made.gradients)]
         check_fetches(session.graph, ours)
-        attachments.plans[key] = known = named, plans
-    return known[1]
+        mode = "train" if any(made.trains for _, made in plans) else "eval"
+        known = _Known(named, mode, [(one, made) for one, made in plans if made.outputs])
+    if len(attachments.known) >= _MOST:
+        attachments.known.clear()
+    if None not in slow:
+        attachments.known[slow] = known
+    if all(isinstance(one, _ELEMENTS) for one in single):  # no lists, which may change
+        attachments.known[key] = known._replace(named=named)
+    return known
 
 
 def _key(fetches: Any, named: list[Any]) -> Any:

@@ -177,6 +177,10 @@ class TorchBackend:
         """Return the reason why a sharded model cannot be recorded; None if it can."""
         return refusal(model, kinds)
 
+    def is_shared(self, model: nn.Module) -> bool:
+        """Return whether several processes can run a model only together."""
+        return bool(ranks_of(model))
+
     def together(self, model: nn.Module, about: str) -> Together | None:
         """Agree with the processes that share a sharded model; None if there are none."""
         return together(ranks_of(model), about)

@@ -38,7 +38,7 @@ def row_sums(tensor: Tensor, plan: RowPlan, axis: int, sketch: str = "") -> RowS
     x = tensor.detach()
     x = x if has_doubles(x) else x.cpu()
     with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
-        x = x.movedim(axis, 0)
+        x = x.movedim(axis, 0)[: plan.items]
         x = x.flatten(0, 1) if plan.positions else x.flatten(1)
         return _of_rows(x, plan, sketch)
 

@@ -416,7 +416,7 @@ class Aggregator:
         """Return all that a new journal of a (run, model) needs.
 
         Returns:
-            A snapshot, and for each window that is not done its number, what ``reload`` needs and its records.
+            A snapshot; and for each window that is not done its number, what ``reload`` needs, its records.
         """
         snapshot, windows = self._run(run_key, now).whole()
         return snapshot, ((each.number, each.reload_head(), list(each.records())) for each in windows)

@@ -133,8 +133,8 @@ class OpenFiles:
         self._files: dict[Path, BinaryIO] = {}
 
     def create(self, path: Path) -> BinaryIO:
-        """Create a file; raises FileExistsError if there is one."""
-        return self._keep(path, path.open("xb", buffering=0))
+        """Create a file, in place of one that a failed try may have left."""
+        return self._keep(path, path.open("wb", buffering=0))
 
     def open(self, path: Path, end: int) -> BinaryIO:
         """Return the file, positioned at ``end``."""
@@ -268,14 +268,14 @@ class Log:
                 file, pack({"frame": 0, "state": dict(snapshot), "files": self._listed(older)}), self._fsync
             )
             written = identity(file.fileno())
+            if self._fsync:
+                for folder in [self._folder, self._folder.parent] if made else [self._folder]:
+                    _sync_folder(folder)
         except OSError:
             self._files.close(path)
             with contextlib.suppress(OSError):
                 path.unlink()
             raise
-        if self._fsync:
-            for folder in [self._folder, self._folder.parent] if made else [self._folder]:
-                _sync_folder(folder)
         if self._number in older:
             self._end(self._number)
         self.close()
@@ -286,10 +286,14 @@ class Log:
 
     def _end(self, number: int) -> None:
         """Write into a file that another follows, so that a start notices if that one is gone."""
+        path, end = self._path(number), self._sizes[number]
         with contextlib.suppress(OSError):
-            file = self._files.open(self._path(number), self._sizes[number])
-            self._sizes[number] += _write(file, pack({"next": number + 1}), self._fsync)
-            self._files.close(self._path(number))
+            file = self._files.open(path, end)
+            try:
+                self._sizes[number] += _write(file, pack({"next": number + 1}), self._fsync)
+            except OSError:
+                file.truncate(end)
+        self._files.close(path)
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:010}.log"
@@ -402,9 +406,10 @@ class Log:
             self._folder.rmdir()
 
     def remove(self) -> None:
-        """Delete everything."""
+        """Delete everything; an OSError may leave a part."""
         self.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self._folder)
         self._sizes, self._windows = {}, {}
 
 
@@ -432,6 +437,7 @@ class Journal:
         self.folder, self.max_bytes, self._fsync = Path(folder), max_bytes, fsync
         self._logs: dict[RunKey, Log] = {}
         self._files = OpenFiles()
+        self._made_again = False  # whether the folder was, since ``changed`` looked at all
         self.damage: dict[RunKey | Path, list[str]] = {}
         try:
             self._lock = self._take_folder()
@@ -446,8 +452,12 @@ class Journal:
                 "(--journal FOLDER)."
             ) from error
         self._check_format(self.folder / "format")
-        files = (path for path in self.folder.glob("*/*.log") if path.parent != self.spool)
-        self.unread = sum(path.stat().st_size for path in files)
+        try:
+            files = (path for path in self.folder.glob("*/*.log") if path.parent != self.spool)
+            self.unread = sum(path.stat().st_size for path in files)
+        except OSError as error:
+            self._lock.close()
+            raise unusable(self.folder, error) from error
 
     def _take_folder(self) -> BinaryIO:
         """Make the folder if there is none, and lock it; raises BlockingIOError if another server has it."""
@@ -478,30 +488,28 @@ class Journal:
         lock = self._take_folder()
         self._lock.close()
         self._lock = lock
+        self._made_again = True
         (self.folder / "format").write_text(f"{FORMAT}\n")
 
     def changed(self, run_keys: Iterable[RunKey] | None = None) -> list[tuple[RunKey, Log, str]]:
         """Return the logs that lack a file they wrote, with what happened to it.
 
         Args:
-            run_keys: The (run, model) to look at; None for all.
+            run_keys: The (run, model) to look at. By default those with records that are not scored, since a
+                server may know of thousands of others; and all if the folder was made again.
         """
-        keys = self._logs if run_keys is None else run_keys
-        logs = [(key, log) for key in keys if (log := self._logs.get(key)) is not None and log.is_open]
+        if run_keys is None:
+            run_keys = [key for key, log in self._logs.items() if self._made_again or log.windows()]
+            self._made_again = False
+        logs = [(key, log) for key in run_keys if (log := self._logs.get(key)) is not None and log.is_open]
         return [(key, log, change) for key, log in logs if (change := log.change())]
 
     def _check_format(self, path: Path) -> None:
         """Raise ServeError if a newer version wrote the journal; else write the number of this one."""
         try:
             found = path.read_text(errors="replace").strip() if path.exists() else ""
-            if found.isdecimal() and int(found) > FORMAT:
-                self._lock.close()
-                raise ServeError(
-                    f"The journal {str(self.folder)!r} was written by a newer version of intus, in format "
-                    f"{found}; this one reads formats up to {FORMAT}. Start that version, or choose another "
-                    "folder (--journal FOLDER)."
-                )
-            if found != str(FORMAT):
+            newer = found.isdecimal() and int(found) > FORMAT
+            if not newer and found != str(FORMAT):
                 path.write_text(f"{FORMAT}\n")
         except OSError as error:
             self._lock.close()
@@ -509,6 +517,13 @@ class Journal:
                 f"The journal's file {str(path)!r} cannot be used: {error}. Mend that, or choose another "
                 "folder (--journal FOLDER)."
             ) from error
+        if newer:
+            self._lock.close()
+            raise ServeError(
+                f"The journal {str(self.folder)!r} was written by a newer version of intus, in format "
+                f"{found}; this one reads formats up to {FORMAT}. Start that version, or choose another "
+                "folder (--journal FOLDER)."
+            )
 
     @property
     def nbytes(self) -> int:
@@ -576,14 +591,24 @@ class Journal:
             )
 
     def forget(self, run_key: RunKey) -> None:
-        """Delete the log of a (run, model)."""
-        self._logs.pop(run_key, self.log(run_key)).remove()
+        """Delete the log of a (run, model); an OSError may leave a part, which a start would read."""
+        self.log(run_key).remove()
+        del self._logs[run_key]
 
     def close(self) -> None:
         """Close all files; they stay on disk."""
         for log in self._logs.values():
             log.close()
         self._lock.close()
+
+
+def unusable(folder: Path, error: Exception) -> ServeError:
+    """Return the error of a start that cannot read or continue a journal."""
+    why = str(error) or type(error).__name__
+    return ServeError(
+        f"The journal {str(folder)!r} cannot be read: {why}. What is in it is kept. Mend that and start "
+        "again, or choose another folder (--journal FOLDER)."
+    )
 
 
 def _owner(frame: JournalFrame) -> RunKey:

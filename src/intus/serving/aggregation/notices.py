@@ -60,8 +60,8 @@ def unread_journal(error: Exception) -> Notice:
 def renewed_journal(run_key: RunKey, change: str, epochs: int) -> Notice:
     """Return the notice that the journal of a (run, model) was written anew from memory."""
     text = (
-        f"{change}. The {epochs} epochs that are not scored yet were written anew from memory: nothing is lost. "
-        "Delete no file of the journal while the server runs."
+        f"{change}. The {epochs} epochs that are not scored yet were written anew from memory: nothing is "
+        "lost. Delete no file of the journal while the server runs."
     )
     return Notice("journal_renewed", text, "warning", *run_key)
 
@@ -69,8 +69,8 @@ def renewed_journal(run_key: RunKey, change: str, epochs: int) -> Notice:
 def broken_journal(why: str) -> Notice:
     """Return the notice that no data are taken, and that a crash would lose what is not scored."""
     text = (
-        f"{why} No data are taken until it can be, and a crash would lose what is not scored yet: end the server "
-        "(Ctrl+C, SIGTERM) only when all is scored."
+        f"{why} No data are taken until it can be, and a crash would lose what is not scored yet: end the "
+        "server (Ctrl+C, SIGTERM) only when all is scored."
     )
     return Notice("journal", text, "error")
 
@@ -162,7 +162,9 @@ def repeated(record: Record) -> Notice:
     """Return the notice that rows of a probe set came again, from another process."""
     text = (
         "The probe set was run by several processes: of each epoch the rows that came first count, and the "
-        "same rows of the others were left out. In data-parallel training, give the probe set to one process."
+        "same rows of the others were left out. In data-parallel training, give the probe set to one "
+        "process. If this training was begun anew, the epochs shown are those of the earlier one: give each "
+        "its own run=, or remove the run before."
     )
     return Notice("repeated", text, "warning", record.run, record.model)
 

@@ -11,9 +11,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from ...core.errors import CodecError, InputError
+from ...core.errors import CodecError, InputError, ServeError
 from ...core.record import Record
 from ...storage.codec import decode_graph, decode_records, encode_records
+from ...storage.same_file import ReplacedError
 from ..data_point import DataPoint
 from ..decoding import read
 from ..errors import AwayError, BusyError, FullError, ReadingError
@@ -22,7 +23,7 @@ from ..interfaces import EvaluatorLink
 from ..messages import EpochWait, IngestReply, Notice, RunRequest, StatusReport
 from .aggregator import Aggregator, IngestResult
 from .ingest import IngestRequest
-from .journal import Journal, JournalFrame
+from .journal import Journal, JournalFrame, unusable
 from .ledger import ScoringRate, seconds_left
 from .notices import (
     behind,
@@ -85,6 +86,7 @@ class AggregatorService:
         self._reported: tuple[dict[str, int], list[EpochWait]] = {}, []
         self._closed, self._is_read = threading.Event(), threading.Event()
         self._news: list[Notice] = []  # of the journal
+        self._gone = ""  # why nothing can be stored
         self._broken = ""  # why the journal cannot be written anew
         self._failure: Exception | None = None  # why the journal could not be read
         self._thread = threading.Thread(target=self._run, name="intus-clock", daemon=True)
@@ -234,21 +236,50 @@ class AggregatorService:
         with self._lock:
             active = self.aggregator.active()
             removed = self.aggregator.remove(model, client_id, run)
-            for run_key in removed:
-                self._forget(run_key)
+            left = [run_key for run_key in removed if not self._empty(run_key)]
+        stored = False
         if run is not None:  # an earlier server may have stored it
             stored = self.evaluator.remove(run, model)
-            had = [run_key for run_key in removed if stored or run_key in active]
-            return had or ([(run, model or "")] if stored else [])
-        for run_key in removed:
-            self.evaluator.remove(*run_key)
-        return removed
+        else:
+            for run_key in removed:
+                self.evaluator.remove(*run_key)
+        with self._lock:
+            for run_key in left:
+                self._forget(run_key)
+        if run is None:
+            return removed
+        had = [run_key for run_key in removed if stored or run_key in active]
+        return had or ([(run, model or "")] if stored else [])
+
+    def _empty(self, run_key: RunKey) -> bool:
+        """Delete the records of a removed run from the journal; return False if that cannot be written.
+
+        Its clients stay in it: if this server ends before the next roles have removed the run, the client
+        asks the next server to remove it, which must know the run.
+        """
+        log = self.journal.log(run_key) if self.journal is not None else None
+        if log is None or not log.is_open or run_key not in self.aggregator.run_keys():
+            self._forget(run_key)
+            return True
+        self._unreleased.pop(run_key, None)
+        try:
+            log.release(log.windows(), self.aggregator.snapshot(run_key, self._clock()))
+        except OSError:  # a snapshot needs room, and deleting needs none
+            return False
+        return True
 
     def _forget(self, run_key: RunKey) -> None:
+        """Delete all that the journal has of a (run, model); raises FullError if that is not possible."""
         self._unreleased.pop(run_key, None)
         self._behind.discard(run_key)
-        if self.journal is not None:
+        if self.journal is None:
+            return
+        try:
+            if run_key in self.aggregator.active():
+                raise BlockingIOError("new records have come")
             self.journal.forget(run_key)
+        except OSError as error:
+            raise FullError(f"The journal of {run_key[0]!r} cannot be deleted now: {error}.") from error
 
     def status(self) -> dict[str, int]:
         """Return the counts; see ``messages.AggregatorCounts``."""
@@ -285,6 +316,8 @@ class AggregatorService:
             self._take_settled()
             if self.journal is not None:
                 self.journal.close()
+            elif left := self.aggregator.queued:
+                _log.error("%d data points were not scored, and are lost (--journal memory).", left)
         return finished
 
     def _notify(self, notices: Sequence[Notice]) -> None:
@@ -339,7 +372,8 @@ class AggregatorService:
     # -- time ----------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """End windows after their grace time, and retry deletions in the journal that failed."""
+        """End windows after their grace time, retry deletions in the journal, and look after the files."""
+        self._look_at_storage()
         with self._lock:
             self._take_settled()
             result = self.aggregator.tick(self._clock())
@@ -353,6 +387,16 @@ class AggregatorService:
             self._report()
             news, self._news = [*self._news, *self._tell_of_delay()], []
         self._notify([*result.notices, *news])
+
+    def _look_at_storage(self) -> None:
+        """Log, once, that what would be stored now would be lost."""
+        try:
+            self.evaluator.check()
+            self._gone = ""
+        except (FullError, ReplacedError) as error:
+            if not self._gone:
+                _log.error("%s", error)
+            self._gone = str(error)
 
     def _run(self) -> None:
         """Read the journal, and then call ``tick`` once a second."""
@@ -401,7 +445,7 @@ class AggregatorService:
 
         Args:
             journal: The journal.
-            run_keys: The (run, model) to look at; None for all.
+            run_keys: The (run, model) to look at; see ``Journal.changed``.
 
         Raises:
             FullError: If it cannot be written.
@@ -474,7 +518,12 @@ class AggregatorService:
         )
 
     def _read(self, journal: Journal) -> None:
-        self._replay(journal)
+        try:
+            self._replay(journal)
+        except ServeError:
+            raise
+        except (OSError, MemoryError) as error:
+            raise unusable(journal.folder, error) from error
         if not self._closed.is_set():
             self._is_read.set()
 

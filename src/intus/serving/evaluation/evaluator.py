@@ -22,7 +22,7 @@ from ..worker import Worker, summary, wait_for
 from .arrival_order import ArrivalOrder
 from .relations import Relations
 from .scoring import Evaluation, Measured, chosen, infos_of, measure, related, renamed
-from .targets import KnownTargets, Target
+from .targets import Choice, KnownTargets, Target
 
 _log = logging.getLogger("intus.serving")
 _MOST_BATCHES = 1000  # most epochs of which more is to come
@@ -51,7 +51,7 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Job:
-    """A data point to score; ``targets``, ``content`` and ``answer`` are set once it is begun.
+    """A data point to score; what follows ``back`` is set once it is begun.
 
     Attributes:
         ahead: Whether only what needs no other data point is scored, ahead of its turn.
@@ -63,6 +63,7 @@ class _Job:
     last: bool
     done: Done
     back: Callable[[AwayError], None] | None
+    choices: list[Choice] = field(default_factory=list)
     targets: list[Target] | None = None
     content: _Content = (b"", frozenset())
     answer: Answer[Measured] | None = None
@@ -126,6 +127,7 @@ class Evaluator:
             lambda job: job.nbytes,
             self._begin,
             self.engine.ahead,
+            lambda job: None if job.ahead else job.point.identity,
             Schedule(lambda job: job.point.place, on_show, _Job.early),
         )
 
@@ -168,14 +170,15 @@ class Evaluator:
         return self._worker.nbytes
 
     def put_target(self, target: Target) -> None:
-        """Use and store a target, in place of the same client's target of that name."""
+        """Use and store a target, in place of the same client's target of that name and those patterns."""
         changed = self._targets.put(target)
         with self._lock:
             self._noticed = {noticed for noticed in self._noticed if noticed[0] != target.name}
         if changed:
             text = (
-                f"Target {target.name!r} was registered again with other labels: every run is now scored on "
-                "the new ones. For runs that train side by side, use other names or a model_pattern for each."
+                f"Target {target.name!r} was registered again with other labels and the same patterns: the "
+                "runs that it is for are now scored on the new ones. For runs that train side by side, use "
+                "other names, or a run_pattern for each."
             )
             self._notify([Notice("target_replaced", text, "warning")])
 
@@ -338,7 +341,8 @@ class Evaluator:
         of an epoch are begun in the network's order.
         """
         if job.targets is None:
-            job.targets = self._targets.of(job.point)
+            job.choices = self._targets.choices(job.point)
+            job.targets = [choice.target for choice in job.choices if choice.target is not None]
             job.content = job.point.digest(), frozenset(job.targets)
         if job.content not in job.batch.begun:
             job.answer = self._submit(job)
@@ -387,6 +391,9 @@ class Evaluator:
             text = f"Score {name!r} failed on {key.address!r}: {reason}"
             out.append(Notice("score_failed", text, "error", key.run, key.model))
         batch.fitted |= evaluation.fitted
+        for choice in job.choices:
+            if choice.disputed and self._first_time(choice.name, key.run, key.model, "disputed"):
+                out.append(Notice("target_disputed", choice.text, "warning", key.run, key.model))
         for name, reason in evaluation.misfits.items():
             batch.misfits.setdefault(name, reason)
         batch.layers[key.address] = None

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -128,6 +129,22 @@ class Target:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def patterns(self) -> tuple[str, str, str]:
+        """The patterns for models, layers and runs."""
+        return self.model_pattern.pattern, self.layer_pattern.pattern, self.run_pattern.pattern
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The patterns that do not match everything, by name."""
+        names = "model_pattern", "layer_pattern", "run_pattern"
+        return {name: text for name, text in zip(names, self.patterns, strict=True) if text not in ("", ".*")}
+
+    @property
+    def key(self) -> _Key:
+        """What a later registration must have in common to replace it."""
+        return self.name, self.owner, *self.patterns
 
     @property
     def hold_out(self) -> tuple[bytes | None, bytes | None]:
@@ -272,12 +289,16 @@ def _items(target: Target, point: DataPoint) -> list[np.ndarray]:
 
 def coverage(target: Target, point: DataPoint) -> str:
     """Return a note for the scores: how labels were matched to rows, where that leaves doubt."""
+    return "; ".join(filter(None, (matched(target, point), _of_positions(target, point))))
+
+
+def matched(target: Target, point: DataPoint) -> str:
+    """Return a note if labels were matched by order of arrival, or only some of them have rows."""
     known = [record.items for record in point.records if record.items is not None]
-    matched = UNVERIFIED if not known else ""
-    if known:
-        used = np.unique(np.concatenate(known)).size
-        matched = f"matched {used} of {len(target)} labels" if used < len(target) else ""
-    return "; ".join(filter(None, (matched, _of_positions(target, point))))
+    if not known:
+        return UNVERIFIED
+    used = np.unique(np.concatenate(known)).size
+    return f"matched {used} of {len(target)} labels" if used < len(target) else ""
 
 
 def _of_positions(target: Target, point: DataPoint) -> str:
@@ -369,17 +390,79 @@ def _compiled(name: str, which: str, text: str) -> Any:
         ) from None
 
 
-_Key = tuple[str, str]
+class Choice(NamedTuple):
+    """Which of several targets of one name counts for a data point.
+
+    Attributes:
+        name: The name.
+        target: The target; None if it cannot be known.
+        disputed: Targets with different labels of which none is more specific; empty if there is no doubt.
+    """
+
+    name: str
+    target: Target | None
+    disputed: tuple[Target, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What to tell the user of a disputed choice."""
+        patterns = " and with ".join(
+            ", ".join(f"{which}={text!r}" for which, text in target.given.items()) or "no pattern"
+            for target in self.disputed
+        )
+        outcome = (
+            "has no scores of it"
+            if self.target is None
+            else "stays with the one registered first, since it began before the second was registered"
+        )
+        return (
+            f"The target {self.name!r} was registered with {patterns}, with different labels. All are for "
+            f"this run, and none has more patterns than the others, so the run {outcome}. Use other names, "
+            "or patterns that match no run in common."
+        )
+
+
+def choose(targets: Sequence[Target], point: DataPoint) -> Choice:
+    """Choose from targets of one name that apply to a data point.
+
+    Those of the data point's own clients come before others, a client's last one before its earlier ones, and
+    then those with more patterns. The same patterns replace each other. If several are left with different
+    labels, the first stays for runs that began before the second was registered. Other runs have none.
+
+    Args:
+        targets: The targets, in order of registration; at least one.
+        point: The data point.
+    """
+    rivals = [target for target in targets if target.is_own(point)] or targets
+    last = {target.client or target.patterns: target for target in rivals}  # "" is no single client
+    by_patterns = {target.patterns: target for target in sorted(last.values(), key=_registered)}
+    left = [
+        target
+        for target in by_patterns.values()
+        if not any(target.given.keys() < other.given.keys() for other in by_patterns.values())
+    ]
+    left.sort(key=_registered)
+    if all(left[0].says_the_same(target) for target in left[1:]):
+        return Choice(left[0].name, left[-1])
+    first = left[0] if point.began < left[1].registered else None
+    return Choice(left[0].name, first, tuple(left))
+
+
+def _registered(target: Target) -> float:
+    return target.registered
+
+
+_Key = tuple[str, str, str, str, str]
 
 
 class TargetStore(Protocol):
     """Storage of targets that survives a restart of the server."""
 
     def put_target(self, target: Target) -> None:
-        """Store a target, in place of the same owner's target of that name."""
+        """Store a target, in place of the same owner's target of that name and those patterns."""
 
     def claim_target(self, name: str, owner: str) -> None:
-        """Store that a target applies to the runs of its owner only."""
+        """Store that an owner's targets of a name apply to the runs of that owner only."""
 
     def targets(self) -> list[dict[str, Any]]:
         """Return the stored targets, each as the fields of ``messages.StoredTarget``."""
@@ -387,34 +470,46 @@ class TargetStore(Protocol):
 
 
 class KnownTargets:
-    """Targets by name and owner. Those of earlier server processes are loaded from the store when needed.
+    """Targets by name, owner and patterns.
 
-    The dict is replaced, never changed, so that it can be read without a lock.
+    Those of earlier server processes are loaded from the store when needed. The dict is replaced, never
+    changed, so that it can be read without a lock.
     """
 
     def __init__(self, store: TargetStore) -> None:
         self._store = store
         self._targets: dict[_Key, Target] | None = None
         self._senders: set[str] = set()  # clients that sent records
+        self._used: set[_Key] = set()  # targets that were for runs of others
         self._newest = 0.0
         self._lock = threading.Lock()
 
     def put(self, target: Target) -> bool:
-        """Use and store a target, in place of the same owner's target of that name.
+        """Use and store a target, in place of the same owner's target of that name and those patterns.
 
         Returns:
-            True if this replaces a target in use that has other labels, groups or types.
+            True if this replaces a target in use that has other labels, groups or types: the one that it is
+            stored in place of, or one with these patterns of another client that trains nothing.
         """
         with self._lock:
             self._store.put_target(target)
-            known, key = self._known(), (target.name, target.owner)
+            known, key = self._known(), target.key
             before = known.get(key)
-            self._newest = max([self._newest, *(old.registered for old in known.values())]) + 1
+            earlier = max([self._newest, *(old.registered for old in known.values())])
+            self._newest = max(time.time(), earlier + 1e-3)  # the clock may have been set back
             others = {old: kept for old, kept in known.items() if old != key}
             self._targets = others | {key: replace(target, registered=self._newest)}
-        if before is None or before.until is not None:
-            return False
-        return not before.says_the_same(target)
+            replaced = [] if before is None or before.until is not None else [before]
+            for old, kept in others.items():
+                alike = kept.name == target.name and kept.patterns == target.patterns
+                if (
+                    alike
+                    and kept.of_probe_set == target.of_probe_set
+                    and not kept.claimed
+                    and old in self._used
+                ):
+                    replaced.append(kept)
+        return not all(map(target.says_the_same, replaced))
 
     def clear(self, owner: str) -> None:
         """Remove the targets of a client, ``""`` for those without a client."""
@@ -422,14 +517,21 @@ class KnownTargets:
             kept = {key: target for key, target in self._known().items() if target.client != owner}
             self._targets = kept
 
-    def of(self, point: DataPoint) -> list[Target]:
-        """Return the targets that apply to a data point, one per name: its own client's, else the newest."""
+    def choices(self, point: DataPoint) -> list[Choice]:
+        """Return which target of each name counts for a data point."""
         with self._lock:
             self._claim(point)
             known = self._known()
         fitting = [target for target in known.values() if target.applies(point)]
-        fitting.sort(key=lambda target: (target.is_own(point), target.registered))
-        return list({target.name: target for target in fitting}.values())
+        by_name: dict[str, list[Target]] = {}
+        for target in sorted(fitting, key=_registered):
+            by_name.setdefault(target.name, []).append(target)
+        chosen = [choose(targets, point) for targets in by_name.values()]
+        used = {one.target.key for one in chosen if one.target is not None and not one.target.is_own(point)}
+        if used - self._used:
+            with self._lock:
+                self._used |= used
+        return chosen
 
     def for_other_layers(self, point: DataPoint) -> dict[str, str]:
         """Return the targets of a data point's run whose pattern does not match its layer.
@@ -462,16 +564,15 @@ class KnownTargets:
         """Restrict the targets of clients that have sent records to the runs of these clients."""
         known = self._known()
         self._senders.update(point.clients)
-        for key, target in known.items():
-            if target.client in self._senders and not target.claimed:
-                self._store.claim_target(*key)
-                known = known | {key: replace(target, claimed=True)}
-        self._targets = known
+        new = [one for one in known.values() if one.client in self._senders and not one.claimed]
+        for name, owner in dict.fromkeys((target.name, target.owner) for target in new):
+            self._store.claim_target(name, owner)
+        self._targets = known | {target.key: replace(target, claimed=True) for target in new}
 
     def _known(self) -> dict[_Key, Target]:
         if self._targets is None:
             kept = _usable(self._store.targets())
-            self._targets = {(target.name, target.owner): target for target in kept}
+            self._targets = {target.key: target for target in kept}
         return self._targets
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from json import JSONDecodeError
 from typing import Any, NamedTuple
 
 from sqlalchemy.exc import DBAPIError
@@ -185,8 +186,8 @@ async def _refusal(request: Request, error: Exception) -> Response:
 
 
 async def _no_database(request: Request, error: Exception) -> Response:
-    assert isinstance(error, DBAPIError)
-    text = f"The database cannot be read now: {str(error.orig).strip()}."
+    why = str(error.orig).strip() if isinstance(error, DBAPIError) else f"a value is no JSON: {error}"
+    text = f"The database cannot be read now: {why}."
     return json_response(ErrorReply(text), 503, {"Retry-After": "5"})
 
 
@@ -208,6 +209,7 @@ HANDLERS: Any = {
     IntusError: _refusal,
     HTTPException: _http_error,
     DBAPIError: _no_database,
+    JSONDecodeError: _no_database,
     MemoryError: _fault,
     OSError: _fault,
     ImportError: _fault,

@@ -9,7 +9,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -144,7 +144,7 @@ class RemoteFrontend(Remote):
         self._post("/results", ResultsRequest.of(results, infos, predicted))
 
     def claim_target(self, name: str, owner: str) -> None:
-        """Restrict a target to the runs of its owner."""
+        """Restrict an owner's targets of a name to the runs of that owner."""
         self._post("/claim", ClaimRequest(name, owner))
 
     def arrival_order(self, run: str, model: str, mode: str, holds: bool) -> None:
@@ -165,6 +165,7 @@ class _Call:
         send: Sends it, and returns the reply.
         nbytes: Its size.
         run_key: The (run, model) of a data point.
+        about: Which data point it is.
         done: Called with the reply when it was sent, or with None when it was refused.
         matters: Whether to retry until it arrives.
         place: The place of a data point in the order of scoring.
@@ -173,6 +174,7 @@ class _Call:
     send: Callable[[], Any]
     nbytes: int = 0
     run_key: RunKey | None = None
+    about: Hashable = None
     done: Callable[[Any], None] = lambda reply: None
     matters: bool = True
     place: Place | None = None
@@ -200,6 +202,7 @@ class RemoteEvaluator(Remote):
             "intus-to-evaluator",
             self._deliver,
             lambda call: call.nbytes,
+            about=lambda call: call.about,
             waiting=Schedule(lambda call: call.place),
         )
         if self._spool is not None and folder is not None:
@@ -225,7 +228,8 @@ class RemoteEvaluator(Remote):
         for point, last in with_last(batch):
             send = partial(self._send, point, last=last)
             settle = partial(_settle, done, point)
-            self._worker.submit(_Call(send, point.nbytes, point.key[:2], settle, place=point.place))
+            of_point = point.nbytes, point.key[:2], point.identity, settle
+            self._worker.submit(_Call(send, *of_point, place=point.place))
 
     def backlog(self) -> int:
         """Return the bytes of the queued requests."""
@@ -241,6 +245,11 @@ class RemoteEvaluator(Remote):
             queued, self._latest = self._latest is not None, report
         if not queued:
             self._worker.submit(_Call(self._send_report, matters=False))
+
+    def check(self) -> None:
+        """Write queued messages anew if their file was deleted; raises FullError if that cannot be done."""
+        if self._spool is not None:
+            self._spool.mend()
 
     def troubles(self) -> dict[RunKey, str]:
         """Return why data points cannot be scored or stored now, by (run, model)."""
@@ -323,6 +332,7 @@ class _Spool:
         self._log = Log(folder, fsync=False)
         self._lock = threading.Lock()
         self._number = 0
+        self._kept: dict[int, tuple[str, bytes]] = {}  # path and body of each message
 
     def waiting(self) -> list[tuple[int, str, bytes]]:
         """Return (number, path, body) of the messages that an earlier process did not send."""
@@ -332,6 +342,7 @@ class _Spool:
                 if frame is not None and "path" in frame.head:
                     self._number += 1
                     self._log.hold([self._number], file)
+                    self._kept[self._number] = frame.head["path"], frame.body
                     out.append((self._number, frame.head["path"], frame.body))
             self._log.begin({})
         return out
@@ -344,17 +355,34 @@ class _Spool:
     def put(self, path: str, body: bytes) -> int:
         """Store a message and return its number; raises FullError if the disk is full."""
         with self._lock:
+            self._mend()
             try:
                 self._log.append({"path": path}, body)
             except OSError as error:
                 raise FullError(f"The message cannot be kept: {error}. Send it again later.") from error
             self._number += 1
             self._log.hold([self._number])
+            self._kept[self._number] = path, body
             return self._number
+
+    def mend(self) -> None:
+        """Write the messages anew if their file was deleted; raises FullError if that cannot be done."""
+        with self._lock:
+            self._mend()
+
+    def _mend(self) -> None:
+        try:
+            if change := self._log.change():
+                messages = [(number, {"path": path}, body) for number, (path, body) in self._kept.items()]
+                self._log.renew({}, messages)
+                _log.warning("%s. %d queued messages were written anew.", change, len(messages))
+        except OSError as error:
+            raise FullError(f"The message cannot be kept: {error}. Send it again later.") from error
 
     def sent(self, number: int) -> None:
         """Delete a message that was sent."""
         with self._lock:
+            self._kept.pop(number, None)
             self._log.release([number], {})
 
     def close(self) -> None:

@@ -41,6 +41,7 @@ function draw(view: View): string {
     colours: view.colours,
     focus: view.state.choice.address,
     compared: view.compared,
+    crowd: view.crowd,
     center: view.center,
     inks: readInks(document.body),
   });

@@ -1,12 +1,14 @@
 // The plot as an SVG file without external resources.
-import { epoch as epochText } from "../../ui/format.ts";
+import { epoch as epochText, plural } from "../../ui/format.ts";
 import { type Compared, dash, isMany, keyLabel, otherLines } from "../model/comparedRuns.ts";
+import { type Crowd, crowdOf } from "../model/crowd.ts";
 import type { Inks } from "../model/inks.ts";
 import { addressLabel } from "../model/scoreLabels.ts";
 import { baselines, type Chart, type Series } from "../model/series.ts";
 import type { Center } from "../model/strength.ts";
 import { type Frame, frameOf, stretches } from "../plot/frame.ts";
-import { LONE } from "../plot/marks.ts";
+import { GRAY, LONE } from "../plot/marks.ts";
+import { type PointMarks, pointMarks } from "../plot/pointMarks.ts";
 import { tickText } from "../plot/scales.ts";
 
 /** The contents of the picture beside the chart. */
@@ -20,6 +22,8 @@ export interface PlotOptions {
   /** The center of the score, whose baseline is drawn on both of its sides. */
   center: Center;
   compared: Compared[];
+  /** What is drawn of the layers of the chart. */
+  crowd?: Crowd;
 }
 
 const HEIGHT = 540;
@@ -36,8 +40,10 @@ export function escape(text: string): string {
 export function plotSvg(chart: Chart, options: PlotOptions): string {
   const frame = frameOf([chart, ...options.compared.map((other) => other.chart)], BOX, options.center);
   const line = (column: (number | null)[], epochs = chart.epochs): string => path(column, epochs, frame);
-  const key = legend(chart, options);
   const focused = chart.series.find((s) => s.address === options.focus);
+  const { lines, bands } = options.crowd ?? crowdOf(chart, chart);
+  const drawn = focused ? [...lines.filter((s) => s !== focused), focused] : lines; // the focused one is on top
+  const key = legend(drawn, chart, options);
   const parts = [
     text(BOX.left, 28, options.title, `font-size="17" font-weight="600" fill="${options.inks.text}"`),
     text(BOX.left, 47, options.subtitle, `fill="${options.inks["text-soft"]}"`),
@@ -47,15 +53,16 @@ export function plotSvg(chart: Chart, options: PlotOptions): string {
     ...baselines(chart, focused, options.center).map((column) =>
       `<path d="${path(column, chart.epochs, frame, LONE)}" fill="none" stroke="${options.inks["text-soft"]}" stroke-dasharray="5 4"/>`,
     ),
-    ...chart.series.map((s) => {
+    ...bands.map(({ low, high }) => bandPath(low, high, chart.epochs, frame, options.inks["text-soft"], GRAY)),
+    ...drawn.map((s) => {
       const dim = focused && s !== focused ? ' opacity="0.25"' : "";
       return `<path d="${line(s.value)}" fill="none" stroke="${options.colours.get(s.address)}" stroke-width="${s === focused ? 2.75 : isMany(chart) ? 1 : 1.75}" stroke-linecap="round"${dim}/>`;
     }),
     ...otherLines(chart, options.compared, options.focus).map(({ dash, epochs, series }) =>
       `<path d="${line(series.value, epochs)}" fill="none" stroke="${options.colours.get(series.address) ?? options.inks["text-soft"]}" stroke-width="1.75" stroke-dasharray="${dash.join(" ")}"/>`,
     ),
-    ...(focused ? [bandPath(focused.low, focused.high, chart.epochs, frame, options.colours.get(focused.address) ?? "")] : []),
-    pointMarks(focused ? [focused] : chart.series, chart.epochs, frame, options.inks.warning),
+    ...(focused ? [bandPath(focused.low, focused.high, chart.epochs, frame, options.colours.get(focused.address) ?? "", 0.18)] : []),
+    drawMarks(pointMarks(frame, chart.epochs, focused ? [focused] : chart.series), options.inks.warning),
     ...key.rows,
   ];
   const width = Math.max(960, Math.ceil(key.right));
@@ -82,7 +89,7 @@ function path(column: (number | null)[], epochs: number[], { x, y }: Frame, lone
     .join("");
 }
 
-function bandPath(low: (number | null)[], high: (number | null)[], epochs: number[], { x, y }: Frame, colour: string): string {
+function bandPath(low: (number | null)[], high: (number | null)[], epochs: number[], { x, y }: Frame, colour: string, opacity: number): string {
   const areas = stretches(low.length, (i) => low[i] != null && high[i] != null).map((at) => {
     const point = (column: (number | null)[]) => (i: number): string =>
       `${x(epochs[i] as number).toFixed(1)} ${y(column[i] as number).toFixed(1)}`;
@@ -90,29 +97,26 @@ function bandPath(low: (number | null)[], high: (number | null)[], epochs: numbe
     if (at.length === 1) return `M${point(high)(first)}m${-LONE} 0h${2 * LONE}V${y(low[first] as number).toFixed(1)}h${-2 * LONE}Z`;
     return `M${at.map(point(high)).join("L")}L${[...at].reverse().map(point(low)).join("L")}Z`;
   });
-  return `<path d="${areas.join("")}" fill="${colour}" opacity="0.18"/>`;
+  return `<path d="${areas.join("")}" fill="${colour}" opacity="${opacity}"/>`;
 }
 
 /** Return the marks: a ring around a point computed from part of the rows, a diamond around one that changed when it was scored
  * again, and a cross at the bottom for one without a value. */
-function pointMarks(series: Series[], epochs: number[], { x, y, top, height }: Frame, ink: string): string {
-  const marks = series.flatMap(({ value, note, part, revision }) =>
-    note.map((text, i) => {
-      const across = x(epochs[i] as number).toFixed(1);
-      if (value[i] == null) return text === null ? "" : `<path d="M${across} ${top + height - 7}m-3 -3l6 6m0 -6l-6 6"/>`;
-      const up = y(value[i] as number).toFixed(1);
-      const ring = part[i] ? `<circle cx="${across}" cy="${up}" r="6"/>` : "";
-      return ring + (revision[i] ? `<path d="M${across} ${up}m0 -9l9 9l-9 9l-9 -9z"/>` : "");
-    }),
-  );
-  return `<g fill="none" stroke="${ink}" stroke-width="1.5">${marks.join("")}</g>`;
+function drawMarks({ missing, partial, revised }: PointMarks, ink: string): string {
+  const all = (places: PointMarks["missing"], shape: string): string => [...places.values()].map(([x, y]) => `M${x.toFixed(1)} ${y.toFixed(1)}${shape}`).join("");
+  const rings = all(partial, "m6 0a6 6 0 1 0-12 0a6 6 0 1 0 12 0");
+  const paths = [all(missing, "m-3 -3l6 6m0 -6l-6 6"), rings, all(revised, "m0 -9l9 9l-9 9l-9 -9z")].filter(Boolean);
+  return `<g fill="none" stroke="${ink}" stroke-width="1.5">${paths.map((d) => `<path d="${d}"/>`).join("")}</g>`;
 }
 
-/** Return the legend: the compared runs, then all layers, in as many columns as needed. */
-function legend(chart: Chart, options: PlotOptions): { rows: string[]; right: number } {
+/** Return the legend: the compared runs, then all lines and how many layers have none, in as many columns as needed. */
+function legend(drawn: Series[], chart: Chart, options: PlotOptions): { rows: string[]; right: number } {
   const runs = options.compared.map(({ key }, i) => ({ name: keyLabel(key), ink: options.inks["text-soft"], dash: dash(i).join(" ") }));
-  const layers = chart.series.map((s) => ({ name: addressLabel(s.address), ink: options.colours.get(s.address) ?? "", dash: "" }));
-  const entries = [...runs, ...layers];
+  const named = new Set(drawn);
+  const rest = chart.series.length - named.size;
+  const layers = chart.series.filter((s) => named.has(s)).map((s) => ({ name: addressLabel(s.address), ink: options.colours.get(s.address) ?? "", dash: "" }));
+  const others = rest ? [{ name: `${plural(rest, "other layer")} (gray)`, ink: options.inks["text-soft"], dash: "" }] : [];
+  const entries = [...runs, ...layers, ...others];
   const [high, size] = entries.length > 22 ? [12, 9] : [18, 12];
   const deep = Math.floor((BOX.height + 12) / high);
   const wide = 40 + 0.62 * size * Math.max(0, ...entries.map(({ name }) => name.length));

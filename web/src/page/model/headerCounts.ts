@@ -38,13 +38,19 @@ export function timeLeft(seconds: number | null): string {
 
 function label(name: Name, plain: string, ledger: Ledger): string {
   if (name !== "waiting" || !ledger.waiting) return plain;
+  if (ledger.trouble) return "waiting, not scored now";
   return ledger.queued ? `waiting, ${timeLeft(ledger.seconds_left)}` : "waiting for their epoch to end";
+}
+
+/** Return the ledger of a run, if the server has one. */
+export function ledgerOf(run: Run, status: Status): Ledger | undefined {
+  return (status.runs ?? []).find((counts) => counts.run === run.run && counts.model === run.model);
 }
 
 /** Return what became of the arrays of a run, and its stored scores. `missing` is the number of points of the plot without a
  * value. Refused requests belong to no run; they come last, if there are any. */
 export function headerCounts(run: Run, status: Status, missing: number): HeaderCount[] {
-  const ledger = (status.runs ?? []).find((counts) => counts.run === run.run && counts.model === run.model);
+  const ledger = ledgerOf(run, status);
   const refused = status.requests?.refused ?? 0;
   const number = (key: string, label: string, value: number, bad: boolean, title: string): HeaderCount => ({ key, label, text: grouped(value), none: value === 0, bad: bad && value > 0, title });
   const counts = ledger

@@ -5,7 +5,8 @@ import { epoch as epochText, grouped, interval, number, plural } from "../../ui/
 import { addressLabel } from "../model/scoreLabels.ts";
 import type { Confusion, Gap } from "../server/api.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
-import { bar, Picker, setText } from "./elements.ts";
+import { bar, setText } from "./elements.ts";
+import { type Group, Picker } from "./picker.ts";
 
 const MOST = 25; // classes shown: those with the most rows
 
@@ -24,7 +25,7 @@ export function classTable(dispatch: Dispatch): Part {
       root.hidden = !confusion || confusion.classes.length === 0;
       if (root.hidden || !confusion) return;
       setText(title, `Classes of ${choice.target} at ${addressLabel(choice.address ?? "")}`);
-      versus.update(options(view), view.state.versus);
+      versus.update(view.state.versus, [view.state.chart, choice.address, view.at], () => options(view));
       setText(gap, gapText(view.state.gap, view.state.versus));
       gap.hidden = !gap.textContent;
       if (drawn === confusion) return;
@@ -60,7 +61,7 @@ function versusLabel(versus: string): string {
   return what === "epoch" ? `epoch ${epochText(which as number)}` : addressLabel(which as string);
 }
 
-function options({ state, chart, at }: View): { label: string; options: { value: string; label: string }[] }[] {
+function options({ state, chart, at }: View): Group[] {
   const option = (what: string, which: string | number) => ({ value: JSON.stringify([what, which]), label: versusLabel(JSON.stringify([what, which])) });
   const layers = state.chart.series.filter((s) => s.address !== state.choice.address);
   return [

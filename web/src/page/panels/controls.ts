@@ -5,7 +5,8 @@ import { icon, PAUSE, PLAY } from "../../ui/icons.ts";
 import { groupScores, isIntrinsic, isOfUnits, kindLabel, scoreLabel, targetsOf } from "../model/scoreLabels.ts";
 import { groupOf } from "../state/state.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
-import { Picker, setText } from "./elements.ts";
+import { setText } from "./elements.ts";
+import { type Group, Picker } from "./picker.ts";
 
 const FRAME = 500; // milliseconds per epoch while playing
 
@@ -32,27 +33,24 @@ export function controls(dispatch: Dispatch): Part {
       const { run, state } = view;
       root.hidden = !run;
       if (!run) return;
-      const named = (names: string[], label: (name: string) => string) =>
-        names.map((value) => ({ value, label: label(value) }));
+      const group = (label: string, values: string[], name: (value: string) => string): Group => ({ label, options: values.map((value) => ({ value, label: name(value) })) });
       const { labels, choice } = state;
-      const label = (score: string): string => scoreLabel(labels, score);
-      const groups = groupScores(run, labels).map((g) => ({ label: g.label, options: named(g.scores, label) }));
-      scores.root.hidden = groups.length === 0;
-      scores.update(groups, choice.score);
+      scores.root.hidden = run.scores.length + run.units.length === 0;
+      scores.update(choice.score, [run, labels], () => groupScores(run, labels).map((of) => group(of.label, of.scores, (score) => scoreLabel(labels, score))));
       const intrinsic = isIntrinsic(run, choice.score);
       const fitting = intrinsic ? run.targets : targetsOf(run, choice.score);
-      targets.update([{ label: "", options: named(fitting, (t) => t) }], choice.target);
+      targets.update(choice.target, [run, choice.score], () => [group("", fitting, (target) => target)]);
       targets.root.hidden = fitting.length === 0;
-      targets.select.disabled = intrinsic;
-      targets.root.title = targets.select.disabled ? "This score needs no target" : "";
-      kinds.update([{ label: "", options: named(run.kinds, (kind) => kindLabel(labels, kind)) }], choice.kind);
+      targets.disabled = intrinsic;
+      targets.root.title = intrinsic ? "This score needs no target" : "";
+      kinds.update(choice.kind, [run, labels], () => [group("", run.kinds, (kind) => kindLabel(labels, kind))]);
       kinds.root.hidden = run.kinds.length < 2 || isOfUnits(run, choice.score);
       figure.hidden = !run.scores.includes(FIGURE.score) || run.targets.length === 0;
       figure.setAttribute("aria-pressed", String(choice.score === FIGURE.score));
-      const group = groupOf(state, run);
+      const seeds = groupOf(state, run).length;
       grouped = choice.group;
-      mean.hidden = group.length < 2;
-      setText(mean, `Mean over ${group.length} seeds`);
+      mean.hidden = seeds < 2;
+      setText(mean, `Mean over ${seeds} seeds`);
       mean.setAttribute("aria-pressed", String(grouped !== ""));
       time.update(view);
     },

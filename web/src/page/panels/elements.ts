@@ -25,28 +25,3 @@ export function bar(filled: number, colour = ""): HTMLElement {
   fill.style.background = colour;
   return el("span", { class: "bar", "aria-hidden": "true" }, fill);
 }
-
-/** A native select with a label. Its options are rebuilt only when they change. */
-export class Picker {
-  readonly root: HTMLLabelElement;
-  readonly select: HTMLSelectElement;
-  private built = "";
-
-  constructor(label: string, name: string, onpick: (value: string) => void) {
-    this.select = el("select", { name, "aria-label": label, change: () => onpick(this.select.value) });
-    this.root = el("label", { class: "picker" }, el("span", {}, label), this.select);
-  }
-
-  /** Set the options by group, and the selected value; options of a group without a label are at the top level. */
-  update(groups: { label: string; options: { value: string; label: string }[] }[], value: string): void {
-    const signature = JSON.stringify(groups);
-    if (signature !== this.built) {
-      this.built = signature;
-      this.select.replaceChildren(...groups.flatMap(({ label, options }) => {
-        const items = options.map((option) => el("option", { value: option.value }, option.label));
-        return label ? [el("optgroup", { label }, ...items)] : items;
-      }));
-    }
-    this.select.value = value;
-  }
-}

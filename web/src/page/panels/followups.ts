@@ -4,7 +4,8 @@ import { epoch as epochText, grouped, interval, number } from "../../ui/format.t
 import { share } from "../plot/scales.ts";
 import type { UnitExample, UnitExamples, UnitFollowup, VerifiedPart } from "../server/api.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
-import { Picker, setText } from "./elements.ts";
+import { setText } from "./elements.ts";
+import { Picker } from "./picker.ts";
 
 export function followups(dispatch: Dispatch): Part {
   let view: View | undefined;
@@ -25,7 +26,7 @@ export function followups(dispatch: Dispatch): Part {
       const { units, unit, epoch, examples, verification } = followup;
       const [valueOf, empty] = [(address: string, epoch: number | null): string => JSON.stringify({ address, epoch }), !examples && !verification];
       const options = units.map((u) => ({ value: valueOf(u.unit, u.epoch), label: u.epoch === null ? u.unit : `${u.unit}, epoch ${epochText(u.epoch)}` }));
-      picker.update([{ label: "", options: [{ value: "", label: "choose" }, ...options] }], empty ? "" : valueOf(unit, epoch));
+      picker.update(empty ? "" : valueOf(unit, epoch), [followup], () => [{ label: "", options: [{ value: "", label: "choose" }, ...options] }]);
       setText(title, `Examples and verification${empty ? "" : ` of ${unit} for ${hypothesis.target}`}`);
       setText(about, examples?.legend ?? "");
       body.replaceChildren(...(examples ? kinds(examples) : []), ...(verification ? [...verification.parts.flatMap(test), ...verification.notes.map((note) => el("p", { class: "soft" }, `Note: ${note}`))] : []));

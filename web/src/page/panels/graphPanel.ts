@@ -105,7 +105,8 @@ export function graphPanel(dispatch: Dispatch, bars: HTMLElement): Part {
 /** Close modules that have a score but contain nothing with a score, because open they would show no color. */
 function closeUnscored(graph: GraphView, scored: string[]): void {
   const known = new Set(scored);
-  const whole = graph.boxes().filter((box) => box.open && known.has(box.address) && !scored.some((other) => other.startsWith(`${box.address}.`)));
+  const around = new Set(scored.flatMap((address) => [...address.matchAll(/\./g)].map(({ index }) => address.slice(0, index))));
+  const whole = graph.boxes().filter((box) => box.open && known.has(box.address) && !around.has(box.address));
   for (const { address } of whole) graph.close(address);
   if (whole.length > 0) graph.fit();
 }

@@ -4,9 +4,11 @@ import { icon, THEME } from "../../ui/icons.ts";
 import { runKey, runLabel, runOfKey } from "../model/comparedRuns.ts";
 import { headerCounts } from "../model/headerCounts.ts";
 import { switchTheme } from "../state/savedTheme.ts";
+import type { Run } from "../server/api.ts";
 import type { Link } from "../state/state.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
-import { Picker, setText } from "./elements.ts";
+import { setText } from "./elements.ts";
+import { FEW, type Group, type Option, Picker, SearchField } from "./picker.ts";
 
 const LINKS: Record<Link, string> = { connecting: "Connecting", live: "Live", lost: "Reconnecting" };
 
@@ -36,9 +38,8 @@ export function header(dispatch: Dispatch): Part {
     root,
     update(view: View): void {
       const { state, run } = view;
-      const options = state.runs.map((r) => ({ value: runKey(r), label: runLabel(r) }));
-      runs.root.hidden = options.length === 0;
-      runs.update([{ label: "", options }], run ? runKey(run) : "");
+      runs.root.hidden = state.runs.length === 0;
+      runs.update(run ? runKey(run) : "", [state.runs], () => [optionsOf(state.runs)]);
       compare.update(view);
       link.dataset.link = state.link;
       setText(link, LINKS[state.link]);
@@ -47,40 +48,53 @@ export function header(dispatch: Dispatch): Part {
   };
 }
 
-/** The list of runs to compare with. */
+function optionsOf(runs: Run[]): Group {
+  return { label: "", options: runs.map((run) => ({ value: runKey(run), label: runLabel(run) })) };
+}
+
+/** The list of runs to compare with: check boxes, or a field that searches many runs. */
 function comparisons(dispatch: Dispatch): Part {
-  let built = "";
-  let chosen: string[] = [];
+  let [chosen, from, now]: [string[], Run[] | undefined, Run | undefined] = [[], undefined, undefined];
+  const flip = (key: string): void => {
+    const others = chosen.filter((k) => k !== key);
+    chosen = others.length < chosen.length ? others : [...others, key]; // at once: the next key may come before the next update
+    dispatch({ type: "choose", choice: { against: chosen } });
+  };
   const list = el("div", { class: "choices", role: "group", "aria-label": "Runs to compare with" });
   const label = el("summary", { class: "toggle" }, "Compare");
-  const root = el("details", { class: "compare" }, label, list);
-  const flip = (key: string, on: boolean): void => {
-    const others = chosen.filter((k) => k !== key);
-    dispatch({ type: "choose", choice: { against: on ? [...others, key] : others } });
-  };
-  const box = (key: string, name: string): HTMLElement => {
-    const input = el("input", { type: "checkbox", value: key, change: () => flip(key, input.checked) });
-    return el("label", {}, input, name);
-  };
+  const boxes = el("details", { class: "compare" }, label, list);
+  const search = new SearchField("Runs to compare with", "compare", flip, true);
+  const root = el("div", {}, boxes, search.root);
+  const box = ({ value, label }: Option): HTMLElement => el("label", {}, el("input", { type: "checkbox", value, change: () => flip(value) }), label);
   document.addEventListener("pointerdown", (event) => {
-    if (!root.contains(event.target as Node)) root.open = false;
+    if (!boxes.contains(event.target as Node)) boxes.open = false;
   });
-  root.addEventListener("keydown", (event) => {
+  boxes.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
-    root.open = false;
+    boxes.open = false;
     label.focus();
   });
   return {
     root,
     update({ state, run }: View): void {
-      const others = state.runs.filter((r) => r !== run);
       chosen = state.choice.against;
-      root.hidden = others.length === 0;
-      const signature = JSON.stringify(others.map(runKey));
-      if (signature !== built) list.replaceChildren(...others.map((r) => box(runKey(r), runLabel(r))));
-      built = signature;
+      if (from !== state.runs || now !== run) {
+        const others = optionsOf(state.runs.filter((r) => r !== run));
+        const { length } = others.options;
+        root.hidden = length === 0;
+        boxes.hidden = length > FEW;
+        search.root.hidden = !boxes.hidden;
+        if (boxes.hidden) search.options = [others];
+        const shown = boxes.hidden ? [] : others.options;
+        if (JSON.stringify(shown) !== list.dataset.built) list.replaceChildren(...shown.map(box));
+        list.dataset.built = JSON.stringify(shown);
+      }
+      [from, now] = [state.runs, run];
+      const text = chosen.length ? `Compare: ${chosen.length}` : "Compare";
       for (const input of list.querySelectorAll("input")) input.checked = chosen.includes(input.value);
-      setText(label, chosen.length ? `Compare: ${chosen.length}` : "Compare");
+      setText(label, text);
+      search.field.placeholder = text;
+      search.show(chosen, "");
     },
   };
 }

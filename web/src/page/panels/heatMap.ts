@@ -65,10 +65,10 @@ export function heatMap(dispatch: Dispatch): Part {
     const found = find(event);
     dispatch({ type: "set", values: { hover: found?.series.address ?? null } });
     const text = found && `${addressLabel(found.series.address)} · epoch ${epochText(found.epoch)} · ${number(found.series.value[found.at])}${remarks(found.series, found.at)}`;
-    setText(readout, text ?? "");
+    setText(readout, [text, mergedText(drawn, Boolean(view?.chart.units))].filter(Boolean).join(" · "));
   });
   canvas.addEventListener("pointerleave", () => {
-    setText(readout, "");
+    setText(readout, mergedText(drawn, Boolean(view?.chart.units)));
     dispatch({ type: "set", values: { hover: null } });
   });
   canvas.addEventListener("click", (event) => {
@@ -82,6 +82,7 @@ export function heatMap(dispatch: Dispatch): Part {
     if (!marksOnly) {
       drawn = grid(view.chart.series.map((s) => addressLabel(s.address)), view.chart.epochs.length, stage.clientWidth);
       stage.style.blockSize = `${drawn.height}px`;
+      setText(readout, mergedText(drawn, view.chart.units));
     }
     stale ||= !marksOnly;
     if (!visible) return;
@@ -117,6 +118,13 @@ export function heatMap(dispatch: Dispatch): Part {
   };
 }
 
+/** Return a sentence if cells are of several layers or epochs, because there are fewer pixels; else "". */
+export function mergedText({ cell }: Grid, units = false): string {
+  const several = (size: number, name: string): string => (size < 1 ? `up to ${Math.ceil(1 / size - 1e-9)} ${name}` : "");
+  const text = [several(cell.height, units ? "units" : "layers"), several(cell.width, "epochs")].filter(Boolean).join(" × ");
+  return text && `color: mean of ${text}`;
+}
+
 function remarks({ note, revision }: Series, at: number): string {
   return (note[at] ? ` · ${note[at]}` : "") + (revision[at] ? ` · revision ${revision[at]}` : "");
 }
@@ -149,32 +157,58 @@ function drawAll(canvas: HTMLCanvasElement, painted: HTMLCanvasElement, grid: Gr
 }
 
 function drawCells(ctx: CanvasRenderingContext2D, grid: Grid, view: View, inks: Inks): void {
-  const { width, height } = grid.cell;
-  if (grid.rows === 0 || grid.columns === 0) return;
+  const { columns, cell, names } = grid;
+  if (grid.rows === 0 || columns === 0) return;
+  const { low, high } = reach(view.chart, view.center);
+  const found = cellsOf(grid, view);
+  const width = (columns * cell.width) / found.columns;
+  const height = (grid.rows * cell.height) / found.rows;
   ctx.imageSmoothingEnabled = false;
-  ctx.drawImage(pixels(grid, view), grid.names, 0, grid.columns * width, grid.rows * height);
+  ctx.drawImage(pixels(found, low, high), names, 0, columns * cell.width, grid.rows * cell.height);
   if (height > 8 && width > 6) seams(ctx, grid, inks);
-  view.chart.series.forEach(({ value, note, part }, row) =>
-    value.forEach((known, column) => {
-      if (known === null ? note[column] === null : !part[column]) return;
-      const [x, y] = [grid.names + column * width, row * height];
-      if (known === null) cross(ctx, x, y, width, height, inks);
-      else corner(ctx, x + width, y, Math.min(9, width, height), inks);
-    }),
-  );
+  found.missing.forEach((missing, i) => {
+    const [x, y] = [names + (i % found.columns) * width, Math.floor(i / found.columns) * height];
+    if (missing) cross(ctx, x, y, width, height, inks, Number.isNaN(found.mean[i]));
+    else if (found.part[i]) corner(ctx, x + width, y, Math.min(9, width, height), inks);
+  });
+}
+
+/** The cells to paint, row by row. Where there are more layers or epochs than pixels, each is of several, with their mean. */
+export interface Cells {
+  rows: number;
+  columns: number;
+  /** NaN where there is no value. */
+  mean: Float64Array;
+  /** Whether a score has no value, or is of part of the rows. */
+  missing: Uint8Array;
+  part: Uint8Array;
+}
+
+export function cellsOf(grid: Grid, { chart, center }: Pick<View, "chart" | "center">): Cells {
+  const fit = (count: number, size: number): number => Math.min(count, Math.max(1, Math.floor(count * size)));
+  const [rows, columns] = [fit(grid.rows, grid.cell.height), fit(grid.columns, grid.cell.width)];
+  const size = rows * columns;
+  const [mean, known, missing, part] = [new Float64Array(size), new Uint32Array(size), new Uint8Array(size), new Uint8Array(size)];
+  chart.series.forEach((series, row) => {
+    const start = Math.floor((row * rows) / grid.rows) * columns;
+    series.value.forEach((value, column) => {
+      const at = start + Math.floor((column * columns) / grid.columns);
+      if (value === null) return void (missing[at] ||= Number(series.note[column] !== null));
+      mean[at] += strength(value, center);
+      known[at]++;
+      part[at] ||= Number(series.part[column]);
+    });
+  });
+  known.forEach((n, i) => (mean[i] /= n));
+  return { rows, columns, mean, missing, part };
 }
 
 /** Return a canvas with one pixel per cell, which is scaled up. Drawing 20,000 rectangles instead takes 0.1 s. */
-function pixels({ rows, columns }: Grid, { chart, center }: View): HTMLCanvasElement {
-  const { low, high } = reach(chart, center);
+function pixels({ rows, columns, mean }: Cells, low: number, high: number): HTMLCanvasElement {
   const image = new ImageData(columns, rows);
-  chart.series.forEach(({ value }, row) =>
-    value.forEach((known, column) => {
-      if (known === null) return;
-      const shade = SHADES[Math.round(share(strength(known, center), low, high) * 255)] as number[];
-      image.data.set(shade, 4 * (row * columns + column));
-    }),
-  );
+  mean.forEach((value, i) => {
+    if (!Number.isNaN(value)) image.data.set(SHADES[Math.round(share(value, low, high) * 255)] as number[], 4 * i);
+  });
   const canvas = el("canvas", { width: columns, height: rows });
   canvas.getContext("2d")?.putImageData(image, 0, 0);
   return canvas;
@@ -197,12 +231,12 @@ function corner(ctx: CanvasRenderingContext2D, right: number, top: number, size:
   ctx.fill();
 }
 
-/** Mark a score without a value: a gray cell with a cross. */
-function cross(ctx: CanvasRenderingContext2D, x: number, y: number, width: number, height: number, inks: Inks): void {
+/** Mark a score without a value: a cross, in a gray cell if there is no other value. */
+function cross(ctx: CanvasRenderingContext2D, x: number, y: number, width: number, height: number, inks: Inks, alone: boolean): void {
   const size = Math.max(1.5, Math.min(4, width / 2.5, height / 2.5));
   const [cx, cy] = [x + width / 2, y + height / 2];
   ctx.fillStyle = inks.line;
-  ctx.fillRect(x, y, width - (width > 6 ? 1 : 0), height - (height > 8 ? 1 : 0));
+  if (alone) ctx.fillRect(x, y, width - (width > 6 ? 1 : 0), height - (height > 8 ? 1 : 0));
   ctx.strokeStyle = inks.warning;
   ctx.lineWidth = 1.25;
   ctx.beginPath();

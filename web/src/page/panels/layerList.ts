@@ -8,18 +8,19 @@ import { reach, strength } from "../model/strength.ts";
 import { share } from "../plot/scales.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
 import { bar, setText } from "./elements.ts";
+import { Rows } from "./rows.ts";
 
 export function layerList(dispatch: Dispatch): Part {
-  let shown: HTMLElement[] = [];
   let drawn: View | undefined;
   const filter = el("input", {
     type: "search",
     placeholder: "Filter layers",
     "aria-label": "Filter layers by name",
+    "aria-controls": "intus-layers",
     input: () => dispatch({ type: "choose", choice: { filter: filter.value } }),
   });
   const hint = el("p", { class: "hint", hidden: true }, "No layer matches the filter.");
-  const list = el("ul", { class: "layers", role: "listbox", tabindex: 0, "aria-label": "Layers, from input to output" });
+  const list = el("ul", { id: "intus-layers", class: "layers", role: "listbox", tabindex: 0, "aria-label": "Layers, from input to output" });
   const root = el("div", { class: "legend" }, filter, hint, list);
   const choose = (address: string | null): void => dispatch({ type: "choose", choice: { address } });
   const hover = (address: string | null): void => dispatch({ type: "set", values: { hover: address } });
@@ -31,53 +32,57 @@ export function layerList(dispatch: Dispatch): Part {
   });
   list.addEventListener("pointerover", (event) => hover(rowOf(event)?.dataset.address ?? null));
   list.addEventListener("pointerleave", () => hover(null));
-  list.addEventListener("keydown", (event) => {
-    const at = shown.findIndex((row) => row.dataset.address === drawn?.state.choice.address);
-    const moves: Record<string, number> = { ArrowDown: at + 1, ArrowUp: at < 0 ? 0 : at - 1, Home: 0, End: shown.length - 1 };
+  const rows = new Rows(list, (i) => {
+    const series = drawn?.chart.series[i] as Series;
+    const made = row(series, i, drawn?.colours.get(series.address) ?? "");
+    refresh(made, i);
+    return made;
+  });
+  const pressed = (event: KeyboardEvent): void => {
+    const series = drawn?.chart.series ?? [];
+    const at = placeOf(drawn);
+    const moves: Record<string, number> = { ArrowDown: at + 1, ArrowUp: at < 0 ? 0 : at - 1, PageDown: at + 10, PageUp: at - 10, Home: 0, End: series.length - 1 };
     const to = moves[event.key];
     if (event.key === "Escape") choose(null);
     else if (to === undefined) return;
-    else choose(shown[Math.min(shown.length - 1, Math.max(0, to))]?.dataset.address ?? null);
+    else choose(series[Math.min(series.length - 1, Math.max(0, to))]?.address ?? null);
     event.preventDefault();
+  };
+  list.addEventListener("keydown", pressed);
+  filter.addEventListener("keydown", (event) => {
+    if (event.key.startsWith("Arrow") && !/Left|Right/.test(event.key)) pressed(event);
   });
 
-  function rebuild(view: View): void {
-    const { series } = view.chart;
-    const all = view.state.chart.series.length;
-    shown = series.map((s, i) => row(s, i, view.colours.get(s.address) ?? ""));
-    list.replaceChildren(...shown);
-    list.classList.toggle("many", isMany(view.state.chart));
-    filter.hidden = all < 12 && view.state.choice.filter === "";
-    hint.hidden = series.length > 0 || all === 0;
-    refresh(view);
+  function rebuild({ chart, state }: View): void {
+    const all = state.chart.series.length;
+    list.classList.toggle("many", isMany(state.chart));
+    rows.reset(chart.series.length);
+    filter.hidden = all < 12 && state.choice.filter === "";
+    hint.hidden = chart.series.length > 0 || all === 0;
   }
 
-  function refresh(view: View): void {
-    const { chart, state, focus } = view;
-    const byName = new Map(chart.series.map((series) => [series.address, series]));
-    let active = "";
-    for (const element of shown) {
-      const address = element.dataset.address as string;
-      const picked = address === state.choice.address;
-      element.setAttribute("aria-selected", String(picked));
-      element.classList.toggle("focus", address === focus);
-      if (picked) active = element.id;
-      updateValue(element, byName.get(address), view);
-    }
-    if (active) list.setAttribute("aria-activedescendant", active);
-    else list.removeAttribute("aria-activedescendant");
+  function refresh(element: HTMLElement, i: number): void {
+    const { chart, state, focus } = drawn as View;
+    const series = chart.series[i] as Series;
+    element.setAttribute("aria-selected", String(series.address === state.choice.address));
+    element.classList.toggle("focus", series.address === focus);
+    updateValue(element, series, drawn as View);
   }
 
   return {
     root,
     update(view: View): void {
       const same = drawn && drawn.colours === view.colours;
-      const moved = drawn?.state.choice.address !== view.state.choice.address;
+      const moved = drawn?.state.choice.address !== view.state.choice.address || placeOf(drawn) < 0;
       drawn = view;
       if (document.activeElement !== filter) filter.value = view.state.choice.filter;
-      if (same) refresh(view);
+      if (same) rows.each(refresh);
       else rebuild(view);
-      if (moved) reveal(list, shown.find((row) => row.dataset.address === view.state.choice.address));
+      const at = placeOf(view);
+      if (moved) rows.reveal(at);
+      const active = rows.row(at)?.id;
+      if (active) list.setAttribute("aria-activedescendant", active);
+      else list.removeAttribute("aria-activedescendant");
     },
   };
 }
@@ -90,24 +95,20 @@ function row(series: Series, i: number, colour: string): HTMLElement {
   return el("li", attributes, swatch, name, bar(0, colour), el("span", { class: "value" }));
 }
 
-function updateValue(element: HTMLElement, series: Series | undefined, { at, chart, center }: View): void {
+function updateValue(element: HTMLElement, series: Series, { at, chart, center }: View): void {
   const { low, high } = reach(chart, center);
-  const x = series?.value[at] ?? null;
-  const note = series?.note[at] ?? null;
+  const x = series.value[at] ?? null;
+  const note = series.note[at] ?? null;
   const [, , level, text] = element.children as unknown as [Element, Element, Element, HTMLElement];
   const width = x === null ? 0 : share(strength(x, center), Math.min(0, low), high);
   (level.firstChild as HTMLElement).style.inlineSize = `${100 * width}%`;
   element.classList.toggle("nan", x === null && note !== null);
-  element.classList.toggle("partial", x !== null && series?.part[at] === true);
-  text.title = [note ?? "", series?.revision[at] ? `revision ${series.revision[at]}` : ""].filter(Boolean).join("; ");
+  element.classList.toggle("partial", x !== null && series.part[at] === true);
+  text.title = [note ?? "", series.revision[at] ? `revision ${series.revision[at]}` : ""].filter(Boolean).join("; ");
   setText(text, x === null && note === null ? "–" : number(x));
 }
 
-/** Scroll the list, but not the page, until the row is visible. */
-function reveal(list: HTMLElement, row: HTMLElement | undefined): void {
-  if (!row) return;
-  const top = row.offsetTop - list.offsetTop;
-  if (top < list.scrollTop) list.scrollTop = top;
-  else if (top + row.offsetHeight > list.scrollTop + list.clientHeight)
-    list.scrollTop = top + row.offsetHeight - list.clientHeight;
+/** Return the place of the selected layer in the list, -1 if it is not there. */
+function placeOf(view: View | undefined): number {
+  return view?.chart.series.findIndex((series) => series.address === view.state.choice.address) ?? -1;
 }

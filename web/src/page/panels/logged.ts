@@ -4,13 +4,13 @@ import { epoch as plain, grouped, number } from "../../ui/format.ts";
 import { AXES, type Axis, type Curve, curvesOf } from "../model/curves.ts";
 import { share } from "../plot/scales.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
-import { Picker } from "./elements.ts";
+import { Picker } from "./picker.ts";
 
 export function logged(dispatch: Dispatch): Part {
   let drawn: unknown;
   let by = "";
   const axes = new Picker("Over", "axis", (axis) => dispatch({ type: "set", values: { axis: axis as Axis } }));
-  axes.update([{ label: "", options: AXES.map((value) => ({ value, label: value })) }], "step");
+  axes.update("step", [], () => [{ label: "", options: AXES.map((value) => ({ value, label: value })) }]);
   const list = el("ul");
   const root = el("div", { class: "logged" }, axes.root, list);
   return {

@@ -7,9 +7,10 @@ import { bothSides, type Center, reach, strength, strengthText } from "../model/
 import { gain, type SortKey, sortUnits, type UnitRow, unitRows } from "../model/unitRows.ts";
 import { share } from "../plot/scales.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
-import { bar, Picker, setText } from "./elements.ts";
+import { bar, setText } from "./elements.ts";
+import { Picker } from "./picker.ts";
 
-const TOP = 10;
+const [TOP, MORE] = [10, 200]; // units that are shown at first, and that a click adds
 const COLUMNS: { key: SortKey | null; label: string; title?: string }[] = [
   { key: "unit", label: "Unit" },
   { key: null, label: "Over checkpoints" },
@@ -37,12 +38,14 @@ interface Shared {
 interface Sorting {
   key: SortKey;
   down: boolean;
-  all: boolean;
+  /** The units that are shown. */
+  most: number;
 }
 
 export function unitTable(dispatch: Dispatch): Part {
-  const sorting: Sorting = { key: "value", down: true, all: false };
+  const sorting: Sorting = { key: "value", down: true, most: TOP };
   let view: View | undefined;
+  let next = TOP; // units after a click on `more`
   const scores = new Picker("Score", "unit-score", (score) => pick(score, ""));
   const hypotheses = new Picker("Hypothesis", "hypothesis", (target) => pick(view?.state.hypothesis.score ?? "", target));
   const sorts = COLUMNS.map(({ key, label, title }) => {
@@ -51,7 +54,7 @@ export function unitTable(dispatch: Dispatch): Part {
   });
   const body = el("tbody");
   const table = el("table", {}, el("thead", {}, el("tr", {}, ...sorts)), body);
-  const more = el("button", { type: "button", class: "toggle", click: () => { sorting.all = !sorting.all; draw(); } });
+  const more = el("button", { type: "button", class: "toggle", click: () => { sorting.most = next; draw(); } });
   const summary = el("span", { class: "soft" });
   const note = el("p", { class: "soft" });
   const head = el("div", { class: "head" }, el("h2", {}, "Unit scores"), summary, scores.root, hypotheses.root);
@@ -78,7 +81,7 @@ export function unitTable(dispatch: Dispatch): Part {
     const at = nearest(epochs, asked);
     const center = scoreInfo(labels, hypothesis.score)?.center ?? null;
     const sorted = sortUnits(unitRows(units, at), sorting.key, sorting.down, center);
-    const rows = sorting.all ? sorted : sorted.slice(0, TOP);
+    const rows = sorted.slice(0, sorting.most);
     const chosen = sorted.find(({ address }) => address === choice.address);
     setText(note, chosen?.note ? `${chosen.address}: ${chosen.note}` : "");
     const scale = Math.max(1e-12, reach(units, center ?? 0).high);
@@ -98,7 +101,8 @@ export function unitTable(dispatch: Dispatch): Part {
     });
     more.hidden = sorted.length <= TOP;
     const all = plural(sorted.length, "unit");
-    setText(more, sorting.all ? `Show the top ${TOP}` : `Show all ${all}`);
+    next = rows.length === sorted.length ? TOP : rows.length === TOP ? MORE : rows.length + MORE;
+    setText(more, next === TOP ? `Show the top ${TOP}` : next < sorted.length ? `Show ${grouped(next)} of ${all}` : `Show all ${all}`);
     const when = `epoch ${epochText(epochs[at])}${asked === null || epochs[at] === asked ? "" : `, the nearest to ${epochText(asked)}`}`;
     const by = strengthText(center);
     setText(summary, sorted.length ? [all, when, by && `strength: ${by}`].filter(Boolean).join(" · ") : "");
@@ -113,10 +117,10 @@ export function unitTable(dispatch: Dispatch): Part {
       root.hidden = !run || run.units.length === 0;
       if (root.hidden || !run) return;
       const { score, target } = state.hypothesis;
-      const names = [...new Set(run.units.map((u) => u.score))].map((value) => ({ value, label: scoreLabel(state.labels, value) }));
-      const fitting = run.units.filter((u) => u.score === score).map((u) => ({ value: u.target, label: u.target || "(none)" }));
-      scores.update([{ label: "", options: names }], score);
-      hypotheses.update([{ label: "", options: fitting }], target);
+      const names = () => [...new Set(run.units.map((u) => u.score))].map((value) => ({ value, label: scoreLabel(state.labels, value) }));
+      const fitting = () => run.units.filter((u) => u.score === score).map((u) => ({ value: u.target, label: u.target || "(none)" }));
+      scores.update(score, [run, state.labels], () => [{ label: "", options: names() }]);
+      hypotheses.update(target, [run, score], () => [{ label: "", options: fitting() }]);
       if (!same) draw();
     },
   };

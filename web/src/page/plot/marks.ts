@@ -1,17 +1,20 @@
 // Draws the parts of the plot: axes, intervals and baseline, lines, and the marks of points and of the current epoch.
 import { epoch as epochText } from "../../ui/format.ts";
 import { isMany, otherLines } from "../model/comparedRuns.ts";
+import type { Band } from "../model/crowd.ts";
 import type { Inks } from "../model/inks.ts";
-import { baselines, type Series } from "../model/series.ts";
+import { baselines } from "../model/series.ts";
 import type { View } from "../state/view.ts";
 import { type Frame, stretches } from "./frame.ts";
+import { type PointMarks, pointMarks } from "./pointMarks.ts";
 import { tickText } from "./scales.ts";
 
 type Context = CanvasRenderingContext2D;
-type Column = (number | null)[];
+type Column = (number | null | undefined)[];
 
 const FEW = 12; // layers; up to so many, all intervals are drawn
 export const LONE = 10; // pixels to either side that an interval or a baseline of a single epoch extends
+export const GRAY = 0.16; // the opacity of a band of a crowd
 const DIM = 0.22; // the opacity of the other lines while one is focused
 
 export function drawAxes(ctx: Context, frame: Frame, inks: Inks, font: string): void {
@@ -35,12 +38,13 @@ export function drawAxes(ctx: Context, frame: Frame, inks: Inks, font: string): 
   ctx.fillText("epoch", frame.left + frame.width / 2, bottom + 34);
 }
 
-/** Draw below the lines: the 95 % interval of the focused layer, or of all if they are few, and the baseline with gray
- * dashes, on both sides of the center of a score. */
+/** Draw below the lines: the bands of a crowd in gray, the 95 % interval of the focused layer, or of all if they are few, and the
+ * baseline with gray dashes, on both sides of the center of a score. */
 export function drawUnder(ctx: Context, frame: Frame, view: View, inks: Inks): void {
-  const { focused, chart, center } = view;
-  if (focused) drawBand(ctx, frame, view, focused, 0.18);
-  else if (chart.series.length <= FEW) for (const series of chart.series) drawBand(ctx, frame, view, series, 0.08);
+  const { focused, chart, center, colours, crowd } = view;
+  const drawn = focused ? [focused] : chart.series.length <= FEW ? chart.series : [];
+  for (const band of crowd.bands) drawBand(ctx, frame, chart.epochs, band, inks["text-soft"], GRAY);
+  for (const series of drawn) drawBand(ctx, frame, chart.epochs, series, colours.get(series.address) ?? "", focused ? 0.18 : 0.08);
   ctx.save();
   ctx.strokeStyle = inks["text-soft"];
   ctx.lineWidth = 1.25;
@@ -49,9 +53,9 @@ export function drawUnder(ctx: Context, frame: Frame, view: View, inks: Inks): v
   ctx.restore();
 }
 
-function drawBand(ctx: Context, frame: Frame, { chart, colours }: View, { address, low, high }: Series, strength: number): void {
-  const x = (i: number): number => frame.x(chart.epochs[i] as number);
-  ctx.fillStyle = colours.get(address) ?? "";
+function drawBand(ctx: Context, frame: Frame, epochs: number[], { low, high }: Band, colour: string, strength: number): void {
+  const x = (i: number): number => frame.x(epochs[i] as number);
+  ctx.fillStyle = colour;
   ctx.globalAlpha = strength;
   for (const at of stretches(low.length, (i) => low[i] != null && high[i] != null)) {
     ctx.beginPath();
@@ -66,14 +70,14 @@ function drawBand(ctx: Context, frame: Frame, { chart, colours }: View, { addres
   ctx.globalAlpha = 1;
 }
 
-/** Draw all lines in order of depth. If one is focused, the others are faint and it is on top. The lines of other runs are dashed,
- * in the color of the same layer. */
-export function drawSeries(ctx: Context, frame: Frame, { chart, compared, colours, focus, focused }: View): void {
+/** Draw the lines in order of depth. If one is focused, the others are faint; the selected one and the focused one are on top. The
+ * lines of other runs are dashed, in the color of the same layer. */
+export function drawSeries(ctx: Context, frame: Frame, { chart, crowd, compared, colours, focus, focused, selected }: View): void {
   ctx.lineJoin = "round";
   ctx.lineCap = "round"; // a point between two gaps is a dot
   ctx.lineWidth = isMany(chart) ? 1 : 1.75;
   ctx.globalAlpha = focused ? DIM : 1;
-  for (const { address, value } of chart.series) {
+  for (const { address, value } of crowd.lines) {
     ctx.strokeStyle = colours.get(address) ?? "";
     ctx.stroke(linePath(frame, chart.epochs, value));
   }
@@ -86,10 +90,12 @@ export function drawSeries(ctx: Context, frame: Frame, { chart, compared, colour
   }
   ctx.setLineDash([]);
   ctx.lineCap = "round";
-  if (!focused) return;
-  ctx.lineWidth = 2.75;
-  ctx.strokeStyle = colours.get(focused.address) ?? "";
-  ctx.stroke(linePath(frame, chart.epochs, focused.value));
+  for (const [series, width] of [[selected, 2], [focused, 2.75]] as const) {
+    if (!series) continue;
+    ctx.lineWidth = width;
+    ctx.strokeStyle = colours.get(series.address) ?? "";
+    ctx.stroke(linePath(frame, chart.epochs, series.value));
+  }
 }
 
 /** Return a column as a path with gaps at missing values. A point between two gaps extends `lone` to either side. */
@@ -109,11 +115,8 @@ function linePath(frame: Frame, epochs: number[], column: Column, lone = 0): Pat
 /** Draw above the lines: a cross on the axis for a point without a value, a ring around a point computed from part of the rows, a
  * diamond around a point that changed when it was scored again, and the current epoch with a dot on each line. */
 export function drawOver(ctx: Context, frame: Frame, view: View, inks: Inks): void {
-  const { chart, focused, at, colours } = view;
-  const lines = focused ? [focused] : chart.series;
-  drawMissing(ctx, frame, chart.epochs, lines, inks);
-  drawPartial(ctx, frame, chart.epochs, lines, inks);
-  drawRevised(ctx, frame, chart.epochs, lines, inks);
+  const { chart, focused, selected, at, colours } = view;
+  drawMarks(ctx, pointMarks(frame, chart.epochs, focused ? [focused] : chart.series), inks);
   if (at < 0) return;
   const x = frame.x(chart.epochs[at] as number);
   ctx.strokeStyle = inks.accent;
@@ -123,7 +126,7 @@ export function drawOver(ctx: Context, frame: Frame, view: View, inks: Inks): vo
   ctx.lineTo(x, frame.top + frame.height);
   ctx.stroke();
   ctx.strokeStyle = inks.surface;
-  for (const { address, value } of isMany(chart) && !focused ? [] : lines) {
+  for (const { address, value } of focused ? [selected ?? focused, focused] : isMany(chart) ? [] : chart.series) {
     if (value[at] == null) continue;
     ctx.fillStyle = colours.get(address) ?? "";
     ctx.beginPath();
@@ -133,45 +136,26 @@ export function drawOver(ctx: Context, frame: Frame, view: View, inks: Inks): vo
   }
 }
 
-function drawMissing(ctx: Context, frame: Frame, epochs: number[], series: Series[], inks: Inks): void {
-  const y = frame.top + frame.height - 7;
-  ctx.strokeStyle = inks.warning;
+function drawMarks(ctx: Context, { missing, partial, revised }: PointMarks, inks: Inks): void {
   ctx.lineWidth = 1.5;
+  ctx.strokeStyle = inks.warning;
   ctx.beginPath();
-  for (const { value, note } of series)
-    value.forEach((v, i) => {
-      if (v !== null || note[i] === null) return;
-      const x = frame.x(epochs[i] as number);
-      ctx.moveTo(x - 3, y - 3);
-      ctx.lineTo(x + 3, y + 3);
-      ctx.moveTo(x + 3, y - 3);
-      ctx.lineTo(x - 3, y + 3);
-    });
+  for (const [x, y] of missing.values()) {
+    ctx.moveTo(x - 3, y - 3);
+    ctx.lineTo(x + 3, y + 3);
+    ctx.moveTo(x + 3, y - 3);
+    ctx.lineTo(x - 3, y + 3);
+  }
+  for (const [x, y] of partial.values()) {
+    ctx.moveTo(x + 6, y);
+    ctx.arc(x, y, 6, 0, 2 * Math.PI);
+  }
   ctx.stroke();
-}
-
-function drawPartial(ctx: Context, frame: Frame, epochs: number[], series: Series[], inks: Inks): void {
-  ctx.strokeStyle = inks.warning;
-  ctx.lineWidth = 1.5;
-  for (const { value, part } of series)
-    part.forEach((few, i) => {
-      if (value[i] == null || !few) return;
-      ctx.beginPath();
-      ctx.arc(frame.x(epochs[i] as number), frame.y(value[i] as number), 6, 0, 2 * Math.PI);
-      ctx.stroke();
-    });
-}
-
-function drawRevised(ctx: Context, frame: Frame, epochs: number[], series: Series[], inks: Inks): void {
   ctx.strokeStyle = inks["text-soft"];
-  ctx.lineWidth = 1.5;
   ctx.beginPath();
-  for (const { value, revision } of series)
-    revision.forEach((times, i) => {
-      if (value[i] == null || !times) return;
-      const [x, y] = [frame.x(epochs[i] as number), frame.y(value[i] as number)];
-      ctx.moveTo(x, y - 9);
-      for (const [dx, dy] of [[9, 0], [0, 9], [-9, 0], [0, -9]] as const) ctx.lineTo(x + dx, y + dy);
-    });
+  for (const [x, y] of revised.values()) {
+    ctx.moveTo(x, y - 9);
+    for (const [dx, dy] of [[9, 0], [0, 9], [-9, 0], [0, -9]] as const) ctx.lineTo(x + dx, y + dy);
+  }
   ctx.stroke();
 }

@@ -22,6 +22,7 @@ export class Plot implements Part {
   readonly root = el("div", { class: "canvas" }, this.lines, this.over, ...this.tip.parts);
   private view: View | undefined;
   private frame: Frame | undefined;
+  private framed: unknown[] = []; // what the frame was made for
   private inks: Inks | undefined;
 
   constructor(private readonly dispatch: Dispatch) {
@@ -47,11 +48,15 @@ export class Plot implements Part {
     if (!view) return;
     const { clientWidth: width, clientHeight: height } = root;
     const ctx = canvasContext(this.lines, width, height);
-    this.frame = undefined;
-    if (view.chart.series.length > 0 && width >= 120 && height >= 100) {
-      this.inks ??= readInks(root);
+    const wanted = [view.colours, width, height];
+    if (wanted.some((each, i) => each !== this.framed[i])) {
       const [across, up] = [width - MARGIN.left - MARGIN.right, height - MARGIN.top - MARGIN.bottom];
-      this.frame = frameOf([view.chart, ...view.compared.map((other) => other.chart)], { left: MARGIN.left, top: MARGIN.top, width: across, height: up }, view.center);
+      const room = view.chart.series.length > 0 && width >= 120 && height >= 100;
+      this.frame = room ? frameOf([view.chart, ...view.compared.map((other) => other.chart)], { left: MARGIN.left, top: MARGIN.top, width: across, height: up }, view.center) : undefined;
+    }
+    this.framed = wanted;
+    if (this.frame) {
+      this.inks ??= readInks(root);
       drawAxes(ctx, this.frame, this.inks, getComputedStyle(root).fontFamily);
       drawUnder(ctx, this.frame, view, this.inks);
       drawSeries(ctx, this.frame, view);

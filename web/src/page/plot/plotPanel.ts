@@ -3,7 +3,8 @@ import { el, svg } from "../../ui/dom.ts";
 import { epoch as epochText, grouped, plural } from "../../ui/format.ts";
 import { DOWNLOAD, icon } from "../../ui/icons.ts";
 import { download, type Format } from "../download/download.ts";
-import { dash, keyLabel, runLabel } from "../model/comparedRuns.ts";
+import { dash, keyLabel, otherLines, runLabel } from "../model/comparedRuns.ts";
+import { crowdText } from "../model/crowd.ts";
 import { kindLabel } from "../model/scoreLabels.ts";
 import { type Chart, hasBaseline, notesOf } from "../model/series.ts";
 import { setText } from "../panels/elements.ts";
@@ -22,6 +23,7 @@ export function plotPanel(dispatch: Dispatch): Part & { body: HTMLElement } {
   const meaning = el("p", { class: "soft" });
   const about = el("p", { class: "soft" });
   const bounds = el("p", { class: "soft" });
+  const crowd = el("p", { class: "soft" });
   const doubts = el("p", { class: "doubts" });
   const notes = el("p", { class: "soft" });
   const runs = el("ul", { class: "key", "aria-label": "Runs drawn" });
@@ -44,7 +46,7 @@ export function plotPanel(dispatch: Dispatch): Part & { body: HTMLElement } {
   const body = el("div", { class: "plot-body" }, plot.root);
   const waiting = el("p", { class: "hint waiting", hidden: true }, "");
   plot.root.append(waiting);
-  const head = el("div", { class: "head" }, el("div", { class: "heading" }, title, meaning, about, bounds, doubts, notes), el("div", { class: "saves" }, ...buttons));
+  const head = el("div", { class: "head" }, el("div", { class: "heading" }, title, meaning, about, crowd, bounds, doubts, notes), el("div", { class: "saves" }, ...buttons));
   const root = el("section", { class: "panel plot", "aria-label": "Score over epochs" }, head, runs, body);
   return {
     root,
@@ -59,7 +61,9 @@ export function plotPanel(dispatch: Dispatch): Part & { body: HTMLElement } {
       setText(bounds, state.choice.group ? "" : boundsText(next.info));
       bounds.hidden = empty || !bounds.textContent;
       setText(waiting, whyEmpty(next));
-      setText(about, empty ? "" : [layersText(next), `epoch ${epochText(chart.epochs[at])}`, hasBaseline(chart) ? "gray dashes: baseline" : ""].filter(Boolean).join(" · "));
+      setText(about, empty ? "" : [layersText(next), `epoch ${epochText(chart.epochs[at])}`, hasBaseline(chart) ? "gray dashes: baseline" : "", hiddenText(next)].filter(Boolean).join(" · "));
+      setText(crowd, empty ? "" : crowdText(next.crowd, chart.series.length, state.chart.series.length));
+      crowd.hidden = !crowd.textContent;
       setText(doubts, doubtsText(chart));
       doubts.hidden = !doubts.textContent;
       if (notesOfChart !== chart) setText(notes, notesText(chart));
@@ -91,8 +95,13 @@ function whyEmpty({ state }: View): string {
 function layersText({ chart, state }: View): string {
   const [shown, all] = [chart.series.length, state.chart.series.length];
   const kind = state.choice.kind === "output" ? "" : ` (${kindLabel(state.labels, state.choice.kind)})`;
-  if (state.chart.units) return `${shown < all ? `the strongest ${shown} of ` : ""}${plural(all, "unit")}`;
-  return `${shown < all ? `${shown} of ` : ""}${plural(all, "layer")}${kind}`;
+  if (state.chart.units) return `${shown < all ? `the strongest ${grouped(shown)} of ` : ""}${plural(all, "unit")}`;
+  return `${shown < all ? `${grouped(shown)} of ` : ""}${plural(all, "layer")}${kind}`;
+}
+
+/** Return how to see the lines of the compared runs if none is drawn because there are too many. */
+function hiddenText({ chart, compared, focus }: View): string {
+  return compared.length > 0 && focus === null && otherLines(chart, compared, focus).length === 0 ? "select a layer to see it in the other runs" : "";
 }
 
 /** Return a sentence about points that are not based on all rows, with their marks. */

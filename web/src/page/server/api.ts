@@ -46,6 +46,11 @@ export interface Runs {
   kinds: Record<string, string>;
 }
 
+export interface RunsReply extends Runs {
+  /** The number of the last change that the list contains. */
+  change: number;
+}
+
 /** The measurements at each point: the score, its 95 % interval, its baseline, the number of rows, a note, and how often late
  * rows changed it. */
 export interface Measured {
@@ -171,6 +176,8 @@ export interface Ledger {
   /** Layers that wait to be scored, and how long that will take; null if it is not known. */
   queued: number;
   seconds_left: number | null;
+  /** Why layers cannot be scored or stored now, though they are kept; "" if they can. */
+  trouble: string;
   scored: number;
   failed: number;
   lost: number;
@@ -208,8 +215,8 @@ async function json<T>(response: Response): Promise<T> {
   return (await response.json()) as T;
 }
 
-export async function getRuns(): Promise<Runs> {
-  return json<Runs>(await get("/api/runs"));
+export async function getRuns(): Promise<RunsReply> {
+  return json<RunsReply>(await get("/api/runs"));
 }
 
 /** Return the rows of a score; an empty target or kind selects all. */

@@ -6,10 +6,10 @@ import { unitChart } from "../model/unitRows.ts";
 import { currentRun, requestedTarget, type State } from "../state/state.ts";
 import type { Dispatch } from "../state/view.ts";
 import * as api from "./api.ts";
+import type { Change } from "./stream.ts";
 
 const GAP = 150; // milliseconds between an answer and the next request
 const STATUS_GAP = 3000; // while something waits to be scored, though nothing in the database changes
-const CATCH_UP = 1500; // milliseconds; see opened()
 const LOG_GAP = 3000; // hundreds of thousands of values take the server a second to thin
 const RUNS_GAP = 600; // the list of runs is the most expensive request, and the plot should not wait for it
 
@@ -42,7 +42,9 @@ export class Loader {
   private keys = { ...NONE };
   private again = 0; // the timer of the next request for the status
   private shownChart = ""; // the key of the current chart
-  readonly runs = this.task(async () => this.dispatch({ type: "runs", ...(await api.getRuns()) }), RUNS_GAP);
+  private listed = -1; // the last change that the list of runs contains
+  private opening = 0; // the last change when the connection was opened
+  readonly runs = this.task(() => this.loadRuns(), RUNS_GAP);
   readonly notices = this.task(async () => this.set({ notices: await api.getNotices() }));
   readonly status = this.task(() => this.loadStatus());
   readonly chart = this.task(() => this.loadChart());
@@ -68,18 +70,24 @@ export class Loader {
     this.follow();
   }
 
-  /** Called when the connection is open for the first time. The runs were requested before that, so changes in between are
-   * unknown; they are requested later, because the first plot has priority. */
+  /** Called when the connection is open for the first time. */
   opened(): void {
     this.notices();
     this.status();
-    window.setTimeout(() => void this.catchUp().catch(() => this.all()), CATCH_UP);
   }
 
-  private async catchUp(): Promise<void> {
-    const before = currentRun(this.state())?.updated;
-    this.dispatch({ type: "runs", ...(await api.getRuns()) });
-    if (before !== undefined && currentRun(this.state())?.updated !== before) this.all();
+  /** Load everything again if something changed between the list of runs, which was requested first, and the connection. */
+  private catchUp(): void {
+    if (this.listed < 0 || this.listed >= this.opening) return;
+    this.opening = 0;
+    this.all();
+  }
+
+  private async loadRuns(): Promise<void> {
+    const { change, ...runs } = await api.getRuns();
+    this.listed = change;
+    this.dispatch({ type: "runs", ...runs });
+    this.catchUp();
   }
 
   /** Load what was newly chosen, after a change of the state. */
@@ -97,9 +105,12 @@ export class Loader {
   }
 
   /** Load what changed, after the server reported it. */
-  changed(what: string[], runs: [string, string][]): void {
+  changed({ change, what, runs }: Change): void {
     const { run, model } = this.state().choice;
-    if (what.length === 0) return; // the first event of a connection
+    if (what.length === 0) {
+      this.opening = change; // the first event of a connection
+      return this.catchUp();
+    }
     const isCurrent = runs.length === 0 || runs.some(([r, m]) => r === run && m === model);
     this.status();
     if (what.includes("notices")) this.notices();

@@ -1,5 +1,6 @@
 // The view: what the parts of the page need, computed once per change of the state.
 import type { Compared } from "../model/comparedRuns.ts";
+import { type Crowd, crowdOf } from "../model/crowd.ts";
 import { depthColours } from "../model/depthColours.ts";
 import { scoreInfo, scoreLabel } from "../model/scoreLabels.ts";
 import { type Chart, filtered, nearest, type Series, strongest } from "../model/series.ts";
@@ -22,12 +23,15 @@ export interface View {
   chart: Chart;
   /** The same layers of the compared runs. */
   compared: Compared[];
+  /** What the plot draws of the layers. */
+  crowd: Crowd;
   colours: Map<string, string>;
   /** The index of the current epoch in `chart.epochs`, -1 without epochs. */
   at: number;
   /** The layer under the pointer, else the selected one, else null. */
   focus: string | null;
   focused: Series | undefined;
+  selected: Series | undefined;
   /** For example "Linear probe, macro F1 of digit". */
   title: string;
   /** The description of the score, if the server has one. */
@@ -39,9 +43,11 @@ export interface View {
 const UNITS = 60; // units that are drawn at once
 const DRAWN = ["chart", "compared", "theme"] as const;
 
-function filteredCharts({ chart, compared, choice, theme }: State, center: Center): Pick<View, "chart" | "compared" | "colours"> {
+function filteredCharts({ chart, compared, choice, theme }: State, center: Center): Pick<View, "chart" | "crowd" | "compared" | "colours"> {
+  const shown = strongest(filtered(chart, choice.filter), UNITS, center);
   return {
-    chart: strongest(filtered(chart, choice.filter), UNITS, center),
+    chart: shown,
+    crowd: crowdOf(shown, chart),
     compared: compared.map((other) => ({ ...other, chart: filtered(other.chart, choice.filter) })),
     colours: depthColours(chart.series.map((s) => s.address), theme),
   };
@@ -57,15 +63,18 @@ export function viewOf(state: State, before?: View): View {
   const shown = same ? before : filteredCharts(state, center);
   const run = currentRun(state);
   const target = requestedTarget(state.choice, run);
+  const named = (address: string | null): Series | undefined => shown.chart.series.find((series) => series.address === address);
   return {
     state,
     run,
     chart: shown.chart,
+    crowd: shown.crowd,
     compared: shown.compared,
     colours: shown.colours,
     at: nearest(state.chart.epochs, state.choice.epoch),
     focus,
-    focused: shown.chart.series.find((series) => series.address === focus),
+    focused: named(focus),
+    selected: named(state.choice.address),
     title: scoreLabel(state.labels, state.choice.score) + (target ? ` of ${target}` : "") + (state.choice.group && `, mean of ${groupOf(state, run).length} runs and 95 % interval`),
     info,
     center,

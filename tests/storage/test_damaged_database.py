@@ -1,0 +1,197 @@
+"""Damaged databases are refused at the start, in a sentence, or whole as far as they are read."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+
+import numpy as np
+import pytest
+
+from intus.core.errors import InputError, ServeError
+from intus.core.results import Results
+from intus.serving.frontend import Frontend
+from intus.serving.run import Server
+from intus.storage import write_ahead_log
+from intus.storage.database import Database
+
+PAGE = 4096
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A database with scores, notices, targets and facts of a run."""
+    path = tmp_path_factory.mktemp("whole") / "whole.db"
+    random = np.random.default_rng(0)
+    with Database(path) as database:
+        for epoch in range(40):
+            keys = {"run": "r", "model": "m", "epoch": epoch, "target": "t"}
+            rows = [
+                keys | {"address": f"fc{n}", "score": score, "value": random.random()}
+                for n in range(20)
+                for score in ("mean", "std")
+            ]
+            database.add(Results.from_rows(rows))
+        database.add_notice("code", "text", run="r", model="m")
+        database.put_target("t", [0, 1] * 500)
+        database.put_run("r", "m", config={"lr": 1}, tags=["a"])
+    return path
+
+
+def flip_bit(data, random) -> None:
+    data[random.integers(len(data))] ^= 1 << random.integers(8)
+
+
+def flip_many(data, random) -> None:
+    at = random.integers(len(data) - 64)
+    data[at : at + 64] = random.bytes(64)
+
+
+def damage_header(data, random) -> None:
+    data[random.integers(100)] = random.integers(256)
+
+
+def damage_schema(data, random) -> None:
+    at = random.integers(PAGE - 16)
+    data[at : at + 16] = random.bytes(16)
+
+
+def cut(data, random) -> None:
+    del data[random.integers(1, len(data)) :]
+
+
+def zero_page(data, random) -> None:
+    at = random.integers(len(data) // PAGE) * PAGE
+    data[at : at + PAGE] = bytes(PAGE)
+
+
+def use(database: Database) -> None:
+    """Read everything, and write."""
+    frontend = Frontend(database)
+    frontend.runs()
+    frontend.targets()
+    database.notices()
+    database.columns("r", "m", ["epoch", "value", "address", "note"])
+    database.add(
+        Results.from_rows([{"run": "new", "model": "m", "epoch": 0, "address": "a", "score": "mean"}])
+    )
+
+
+@pytest.mark.parametrize("damage", [flip_bit, flip_many, damage_header, damage_schema, cut, zero_page])
+def test_damage_anywhere_is_refused_at_the_start_or_does_no_harm(whole, tmp_path, damage):
+    refusals = []
+    for seed in range(12):
+        path, data = tmp_path / f"{seed}.db", bytearray(whole.read_bytes())
+        damage(data, np.random.default_rng(seed))
+        path.write_bytes(data)
+        try:
+            with Database(path) as database:
+                use(database)
+        except InputError as error:
+            refusals.append(str(error))
+    remedies = ("Restore a copy", "Give the path", "Update intus")
+    for text in refusals:
+        assert text.startswith(f"Could not open the database sqlite:///{tmp_path}")
+        assert any(remedy in text for remedy in remedies)
+    if damage in (cut, zero_page):
+        assert len(refusals) == 12
+
+
+def test_server_on_a_damaged_database_ends_with_a_sentence(whole, tmp_path):
+    path, data = tmp_path / "x.db", bytearray(whole.read_bytes())
+    data[2 * PAGE :: PAGE] = bytes(len(data[2 * PAGE :: PAGE]))  # the type of every page but the first two
+    path.write_bytes(data)
+    with pytest.raises(
+        ServeError, match=r"did not start: Could not open the database .*Restore a copy"
+    ) as refused:
+        Server(database=path, port=0)
+    assert "Traceback" not in str(refused.value)
+    assert path.read_bytes() == data
+
+
+# -- the write-ahead log -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory):
+    """A database whose log has a hundred transactions of a row each, as a kill leaves it."""
+    path = tmp_path_factory.mktemp("logged") / "live.db"
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA wal_autocheckpoint=0")
+    connection.execute("CREATE TABLE item (number INTEGER PRIMARY KEY, text TEXT)")
+    for number in range(100):
+        connection.execute("INSERT INTO item VALUES (?, ?)", (number, "x" * (number * 37 % 900)))
+    yield path, connection
+    connection.close()
+
+
+def rows_of(path, log, folder) -> int:
+    """Return how many rows SQLite finds in a copy of a database with this log."""
+    copy = folder / "copy.db"
+    shutil.copy(path, copy)
+    (folder / "copy.db-wal").write_bytes(log)
+    (folder / "copy.db-shm").unlink(missing_ok=True)
+    connection = sqlite3.connect(copy)
+    try:
+        return connection.execute("SELECT count(*) FROM item").fetchone()[0]
+    except sqlite3.OperationalError:  # no such table
+        return 0
+    finally:
+        connection.close()
+
+
+def test_damage_of_a_log_is_said_where_sqlite_forgets_transactions(logged, tmp_path, monkeypatch):
+    monkeypatch.setattr(write_ahead_log, "PAUSE_S", 0)
+    path, _ = logged
+    whole = path.with_name("live.db-wal").read_bytes()
+    assert write_ahead_log.damage(path.with_name("live.db-wal")) == ""
+    random, log = np.random.default_rng(0), tmp_path / "log"
+    for _ in range(60):
+        data = bytearray(whole)
+        flip_bit(data, random)
+        log.write_bytes(data)
+        last = len(whole) - PAGE - 24
+        lost = rows_of(path, bytes(data), tmp_path) < 100 and data[:last] != whole[:last]
+        assert bool(write_ahead_log.damage(log)) == lost
+
+
+def test_log_whose_end_was_not_written_is_no_damage(logged, tmp_path):
+    path, _ = logged
+    whole, log = path.with_name("live.db-wal").read_bytes(), tmp_path / "log"
+    for end in np.random.default_rng(0).integers(0, len(whole), 40):
+        log.write_bytes(whole[:end])
+        assert write_ahead_log.damage(log) == ""
+
+
+def test_log_that_begins_again_in_an_older_one_is_no_damage(tmp_path):
+    connection = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("CREATE TABLE item (number INTEGER)")
+    connection.executemany("INSERT INTO item VALUES (?)", [(number,) for number in range(5000)])
+    connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+    connection.execute("INSERT INTO item VALUES (0)")
+    log = tmp_path / "x.db-wal"
+    assert log.stat().st_size > 10 * PAGE
+    assert write_ahead_log.damage(log) == ""
+    connection.close()
+
+
+def test_database_with_a_damaged_log_is_refused_and_left_as_it_is(tmp_path):
+    path = tmp_path / "x.db"
+    with Database(path) as database:
+        for epoch in range(5):
+            database.add_notice("code", f"text {epoch}")
+        for end in ("", "-wal"):
+            shutil.copy(tmp_path / f"x.db{end}", tmp_path / f"y.db{end}")
+    log = tmp_path / "y.db-wal"
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    with pytest.raises(
+        InputError, match=r"y\.db-wal' of the database is damaged: \d+ pages in it cannot be read"
+    ):
+        Database(tmp_path / "y.db")
+    assert log.read_bytes() == data
+    log.rename(tmp_path / "aside")
+    Database(tmp_path / "y.db").close()
