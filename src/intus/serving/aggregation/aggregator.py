@@ -235,6 +235,8 @@ class Aggregator:
             newly_scored, newly_failed = tally.settle(arrays, scored=scored)
             run.counts["scored"] += newly_scored
             run.counts["failed"] += newly_failed
+        if scored:
+            run.settled = max(run.settled, window.moment)
         if window.awaited.get(key) == point.serial:
             window.stored(key)
         return run.run_key

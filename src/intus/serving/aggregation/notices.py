@@ -110,6 +110,17 @@ def incomplete(window: Window, lacks: str) -> Notice:
     return Notice("incomplete", text, "warning", *window.run_key)
 
 
+def behind(run_key: RunKey) -> Notice:
+    """Return the notice that older epochs wait while newer ones are scored."""
+    text = (
+        "Scoring is slower than the training. The newest epoch is scored first, then older ones on a coarse "
+        "grid (the first, and those that 2 divides most often), then the rest, so the curves have gaps for "
+        "now. Nothing is left out: what waits is kept, and the status counts it (postponed). To score "
+        "faster, give the server more processes (--engine N), or record less (which=, when=)."
+    )
+    return Notice("behind", text, "warning", *run_key)
+
+
 def silent(wait: EpochWait) -> Notice:
     """Return the notice that an epoch waits for processes that send nothing."""
     text = (

@@ -64,6 +64,7 @@ class Evaluation:
         faults: As in Measured.
         nonfinite: Number of NaN and infinite entries.
         predictions: As in Measured.
+        later: The scores of the next epoch that compare it with this one, if it was scored before.
     """
 
     results: Results
@@ -73,6 +74,7 @@ class Evaluation:
     faults: dict[str, str]
     nonfinite: int
     predictions: list[Predictions]
+    later: Results = field(default_factory=Results)
 
 
 _NEEDS_ROWS = "needs every row, and the probe sent statistics; probe(statistics=False) sends the rows"
@@ -130,19 +132,21 @@ def chosen(scores: Sequence[str] | None) -> list[Score]:
 
 def related(point: DataPoint, measured: Measured, relations: Relations | None) -> Evaluation:
     """Return the scores of a data point including those that relate it to earlier ones."""
-    results = list(measured.results)
+    results, later = list(measured.results), None
     if relations is not None:
         with np.errstate(all="ignore"):
-            results += relations.of(point, measured.sketch, results)
+            own, later = relations.of(point, measured.sketch, results)
+        results += own
     nonfinite = int(sum(result.value for result in results if result.score == "nonfinite"))
     return Evaluation(
-        _table(point, results),
+        _table(point, results, point.doubt),
         measured.fitted,
         measured.misfits,
         measured.failures,
         measured.faults,
         nonfinite,
         measured.predictions,
+        Results() if later is None else _table(later.point, [later.result], later.doubt),
     )
 
 
@@ -422,6 +426,10 @@ def renamed(evaluation: Evaluation, point: DataPoint) -> Evaluation:
         evaluation,
         results=Results(columns | {name: [value] * len(results) for name, value in origin.items()}),
         predictions=[replace(each, **origin) for each in evaluation.predictions],
+        later=Results(
+            {name: evaluation.later[name] for name in COLUMNS}
+            | {"address": [point.key.address] * len(evaluation.later)}
+        ),
     )
 
 
@@ -438,17 +446,7 @@ def _origin(point: DataPoint) -> dict[str, Any]:
     }
 
 
-def _cut(point: DataPoint) -> str:
-    """Return a note if batches were cut to fit into the queue of the client."""
-    found = {(record.rows, record.cut_from) for record in point.records if record.cut_from is not None}
-    if not found:
-        return ""
-    rows, of = min(found)
-    return f"the first {rows} of {of} rows: a pass exceeds the queue"
-
-
-def _table(point: DataPoint, results: Sequence[ScoreResult]) -> Results:
-    doubt = "; ".join(filter(None, (f"incomplete: {point.lacks}" if point.lacks else "", _cut(point))))
+def _table(point: DataPoint, results: Sequence[ScoreResult], doubt: str) -> Results:
     columns = {name: [value] * len(results) for name, value in _origin(point).items()}
     for name in ("unit", "target", "score", "value", "low", "high", "baseline", "n"):
         columns[name] = [getattr(result, name) for result in results]
