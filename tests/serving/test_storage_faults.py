@@ -41,8 +41,9 @@ def database(tmp_path):
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     """Let a flush in this process give up at once."""
-    monkeypatch.setattr(worker, "AWAY_S", 0.3)
+    monkeypatch.setattr(worker, "AWAY_S", 2.0)  # longer than the pause, as usual
     monkeypatch.setattr(worker, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(worker, "FLUSH_PAUSE_S", 0.05)
 
 
 class Failing:
