@@ -119,7 +119,7 @@ def test_training_is_bitwise_identical_in_any_situation(server, unused_port, sit
     model = digits_model()
     options = {"kinds": KINDS, "queue_mb": 0.05 if situation == "full" else 256}
     if situation == "broken choices":
-        options |= {"when": lambda model, operation: 1 / 0}
+        options |= {"when": lambda model, operation: 1 / 0, "budget": float("inf")}  # each pass raises
     server.answer = lambda path: {"refusing": 400, "failing": 500}.get(situation, 200)
     with probe(model, HOST, unused_port if situation == "absent" else server.port, **options) as watch:
         if situation == "dying":
