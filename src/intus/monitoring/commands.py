@@ -77,7 +77,7 @@ def register_targets(
     }
     labels = plain_labels(name, targets)
     ids = plain_ids("groups", groups, labels), plain_ids("types", types, labels)
-    target = RegisteredTarget(name, labels, *ids, **patterns)
+    target = RegisteredTarget(name, labels, *ids, model_pattern, layer_pattern, run_pattern)
     sender.targets.pop((name, model_pattern, run_pattern), None)
     sender.targets[name, model_pattern, run_pattern] = target  # the newest last
     for tap in list(sender.taps):
