@@ -76,7 +76,7 @@ def register_targets(
     }
     labels = plain_labels(name, targets)
     ids = plain_ids("groups", groups, labels), plain_ids("types", types, labels)
-    target = RegisteredTarget(name, labels, *ids, **patterns)
+    target = RegisteredTarget(name, labels, *ids, model_pattern, layer_pattern, run_pattern)
     sender.targets.pop(target.key, None)
     sender.targets[target.key] = target  # the newest last
     for tap in list(sender.taps):

@@ -212,7 +212,8 @@ def _measured_from_statistics(
     )
     missing = f"{present} of {ranks} ranks" * (present < ranks)
     applying = [target for target in targets if target.applies(point)]
-    are_kept = all(record.statistics.facts["rows"] == record.rows for record in point.records)
+    sent = [(record.statistics, record.rows) for record in point.records]
+    are_kept = all(statistics is not None and statistics.facts["rows"] == rows for statistics, rows in sent)
     own = point.key.mode != PROBE_SET_MODE and are_kept  # else the items of all rows are not known
     unmatched = {target.name: matched(target, point) for target in applying} if own else {}
     able = [score for score in scores if score.needs <= SENT and score.per != "unit"]

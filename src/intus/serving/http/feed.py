@@ -86,7 +86,8 @@ class ChangeFeed:
                 if not told:
                     _log.warning("Open pages learn of changes later: %s", error)
                 told = True
-        self._changed.set()
+        if self._closed:  # else there is no stream, and a later one waits for a change
+            self._changed.set()
 
     async def _news(self, since: int) -> _News:
         """Return what is news for a page; pages with the same number share one query."""
