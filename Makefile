@@ -5,7 +5,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 ENGINES := firefox-esr webkit2gtk-driver xvfb
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: help demo test test-slow reliability test-postgres test-engines test-ray test-frameworks test-all check bench notebooks loops gallery scores calibrate web web-check format clean
+.PHONY: help demo test test-slow reliability test-postgres test-engines test-ray test-cuda test-frameworks test-all check bench notebooks loops gallery scores calibrate web web-check format clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -48,6 +48,12 @@ test-engines: .venv/.ready  ## the page in Firefox and in WebKit, Safari's engin
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq --no-install-recommends $(ENGINES) >/dev/null; \
 	  else echo "please run: sudo apt-get install $(ENGINES)"; exit 1; fi; }
 	$(ONE_THREAD) $(PY) -m pytest -m engines tests/browser $(ARGS)
+
+# Where there is a GPU, torch is the machine's own: the environment of the other tests has one for CPUs.
+CUDA_PYTHON ?= python3
+test-cuda:      ## the tests on a GPU, with the torch of CUDA_PYTHON, into which intus need not be installed
+	PYTHONPATH=$(CURDIR)/src:$$PYTHONPATH $(CUDA_PYTHON) -m pytest -p no:cacheprovider -m cuda \
+	  tests/tracing tests/monitoring tests/backends tests/inspection $(ARGS)
 
 test-ray: .venvs/ray/.ready  ## scoring on Ray's workers, some of which are killed
 	$(ONE_THREAD) .venvs/ray/bin/python -m pytest -m ray tests/serving tests/inspection/running/test_ray_workers.py $(ARGS)

@@ -1,4 +1,7 @@
-"""Run all benchmarks or those named on the command line; each writes its tables into benchmarks/results."""
+"""Run all benchmarks or those named on the command line; each writes its tables into benchmarks/results.
+
+Words after a name that are no names of benchmarks are its arguments: ``serving load --scale 0.1``.
+"""
 
 import sys
 from importlib import import_module
@@ -15,10 +18,14 @@ MODULES = {
     "page": "benchmarks.pages.server_page",
 }
 
-chosen = sys.argv[1:] or list(MODULES)
-sys.argv[1:] = []  # a benchmark that runs alone parses its own arguments
-unknown = [name for name in chosen if name not in MODULES]
-if unknown:
-    sys.exit(f"There is no benchmark {unknown[0]!r}. Choose from: {', '.join(MODULES)}.")
-for name in chosen:
+chosen: list[list[str]] = [[name] for name in MODULES] if len(sys.argv) == 1 else []
+for word in sys.argv[1:]:
+    if word in MODULES:
+        chosen.append([word])
+    elif chosen:
+        chosen[-1].append(word)
+    else:
+        sys.exit(f"There is no benchmark {word!r}. Choose from: {', '.join(MODULES)}.")
+for name, *arguments in chosen:
+    sys.argv[1:] = arguments
     import_module(MODULES[name]).main()

@@ -1,12 +1,18 @@
-"""Measure servers: durable ingestion of tensors, and the storage and reading of points."""
+"""Measure servers: durable ingestion of tensors, the storage and reading of points, and load.
+
+``python -m benchmarks serving load`` runs all cases of load, ``serving clients listeners`` some of them, and
+``--scale 0.1`` makes each smaller. A result that is not measured again stays in results/serving_load.
+"""
 
 from __future__ import annotations
 
+import argparse
 import http.client
+import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,14 +29,27 @@ from intus.serving.run import Server
 from intus.storage.codec import encode_records
 from intus.storage.database import Database
 
-from . import harness
+from . import harness, loads
 
 TENSORS, ROWS, FEATURES = 300, 256, 768  # 786 KB each
 RUNS, LAYERS, EPOCHS, SCORES = 10, 200, 100, 10
 
 
 def main() -> None:
-    """Measure, and write results/serving."""
+    """Measure what was asked for, and write results/serving and results/serving_load."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=["tensors", "load", *CASES], help="default: all")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the sizes of the cases of load")
+    chosen = parser.parse_args()
+    parts = chosen.parts or ["tensors", "load"]
+    if "tensors" in parts:
+        _write_rates()
+    cases = [name for name in CASES if name in parts or "load" in parts]
+    if cases:
+        _write_load(cases, chosen.scale)
+
+
+def _write_rates() -> None:
     rows = [*_ingest(), *_points()]
     text = "\n".join(
         [
@@ -46,6 +65,123 @@ def main() -> None:
     data = [dict(zip(("what", "wall", "cpu", "goal"), row, strict=True)) for row in rows]
     harness.write("serving", text, {"machine": harness.machine(), "rows": data})
 
+
+# -- load --------------------------------------------------------------------------------------------
+
+
+def _clients(scale: float, where: str, epochs: int, **options: Any) -> loads.Facts:
+    count, epochs = max(int(50 * scale), 2), max(int(epochs * scale), 2)
+    name = f"{count} clients x {epochs} epochs x 20 layers, {where}"
+    return loads.many_clients(name, count, epochs, 20, wait=WAIT_S, **options)
+
+
+def _postgres(scale: float) -> loads.Facts:
+    with loads.postgresql() as make:
+        if make is None:
+            return {"what": "PostgreSQL", "missing": "not installed (make test-postgres installs it)"}
+        return _clients(scale, "PostgreSQL", 25, database=make())
+
+
+#: Seconds to wait for scores of the newest epochs.
+WAIT_S = 30.0
+CASES: Mapping[str, Callable[[float], loads.Facts]] = {
+    "clients": lambda scale: _clients(scale, "one process", 100),
+    "apart": lambda scale: _clients(scale, "three processes", 25, roles=True),
+    "postgres": _postgres,
+    "layers": lambda scale: loads.many_layers(max(int(10_000 * scale), 100)),
+    "runs": lambda scale: loads.many_runs(max(int(500 * scale), 10)),
+    "listeners": lambda scale: loads.many_pages(max(int(1000 * scale), 10)),
+    "memory": lambda scale: loads.bounded_memory(256 << 20, 20.0, max(int(50 * scale), 5)),
+}
+
+
+def _write_load(cases: Sequence[str], scale: float) -> None:
+    """Measure cases of load, and write them beside those that were measured before."""
+    path = harness.RESULTS / "serving_load.json"
+    found = json.loads(path.read_text(encoding="utf-8"))["cases"] if path.exists() else {}
+    machine = harness.machine()
+    for name in cases:
+        facts = CASES[name](scale)
+        found[name] = facts | {"scale": scale, "load before": machine["load before"]}
+        print(json.dumps({name: found[name]}), flush=True)
+    found = {name: found[name] for name in CASES if name in found}
+    goals = [
+        [facts["what"], what, figure, "yes" if met else "**no**"]
+        for name, facts in found.items()
+        for what, figure, met in ([] if "missing" in facts else _goals(name, facts))
+    ]
+    seen = [[facts["what"], *_seen(facts)] for facts in found.values()]
+    heads = ["case", "request ms", "page ms", "for later", "scored meanwhile", "newest epochs scored", "MB"]
+    text = "\n\n".join(
+        [
+            "# Servers under load",
+            harness.table(["case", "goal", "figure", "met"], goals),
+            "Milliseconds are median / 95th percentile / maximum.",
+            harness.table(heads, seen),
+            "What a page reads of a database with as much, in milliseconds, and its size:",
+            harness.table(["case", "route", "ms", "KB"], _routes(found)),
+            "",
+        ]
+    )
+    harness.write("serving_load", text, {"machine": machine, "cases": found})
+
+
+def _goals(name: str, facts: loads.Facts) -> Iterator[tuple[str, str, bool]]:
+    """Yield each goal of a case, the figure, and whether it is met."""
+    problems = facts["problems"]
+    yield "every request is answered, every ledger adds up", f"{len(problems)} problems", not problems
+    if "page" in facts:
+        p95 = facts["page"]["all"]["p95"]
+        yield "a page's request meanwhile takes at most 1 s (p95)", f"{p95:,.0f} ms", p95 <= 1000
+    if "newest epoch scored" in facts:
+        slowest = (facts["seconds to newest"] or {"max": facts["waited"]})["max"]
+        done, runs = facts["newest epoch scored"], facts["runs"]
+        figure = f"{done} of {runs} within {facts['waited']:.0f} s, the last after {slowest:.1f} s"
+        met = done == runs and slowest <= 10
+        yield "the newest epoch of each run is scored 10 s after the last request", figure, met
+    if name == "listeners":
+        yield "idle: at most 0.05 core", f"{facts['idle core']:.3f}", facts["idle core"] <= 0.05
+        yield "an epoch: at most 0.5 CPU s", f"{facts['CPU s an epoch']:.2f}", facts["CPU s an epoch"] <= 0.5
+        p95 = facts["told after"]["p95"]
+        yield "pages are told within 2 s (p95)", f"{p95:,.0f} ms", p95 <= 2000
+    if name == "memory":
+        ratio = facts["over idle, of max_bytes"]
+        yield "memory over that of an idle server: at most 3 x --max-bytes", f"{ratio:.2f}", ratio <= 3
+    for route, figures in facts.get("reading", {}).items():
+        if route.startswith("/"):
+            yield f"{route} takes at most 1 s (median)", f"{figures['p50']:,.0f} ms", figures["p50"] <= 1000
+
+
+def _seen(facts: loads.Facts) -> list[str]:
+    """Return the cells of a case: what clients and pages saw, scores, and memory idle and at most."""
+    if "missing" in facts:
+        return [facts["missing"], *[""] * 5]
+    newest = f"{facts['newest epoch scored']} of {facts['runs']}" if "newest epoch scored" in facts else "-"
+    memory = [str(facts[name]) for name in ("idle MB", "peak MB") if name in facts]
+    return [
+        _spread(facts.get("request")),
+        _spread(facts.get("page", {}).get("all")),
+        str(facts.get("refused for later", "-")),
+        f"{facts['scored meanwhile']:.1%}" if "scored meanwhile" in facts else "-",
+        newest,
+        " to ".join(memory) or "-",
+    ]
+
+
+def _spread(figures: Mapping[str, float] | None) -> str:
+    return "-" if figures is None else " / ".join(f"{figures[each]:,.0f}" for each in ("p50", "p95", "max"))
+
+
+def _routes(found: Mapping[str, loads.Facts]) -> list[list[str]]:
+    return [
+        [facts["what"], route, _spread(figures), f"{figures['KB']:,}"]
+        for facts in found.values()
+        for route, figures in facts.get("reading", {}).items()
+        if route.startswith("/")
+    ]
+
+
+# -- rates -------------------------------------------------------------------------------------------
 
 Row = tuple[str, float, float, str]
 

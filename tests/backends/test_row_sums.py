@@ -166,3 +166,19 @@ def test_units_are_chosen_on_trained_rows_alone():
     best = row_sums(torch.tensor(x), plan_of(known, chosen_by=known.trained), 0).best.tolist()
     assert 6 in best
     assert 5 not in best
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_precision_of_the_training_is_not_that_of_sums(dtype):
+    """Trainings allow products of few digits; sums have all, and the setting is restored."""
+    x = (torch.randn(5000, 1500, generator=torch.Generator().manual_seed(0)) + 3).to(dtype)
+    plan = RowPlan(False, np.arange(0, 5000, 9), (np.arange(5000) % 4 > 0,))
+    exact = row_sums(x, plan, 0, "dense")
+    torch.set_float32_matmul_precision("medium")
+    try:
+        found = row_sums(x, plan, 0, "dense")
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert np.array_equal(found.products[0].gram, exact.products[0].gram)
+    assert np.array_equal(found.kept, exact.kept)

@@ -55,7 +55,7 @@ def test_lightning(tmp_path):
         module = Module()
         lightning.Trainer(callbacks=[callback], **options, **quiet).fit(module, loader, loader)
         assert not any(one._forward_hooks for one in module.modules())
-        passes = LightningProbe(server.host, server.port, of="net", run="passes")
+        passes = LightningProbe(server.host, server.port, of="net", run="passes", block=True)
         lightning.Trainer(callbacks=[passes], **options, **quiet).fit(module, loader, loader)
     with Database(tmp_path / "x.db") as database:
         probed = database.points("r", "Sequential").where(score="linear_f1", target="sign")

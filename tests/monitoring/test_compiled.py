@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from intus.backends.torch import session
 from intus.monitoring import flush, probe
 from intus.tracing.compiled import reaches_compiled
 
@@ -158,3 +159,18 @@ def test_search_limit_counts_as_compiled(monkeypatch):
     assert not reaches_compiled(model)
     monkeypatch.setattr("intus.tracing.compiled.MOST", 100)
     assert reaches_compiled(model)
+
+
+def test_calls_in_the_capture_of_a_graph_are_left_alone(server, monkeypatch):
+    """Nothing can be read while a CUDA graph is captured, and to try would break it."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    with probe(model, HOST, server.port, budget=1000, kinds=("output", "grad_output")) as watch:
+        model(torch.ones(2, 4)).sum().backward()
+        recorded = watch.status()["recorded"]
+        monkeypatch.setattr(session, "is_capturing", lambda: True)
+        model(torch.ones(2, 4)).sum().backward()
+        assert watch.status()["recorded"] == recorded > 0
+        monkeypatch.undo()
+        model(torch.ones(2, 4)).sum().backward()
+    assert watch.status()["recorded"] == 2 * recorded
+    assert watch.status()["troubles"] == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -12,9 +13,11 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
 
 from intus.core.errors import InputError
-from intus.monitoring import flush, probe
+from intus.monitoring import flush, probe, register_targets
+from intus.scores import Scorer
 from intus.serving.run import Server
 from intus.storage.database import Database
 
@@ -159,7 +162,6 @@ def test_automatic_choice(server):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"statistics": True}, "needs a probe set"),
         ({"statistics": "yes", "probe_set": (IMAGES, {})}, "True, False or 'auto'"),
         ({"ranks": (0, 2), "probe_set": (IMAGES, {})}, "Pass probe_set= and run="),
         ({"ranks": (0, 2), "run": "r"}, "Pass probe_set= and run="),
@@ -320,3 +322,101 @@ def test_ranks_share_a_probe_set(tmp_path, kind, world):
         assert compare({key: one[key] for key in first}, first, EXACT + SETTLED) > 25
         assert not any("ranks" in (facts[2] or "") for facts in found.values())
     assert found["0", 2, "linear_f1", "digit"][0] > 0.9
+
+
+def own_passes(server, run, statistics, **more):
+    """Train with a shuffled DataLoader and registered labels; returns the model and the probe's status."""
+    model = net(more.pop("width", 48))
+    torch.manual_seed(1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    shared = {"run_pattern": f"^{run}$"}
+    register_targets(HOST, server.port, name="digit", targets=LABELS, **shared)
+    register_targets(HOST, server.port, name="odd", targets=LABELS % 2 == 1, layer_pattern="^2$", **shared)
+    loader = DataLoader(TensorDataset(IMAGES, torch.tensor(LABELS)), batch_size=300, shuffle=True)
+    options = {"run": run, "name": "m", "statistics": statistics, "budget": math.inf, "block": True}
+    with probe(model, HOST, server.port, **options, **more) as watch:
+        for _ in range(2):
+            for rows, digit in loader:
+                optimizer.zero_grad()
+                F.cross_entropy(model(rows), digit).backward()
+                optimizer.step()
+    return model, watch.status()
+
+
+def test_statistics_of_the_trainings_own_passes_are_scored_as_rows(tmp_path):
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        found = {run: own_passes(server, run, run == "sums") for run in ("rows", "sums")}
+        cut = {run: own_passes(server, f"cut {run}", run == "sums", rows=100) for run in ("rows", "sums")}
+        assert flush(HOST, server.port)
+    for one, other in zip(*(model.parameters() for model, _ in found.values()), strict=True):
+        assert torch.equal(one, other)
+    assert {status["troubles"] for _, status in (*found.values(), *cut.values())} == {0}
+    with Database(tmp_path / "x.db") as database:
+        for prefix, n in (("", 1797), ("cut ", 600)):
+            rows, sums = (table_of(database, f"{prefix}{run}") for run in ("rows", "sums"))
+            assert rows.keys() == sums.keys(), [(n["run"], n["code"], n["text"]) for n in database.notices()]
+            assert compare(rows, sums, EXACT + SETTLED, flips=0.01) > 100
+            notes = {table["2", 1.0, "lda_f1", "digit"][2] for table in (rows, sums)}
+            assert notes == {f"matched {n} of 1797 labels" if n < 1797 else ""}
+            assert sums["2", 2.0, "mean", ""][1] == n
+        assert {key[0] for key in sums if key[3] == "odd"} == {"2"}  # its layer_pattern
+        assert not [one for one in database.notices() if one["level"] == "error"]
+
+
+def test_own_passes_of_many_tokens_are_merged_and_bounded(server, monkeypatch):
+    """Each pass sends what it keeps, and merging many of them keeps what one pass of all rows would keep."""
+    rng = np.random.default_rng(0)
+    tokens = torch.tensor(rng.integers(0, 30, (1600, 12)))
+    register_targets(HOST, server.port, name="tag", targets=(tokens % 3).tolist())
+    model = Tagger()
+    with probe(model, HOST, server.port, run="r", which="mix", statistics=True, budget=math.inf) as watch:
+        for items in torch.randperm(1600).split(400):
+            watch.items = items
+            model(tokens[items])
+    with probe(
+        model,
+        HOST,
+        server.port,
+        run="s",
+        which="mix",
+        statistics=True,
+        probe_set=(tokens, {"tag": tokens % 3}),
+    ) as watch:
+        watch.run_probe_set()
+    assert flush(HOST, server.port)
+    parts = [one for one in server.records() if one.run == "r"]
+    (whole,) = [one for one in server.records() if one.run == "s"]
+    assert [one.statistics.facts["rows"] for one in parts] == [4800] * 4
+    monkeypatch.setattr("intus.scores.statistics.kept.MOST", 8000)
+    pruned, at_once = (Scorer(["lda_f1", "linear_f1", "mean"]) for _ in range(2))
+    pruned.receive(parts)
+    assert (
+        len(pruned.statistics.kept.rows_to_fit(0, pruned.statistics.moments.classes["tag"].counts)[1]) > 4000
+    )
+    assert sum(len(part[1]) for part in pruned.statistics.kept._parts) <= 8000 + 4800
+    at_once.receive([whole])
+    for one, other in zip(pruned.result(), at_once.result(), strict=True):
+        assert (one.score, one.n) == (other.score, other.n)
+        assert one.value == pytest.approx(other.value, abs=2e-3), one.score
+
+
+def test_own_passes_without_ids_send_rows_and_say_so(server, caplog):
+    model = net()
+    register_targets(HOST, server.port, name="digit", targets=LABELS)
+    with probe(model, HOST, server.port, run="r", statistics=True, budget=math.inf) as watch:
+        model(IMAGES)
+    assert flush(HOST, server.port)
+    assert {one.statistics for one in server.records()} == {None}
+    assert any("cannot make statistics of passes" in fault for fault in watch.status()["faults"])
+
+
+def test_own_passes_with_labels_by_layer_send_rows_and_say_so(server):
+    model = net()
+    register_targets(HOST, server.port, name="digit", targets=LABELS, layer_pattern="^0$")
+    register_targets(HOST, server.port, name="digit", targets=LABELS % 2, layer_pattern="^2$")
+    with probe(model, HOST, server.port, run="r", statistics=True, budget=math.inf) as watch:
+        watch.items = range(len(IMAGES))
+        model(IMAGES)
+    assert flush(HOST, server.port)
+    assert {one.statistics for one in server.records()} == {None}
+    assert any("different labels of the name 'digit'" in fault for fault in watch.status()["faults"])

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from intus import inspect, trace
 from intus.monitoring import clear, flush, probe, register_targets, remove
 from intus.serving.run import Server
+from intus.storage.database import Database
 from intus.storage.token_file import read_token, remove_token, token_path, write_token
 
 DIGITS = load_digits()
@@ -128,6 +129,28 @@ def test_client_of_other_user_needs_token(tmp_path, monkeypatch, caplog):
         assert register_targets(server.host, server.port, name="digit", targets=[1, 2])
         assert flush(server.host, server.port)
     assert not file.exists()
+
+
+def test_labels_for_another_run_do_not_replace_those_that_still_wait(tmp_path):
+    """Trainings one after the other in one process, each with its own labels of the same name."""
+    runs = {f"run {number}": (IMAGES[:, 20 + number] > 0.3).tolist() for number in range(3)}
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        for run, labels in runs.items():
+            register_targets("127.0.0.1", server.port, name="ink", targets=labels, run_pattern=f"^{run}$")
+            model = nn.Identity()
+            with probe(model, "127.0.0.1", server.port, run=run) as watch:
+                watch.items = range(600)
+                model(IMAGES)
+        assert flush("127.0.0.1", server.port)
+        with Database(tmp_path / "x.db") as database:
+            assert "target_replaced" not in {notice["code"] for notice in database.notices()}
+            assert len(database.targets()) == 3
+            for run in runs:
+                scores = database.points(run, "Identity").where(score="lda_accuracy", target="ink")
+                assert scores["value"].tolist() == [pytest.approx(1, abs=0.1)]
+        assert clear("127.0.0.1", server.port)
+        with Database(tmp_path / "x.db") as database:
+            assert database.targets() == []
 
 
 def test_layer_pattern_that_matches_no_layer_is_named_at_once(tmp_path):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from serving_help import point, record
 from starlette.testclient import TestClient
+from test_journal import Machine
 
 from intus.core.results import Results
 from intus.serving.evaluation.arrival_order import BY_ORDER, UNVERIFIED, WITHDRAWN, ArrivalOrder
@@ -59,8 +62,48 @@ def test_order_is_tracked_per_run_model_and_mode():
 
 
 def test_restarted_training_is_verified_anew():
-    points = [point(record(epoch=epoch)) for epoch in (4, 5, 0, 1)]
-    assert [news for news, _ in news_and_notes(ArrivalOrder(), *points)] == [None, True, None, True]
+    epochs = (4, 0), (5, 0), (0, 1), (1, 1)
+    points = [replace(point(record(epoch=epoch)), attempt=attempt) for epoch, attempt in epochs]
+    assert news_and_notes(ArrivalOrder(), *points, points[0]) == [
+        (None, UNVERIFIED),
+        (True, BY_ORDER),
+        (None, UNVERIFIED),
+        (True, BY_ORDER),
+        (None, UNVERIFIED),  # of the first training: the check is of the second one
+    ]
+
+
+def test_training_started_again_under_its_name_is_another_attempt(tmp_path):
+    machine = Machine(tmp_path / "journal")
+    for epoch in range(4):
+        machine.send(epoch, seq=epoch, epoch=epoch)
+    machine.send(9, seq=0, client="again", epoch=0)
+    machine.service.flush()
+    found = [(each.epoch, each.attempt, each.previous) for each in machine.evaluator.got]
+    assert found == [(0, 0, None), *((epoch, 0, (epoch - 1, -1)) for epoch in (1, 2, 3)), (0, 1, None)]
+    machine.kill()
+    machine.service.flush()
+    machine.send(10, seq=1, client="again", epoch=1)
+    machine.service.flush()
+    found = [(each.epoch, each.attempt, each.previous) for each in machine.evaluator.got]
+    machine.journal.close()
+    assert found[-2:] == [(0, 1, None), (1, 1, (0, -1))]
+    assert [attempt for _, attempt, _ in found[:-2]] == [0, 0, 0, 0]
+
+
+def test_order_is_checked_whichever_epoch_is_scored_first():
+    points = [point(record(epoch=epoch)) for epoch in (3, 0, 1)]
+    found = [(None, UNVERIFIED), (True, BY_ORDER), (None, BY_ORDER)]
+    assert news_and_notes(ArrivalOrder(), *points) == found
+    orders, lost = ArrivalOrder(), point(record(epoch=1, items=LOST))
+    rows = Results.from_rows([by_order(), {"score": "mean", "value": 1.0}])
+    assert orders.news(lost) is False
+    orders.update(lost, Results())
+    first = orders.update(point(record()), rows)  # scored after the second epoch withdrew it
+    assert first["note"].tolist() == [WITHDRAWN, ""]
+    assert np.isnan(first["value"][0])
+    assert np.isnan(first["low"][0])
+    assert first["value"][1] == 1
 
 
 def by_order(kind="output", value=0.5, note=UNVERIFIED):

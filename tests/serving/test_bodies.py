@@ -206,6 +206,18 @@ def test_headers_that_trickle_are_closed_and_a_stream_stays_open(database, monke
         trickling.close()
 
 
+def test_idle_connection_stays_open_after_its_request(database, monkeypatch):
+    monkeypatch.setattr(connections, "REQUEST_S", 0.3)
+    with serving(build(Roles(frontend=Frontend(database)))) as port:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        for path, body in (("/flush", b"{}"), ("/api/runs", None), ("/flush", b"{}"), ("/api/runs", None)):
+            connection.request("GET" if body is None else "POST", path, body)
+            assert connection.getresponse().read()
+            time.sleep(0.8)
+            assert connection.sock is not None
+        connection.close()
+
+
 def test_client_that_takes_no_response_is_closed(database, monkeypatch):
     monkeypatch.setattr(connections, "RESPONSE_S", 0.5)
 

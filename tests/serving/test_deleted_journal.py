@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from contextlib import closing
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from journal_help import Machine
 from server_help import Served, pairs, stored
+from serving_help import target_of
 from test_ledger import STEP, CountingClient, Outcomes, check_sums, ledger_of, take
 
 from intus.serving.errors import FullError
+from intus.serving.http.remote import RemoteEvaluator, _Spool
 
 WIPE = st.tuples(st.just("wipe"), st.sampled_from(["folder", "run", "newest", "oldest"]))
 
@@ -132,6 +136,22 @@ def test_nothing_is_acknowledged_while_a_journal_cannot_be_written_anew(tmp_path
     machine.service.flush()
     assert machine.evaluator.last() == {("fc1", 0): [1], ("fc2", 0): [2]}
     machine.stop()
+
+
+def test_messages_that_wait_for_the_next_server_are_written_anew(tmp_path):
+    folder = tmp_path / "journal" / "spool"
+    evaluator = RemoteEvaluator("http://127.0.0.1:1", folder=folder)
+    for name in ("a", "b"):
+        evaluator.put_target(target_of({"name": name, "targets": [0, 1]}))
+    shutil.rmtree(tmp_path / "journal")
+    evaluator.check()
+    evaluator.put_target(target_of({"name": "c", "targets": [0, 1]}))
+    shutil.rmtree(tmp_path / "journal")
+    evaluator.put_target(target_of({"name": "d", "targets": [0, 1]}))
+    evaluator.close(patience=5)
+    with closing(_Spool(folder)) as spool:
+        waiting = spool.waiting()
+    assert [json.loads(body)["name"] for _, _, body in waiting] == ["a", "b", "c", "d"]
 
 
 def test_killed_server_whose_journal_was_deleted_loses_nothing(tmp_path):

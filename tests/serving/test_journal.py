@@ -391,6 +391,7 @@ def test_snapshot_of_version_0_1_0_is_restored():
         "layers": [],
         "held": [[[0, 0], 0, False]],
         "doubtful": 0,
+        "attempt": 0,
         "counts": dict.fromkeys(STORED, 0),
     }
     assert restored.snapshot(("r", "m"), 0.0) == written | now

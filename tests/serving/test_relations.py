@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from serving_help import point, record
 from sklearn.datasets import load_digits
 
 from intus.scores import ScoreResult
+from intus.serving.aggregation.aggregator import Aggregator
 from intus.serving.data_point import Key
 from intus.serving.evaluation.relations import Relations, _Latest
 from intus.serving.evaluation.scoring import evaluate
+from intus.serving.messages import EpochReport
+from intus.serving.schedule import Moment
 
 DIGITS = load_digits().data.astype(np.float32)
 
 
-def layer(array, address="fc1", epoch=0.0, items=True, kind="output"):
+def layer(array, address="fc1", epoch=0.0, items=True, kind="output", previous=None):
     facts = {"address": address, "epoch": epoch, "kind": kind}
     if kind != "output":
         return point(record(array=array, batch_axis=None, **facts))
     ids = np.arange(len(array)) if items else None
-    return point(record(array=array, items=ids, **facts))
+    return replace(
+        point(record(array=array, items=ids, **facts)), previous=None if previous is None else (previous, -1)
+    )
 
 
 def related(relations, data_point):
@@ -54,7 +61,7 @@ def test_cka_with_previous_layer_and_previous_epoch():
     assert second["cka_layer"]["low"] < second["cka_layer"]["value"] < second["cka_layer"]["high"]
     assert abs(second["cka_layer"]["baseline"]) < 0.1
     assert "with fc1" in second["cka_layer"]["note"]
-    again = related(relations, layer((DIGITS[:250] @ turn).astype(np.float32), epoch=1.0))
+    again = related(relations, layer((DIGITS[:250] @ turn).astype(np.float32), epoch=1.0, previous=0.0))
     assert set(again) == {"cka_epoch"}  # the layer before it was of another epoch
     assert again["cka_epoch"]["value"] == pytest.approx(1, abs=1e-4)
     assert "with epoch 0" in again["cka_epoch"]["note"]
@@ -64,22 +71,35 @@ def test_no_cka_across_epochs_without_item_ids():
     relations = Relations()
     related(relations, layer(DIGITS[:100], items=False))
     assert "cka_layer" in related(relations, layer(DIGITS[:100] * 2, "fc2", items=False))
-    assert related(relations, layer(DIGITS[:100], epoch=1.0, items=False)) == {}
+    assert related(relations, layer(DIGITS[:100], epoch=1.0, items=False, previous=0.0)) == {}
 
 
 def test_cka_matches_reordered_rows_by_item_id():
     relations, order = Relations(), np.random.default_rng(0).permutation(200)
     related(relations, layer(DIGITS[:200]))
     shuffled = point(record(array=DIGITS[order], items=order, address="fc1", epoch=1.0))
+    shuffled = replace(shuffled, previous=(0.0, -1))
     assert related(relations, shuffled)["cka_epoch"]["value"] == pytest.approx(1, abs=1e-4)
 
 
 def test_late_epoch_is_not_compared_with_newer_epoch():
-    relations = Relations()
-    for epoch in (0.0, 2.0):
-        related(relations, layer(DIGITS[:99], epoch=epoch))
-    assert related(relations, layer(DIGITS[:99], epoch=1.0)) == {}
-    assert "with epoch 2" in related(relations, layer(DIGITS[:99], epoch=3.0))["cka_epoch"]["note"]
+    relations, aggregator, found = Relations(), Aggregator(), []
+    for epoch in (0.0, 2.0, 1.0, 3.0):
+        sent = record(array=DIGITS[:99], items=np.arange(99), epoch=epoch)
+        aggregator.accept([sent], "c", int(epoch), reports=[EpochReport("r", "m", epoch, sent=1)])
+        for ready in aggregator.flush():
+            found.append({name: row["note"] for name, row in related(relations, ready).items()})
+    assert found == [{}, {"cka_epoch": "with epoch 0"}, {}, {"cka_epoch": "with epoch 2"}]
+
+
+def test_epochs_are_compared_whichever_is_scored_first():
+    ordered, backwards = Relations(), Relations()
+    one, two = layer(DIGITS[:99]), layer(DIGITS[50:149], epoch=1.0, previous=0.0)
+    related(ordered, one)
+    expected = related(ordered, two)["cka_epoch"]
+    assert related(backwards, two) == {}
+    later = evaluate(one, [], relations=backwards).later
+    assert list(later) == [expected]
 
 
 @pytest.mark.parametrize("order", [("update", "parameter"), ("parameter", "update")])
@@ -88,11 +108,11 @@ def test_update_ratio_in_either_order_of_arrival(order):
     found = []
     for kind in order:
         key = Key("r", "m", "fc1.weight", kind, 0, "train")
-        found += relations._ratio(key, 0.0, [ScoreResult("norm", norms[kind], n=8)])
+        found += relations._ratio(key, Moment(0, 0.0), [ScoreResult("norm", norms[kind], n=8)])
     (result,) = found
     assert (result.score, result.value, result.n) == ("update_ratio", 0.0025, 8)
     stale = Key("r", "m", "fc1.weight", "parameter", 0, "train")
-    assert list(relations._ratio(stale, 1.0, [ScoreResult("norm", 4.0)])) == []
+    assert list(relations._ratio(stale, Moment(0, 1.0), [ScoreResult("norm", 4.0)])) == []
 
 
 def test_constant_layers_have_no_cka_and_no_warning():
@@ -102,8 +122,7 @@ def test_constant_layers_have_no_cka_and_no_warning():
 
 
 def test_old_sketches_are_dropped():
-    latest = _Latest[int](2)
+    latest = _Latest[int, int](2)
     for number in range(3):
-        latest.swap(Key("r", "m", str(number), "output", 0, "train"), 0.0, number)
-    assert latest.get(Key("r", "m", "0", "output", 0, "train")) is None
-    assert latest.get(Key("r", "m", "2", "output", 0, "train")) == (0.0, 2)
+        latest.set(number, number)
+    assert [latest.get(number) for number in range(3)] == [None, 1, 2]

@@ -328,7 +328,11 @@ def test_port_in_use_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "complaint"),
     [
-        ({"engine": "dask"}, InputError, "engine must be one of local, ray, got 'dask'"),
+        (
+            {"engine": "dask"},
+            InputError,
+            "engine must be 'local', 'ray' or a positive number of processes, got 'dask'",
+        ),
         ({"workers": 2}, InputError, "are options of the engine 'ray'"),
         ({"engine": "ray", "workers": 0}, InputError, "workers must be a positive whole number, got 0"),
         ({"host": "0.0.0.0"}, ServeError, "A token is required to listen on 0.0.0.0"),

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import sqlite3
-import sys
 import threading
 from pathlib import Path
 
@@ -249,11 +248,11 @@ def test_want_of_memory_in_a_worker_process_is_no_fault_of_the_data(
     evaluator = Evaluator(Frontend(database), ["needy"], engine=engine)
     evaluator.points([point(record())], lambda point, scored: settled.append(scored))
     with pytest.raises(AwayError, match=f"{said}.* wait to be scored and are kept"):
-        evaluator.flush(timeout=60)
+        evaluator.flush(timeout=300)
     assert settled == []
     assert evaluator.status() == {"scored": 0, "failed": 0, "pending": 1}
     flag.unlink()
-    evaluator.flush(timeout=60)
+    evaluator.flush(timeout=300)
     assert settled == [True]
     evaluator.close()
 
@@ -304,31 +303,42 @@ def test_pages_of_the_database_damaged_under_way_cost_nothing_acknowledged(tmp_p
     assert stored(path) == pairs(epochs)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of a running process")
-def test_want_of_memory_costs_nothing_acknowledged(tmp_path):
-    import resource
+SHORT_OF_MEMORY = """
+import os
+from intus.serving.evaluation import evaluator as module
+measure = module.measure
+def short(point, *rest):
+    if point.epoch == 1 and os.path.exists({flag!r}):
+        raise MemoryError("Unable to allocate 3.00 GiB")
+    return measure(point, *rest)
+module.measure = short
+"""
 
+
+def test_want_of_memory_costs_nothing_acknowledged(tmp_path, monkeypatch):
+    """The server is a process of its own, whose scoring of an epoch finds no memory while a file exists."""
+    flag = tmp_path / "short"
+    flag.touch()
+    (tmp_path / "sitecustomize.py").write_text(SHORT_OF_MEMORY.format(flag=str(flag)))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     with Served(tmp_path) as server:
-        assert server.send(0, rows=64, width=8) == 200
-        assert server.flush() == (200, "")  # its libraries are loaded
-        assert server.send(1, rows=2000, width=6000, ended=False) == 200  # 48 MB a layer
-        pid = server.process.pid
-        used = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        before = resource.prlimit(pid, resource.RLIMIT_AS)
-        resource.prlimit(pid, resource.RLIMIT_AS, (used, before[1]))
+        assert [server.send(epoch) for epoch in range(3)] == [200] * 3
         status, error = server.flush()
         assert status == 502
-        assert "memory does not suffice" in error
+        assert "The memory does not suffice: Unable to allocate 3.00 GiB. 2 data points wait" in error
         row = server.ledger
-        assert (row["failed"], row["waiting"]) == (0, 2)
-        assert "memory does not suffice" in row["trouble"]
-        assert server.journal > 60 << 20
-        told = [each["text"] for each in server.ask("/api/notices")[1]["notices"] if each["code"] == "kept"]
-        assert any("memory does not suffice" in text for text in told)
-        resource.prlimit(pid, resource.RLIMIT_AS, before)
+        assert (row["scored"], row["failed"], row["waiting"]) == (4, 0, 2)
+        assert (
+            row["trouble"] == "2 data points wait. The memory does not suffice: Unable to allocate 3.00 GiB."
+        )
+        (told,) = [each for each in server.ask("/api/notices")[1]["notices"] if each["code"] == "kept"]
+        assert "The memory does not suffice" in told["text"]
+        server.kill()
+    flag.unlink()
+    with Served(tmp_path) as server:
         assert server.flush() == (200, "")
-        assert server.ledger["scored"] == 4
-    assert stored(tmp_path / "x.db") == pairs(range(2))
+        assert server.ledger["scored"] == 6
+    assert stored(tmp_path / "x.db") == pairs(range(3))
 
 
 def replace_by_another(path: Path) -> None:

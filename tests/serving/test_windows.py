@@ -207,6 +207,16 @@ def test_restarted_client_is_recognized(aggregator, same):
     assert rows(second.send(0, 11, ended=True).ready) == {0: [10, 11]}
 
 
+@pytest.mark.parametrize("left", [True, False])
+def test_epochs_of_an_earlier_training_that_another_joins_are_said(aggregator, left):
+    """A resumed training that counts from the first epoch again, while the windows are still in memory."""
+    first, second = Client(aggregator, "first"), Client(aggregator, "second")
+    for epoch in (1, 2):
+        first.send(epoch, epoch, ended=True, left=left and epoch == 2)
+    codes = [[n.code for n in second.send(1, number, now=1).notices] for number in (10, 11)]
+    assert codes == ([["joined"], []] if left else [[], []])  # the other may be a slower rank
+
+
 def test_records_after_flush_join_data_point(client):
     client.send(0, 1)
     assert rows(client.aggregator.flush()) == {0: [1]}

@@ -25,6 +25,7 @@ class RowPlan:
         seed: The seed of the sketch of rows that are wider than ``PROJECTED``.
         units: The numbers of single features to append to sketched rows.
         chosen_by: The classes by which to choose units for a later pass, as in ``classes``; empty for none.
+        items: How many items of the tensor to use, the first ones along the axis of its rows; None for all.
     """
 
     positions: bool
@@ -34,6 +35,7 @@ class RowPlan:
     seed: int = 0
     units: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     chosen_by: tuple[tuple[np.ndarray, int], ...] = ()
+    items: int | None = None
 
 
 class Products(NamedTuple):
@@ -42,7 +44,7 @@ class Products(NamedTuple):
     Attributes:
         n: The number of rows.
         total: Their sum, float64 of shape (width,).
-        gram: The sum of their outer products, float64 of shape (width, width).
+        gram: The sum of their outer products, float32 or float64 of shape (width, width).
     """
 
     n: int

@@ -40,6 +40,9 @@ class Shards(Protocol):
             kinds: The kinds of tensors, of ``core.record.KINDS``.
         """
 
+    def is_shared(self, model: Any) -> bool:
+        """Return whether several processes can run a model only together."""
+
     def together(self, model: Any, about: str) -> Together | None:
         """Agree with the other processes that share a model to run common passes.
 

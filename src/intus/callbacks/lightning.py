@@ -24,7 +24,8 @@ class LightningProbe(ProbeCallback, _callback()):  # type: ignore[misc]
 
     The first epoch is epoch 1; a probe set runs on the untrained model too, as epoch 0. Validation passes
     have the mode ``"eval"``, and the sanity check before the training is not recorded. With several
-    processes, only the first one is probed.
+    processes, only the first one is probed; those that share a sharded model (``ModelParallelStrategy`` with
+    ``fully_shard``) run a probe set together, and one of them sends.
 
     Args:
         host: The server's host name.
@@ -53,15 +54,13 @@ class LightningProbe(ProbeCallback, _callback()):  # type: ignore[misc]
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Attach the probe."""
-        if not trainer.is_global_zero:
-            return
         try:
             model = pl_module.get_submodule(self.of)
         except AttributeError:
             names = ", ".join(repr(name) for name, _ in pl_module.named_children())
             kind = type(pl_module).__name__
             raise InputError(f"of={self.of!r} is not a module of {kind}. Its modules are: {names}.") from None
-        self.begin(model, trainer.current_epoch)
+        self.begin(model, trainer.current_epoch, is_first=trainer.is_global_zero)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Set the probe's epoch."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..backends.base import for_model
+from ..backends.sharding import Shards
 from ..core.errors import InputError, did_you_mean
 from ..monitoring import Probe, probe
 
@@ -36,14 +38,20 @@ class ProbeCallback:
                 raise InputError(f"probe has no option {name!r}. {did_you_mean(name, sorted(known))}")
         self._host, self._port, self._options, self._wait = host, port, options, wait
 
-    def begin(self, model: Any, done: float) -> None:
+    def begin(self, model: Any, done: float, *, is_first: bool = True) -> None:
         """Attach a probe at the start of a training, or when it continues.
+
+        Of several processes the first one is probed. If they share a sharded model, they can run a probe set
+        only together, so each is probed, and one of them sends.
 
         Args:
             model: The model.
             done: The number of epochs that the model was trained before.
+            is_first: Whether this is the first of the processes, or the only one.
         """
         self.end()
+        if not is_first and (self._options.get("probe_set") is None or not _is_shared(model)):
+            return
         self.watch = probe(model, self._host, self._port, **self._options)
         self.watch.epoch = done
         self._begun = False
@@ -74,3 +82,9 @@ class ProbeCallback:
             self.end()
             if self._wait:
                 watch.flush()
+
+
+def _is_shared(model: Any) -> bool:
+    """Return whether several processes can run a model only together."""
+    backend = for_model(model)
+    return isinstance(backend, Shards) and backend.is_shared(backend.inner(model, compiled=True))

@@ -23,7 +23,8 @@ class TrainerProbe(ProbeCallback, _callback()):  # type: ignore[misc]
 
     The first epoch is epoch 1; a probe set runs on the untrained model too, as epoch 0. Passes of
     ``evaluate`` have the mode ``"eval"``. Without a probe set, label i belongs to row i of the training data,
-    although the Trainer shuffles them. With several processes, only the first one is probed.
+    although the Trainer shuffles them. With several processes, only the first one is probed; those that share
+    a sharded model (FSDP) run a probe set together, and one of them sends.
 
     Args:
         host: The server's host name.
@@ -46,8 +47,7 @@ class TrainerProbe(ProbeCallback, _callback()):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **others: Any) -> None:
         """Attach the probe."""
-        if state.is_world_process_zero:
-            self.begin(model, round(state.epoch or 0))
+        self.begin(model, round(state.epoch or 0), is_first=state.is_world_process_zero)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         """Set the probe's epoch."""

@@ -27,10 +27,11 @@ MODEL = "DigitsNet"
 _NEXT = """\
 Next: start `intus serve`, and put probe, register_targets and flush in your own script, as
 intus/demo/digits.py does. Or view a model: intus view FILE.py:Net --inputs "randn(1, 3, 224, 224)"."""
-#: The training script, which gets its arguments once the server is there.
+#: The training script, which gets its arguments once the server is there. What an optimizer of PyTorch and
+#: the first pass would import is imported before, while the server starts: the first curve comes sooner.
 _SCRIPT = (
-    "import json, sys; from intus.demo.digits import main; print('ready', flush=True); "
-    "main(json.loads(sys.stdin.readline()))"
+    "import json, sys; from intus.demo.digits import main; import torch._dynamo, intus.tracing.run; "
+    "print('ready', flush=True); main(json.loads(sys.stdin.readline()))"
 )
 #: Every process of the demo computes on one core, because a small network gains nothing from more.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
+import signal
 import tempfile
 import threading
+import time
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -40,6 +43,7 @@ class ProcessEngine:
         self._folder = tempfile.TemporaryDirectory(prefix="intus-engine-")
         self._written: dict[int, tuple[Any, Path]] = {}  # with the object, so that its id stays its own
         self._pool: Any = None
+        self._closed = False
 
     def submit(self, task: Task[R]) -> Answer[R]:
         """Send a task to the workers.
@@ -55,6 +59,7 @@ class ProcessEngine:
     def close(self) -> None:
         """End the workers and delete the files."""
         with self._lock:
+            self._closed = True
             if self._pool is not None:
                 self._pool.shutdown(wait=True, kill_workers=True)
                 self._pool = None
@@ -71,10 +76,14 @@ class ProcessEngine:
     def _send(self, call: Any, broken: Any = None) -> tuple[Any, Any]:
         """Submit a call, in new workers if the pool is the ``broken`` one; return the pool and the future."""
         with self._lock:
+            if self._closed:
+                raise WorkerDiedError("The workers were ended.")
             if self._pool is not None and self._pool is broken:
                 _log.warning("A worker died. All workers are started again, and continue where they were.")
             if self._pool is None or self._pool is broken:
-                self._pool = self._loky.ProcessPoolExecutor(self.workers, env=one_thread())
+                self._pool = self._loky.ProcessPoolExecutor(
+                    self.workers, env=one_thread(), initializer=_set_up, initargs=(os.getpid(),)
+                )
             pool = self._pool
             try:
                 return pool, pool.submit(call)
@@ -102,6 +111,18 @@ def pickled(value: Any) -> bytes:
             f"What the workers need cannot be pickled: {error}. Use engine=None, or remove what holds a "
             "lock, a generator or an open file from the model."
         ) from error
+
+
+def _set_up(parent: int) -> None:
+    """Leave Ctrl+C to the process that started this worker, and end with it, also if it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
 
 
 def _run(function: Any, arguments: bytes, shared: tuple[str, ...]) -> Any:

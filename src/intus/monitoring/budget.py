@@ -255,7 +255,7 @@ class Budget:
 
     @property
     def foreseen(self) -> int:
-        """The number of passes, of the period and mode of the last one, that are skipped whatever they are."""
+        """The number of passes that are skipped next, if they are of the period and mode of the last."""
         return self._unclocked
 
     def skip(self, passes: int) -> None:

@@ -10,7 +10,7 @@ from ..core.errors import InputError, ServeError, did_you_mean
 from .client import Client
 from .jobs import Job
 from .sender import Sender, get_sender
-from .targets import are_ragged, check_pattern, plain_ids, plain_labels
+from .targets import RegisteredTarget, are_ragged, check_pattern, plain_ids, plain_labels
 
 HOST, PORT = "127.0.0.1", 8082
 ANSWER_S = 5.0
@@ -75,17 +75,13 @@ def register_targets(
         "run_pattern": check_pattern("run_pattern", run_pattern),
     }
     labels = plain_labels(name, targets)
-    sender.target_patterns[name, model_pattern, layer_pattern, run_pattern] = None
+    ids = plain_ids("groups", groups, labels), plain_ids("types", types, labels)
+    target = RegisteredTarget(name, labels, *ids, **patterns)
+    sender.targets.pop(target.key, None)
+    sender.targets[target.key] = target  # the newest last
     for tap in list(sender.taps):
-        tap.check_target(name, model_pattern, layer_pattern, run_pattern)
-    job = queue_targets(
-        sender,
-        name,
-        labels,
-        groups=plain_ids("groups", groups, labels),
-        types=plain_ids("types", types, labels),
-        **patterns,
-    )
+        tap.check_target(target)
+    job = queue_targets(sender, name, labels, groups=ids[0], types=ids[1], **patterns)
     return sender.wait(job, ANSWER_S)
 
 
@@ -192,7 +188,7 @@ def clear(host: str = HOST, port: int = PORT, *, run: str | None = None) -> bool
     """
     sender = get_sender(host, port)
     if run is None:
-        sender.target_patterns.clear()
+        sender.targets.clear()
     return _call_after_drain(sender, "/clear", {} if run is None else {"run": run})
 
 

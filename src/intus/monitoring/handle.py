@@ -114,10 +114,11 @@ def probe(
             ``probe`` with it, and one of them sends.
         every: Run the probe set before every ``every``-th call of the model instead, and record it under the
             number of that call instead of the epoch.
-        statistics: Whether to send statistics of the probe set's passes, made on the model's device, instead
-            of activations: sums and some rows, sketched to at most 1,024 features, which the server scores.
-            By default, ``"auto"``, they are sent from accelerators, with ``ranks``, and of tensors that would
-            take more than their share of the queue. PyTorch only.
+        statistics: Whether to send statistics of passes, made on the model's device, instead of activations:
+            sums and some rows, sketched to at most 1,024 features, which the server scores. By default,
+            ``"auto"``, they are sent of a probe set from accelerators, with ``ranks``, and of tensors that
+            would take more than their share of the queue. True also sends them of the training's own passes
+            whose item ids are known, with the labels that this process has registered. PyTorch only.
         ranks: In data-parallel training in which every process probes, with the same ``run`` and the whole
             probe set: the rank of this process and the number of processes, such as ``(0, 4)``. Each runs and
             sends its share of the probe set's rows, and none waits for another.
@@ -165,9 +166,7 @@ def probe(
             f"got {unavailable[0]!r}."
         )
     able = getattr(backend, "makes_statistics", False)
-    choice = check_statistics(
-        statistics, probe_set=checked_set is not None, able=able, framework=backend.name
-    )
+    choice = check_statistics(statistics, able=able, framework=backend.name)
     refused = getattr(backend, "without_probe_set", None)
     if checked_set is not None and refused is not None and (reason := refused(model)) is not None:
         raise InputError(reason)
@@ -223,15 +222,19 @@ def probe(
             troubles.warn_once("intus: %s", reason)
         operations = operations if sends else []
         tap.attach(known, operations)
-        for registered in sender.target_patterns if checked_set is None else ():
-            tap.check_target(*registered)
-        for target, pattern in checked_set.layers.items() if checked_set is not None else ():
-            tap.check_layers(f"layers[{target!r}]", pattern)
-        if checked_set is not None and choice is not False:
-            from .statistics import ProbeSetStatistics  # the scores, which other probes do not need
+        for target in sender.targets.values() if checked_set is None else ():
+            tap.check_target(target)
+        for of, pattern in checked_set.layers.items() if checked_set is not None else ():
+            tap.check_layers(f"layers[{of!r}]", pattern)
+        if choice is not False and (checked_set is not None or choice is True):
+            from .statistics import PassStatistics  # the scores, which other probes do not need
 
             share = sender.capacity / max(len(operations), 1)
-            tap.statistics = ProbeSetStatistics(checked_set, choice, share)
+            tap.statistics = (
+                PassStatistics(choice, share)
+                if checked_set is None
+                else PassStatistics.of_probe_set(checked_set, choice, share)
+            )
         if facts and sends:
             about = {"run": tap.run, "model": tap.name}
             sender.send_json("/run", about | facts, topic=json.dumps(list(about.values())))
@@ -248,14 +251,14 @@ def probe(
     if checked_set is not None and sends:
         patterns = {"model_pattern": f"^{re.escape(tap.name)}$", "run_pattern": f"^{re.escape(tap.run)}$"}
         owner = f"{sender.id}{OF_PROBE_SET}{tap.run} {tap.name}"  # the process may train other models too
-        for target, labels in checked_set.labels.items():
+        for of, labels in checked_set.labels.items():
             queue_targets(
                 sender,
-                target,
+                of,
                 labels,
                 groups=checked_set.groups,
-                types=checked_set.types[target],
-                layer_pattern=checked_set.layers.get(target, ".*"),
+                types=checked_set.types[of],
+                layer_pattern=checked_set.layers.get(of, ".*"),
                 owner=owner,
                 **patterns,
             )

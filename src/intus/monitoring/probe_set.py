@@ -219,12 +219,11 @@ def _fitted(tokens: list[Any], labels: list[Any]) -> list[Any] | None:
     return None if beyond else fitted
 
 
-def check_statistics(given: Any, *, probe_set: bool, framework: str, able: bool) -> StatisticsChoice:
+def check_statistics(given: Any, *, framework: str, able: bool) -> StatisticsChoice:
     """Validate the ``statistics`` of a probe.
 
     Args:
         given: The caller's value.
-        probe_set: Whether there is a probe set.
         framework: The name of the model's framework.
         able: Whether its backend can make statistics.
 
@@ -233,11 +232,6 @@ def check_statistics(given: Any, *, probe_set: bool, framework: str, able: bool)
     """
     if given is not True and given is not False and given != "auto":
         raise InputError(f"statistics must be True, False or 'auto', got {given!r}.")
-    if given is True and not probe_set:
-        raise InputError(
-            "statistics=True needs a probe set, because labels must be known where statistics are made. Pass "
-            "probe_set=(inputs, labels), or leave statistics out to send rows."
-        )
     if given is True and not able:
         raise InputError(
             f"statistics=True is for models of PyTorch, got one of {framework}. Leave it out to send rows."

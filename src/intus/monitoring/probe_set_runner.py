@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from ..core.probes_disabled import probes_disabled
 from ..core.record import PROBE_SET_MODE
 from .probe_set import ProbeSet
 from .warn_once import WarningLog
+
+if TYPE_CHECKING:
+    from .statistics import Labels
 
 _TWICE = (
     "intus: the probe set has already run in epoch %s, so later changes in that epoch are not shown. If you "
@@ -46,6 +49,7 @@ class PassTags:
         items: The ids of the rows, or None.
         rows: The maximum number of rows to record; None for all.
         ordered: Whether rows without ids can be identified by their order of arrival.
+        labels: The labels to make statistics with in a pass of the training; None to send its rows.
     """
 
     epoch: float
@@ -54,6 +58,7 @@ class PassTags:
     items: np.ndarray | None
     rows: int | None = None
     ordered: bool = True
+    labels: Labels | None = None
 
 
 class Host(Protocol):
@@ -137,7 +142,7 @@ class ProbeSetRunner:
             self.run()
 
     def calls_until_next(self, step: int) -> int:
-        """Return the number of calls of the training, from number ``step`` on, before which it does not run."""
+        """Return the number of calls, from number ``step`` on, before which it does not run."""
         if self._set is None:
             return 0
         return _MANY if self._set.every is None else -step % self._set.every

@@ -28,6 +28,7 @@ from .breaker import Breaker
 from .client import BINARY, JSON, RECONNECT_S, Answer, Client
 from .jobs import Counts, Job, OpenRequest
 from .sent_counts import EpochKey, SentCounts
+from .targets import RegisteredTarget
 from .warn_once import WarningLog, logger
 
 BATCH_BYTES = 32 << 20  # a larger pass is sent in several requests
@@ -54,8 +55,8 @@ class Sender:
         self.capacity_requested = False  # whether a caller chose the capacity
         self._random = random.Random()  # not the global generator, which the training uses
         self.taps: weakref.WeakSet[Any] = weakref.WeakSet()  # whose probe set may have to run before flush
-        #: The name of each registered target with its patterns for models, layers and runs.
-        self.target_patterns: dict[tuple[str, str, str, str], None] = {}
+        #: The targets that this process registered, by name and patterns for models, layers and runs.
+        self.targets: dict[tuple[str, str, str, str], RegisteredTarget] = {}
         self.logs: list[Any] = []  # of probes; what they collected is sent before the queue is drained
         self.followers: list[Any] = []  # of probes, which read what the server finds
         self.busy_seconds = 0.0  # processor time that sending and following took

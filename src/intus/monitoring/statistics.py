@@ -1,4 +1,4 @@
-"""Statistics of a probe set's passes, made where the model runs and sent instead of its activations.
+"""Statistics of passes, made where the model runs and sent instead of its activations.
 
 Only here does monitoring import from ``scores``: what it sends is what a server merges.
 """
@@ -6,7 +6,8 @@ Only here does monitoring import from ``scores``: what it sends is what a server
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+import re
+from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from ..scores.statistics.labels import as_wide, id_table, label_array
 from ..scores.statistics.sent import KnownRows
 from .probe_set import ProbeSet, StatisticsChoice
 from .schedule import Cut
+from .targets import RegisteredTarget, are_ragged
 
 _SEED = 0  # of the split, which is that of a server by default
 
@@ -31,47 +33,187 @@ class Part(NamedTuple):
         known: The rows.
         positions: Whether each position of an item is a row.
         nbytes: The bytes of the record, at most.
+        items: How many items of the tensor are used, the first ones; None for all.
     """
 
     known: KnownRows
     positions: bool
     nbytes: int
+    items: int | None = None
 
 
-class ProbeSetStatistics:
-    """Makes the statistics of a probe set's passes.
+class Labels:
+    """The labels that statistics are made of, by target, as arrays with an entry for each item.
+
+    Groups are those of the first target; targets with other groups are left out.
 
     Args:
-        probe_set: The probe set.
-        choice: Whether to make them.
-        share: The bytes of a tensor from which on they are made on a CPU too, with "auto".
+        targets: The targets by name.
+
+    Attributes:
+        left_out: The names of the targets that are left out.
     """
 
-    def __init__(self, probe_set: ProbeSet, choice: StatisticsChoice, share: float) -> None:
-        self._set, self._choice, self._share = probe_set, choice, share
-        self._units: dict[Hashable, np.ndarray] = {}  # by tensor; chosen in the last pass
-        self._known: dict[int | None, KnownRows | None] = {}
-        labels = {name: label_array(name, given) for name, given in probe_set.labels.items()}
-        self._of_items = [name for name, table in labels.items() if table.ndim == 1]
-        self._of_positions = [name for name, table in labels.items() if table.ndim == 2]
-        self._labels = labels
+    def __init__(self, targets: Mapping[str, RegisteredTarget]) -> None:
+        groups = next((target.groups for target in targets.values()), None)
+        used = {name: target for name, target in targets.items() if target.groups == groups}
+        self.left_out = [name for name in targets if name not in used]
+        self._given, self._targets = dict(targets), used
+        self._tables = {name: label_array(name, target.labels) for name, target in used.items()}
+        self._groups = id_table("", "groups", groups, np.empty(len(groups or ())), False)
+        self._lengths = {
+            name: np.array([len(row) for row in target.labels])
+            for name, target in used.items()
+            if are_ragged(target.labels)
+        }
+        self._types: dict[str, np.ndarray | None] = {}
+        self._names: dict[str, tuple[list[str], list[str]]] = {}  # of items and of positions, by address
 
-    def parts(self, tensor: CapturedTensor, cut: Cut) -> list[Part]:
+    def are_of(self, targets: Mapping[str, RegisteredTarget]) -> bool:
+        """Return whether they are the labels of these very targets."""
+        return [*self._given] == [*targets] and all(self._given[name] is targets[name] for name in targets)
+
+    def names_for(self, address: str) -> tuple[list[str], list[str]]:
+        """Return the targets that are meant for a layer: those of items, and those of positions."""
+        if address not in self._names:
+            chosen = [name for name, one in self._targets.items() if re.search(one.layer_pattern, address)]
+            self._names[address] = (
+                [name for name in chosen if self._tables[name].ndim == 1],
+                [name for name in chosen if self._tables[name].ndim == 2],
+            )
+        return self._names[address]
+
+    def have(self, items: np.ndarray) -> bool:
+        """Return whether every target has a label, or None, for each of some items."""
+        if not len(items) or int(items.min()) < 0:
+            return False
+        return all(int(items.max()) < len(table) for table in self._tables.values())
+
+    def rows(self, names: list[str], items: np.ndarray, positions: int | None) -> KnownRows | None:
+        """Return the rows of items, or of so many positions of each; None if the labels do not fit.
+
+        Args:
+            names: The names of the targets.
+            items: The ids of the items.
+            positions: The number of positions; None if each item is a row.
+        """
+        repeats = positions or 1
+        if positions is None:
+            tables = {name: self._tables[name][items] for name in names}
+        else:
+            tables = {}
+            for name in names:
+                table, lengths = self._tables[name][items].astype(object), self._lengths.get(name)
+                beyond = any(label is not None for label in table[:, positions:].ravel())
+                short = table.shape[1] if lengths is None else int(lengths[items].max())
+                if beyond or short < positions:  # the server says whether and how they fit
+                    return None
+                tables[name] = as_wide(table, positions, None).reshape(-1)
+        return KnownRows(
+            np.repeat(items, repeats),
+            tables,
+            groups=None if self._groups is None else np.repeat(self._groups[items], repeats),
+            types=self._types_of(names, items, positions),
+            seed=_SEED,
+        )
+
+    def _types_of(self, names: list[str], items: np.ndarray, positions: int | None) -> np.ndarray | None:
+        """Return the types of rows, if they are the same for all targets."""
+        given = [self._targets[name].types for name in names]
+        if not given or given[0] is None or any(one != given[0] for one in given):
+            return None
+        name = names[0]
+        if name not in self._types:
+            self._types[name] = id_table(name, "types", given[0], self._tables[name], positions is not None)
+        table = self._types[name]
+        if table is None:
+            return None
+        rows = table[items]
+        return rows if positions is None else as_wide(rows, positions, -1).reshape(-1)
+
+
+class PassStatistics:
+    """Makes the statistics of passes whose items and labels are known.
+
+    Args:
+        choice: Whether to make them.
+        share: The bytes of a tensor from which on they are made on a CPU too, with "auto".
+        rank: The number of the process among those that share the rows of each pass.
+        ranks: The number of these processes.
+        repeats: Whether every pass has the same rows.
+    """
+
+    def __init__(
+        self, choice: StatisticsChoice, share: float, *, rank: int = 0, ranks: int = 1, repeats: bool = False
+    ) -> None:
+        self._choice, self._share, self._rank, self._ranks = choice, share, rank, ranks
+        self._repeats = repeats
+        self._units: dict[Hashable, np.ndarray] = {}  # by tensor; chosen in the last pass
+        self._known: dict[Hashable, KnownRows | None] = {}  # of the present pass
+        self._pass: tuple[Labels, np.ndarray] | None = None
+        self._period: Hashable = None
+        self._labels = Labels({})
+
+    @classmethod
+    def of_probe_set(cls, probe_set: ProbeSet, choice: StatisticsChoice, share: float) -> PassStatistics:
+        """Return what makes the statistics of a probe set's passes."""
+        own = cls(choice, share, rank=probe_set.rank, ranks=probe_set.ranks, repeats=True)
+        own._labels = Labels(
+            {
+                name: RegisteredTarget(
+                    name,
+                    given,
+                    probe_set.groups,
+                    probe_set.types[name],
+                    layer_pattern=probe_set.layers.get(name, ".*"),
+                )
+                for name, given in probe_set.labels.items()
+            }
+        )
+        return own
+
+    def labels_in(self, period: Hashable, targets: Mapping[str, RegisteredTarget]) -> Labels:
+        """Return the labels of a period, such as an epoch: the targets that were registered when it began.
+
+        Args:
+            period: The period.
+            targets: The targets that are registered now.
+        """
+        if period != self._period:
+            self._period = period
+            if not self._labels.are_of(targets):
+                self._labels = Labels(targets)
+        return self._labels
+
+    def parts(
+        self, tensor: CapturedTensor, cut: Cut, items: np.ndarray, labels: Labels | None = None
+    ) -> list[Part]:
         """Return the rows of which statistics are sent instead of a tensor; none if its rows are sent.
 
         Labels of items need a row for each item, labels of positions one for each position.
+
+        Args:
+            tensor: The tensor.
+            cut: The part of it that is recorded.
+            items: The ids of the items of the pass.
+            labels: Their labels, by default those of the probe set.
         """
-        if tensor.sums is None or cut.axis is None or cut.rows is not None or not self._is_due(tensor):
+        labels = labels or self._labels
+        if tensor.sums is None or cut.axis is None or not self._is_due(tensor):
             return []
-        if tensor.shape[cut.axis] != len(self._set.items):
+        if tensor.shape[cut.axis] != len(items) or (cut.rows is not None and self._repeats):
             return []
-        shape = (len(self._set.items), *(n for axis, n in enumerate(tensor.shape) if axis != cut.axis))
+        if self._pass is None or self._pass[0] is not labels or self._pass[1] is not items:
+            self._pass, self._known = (labels, items), {}
+        count = cut.rows or len(items)
+        shape = (count, *(n for axis, n in enumerate(tensor.shape) if axis != cut.axis))
+        of_items, of_positions = labels.names_for(tensor.address)
         out = []
-        with_positions = bool(self._of_positions) and len(shape) == 3
-        if self._of_items or not with_positions:
-            out.append(self._part(None, math.prod(shape[1:])))
+        with_positions = bool(of_positions) and len(shape) == 3
+        if of_items or not with_positions:
+            out.append(self._part(of_items, cut.rows, None, math.prod(shape[1:])))
         if with_positions:
-            out.append(self._part(shape[1], shape[2]))
+            out.append(self._part(of_positions, cut.rows, shape[1], shape[2]))
         found = [part for part in out if part is not None]
         return found if len(found) == len(out) else []
 
@@ -81,7 +223,8 @@ class ProbeSetStatistics:
         """Return the kept rows of a tensor, the ids of their items, and the statistics.
 
         Of a layer that is sketched, the units that had the most to do with the labels in the pass before are
-        kept beside the sketch. Several processes would choose different ones, so they keep none.
+        kept beside the sketch. Several processes, and passes of other rows, would choose different ones, so
+        they keep none.
 
         Args:
             part: The rows.
@@ -89,62 +232,31 @@ class ProbeSetStatistics:
             axis: The axis of its rows.
         """
         assert tensor.sums is not None
-        known = part.known
+        known, keeps_units = part.known, self._repeats and self._ranks == 1
         place = tensor.address, tensor.kind, tensor.index, tensor.shape, part.positions
         units = self._units.get(place, np.empty(0, np.int64))
-        by = known.trained if self._set.ranks == 1 else ()
-        plan = RowPlan(part.positions, known.kept, known.masks, known.classes, _SEED, units, by)
+        by = known.trained if keeps_units else ()
+        plan = RowPlan(
+            part.positions, known.kept, known.masks, known.classes, _SEED, units, by, items=part.items
+        )
         sums = tensor.sums(plan, axis)
-        self._units[place] = sums.best
-        ranks = {"rank": self._set.rank, "ranks": self._set.ranks}
-        return known.packed(sums, positions=part.positions, **ranks)
+        if keeps_units:
+            self._units[place] = sums.best
+        return known.packed(sums, positions=part.positions, rank=self._rank, ranks=self._ranks)
 
     def _is_due(self, tensor: CapturedTensor) -> bool:
         if self._choice != "auto":
             return self._choice
-        return tensor.accelerated or self._set.ranks > 1 or tensor.nbytes > self._share
+        return tensor.accelerated or self._ranks > 1 or tensor.nbytes > self._share
 
-    def _part(self, positions: int | None, features: int) -> Part | None:
-        if positions not in self._known:
-            self._known[positions] = self._rows(positions)
-        known = self._known[positions]
+    def _part(self, names: list[str], count: int | None, positions: int | None, features: int) -> Part | None:
+        assert self._pass is not None
+        labels, items = self._pass
+        key = tuple(names), count, positions
+        if key not in self._known:
+            self._known[key] = labels.rows(names, items[:count], positions)
+        known = self._known[key]
         if known is None:
             return None
         nbytes = known.nbytes(min(features, PROJECTED + UNITS)) + features // 8 + 1
-        return Part(known, positions is not None, nbytes)
-
-    def _rows(self, positions: int | None) -> KnownRows | None:
-        """Return the rows of items, or of so many positions of each; None if labels are of further ones."""
-        items = self._set.items
-        if positions is None:
-            names, repeats = self._of_items, 1
-            tables = {name: self._labels[name][items] for name in names}
-        else:
-            names, repeats = self._of_positions, positions
-            tables = {}
-            for name in names:
-                table = self._labels[name][items].astype(object)
-                beyond = any(label is not None for label in table[:, positions:].ravel())
-                if beyond or table.shape[1] < positions:  # the server says whether and how they fit
-                    return None
-                tables[name] = as_wide(table, positions, None).reshape(-1)
-        groups = id_table("", "groups", self._set.groups, np.empty(len(self._set.groups or ())), False)
-        return KnownRows(
-            np.repeat(items, repeats),
-            tables,
-            groups=None if groups is None else np.repeat(groups[items], repeats),
-            types=self._types(names, positions),
-            seed=_SEED,
-        )
-
-    def _types(self, names: list[str], positions: int | None) -> np.ndarray | None:
-        """Return the types of rows, if they are the same for all targets."""
-        given = [self._set.types[name] for name in names]
-        if not given or given[0] is None or any(one != given[0] for one in given):
-            return None
-        labels = self._labels[names[0]]
-        table = id_table(names[0], "types", given[0], labels, positions is not None)
-        if table is None:
-            return None
-        rows = table[self._set.items]
-        return rows if positions is None else as_wide(rows, positions, -1).reshape(-1)
+        return Part(known, positions is not None, nbytes, count)

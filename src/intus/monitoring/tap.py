@@ -30,10 +30,11 @@ from .row_order import RowOrder
 from .schedule import Cut, Schedule
 from .sender import BLOCK_S, Sender
 from .sent_counts import EpochKey
+from .targets import RegisteredTarget
 from .warn_once import WarningLog
 
 if TYPE_CHECKING:
-    from .statistics import Part, ProbeSetStatistics
+    from .statistics import Labels, Part, PassStatistics
 
 _NO_BATCH = (
     "intus: which axis of the %s of %r of %s is the batch is not known, because it is inside of several "
@@ -69,6 +70,19 @@ _QUEUE_CUT = (
     "intus: a pass of %s has %s bytes, but the queue to the server only %s, so only the first %s rows of its "
     "passes are recorded, of all layers alike. Pass a larger queue_mb= to probe(), or record fewer layers "
     "(which=)."
+)
+_NO_STATISTICS = (
+    "intus: statistics=True cannot make statistics of passes of %s whose items are not known, or have no "
+    "entry in the registered labels, so the rows of these passes are sent. Read the data from a DataLoader, "
+    "or set Probe.items = ids before each call."
+)
+_LABELS_BY_LAYER = (
+    "intus: statistics=True cannot make statistics of passes of %s, because its layers have different labels "
+    "of the name %r, so rows are sent. Register the labels for each layer_pattern under a name of their own."
+)
+_OTHER_GROUPS = (
+    "intus: targets %s of %s have no scores, because statistics are made for targets with the same groups. "
+    "Register all targets with the same groups=, or leave statistics out to send rows."
 )
 #: The most that a pass of a probe set waits for room in the queue, and the part of the queue for one pass.
 _PROBE_SET_WAIT_S, _ROOM = 60.0, 0.9
@@ -139,7 +153,7 @@ class ModelTap:
         self._is_silence_known = self._are_skips_known = False
         self._model = weakref.ref(model)
         self._backend, self._schedule, self._wait = backend, schedule, wait
-        self.statistics: ProbeSetStatistics | None = None  # None to send all rows of the probe set
+        self.statistics: PassStatistics | None = None  # None to send rows
         self._structure = structure  # None once the first pass has begun
         self._first = True  # no pass has ended yet
         self._traced: GraphRecorder | None = None
@@ -171,10 +185,10 @@ class ModelTap:
             self.operations, True
         )
 
-    def check_target(self, name: str, model_pattern: str, layer_pattern: str, run_pattern: str) -> None:
+    def check_target(self, target: RegisteredTarget) -> None:
         """Warn if a target is for this model and run, but for none of the layers."""
-        if re.search(model_pattern, self.name) and re.search(run_pattern, self.run):
-            self.check_layers(f"layer_pattern of the target {name!r}", layer_pattern)
+        if target.is_for(self.name, self.run):
+            self.check_layers(f"layer_pattern of the target {target.name!r}", target.layer_pattern)
 
     def check_layers(self, what: str, pattern: str) -> None:
         """Warn if a pattern matches none of the recorded operations that are known before the first call."""
@@ -315,7 +329,7 @@ class ModelTap:
         return True
 
     def _skips_again(self) -> bool:
-        """Skip a pass of the training if nothing changed since the last, which was skipped; else return False.
+        """Skip a pass of the training if the last was skipped and nothing changed; else return False.
 
         It is what most passes do. After the work of a training step none of this is in the processor's
         caches, so that a pass takes longer with every function that it calls.
@@ -376,14 +390,15 @@ class ModelTap:
         """Find the epoch of a call of the training, unless the script sets it."""
         if not self.source.is_searching:
             return
-        began = thread_seconds()
+        began = time.perf_counter()  # the processor's clock takes longer than all else here
         try:
             epoch = self.source.epoch_of(inputs, self.epoch)
         except Exception as error:
             self.on_error(error)
             return
         if self._passes:  # the first call looks for an optimizer, once
-            self.budget.pay(thread_seconds_since(began))
+            elapsed = time.perf_counter() - began
+            self.budget.pay(Seconds(elapsed, elapsed))
         if epoch != self.epoch:
             self.probe_runs.training_begins()
             self.epoch = epoch
@@ -436,7 +451,28 @@ class ModelTap:
                 self._skipped_like = epoch, mode, is_unnamed
             return None
         ordered = items is not None or self._order.is_known(mode)
-        return PassTags(epoch, step, mode, items, self.budget.rows, ordered)
+        labels = None if self.statistics is None else self._labels(period, items)
+        return PassTags(epoch, step, mode, items, self.budget.rows, ordered, labels)
+
+    def _labels(self, period: tuple[float, str], items: np.ndarray | None) -> Labels | None:
+        """Return the labels to make statistics of a pass of the training with; None if its rows are sent."""
+        assert self.statistics is not None
+        began = process_seconds()
+        mine: dict[str, RegisteredTarget] = {}
+        for one in self.sender.targets.values():
+            if one.is_for(self.name, self.run):
+                if mine.setdefault(one.name, one).layer_pattern != one.layer_pattern:
+                    self.troubles.warn_once(_LABELS_BY_LAYER, self.name, one.name)
+                    return None
+                mine[one.name] = one  # the newest counts
+        labels = self.statistics.labels_in(period, mine)
+        self.budget.pay_once(process_seconds_since(began))
+        if labels.left_out:
+            self.troubles.warn_once(_OTHER_GROUPS, ", ".join(labels.left_out), self.name)
+        if items is not None and labels.have(items):
+            return labels
+        self.troubles.warn_once(_NO_STATISTICS, self.name)
+        return None
 
     def _adapt_rows(self) -> None:
         """Bound the rows of later passes by the size of the last recorded one."""
@@ -476,20 +512,26 @@ class ModelTap:
         if not tensor.batch_known:
             self.troubles.warn_once(_NO_BATCH, tensor.kind, tensor.address, self.name)
         cut = self._schedule.cut(tensor, ticket.rows)
-        sums = self.statistics if ticket.mode == PROBE_SET_MODE else None
-        parts = sums.parts(tensor, cut) if sums is not None else []
+        parts = self._parts(ticket, tensor, cut)
         if not parts:
             cut = self._fit(tensor, cut, ticket.rows)
         if not self._repeat(ticket, tensor, cut, parts):
             self._send(ticket, tensor, cut, parts)
         self.budget.pay((thread_seconds_since if tensor.began is None else process_seconds_since)(began))
 
+    def _parts(self, ticket: PassTags, tensor: CapturedTensor, cut: Cut) -> list[Part]:
+        """Return the rows of which statistics are sent instead of a tensor; none if its rows are sent."""
+        of_set = ticket.mode == PROBE_SET_MODE
+        if self.statistics is None or ticket.items is None or not (of_set or ticket.labels):
+            return []
+        return self.statistics.parts(tensor, cut, ticket.items, ticket.labels)
+
     def _repeat(self, ticket: PassTags, tensor: CapturedTensor, cut: Cut, parts: list[Part]) -> bool:
         """Record a tensor that holds what another did in this pass, without a copy; False if none did.
 
         A container returns what its last child returned, and dropout in evaluation what it was given.
         """
-        contents = _contents(ticket, tensor, cut)
+        contents = _contents(ticket, tensor, cut, parts)
         count = len(parts) or 1
         if contents is None or not self.sender.gather_again(
             contents, count, tensor.address, tensor.kind, tensor.index
@@ -503,8 +545,9 @@ class ModelTap:
         """Copy a tensor, or make statistics of it, and pass the records to the sender."""
         if cut.axis is not None:
             self._pass_rows = max(self._pass_rows, tensor.shape[cut.axis])
+            nbytes = sum(part.nbytes for part in parts) or cut.nbytes
             self._pass_bytes += math.ceil(
-                cut.nbytes * tensor.shape[cut.axis] / (cut.rows or tensor.shape[cut.axis] or 1)
+                nbytes * tensor.shape[cut.axis] / (cut.rows or tensor.shape[cut.axis] or 1)
             )
         epoch = EpochKey(self.run, self.name, ticket.epoch)
         for part in parts or (None,):
@@ -516,7 +559,7 @@ class ModelTap:
             except Exception:
                 self.sender.release(nbytes)
                 raise
-            self.sender.gather(record, nbytes, _contents(ticket, tensor, cut))
+            self.sender.gather(record, nbytes, _contents(ticket, tensor, cut, parts))
             self.recorded += 1
             self._recorded_at.add(tensor.address)
 
@@ -701,6 +744,8 @@ class ModelTap:
             self.sender.send(f"/graph?{query}", encode_graph(graph), topic="graph")
 
 
-def _contents(ticket: PassTags, tensor: CapturedTensor, cut: Cut) -> Hashable | None:
-    """Return what a record of a tensor is made of; None if it may change in the course of the pass."""
-    return None if tensor.contents is None else (ticket, tensor.contents, cut)
+def _contents(ticket: PassTags, tensor: CapturedTensor, cut: Cut, parts: Iterable[Part]) -> Hashable | None:
+    """Return what records of a tensor are made of; None if it may change in the course of the pass."""
+    if tensor.contents is None:
+        return None
+    return ticket, tensor.contents, cut, tuple(part.known for part in parts)

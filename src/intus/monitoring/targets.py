@@ -5,13 +5,44 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core.errors import InputError
 
 _MAX_AXES = 8
 #: The lengths of nested lists along each axis; the last may be a tuple, of the length of each row.
 _Shape = tuple[int | tuple[int, ...], ...]
+
+
+class RegisteredTarget(NamedTuple):
+    """Labels that this process registered.
+
+    Attributes:
+        name: The name.
+        labels: The labels, from ``plain_labels``.
+        groups: The ids of groups, or None.
+        types: The ids of types, or None.
+        model_pattern: Regular expression for the names of models.
+        layer_pattern: Regular expression for the addresses of layers.
+        run_pattern: Regular expression for the names of runs.
+    """
+
+    name: str
+    labels: list[Any]
+    groups: list[Any] | None = None
+    types: list[Any] | None = None
+    model_pattern: str = ".*"
+    layer_pattern: str = ".*"
+    run_pattern: str = ".*"
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """The name and the patterns. Labels replace those of the same key, and stand beside others."""
+        return self.name, self.model_pattern, self.layer_pattern, self.run_pattern
+
+    def is_for(self, model: str, run: str) -> bool:
+        """Return whether the labels are for a model of a run."""
+        return bool(re.search(self.model_pattern, model) and re.search(self.run_pattern, run))
 
 
 def plain_labels(name: str, targets: Any) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,6 +13,7 @@ import numpy as np
 from ..core.errors import InputError
 from ..core.record import KIND_LABELS, Record
 from .messages import PointEnvelope
+from .schedule import Moment, Place
 
 
 class Key(NamedTuple):
@@ -79,6 +81,8 @@ class DataPoint:
         serial: Its number among all data points that were passed on.
         clients: The ids of all clients of its (run, model).
         began: The time of the first request of its (run, model), in seconds since 1970.
+        attempt: How often the training had been started again under the same name.
+        previous: The (epoch, step) before it of the same key in an earlier epoch; None if there was none.
     """
 
     key: Key
@@ -90,6 +94,8 @@ class DataPoint:
     serial: int = 0
     clients: tuple[str, ...] = ()
     began: float = 0.0
+    attempt: int = 0
+    previous: tuple[float, int] | None = None
 
     @classmethod
     def read(cls, records: Sequence[Record], envelope: PointEnvelope) -> DataPoint:
@@ -108,12 +114,22 @@ class DataPoint:
             envelope.lacks,
             clients=tuple(envelope.clients),
             began=envelope.began,
+            attempt=envelope.attempt,
+            previous=envelope.previous,
         )
 
     def envelope(self, *, last: bool) -> PointEnvelope:
         """Return the envelope to send with the records; ``last`` if it is the last of its batch."""
         clients = list(self.clients)
-        return PointEnvelope(self.kind, self.step, self.lacks, last, clients, self.began)
+        return PointEnvelope(
+            self.kind, self.step, self.lacks, last, clients, self.began, self.attempt, self.previous
+        )
+
+    @property
+    def place(self) -> Place:
+        """Its place in the order of scoring."""
+        epoch = -math.inf if self.epoch is None else self.epoch
+        return Place(self.key.run, self.key.model, Moment(self.attempt, epoch, self.step), self.key.address)
 
     @property
     def identity(self) -> tuple[Key, float | None, int]:
@@ -124,6 +140,16 @@ class DataPoint:
     def mode_shown(self) -> str:
         """The mode in results, "" for the main mode of the run."""
         return self.kind.partition("@")[2]
+
+    @property
+    def doubt(self) -> str:
+        """A note on all of its scores: records are missing, or batches were cut to fit a client's queue."""
+        notes = [f"incomplete: {self.lacks}"] if self.lacks else []
+        cut = [(record.rows, record.cut_from) for record in self.records if record.cut_from is not None]
+        if cut:
+            rows, of = min(cut)
+            notes.append(f"the first {rows} of {of} rows: a pass exceeds the queue")
+        return "; ".join(notes)
 
     @property
     def complete(self) -> bool:
@@ -140,8 +166,9 @@ class DataPoint:
         found = {record.statistics is not None for record in self.records}
         if len(found) > 1:
             raise InputError(
-                f"Some processes sent rows of {self.key.address!r}, others statistics, which cannot be put "
-                "together. Give all the same statistics= and ranks=."
+                f"Rows of {self.key.address!r} were sent by some processes or passes, statistics by others, "
+                "which cannot be put together. Give all processes the same statistics= and ranks=, and all "
+                "passes item ids and labels that fit; or leave statistics out."
             )
         return found == {True}
 
@@ -170,6 +197,12 @@ class DataPoint:
                 for name, part in sorted(record.statistics.arrays.items()):
                     sha.update(name.encode() + np.ascontiguousarray(part).data)
         return sha.digest()
+
+
+def with_last(batch: Sequence[DataPoint]) -> list[tuple[DataPoint, bool]]:
+    """Return the data points, each with whether it is the last one of its epoch of its run among them."""
+    last = {point.place[:3]: number for number, point in enumerate(batch)}
+    return [(point, last[point.place[:3]] == number) for number, point in enumerate(batch)]
 
 
 def size_of(record: Record) -> int:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Mapping
-from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -38,7 +38,7 @@ def decode(body: bytes, kind: type[T]) -> T:
     """
     body = body or b"{}"
     try:
-        message: T = _decoder(kind).decode(body)  # type: ignore[arg-type]
+        message: T = _prepared(kind).decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise _refusal(error, kind, body) from None
     return message
@@ -56,6 +56,7 @@ def read(value: Any, kind: type[T], what: str = "", *, strict: bool = True) -> T
     Raises:
         InputError: If a field is missing or invalid.
     """
+    _prepared(kind)
     try:
         return msgspec.convert(value, kind, strict=strict, from_attributes=True)
     except msgspec.ValidationError as error:
@@ -72,9 +73,21 @@ def builtins(message: Any) -> Any:
     return msgspec.to_builtins(message)
 
 
-@cache
-def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)
+#: Decoders of the structs that msgspec has looked at.
+_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
+_PREPARING = threading.Lock()
+
+
+def _prepared(kind: Any) -> msgspec.json.Decoder[Any]:
+    """Return the decoder of a struct.
+
+    At its first use msgspec looks at a struct and at those in it, which must not be used by another thread
+    before that is done: the process would end with a segmentation fault.
+    """
+    if kind not in _DECODERS:
+        with _PREPARING:
+            _DECODERS.setdefault(kind, msgspec.json.Decoder(kind))
+    return _DECODERS[kind]
 
 
 def _refusal(error: Exception, kind: Any, body: bytes) -> Exception:

@@ -44,6 +44,7 @@ from .messages import (
     StatusReport,
     StoredUnit,
 )
+from .on_show import OnShow
 from .predictions import MOST_CLASSES, confusion_of, gap_of, scores_of
 
 _log = logging.getLogger("intus.serving")
@@ -74,11 +75,18 @@ def _storing(work: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 class Frontend:
-    """Stores what the other roles send. Methods that write raise AwayError if a retry may succeed."""
+    """Stores what the other roles send. Methods that write raise AwayError if a retry may succeed.
+
+    Attributes:
+        database: The database.
+        reported: The last counts of other roles.
+        on_show: What open pages have on show.
+    """
 
     def __init__(self, database: Database) -> None:
         self.database = database
         self.reported: dict[str, StatusReport] = {}
+        self.on_show = OnShow()
         self._counts: Counter[str] = Counter(results=0, notices=0)
         self._new: dict[tuple[str, str], None] = {}  # (run, model) pairs with scores since the last findings
         self._found: dict[tuple[str, str], list[findings.Finding]] = {}  # of the runs with scores
@@ -133,6 +141,7 @@ class Frontend:
 
     def confusion(self, query: PointQuery) -> ConfusionReply:
         """Return which classes a classifier confuses at a point; see ``messages.ConfusionReply``."""
+        self.on_show.note(query.run, query.model, query.address)
         found = self._predictions(query)
         if found is None:
             return ConfusionReply([], [], [], [], [])

@@ -166,7 +166,8 @@ class LegacyArray(Message):
     def record(self, route: str) -> Record:
         """Convert to the record of ``route``; raises InputError for lists that are not rectangular."""
         try:
-            array = np.asarray(self.array, dtype=np.float32)
+            with np.errstate(over="ignore"):
+                array = np.asarray(self.array, dtype=np.float32)
         except (ValueError, TypeError, OverflowError) as error:
             raise InputError(f"array must be a rectangular list of numbers: {error}.") from None
         of, parameter, index = self.metadata, route == "parameter", str(self.metadata.array_name)
@@ -288,6 +289,11 @@ class PointEnvelope(Message):
     last: Annotated[bool, Meta(description="whether it is the last of its batch")]
     clients: Annotated[list[Text], Meta(description="the clients of the run")] = []
     began: Annotated[Number, Meta(description="when the run began, in seconds since 1970")] = 0.0
+    attempt: Annotated[Count, Meta(description="how often the training was started again")] = 0
+    previous: Annotated[
+        tuple[Epoch, Int] | None,
+        Meta(description="the epoch and step before it of the same layer, in an earlier epoch"),
+    ] = None
 
 
 class AcceptedReply(Message):
@@ -499,6 +505,9 @@ class RunLedger(Message):
     waiting: Annotated[Count, Meta(description="arrays that wait to be scored")] = 0
     open: Annotated[Count, Meta(description="those of them whose epoch has not ended")] = 0
     queued: Annotated[Count, Meta(description="data points that wait to be scored")] = 0
+    postponed: Annotated[
+        Count, Meta(description="those of them that wait although a newer epoch has scores")
+    ] = 0
     seconds_left: Annotated[
         Number | None,
         Meta(description="until these data points are scored, at the measured rate; null if it is not known"),

@@ -34,6 +34,11 @@ def port(text: str) -> int:
     return int(text)
 
 
+def _engine(text: str) -> str | int:
+    """Parse the name of an engine or a number of processes, for argparse."""
+    return int(text) if text.isascii() and text.isdigit() else text
+
+
 def _is_port(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 16
 
@@ -132,7 +137,15 @@ class ServerOptions:
     frontend_url: str | None = _url(
         "where the evaluator finds the frontend, if it runs alone (default: HOST and the frontend's port)"
     )
-    engine: str = _option("local", "what computes scores: this process, or Ray's workers", choices=ENGINES)
+    engine: str | int | None = _option(
+        None,
+        "what computes scores: 'local' for this process, a number of processes, or 'ray' for Ray's workers "
+        "(default: processes while there is much to score, half as many as there are cores and at most 4)",
+        parse=_engine,
+        metavar="ENGINE",
+        valid=lambda value: value in ENGINES or (_is_positive_int(value) and value is not True),
+        must_be=f"{', '.join(map(repr, ENGINES))} or a positive number of processes",
+    )
     workers: int | None = _option(
         None,
         "number of Ray's workers (default: one for each of its CPUs)",
@@ -194,7 +207,7 @@ class ServerOptions:
             if not (value is None and option.default is None) and not known["valid"](value):
                 got = f", got {value!r}" if option.repr else ""
                 raise InputError(f"{option.name} must be {known['must_be']}{got}.")
-        if self.engine == "local" and (self.workers is not None or self.ray_address is not None):
+        if self.engine != "ray" and (self.workers is not None or self.ray_address is not None):
             raise InputError(
                 "workers and ray_address are options of the engine 'ray'. Choose it too: engine=\"ray\" "
                 "(--engine ray)."

@@ -26,7 +26,7 @@ import uvicorn
 from threadpoolctl import threadpool_limits
 
 from ..core.errors import IntusError, ServeError
-from ..engines import Engine, make_engine
+from ..engines import Engine, default_engine, make_engine
 from ..storage.database import Database
 from ..storage.token_file import LOOPBACK, VARIABLE, remove_token, write_token
 from .aggregation.aggregator import Aggregator
@@ -238,7 +238,9 @@ def _make_roles(options: ServerOptions) -> Roles:
         journal = _journal(options)
         if journal is not None:
             undoing.callback(journal.close)
-        all_scores = Evaluator(frontend, engine=_engine(options), splits=options.splits)
+        all_scores = Evaluator(
+            frontend, engine=_engine(options), splits=options.splits, on_show=frontend.on_show.now
+        )
         undoing.pop_all()
     return Roles(_service(all_scores, options, journal), all_scores, frontend)
 
@@ -255,6 +257,10 @@ def _journal(options: ServerOptions) -> Journal | None:
 
 
 def _engine(options: ServerOptions) -> Engine:
+    if options.engine is None:
+        return default_engine()
+    if isinstance(options.engine, int):
+        return make_engine("on demand", options.engine)
     return make_engine(options.engine, options.workers, options.ray_address)
 
 

@@ -1,4 +1,4 @@
-"""A thread that processes a queue in order, and tries again what cannot be processed now."""
+"""A thread that processes a queue, and tries again what cannot be processed now."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from .errors import AwayError, HeldError
+from .schedule import Schedule
 
 _log = logging.getLogger("intus.serving")
 _T = TypeVar("_T")
@@ -92,6 +93,7 @@ class Worker(Generic[_T]):
         begin: Called with each item before ``handle``, for up to ``ahead`` items in advance.
         ahead: Number of items that may be begun at once.
         about: Returns what an item is about; None if it is unlike every other.
+        waiting: The queue, which decides what comes next; by default the order of arrival.
     """
 
     def __init__(
@@ -102,11 +104,12 @@ class Worker(Generic[_T]):
         begin: Callable[[_T], None] = lambda item: None,
         ahead: int = 1,
         about: Callable[[_T], Hashable] = lambda item: None,
+        waiting: Schedule[_T] | None = None,
     ) -> None:
         self._handle, self._size, self._begin, self._ahead = handle, size, begin, ahead
         self._about = about
         self._lines: dict[Hashable, list[_T]] = {}  # what is not done, by what it is about, in order
-        self._items: deque[_T] = deque()
+        self._items: Schedule[_T] = Schedule() if waiting is None else waiting
         self._begun: deque[_T] = deque()
         self._bytes = 0
         self._busy = self._closed = False
@@ -120,7 +123,7 @@ class Worker(Generic[_T]):
         self._thread.start()
 
     def submit(self, item: _T) -> None:
-        """Append an item to the queue, without waiting."""
+        """Add an item to the queue, without waiting."""
         with self._changed:
             self._items.append(item)
             if (about := self._about(item)) is not None:
@@ -157,7 +160,8 @@ class Worker(Generic[_T]):
         with self._changed:
             if self._blocked is not None:
                 why = self._blocked.why
-                return [(item, why) for item in (*self._begun, *self._items, *self._held_items())]
+                tried = [] if self._current is None else [self._current]
+                return [(item, why) for item in (*tried, *self._begun, *self._items, *self._held_items())]
             return [(failed.item, failed.why) for failed in self._failed.values()]
 
     def hurry(self, pause: float) -> None:
@@ -179,12 +183,11 @@ class Worker(Generic[_T]):
         If an item is being handled, wait for it, at most ``patience`` seconds; it is not tried again.
         """
         with self._changed:
-            dropped = [item for item in (*self._begun, *self._items, *self._held_items()) if unwanted(item)]
+            held = [item for item in self._held_items() if unwanted(item)]
+            dropped = [*filter(unwanted, self._begun), *self._items.remove(unwanted), *held]
             for item in dropped:
                 self._forget(item)
-            self._begun, self._items = (
-                deque(item for item in queue if not unwanted(item)) for queue in (self._begun, self._items)
-            )
+            self._begun = deque(item for item in self._begun if not unwanted(item))
             self._bytes = sum(map(self._size, (*self._items, *self._held_items())))
             if self._current is not None and unwanted(self._current):
                 self._current = None

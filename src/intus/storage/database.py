@@ -110,9 +110,9 @@ class Database:
             )
         if path.exists() and path.stat().st_size <= CHECKED_BYTES:
             with self._read() as connection:
-                found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
-            if found != "ok":
-                raise InputError(self.cannot_be_opened(ValueError(f"it is damaged: {found}")))
+                checked = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+            if checked != "ok":
+                raise InputError(self.cannot_be_opened(ValueError(f"it is damaged: {checked}")))
 
     def close(self) -> None:
         """Close all connections."""

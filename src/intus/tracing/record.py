@@ -238,8 +238,8 @@ def _compiled(recording: Recording) -> list[str]:
         if isinstance(modules[one], torch.jit.ScriptModule)
     ]
     return found + [
-        f"The function {name!r} is compiled by torch.jit, so each call of it is one operation. To see inside, "
-        "call the function that it was compiled from."
+        f"The function {name!r} is compiled by torch.jit, so each call of it is one operation. To see "
+        "inside, call the function that it was compiled from."
         for name, functions in recording.functions.items()
         if any(isinstance(one, torch.jit.ScriptFunction) for one in functions)
     ]
@@ -281,6 +281,11 @@ def _refuse_transforms(verb: str, given: Arguments) -> None:
         raise CaptureError(
             f"{verb} cannot run inside vmap, grad or another transform of torch.func: its tensors have no "
             f"values of their own there. Transform the model instead: {verb}(torch.vmap(model), inputs)."
+        )
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
+        raise CaptureError(
+            f"{verb} cannot run while a CUDA graph is captured, since what is captured has no values yet. "
+            "Call it before or after."
         )
     if "torch._dynamo" in sys.modules and callable(torch._C._dynamo.eval_frame.get_eval_frame_callback()):
         raise CaptureError(

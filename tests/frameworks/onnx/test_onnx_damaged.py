@@ -1,9 +1,15 @@
 """A damaged ONNX file is read or refused in one sentence, never with another exception."""
 
+import os
+import time
+
 import numpy as np
 import pytest
 from damaged_files import outcomes
 from onnx import TensorProto, helper, numpy_helper
+
+import intus
+from intus.core.errors import CodecError
 
 
 @pytest.mark.parametrize("inputs", [(), (np.ones((1, 3, 4), np.float32),)], ids=["graph", "values"])
@@ -28,3 +34,17 @@ def test_damaged_model(tmp_path, inputs):
     model = helper.make_model(helper.make_graph(nodes, "net", [x], [y], tensors), ir_version=10)
     done, refused = outcomes(tmp_path / "net.onnx", model.SerializeToString(), 400, inputs)
     assert min(done, refused) > 50
+
+
+def test_zeros_after_a_model_are_refused_at_once(tmp_path):
+    """They are what a file has whose end was never written: 4 GB of them must not be read field by field."""
+    path = tmp_path / "net.onnx"
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Sin", ["x"], ["y"])], "net", [x], [y])
+    path.write_bytes(helper.make_model(graph, ir_version=10).SerializeToString())
+    size = path.stat().st_size
+    os.truncate(path, 4 << 30)
+    began = time.process_time()
+    with pytest.raises(CodecError, match=f"byte {size} begins a field without a number"):
+        intus.read(path)
+    assert time.process_time() - began < 30

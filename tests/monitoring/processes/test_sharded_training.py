@@ -1,4 +1,4 @@
-"""Models whose parameters two processes share: a probe set run by both, or refused before anything runs."""
+"""Models whose parameters processes share: a probe set run by all, or refused before anything runs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ import intus
 from intus.backends.torch import agreement
 from intus.core.errors import InputError
 
-rank, port, store, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
-torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-mesh = init_device_mesh("cpu", (2,))
+rank, port, world, store, out = *map(int, sys.argv[1:4]), sys.argv[4], sys.argv[5]
+torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
+axes = ("shard",) if world == 2 else ("data", "shard")
+mesh = init_device_mesh("cpu", (2,) * len(axes), mesh_dim_names=axes)
 rows = torch.randn(40, 8, generator=torch.Generator().manual_seed(1))
 labels = rows[:, 0] > 0
 SET = (rows, {"sign": labels})
@@ -91,6 +92,49 @@ assert intus.flush(port=port)
 torch.distributed.destroy_process_group()
 """
 
+TWO_AXES = """
+from torch.distributed.tensor.parallel import SequenceParallel, parallelize_module
+
+plain = train(make("fsdp2"))
+model = make("fsdp2")
+watch = intus.probe(model, port=port, run="hsdp", probe_set=SET, budget=math.inf)
+watch.run_probe_set()
+found = {"same": torch.equal(plain, train(model, watch)), "troubles": watch.status()["troubles"]}
+torch.manual_seed(0)
+found["untrained"] = nn.Sequential(nn.Linear(8, 6), nn.BatchNorm1d(6)).eval()[0](rows).mean().item()
+normed = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 6))
+parallelize_module(normed, mesh["shard"], {"0": SequenceParallel()})
+found["sequence"] = refused(model=normed)
+found["both"] = refused(model=fully_shard(normed, mesh=mesh["data"]))
+open(f"{out}.{rank}", "w").write(json.dumps(found))
+torch.distributed.barrier()
+assert intus.flush(port=port)
+torch.distributed.destroy_process_group()
+"""
+
+CALLBACKS = """
+from intus.callbacks.probe_callback import ProbeCallback
+
+found = {}
+for kind in ("fsdp1", "fsdp2", "ddp"):
+    for options in ({"probe_set": SET}, {}):
+        callback, model = ProbeCallback(), make(kind)
+        callback.prepare("127.0.0.1", port, {"run": f"{kind} {len(options)}", "budget": math.inf, **options})
+        callback.begin(model, 0, is_first=rank == 0)
+        found[f"{kind} {len(options)}"] = callback.watch is not None
+        optimizer = torch.optim.Adam(model.parameters(), 0.01)
+        for epoch in range(2):
+            callback.at(epoch)
+            for step in range(2):
+                optimizer.zero_grad()
+                model(rows[20 * rank + 10 * step :][:10]).square().mean().backward()
+                optimizer.step()
+        callback.finish()
+open(f"{out}.{rank}", "w").write(json.dumps(found))
+torch.distributed.barrier()
+torch.distributed.destroy_process_group()
+"""
+
 REFUSED = """
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
@@ -121,24 +165,28 @@ torch.distributed.destroy_process_group()
 
 @pytest.fixture
 def ranks(tmp_path):
-    """Run a script in two processes beside a server; returns its database afterwards."""
+    """Run a script in several processes beside a server; returns its database afterwards."""
 
-    def run(script: str) -> Database:
+    def run(script: str, world: int = 2) -> Database:
         (tmp_path / "train.py").write_text(BEGIN + script)
         with Server(database=tmp_path / "x.db", port=0) as server:
             command = [sys.executable, "-W", "ignore", tmp_path / "train.py"]
-            more = [str(server.port), str(tmp_path / "store"), str(tmp_path / "out")]
-            both = [
+            more = [str(server.port), str(world), str(tmp_path / "store"), str(tmp_path / "out")]
+            every = [
                 subprocess.Popen(
                     [*command, str(rank), *more],
                     stderr=subprocess.PIPE,
                     text=True,
                     env=os.environ | {"OMP_NUM_THREADS": "1"},
                 )
-                for rank in range(2)
+                for rank in range(world)
             ]
-            errors = [rank.communicate(timeout=100)[1] for rank in both]
-            assert [rank.returncode for rank in both] == [0, 0], errors
+            try:
+                errors = [rank.communicate(timeout=200)[1] for rank in every]
+            finally:
+                for rank in every:
+                    rank.kill()
+            assert not any(rank.returncode for rank in every), errors
             assert flush(server.host, server.port)
         return Database(tmp_path / "x.db")
 
@@ -167,6 +215,36 @@ def test_probe_set_of_sharded_model_runs_in_every_process_and_is_sent_once(ranks
         assert repeated == {"ddp None", "ddp 3"}
 
 
+def test_model_sharded_over_a_mesh_of_two_axes(ranks, tmp_path):
+    """HSDP: 2 × 2 processes, of which one sends; sequence parallelism is refused, alone and inside."""
+    with ranks(TWO_AXES, world=4) as database:
+        means = database.points("hsdp", "Sequential").where(score="mean", address="0")
+        assert not [notice for notice in database.notices() if notice["level"] == "error"]
+    for rank in range(4):
+        found = json.loads((tmp_path / f"out.{rank}").read_text())
+        assert (found["same"], found["troubles"]) == (True, 0)
+        for name in ("sequence", "both"):
+            assert "sequence parallelism: layers compute some of their positions" in found[name]
+            assert "its parameter '0.weight' shows it" in found[name]
+    assert means["epoch"].tolist() == [0, 1, 2]
+    assert means["n"].tolist() == [40, 40, 40]
+    assert means["value"][0] == pytest.approx(found["untrained"], rel=1e-5)
+
+
+def test_callbacks_begin_where_the_model_can_run(ranks, tmp_path):
+    """In every process of a sharded model with a probe set, else in the first; the set is sent once."""
+    with ranks(CALLBACKS) as database:
+        first, second = (json.loads((tmp_path / f"out.{rank}").read_text()) for rank in range(2))
+        assert set(first.values()) == {True}
+        assert second == {name: name in ("fsdp1 1", "fsdp2 1") for name in first}
+        for name in first:
+            means = database.points(name, "Sequential").where(score="mean", address="0")
+            with_set = name.endswith("1")
+            assert means["epoch"].tolist() == ([0, 1, 2] if with_set else [1, 2]), name
+            assert set(means["n"].tolist()) == {40 if with_set else 20}, name
+        assert "repeated" not in {notice["code"] for notice in database.notices()}
+
+
 def test_what_processes_cannot_record_together_is_refused(ranks, tmp_path):
     with ranks(REFUSED) as database:
         means = database.points("half", "Sequential").where(score="mean", address="0")
@@ -177,7 +255,8 @@ def test_what_processes_cannot_record_together_is_refused(ranks, tmp_path):
         assert "rank 1 has 40 rows (every=3, labels" in found["other"]
         for kind in ("fsdp1", "fsdp2"):
             assert "kinds may not be 'parameter', 'update' for Sequential" in found[kind]
-        assert "'0.weight' is a part of a parameter" in found["tensor parallel"]
+        assert "tensor parallelism: layers compute a part of their features" in found["tensor parallel"]
+        assert "its parameter '0.weight' shows it" in found["tensor parallel"]
         assert found["same"]
         assert found["troubles"] == 1
     assert means["epoch"].tolist() == [2]  # the second epoch ended in both

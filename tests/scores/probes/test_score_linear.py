@@ -231,6 +231,21 @@ def test_variance_of_permuted_predictions(rng, what, shares):
     assert _Totals.of(judge(truth, guess)).permuted(what) == pytest.approx(np.var(permuted), rel=0.12)
 
 
+@pytest.mark.parametrize(("share", "shift"), [(0.02, 5), (0.05, 4), (0.1, 3)])
+def test_rare_class_is_seen_as_by_logistic_regression(share, shift):
+    """A ridge on codes of -1 and 1 takes the majority: 0.50 and 0.74 of the first two."""
+    rng = np.random.default_rng(1)
+    y = (rng.random(8000) < share).astype(int)
+    x = rng.normal(size=(8000, 64))
+    x[:, 0] += shift * y
+    scorer = fed(["linear_f1", "lda_f1"], x, {"y": y})
+    half = slice(0, 6000), slice(6000, None)
+    judged = LogisticRegression(max_iter=500).fit(x[half[0]], y[half[0]]).predict(x[half[1]])
+    wanted = f1_score(y[half[1]], judged, average="macro")
+    for name in ("linear_f1", "lda_f1"):
+        assert read(scorer, name, "y").value == pytest.approx(wanted, abs=0.05), name
+
+
 def test_guesses_of_a_rare_class_are_rarely_significant(rng):
     """Most guesses of a class of 3 % are never right, which says nothing of what they depend on."""
     found = [

@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import intus
+from intus.tracing.capture.context.kernel_settings import kernel_settings
+from intus.tracing.replaying.replay import run_call
 
 X = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(0))
 MASK = torch.tensor([[False, False, True], [False, True, True]])
@@ -78,3 +82,47 @@ def test_function_of_torch_is_restored() -> None:
     before = torch.overrides.has_torch_function
     intus.trace(encoder(1), X)
     assert torch.overrides.has_torch_function is before
+
+
+@pytest.mark.parametrize("kernel", [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION])
+def test_attention_is_run_again_with_the_kernel_of_the_pass(kernel):
+    """Another kernel, which the process would choose by itself, rounds differently."""
+
+    def forward(q):
+        with sdpa_kernel(kernel):
+            out = F.scaled_dot_product_attention(q, q, q)
+        return out * 2
+
+    torch.manual_seed(0)
+    q = torch.randn(2, 4, 33, 16)
+    with sdpa_kernel(SDPBackend.MATH):
+        other = F.scaled_dot_product_attention(q, q, q) * 2
+    assert torch.equal(forward(q), other) == (kernel is SDPBackend.MATH)
+    report = intus.trace(forward, q).validate()
+    assert report, report
+    assert intus.validate(forward, q)
+    assert torch.backends.cuda.flash_sdp_enabled()
+    assert torch.backends.cuda.math_sdp_enabled()
+
+
+def test_precision_of_the_pass_is_that_of_its_replays():
+    """A pass is run again with the settings that it had, and the process keeps its own."""
+    seen = []
+
+    class Sees(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(kernel_settings().precisions[0])
+            return func(*args, **(kwargs or {}))
+
+    model, x = nn.Linear(4, 4), torch.ones(2, 4)
+    torch.set_float32_matmul_precision("high")
+    try:
+        t = intus.trace(model, x)
+        torch.set_float32_matmul_precision("highest")
+        call = t._replays.call(t.graph.ops.event[t[0].row])
+        with Sees():
+            run_call(call, [x, model.weight, model.bias])
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert "tf32" in seen
+    assert kernel_settings().precisions[0] != "tf32"

@@ -16,6 +16,7 @@ from zoo_models import ZOO, make
 
 import intus
 from intus.core.errors import CaptureError
+from intus.tracing.validation.perturb import Noise, has_domain
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -739,3 +740,35 @@ def test_trace_inside_a_trace_is_valid(build, type_):
     assert trace["output_1"].has_input_ancestor
     for report in (trace.validate(), intus.validate(forward, x)):
         assert report, str(report)
+
+
+@torch.library.custom_op("intus_tests::drifts", mutates_args=())
+def drifts(x: torch.Tensor) -> torch.Tensor:
+    """Add the number of calls so far, as a kernel that adds atomically rounds differently each time."""
+    drifts.calls = getattr(drifts, "calls", 0) + 1
+    return x + drifts.calls
+
+
+def test_functions_that_do_not_repeat_themselves_are_unproven():
+    t = intus.trace(lambda x: torch.ops.intus_tests.drifts(x) * 2, torch.ones(3))
+    report = t.validate()
+    assert not report
+    assert not report.failed
+    assert "does not repeat itself" in str(report)
+
+
+def test_wrong_values_of_functions_that_repeat_themselves_fail():
+    t = intus.trace(lambda x: x.exp() * 2, torch.ones(3))
+    t.values[t["exp_1"].row] = torch.zeros(3)
+    assert t.validate().failed[0].label == "exp_1_1"
+
+
+def test_values_in_place_of_probabilities_are_probabilities():
+    p = torch.rand(5, 7)
+    values = list(Noise().smaller(p))
+    assert len(values) == 2
+    assert all(((value >= 0) & (value <= p)).all() for value in values)
+    assert has_domain(torch.Tensor.bernoulli_)
+    assert has_domain(F.binary_cross_entropy)
+    assert has_domain(lambda x: x)
+    assert not has_domain(F.relu)

@@ -22,7 +22,7 @@ _ELEMENTS = (tf.Tensor, tf.Operation, str)
 _SOURCES = ("Placeholder", "PlaceholderV2", "IteratorGetNext")
 _UNSEEN = ("make_callable", "partial_run_setup")
 _NOT_RUN = "What %s runs is not recorded, for it does not call Session.run. Call run instead."
-#: The most runs that are remembered. A script that names its fetches by new objects each time has no end of them.
+#: The most runs that are remembered. A script may name its fetches by new strings in each run.
 _MOST = 256
 _STATE = "_intus_attachments"  # attribute of a Session, as long as something is attached
 

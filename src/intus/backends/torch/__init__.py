@@ -32,7 +32,7 @@ from .ablating import ablate
 from .agreement import Together, together
 from .attachment import Attachment
 from .attribution import attribute
-from .eval_forward import as_inputs, evaluation, unwrapped, version
+from .eval_forward import as_inputs, evaluation, unwrapped, version_and_values
 from .feed import TorchFeed
 from .first_call import is_compiled
 from .loaders import random_loader
@@ -57,7 +57,8 @@ class TorchBackend:
     name = "torch"
     makes_statistics = True
     blind_spot = (
-        "Modules inside torch.compile or torch.jit are not observed. Pass the model that is not compiled."
+        "Modules inside torch.compile, torch.jit or a CUDA graph are not observed. Pass the model that is "
+        "not compiled."
     )
 
     def owns(self, model: Any) -> bool:
@@ -133,7 +134,7 @@ class TorchBackend:
 
     def version(self, model: nn.Module) -> int:
         """Return a number that changes if parameters are written to in place or replaced."""
-        return version(model)
+        return version_and_values(model)
 
     def state(self, model: nn.Module) -> Any:
         """Return a hash of weights, attributes, hooks and code; None if it cannot be known."""
@@ -176,6 +177,10 @@ class TorchBackend:
     def refusal(self, model: nn.Module, kinds: Collection[str]) -> str | None:
         """Return the reason why a sharded model cannot be recorded; None if it can."""
         return refusal(model, kinds)
+
+    def is_shared(self, model: nn.Module) -> bool:
+        """Return whether several processes can run a model only together."""
+        return bool(ranks_of(model))
 
     def together(self, model: nn.Module, about: str) -> Together | None:
         """Agree with the processes that share a sharded model; None if there are none."""

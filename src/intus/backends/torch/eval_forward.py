@@ -108,6 +108,22 @@ def version(model: nn.Module) -> int:
     return sum(p._version + p.data_ptr() for p in model.parameters() if not p.is_meta)
 
 
+def is_capturing() -> bool:
+    """Return whether this thread records a CUDA graph, in which no value can be read."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()  # type: ignore[no-untyped-call]
+
+
+def version_and_values(model: nn.Module) -> int:
+    """Return a number that changes if the parameters do, also by a CUDA graph, which counts no writes."""
+    plain = [p for p in model.parameters() if type(p) is nn.Parameter and p.layout == torch.strided]
+    on_gpu = [p for p in plain if p.device.type == "cuda" and p.is_floating_point()]
+    if not on_gpu or is_sharded(model) or is_capturing():
+        return version(model)
+    with torch.no_grad():
+        sizes = [torch.linalg.vector_norm(p, dtype=torch.float64).to(on_gpu[0].device) for p in on_gpu]
+        return hash((version(model), *torch.stack(sizes).tolist()))
+
+
 @contextmanager
 def _restored(model: nn.Module) -> Iterator[None]:
     """Set evaluation mode; at the end restore training flags, buffers and random states."""

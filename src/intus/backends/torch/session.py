@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..base import Operation, Tap
 from ..visit import Visit
 from .captured_tensor import captured
+from .eval_forward import is_capturing
 from .order import batch_axis
 
 
@@ -47,7 +48,8 @@ class Session:
             index: The index among several tensors.
             axis: The batch axis that the module prescribes, or None.
         """
-        self.tap.on_tensor(ticket, captured(address, kind, index, tensor, axis))
+        if not is_capturing():  # a gradient; to copy it would break the graph
+            self.tap.on_tensor(ticket, captured(address, kind, index, tensor, axis))
 
     def on_error(self, error: Exception) -> None:
         """Pass an exception to the tap; it is not propagated further."""
@@ -63,8 +65,8 @@ class Session:
         self.inside.discard(threading.get_ident())  # left by a call that was interrupted
         self.tickets.clear()
         wanted: bool | None = None
-        try:
-            wanted = self.tap.on_forward_start(inputs)
+        try:  # a CUDA graph that is being captured has no values yet, and its replays call no module
+            wanted = False if is_capturing() else self.tap.on_forward_start(inputs)
         finally:
             if wanted is not False:
                 self.release()

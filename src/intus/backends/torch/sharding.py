@@ -1,8 +1,9 @@
 """Models whose parameters are split over several processes: how to recognize them, and what is refused.
 
 ``FullyShardedDataParallel`` (FSDP1) and ``fully_shard`` (FSDP2) gather a layer's parameters just before it
-runs, so that every process computes whole layers, but only if all processes run the model together. Under
-tensor parallelism a process computes a part of a layer's features.
+runs, so that every process computes whole layers, but only if all processes run the model together; so
+does ``fully_shard`` over a mesh of two dimensions (HSDP). Under tensor parallelism a process computes a part
+of a layer's features, under sequence parallelism some of its positions.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ def class_name(module: nn.Module) -> str:
 def refusal(model: nn.Module, kinds: Collection[str]) -> str | None:
     """Return the reason why this process cannot record a model; see ``backends.sharding.Shards``."""
     name = class_name(model)
-    if split := _split_parameter(model):
+    if found := _parallelized(model):
+        parameter, how = found
         return (
-            f"{name} is split by tensor parallelism: {split!r} is a part of a parameter, and layers compute "
-            "a part of their features in each process, which scores would take for all. It cannot be probed. "
-            "Models of fully_shard and DistributedDataParallel can."
+            f"{name} is split by {how}, which scores would take for all; its parameter {parameter!r} shows "
+            "it. It cannot be probed. Models of fully_shard and DistributedDataParallel can."
         )
     wrong = [kind for kind in kinds if kind in _OF_PARAMETERS]
     if wrong and is_sharded(model):
@@ -110,13 +111,19 @@ def _is_distributed(parameter: Any) -> bool:
     return isinstance(parameter, _loaded("torch.distributed.tensor", "DTensor"))
 
 
-def _split_parameter(model: nn.Module) -> str | None:
-    """Return the name of a parameter that is split along an axis that FSDP2 does not gather."""
+def _parallelized(model: nn.Module) -> tuple[str, str] | None:
+    """Return a parameter that ``parallelize_module`` distributed, and what processes then compute.
+
+    FSDP2 gathers a parameter along one axis, the last dimension of its own mesh; a parameter that is split
+    along another one, or has another dimension of the mesh behind it, was parallelized.
+    """
     gathered = [name for name, module in model.named_modules() if _is_fully_sharded(module)]
     for name, parameter in model.named_parameters():
         if _is_distributed(parameter):
-            splits = sum(not placement.is_replicate() for placement in parameter.placements)  # type: ignore[attr-defined]
+            placements = parameter.placements  # type: ignore[attr-defined]
             inside = any(not prefix or name.startswith(f"{prefix}.") for prefix in gathered)
-            if splits > inside:
-                return name
+            if sum(not placement.is_replicate() for placement in placements) > inside:
+                return name, "tensor parallelism: layers compute a part of their features in each process"
+            if placements[-1].is_replicate():
+                return name, "sequence parallelism: layers compute some of their positions in each process"
     return None

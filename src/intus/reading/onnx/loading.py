@@ -84,6 +84,8 @@ def _small(data: mmap.mmap, start: int, stop: int, fields: _Fields, depth: int) 
         begin = start
         key, start = _varint(data, start, stop)
         number, wire = key >> 3, key & 7
+        if not number:  # as the zeros are that a file system puts in the place of what was not written
+            raise _DamagedError(f"byte {begin:,} begins a field without a number")
         if wire == 0:
             _, start = _varint(data, start, stop)
         elif wire == 1:

@@ -19,16 +19,18 @@ from .split import Places, places
 WHOLE = 6000  #: most rows that are all kept, without sums
 #: Trained rows that are kept whatever their class, and as many of each class as possible of each target.
 UNIFORM, BALANCED = 1536, 2560
+MOST = 4 * WHOLE  #: rows that are held at most, before those that are not to be kept are dropped
 LEAST = 512  #: least rows that are kept for each of many targets
 HELD = 2048  #: held-out rows that are kept
 
 
-def kept_rows(where: Places, codes: np.ndarray) -> np.ndarray:
+def kept_rows(where: Places, codes: np.ndarray, share: int | None = None) -> np.ndarray:
     """Return the numbers of the rows to keep, ascending.
 
     Args:
         where: The places of all rows.
         codes: The class of each row for each target with classes, shape (rows, targets), MISSING for none.
+        share: The number of trained rows for each target; ``share_of`` the targets by default.
     """
     if len(where.key) <= WHOLE:
         return np.arange(len(where.key))
@@ -36,7 +38,7 @@ def kept_rows(where: Places, codes: np.ndarray) -> np.ndarray:
     chosen = [smallest(where, trained, UNIFORM), smallest(where, held, HELD)]
     for column in codes.T:
         labelled = trained[column[trained] != MISSING]
-        level = level_of(np.bincount(column[labelled]), share_of(codes.shape[1]))
+        level = level_of(np.bincount(column[labelled]), share or share_of(codes.shape[1]))
         chosen.append(smallest_of_each(where, labelled, column, level))
     return np.unique(np.concatenate(chosen))
 
@@ -109,6 +111,10 @@ class Kept:
         self.seen += seen
         self.share = min(self.share, share)
         self._parts.append((where, x, codes, values))
+        if sum(len(part[1]) for part in self._parts) > MOST:
+            where, x, codes, values = self._joined()
+            kept = kept_rows(where, codes, self.share)
+            self._parts = [(where.take(kept), x[kept], codes[kept], values[kept])]
 
     def rows(self) -> tuple[Places, np.ndarray, np.ndarray, np.ndarray]:
         """Return a uniform sample of all rows, in a seeded random order; see ``Sample.rows``."""

@@ -7,6 +7,7 @@ They merge as the statistics of a server do, so that several processes may each 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -124,8 +125,7 @@ class KnownRows:
         """
         finite = sums.summary[:, SUMMARY.index("nonfinite")] == 0
         kept = self.kept[finite[self.kept]]
-        behaviours = sums.kept + sums.shift
-        offset, scale = _grid_of(behaviours)
+        offset, scale = _grid_of(sums.kept, sums.shift)
         tally = RowStatistics(0)
         tally.absorb(sums.summary.astype(np.float64), self._where.group)
         where = self._where.take(kept)
@@ -150,7 +150,8 @@ class KnownRows:
                 arrays[f"values.{number}"] = column[kept]
         for number, part in enumerate(sums.products):
             arrays[f"total.{number}"] = part.total
-            arrays[f"gram.{number}"] = part.gram[np.triu_indices(len(part.total))].astype(np.float32)
+            upper = part.gram.reshape(-1)[_upper(len(part.total))]
+            arrays[f"gram.{number}"] = upper.astype(np.float32, copy=False)
         for number, each in enumerate(sums.classes):
             arrays[f"counts.{number}"] = each.counts
             arrays[f"totals.{number}"] = each.totals.astype(np.float32)
@@ -177,20 +178,32 @@ class KnownRows:
                 for number, (name, own) in enumerate(zip(self.targets, self._classes, strict=True))
             ],
         }
-        rows = ((behaviours - offset) / scale).astype(np.float16)
-        return rows, where.item, LayerStatistics(arrays, facts)
+        rows = sums.kept - (offset - sums.shift).astype(np.float32)  # in place below: they are many
+        rows /= scale
+        return rows.astype(np.float16), where.item, LayerStatistics(arrays, facts)
 
 
-def _grid_of(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _grid_of(rows: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return an offset and a power of two for each feature, so that float16 has digits to spare for rows.
 
     The offset is the mean, rounded to the size of what differs from it. Parts of the same rows therefore have
     the same offset, and are rounded to the same numbers, except in rare cases.
+
+    Args:
+        rows: The rows minus the shift, float32.
+        shift: The shift, float64.
     """
-    mean = rows.mean(axis=0) if len(rows) else np.zeros(rows.shape[1])
-    spread = np.exp2(np.ceil(np.log2(np.maximum(np.abs(rows - mean).max(axis=0, initial=0), 1e-30))))
-    offset = (np.round(mean / (2 * spread)) * 2 * spread).astype(np.float32)
+    mean = rows.sum(axis=0) / max(len(rows), 1)  # not a product, for which a library wakes all its threads
+    widest = np.maximum(rows.max(axis=0, initial=-np.inf) - mean, mean - rows.min(axis=0, initial=np.inf))
+    spread = np.exp2(np.ceil(np.log2(np.maximum(widest.astype(np.float64), 1e-30))))
+    offset = (np.round((mean + shift) / (2 * spread)) * 2 * spread).astype(np.float32)
     return offset, (spread / 2**13).astype(np.float32)
+
+
+@lru_cache(maxsize=4)
+def _upper(width: int) -> np.ndarray:
+    """Return the places of the upper triangle in a flattened square matrix."""
+    return np.flatnonzero(np.triu(np.ones((width, width), bool)))
 
 
 class SentStatistics(Statistics):

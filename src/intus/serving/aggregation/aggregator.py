@@ -235,6 +235,8 @@ class Aggregator:
             newly_scored, newly_failed = tally.settle(arrays, scored=scored)
             run.counts["scored"] += newly_scored
             run.counts["failed"] += newly_failed
+        if scored:
+            run.settled = max(run.settled, window.moment)
         if window.awaited.get(key) == point.serial:
             window.stored(key)
         return run.run_key
@@ -520,6 +522,8 @@ class Aggregator:
             self._count(part.run, "refused")
             return False
         self._count(part.run, "late", bool(window.handed))
+        if window.handed and part.run.begins_again(part.client_id, part.now):
+            part.out.notices.append(notices.joined(record))
         window.add(record)
         window.touched = part.now
         part.out.placed.setdefault(part.run.run_key, set()).add(window.number)

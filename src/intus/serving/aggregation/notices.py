@@ -110,6 +110,17 @@ def incomplete(window: Window, lacks: str) -> Notice:
     return Notice("incomplete", text, "warning", *window.run_key)
 
 
+def behind(run_key: RunKey) -> Notice:
+    """Return the notice that older epochs wait while newer ones are scored."""
+    text = (
+        "Scoring is slower than the training. The newest epoch is scored first, then older ones on a coarse "
+        "grid (the first, and those that 2 divides most often), then the rest, so the curves have gaps for "
+        "now. Nothing is left out: what waits is kept, and the status counts it (postponed). To score "
+        "faster, give the server more processes (--engine N), or record less (which=, when=)."
+    )
+    return Notice("behind", text, "warning", *run_key)
+
+
 def silent(wait: EpochWait) -> Notice:
     """Return the notice that an epoch waits for processes that send nothing."""
     text = (
@@ -151,7 +162,9 @@ def repeated(record: Record) -> Notice:
     """Return the notice that rows of a probe set came again, from another process."""
     text = (
         "The probe set was run by several processes: of each epoch the rows that came first count, and the "
-        "same rows of the others were left out. In data-parallel training, give the probe set to one process."
+        "same rows of the others were left out. In data-parallel training, give the probe set to one "
+        "process. If this training was begun anew, the epochs shown are those of the earlier one: give each "
+        "its own run=, or remove the run before."
     )
     return Notice("repeated", text, "warning", record.run, record.model)
 
@@ -173,3 +186,14 @@ def restarted(record: Record, newest: float | None) -> Notice:
         "name. Give each run its own name to keep them apart."
     )
     return Notice("restarted", text, "info", record.run, record.model)
+
+
+def joined(record: Record) -> Notice:
+    """Return the notice that a later training sent rows of an epoch that an earlier one had ended."""
+    text = (
+        f"Epoch {record.epoch} had ended when a process that began later sent rows of it under the same "
+        "run=. The rows are scored together, though the model is another. If the training was resumed, set "
+        "watch.epoch = number before each epoch; if it was begun anew, give each its own run=, or remove the "
+        "run before."
+    )
+    return Notice("joined", text, "warning", record.run, record.model)

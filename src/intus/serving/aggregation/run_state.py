@@ -7,12 +7,14 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ...core.address import without_call
 from ...core.record import Record
-from ..data_point import DataPoint
+from ..data_point import DataPoint, Key
 from ..messages import EpochReport
+from ..schedule import Moment
 from .ledger import STORED
 from .window import RunKey, Window, WindowKey
 
@@ -26,6 +28,10 @@ LIVELY_S = 5.0
 MOST_CLIENTS, MOST_FINISHED = 100, 1000
 #: Most ended epochs that are kept per (run, model) because records of them are under way.
 MOST_AWAITED = 100
+#: Most layers, by kind and mode, of which the newest epoch is remembered.
+MOST_LAYERS = 100_000
+#: A moment before every other.
+NEVER = Moment(-1, -math.inf)
 
 
 class IntRanges:
@@ -200,6 +206,9 @@ class RunState:
         layers: The first epoch of each layer, by its kind of record and mode.
         declined: The layers that the clients did not record on purpose, by epoch.
         doubtful: How many of the windows that open next may lack records that a damaged journal lost.
+        attempt: How often the training was started again under the same name.
+        newest: The newest epoch that was passed on of each data point, and the (epoch, step) before it.
+        settled: The newest epoch with scores.
     """
 
     run_key: RunKey
@@ -215,6 +224,9 @@ class RunState:
     layers: dict[tuple[str, str], dict[str, float | None]] = field(default_factory=dict)
     declined: dict[float | None, set[str]] = field(default_factory=dict)
     doubtful: float = 0
+    attempt: int = 0
+    newest: dict[Key, tuple[Moment, tuple[float, int] | None]] = field(default_factory=dict)
+    settled: Moment = NEVER
 
     def hear(self, client_id: str | None, now: float) -> ClientState | None:
         """Return the client that sends a request at time ``now``; None for a client without an id."""
@@ -340,8 +352,18 @@ class RunState:
             return True
         if client.newest > -math.inf:
             return rank(record.epoch) < client.newest and seq >= client.seqs.newest
+        return not self._others_send(client, now)
+
+    def begins_again(self, client_id: str | None, now: float) -> bool:
+        """Return whether a client sends its first epoch after all others have left or were killed."""
+        client = self.clients.get(client_id) if client_id is not None else None
+        if client is None or client.newest > -math.inf or len(self.clients) < 2:
+            return False
+        return not self._others_send(client, now)
+
+    def _others_send(self, client: ClientState, now: float) -> bool:
         others = (other for other in self.clients.values() if other is not client)
-        return not any(other.reports and not other.left and now - other.heard <= LIVELY_S for other in others)
+        return any(other.reports and not other.left and now - other.heard <= LIVELY_S for other in others)
 
     def restart(self, client_id: str | None, trigger: tuple[str, ...]) -> None:
         """Retire the windows of the previous training, and wait for no client but the restarting one."""
@@ -349,6 +371,7 @@ class RunState:
         self._retire(list(self.windows))
         self._forget_epochs(list(self.epochs))
         self.finished, self.layers, self.declined = {}, {}, {}
+        self.attempt += 1
         for name, client in self.clients.items():
             client.newest, client.left = -math.inf, name != client_id
 
@@ -368,7 +391,28 @@ class RunState:
             window.absent = self._absent(window)
             window.lacks = "; ".join(filter(None, (window.lacks, absent(window.absent))))
         counted = bool(progress) and all(each.is_complete for each in progress)
-        return window.hand_on(self.main_mode, tuple(self.clients), self.began, counted=counted)
+        return window.hand_on(
+            self.main_mode,
+            tuple(self.clients),
+            self.began,
+            counted=counted,
+            before=partial(self._before, window.moment),
+        )
+
+    def _before(self, moment: Moment, key: Key) -> tuple[float, int] | None:
+        """Return the (epoch, step) before this one of a data point in an earlier epoch; remember this one.
+
+        One that comes after a later one has none: the later one is compared with what was there.
+        """
+        newest, previous = self.newest.get(key, (NEVER, None))
+        if moment > newest:
+            known = newest.attempt == moment.attempt and -math.inf < newest.epoch < moment.epoch
+            previous = (newest.epoch, newest.step) if known else None
+            self.newest.pop(key, None)
+            self.newest[key] = moment, previous
+            if len(self.newest) > MOST_LAYERS:
+                del self.newest[next(iter(self.newest))]
+        return previous if moment >= newest else None
 
     def _absent(self, window: Window) -> list[str]:
         """Return the layers that earlier epochs have and this one lacks, and remember those that it has.
@@ -474,6 +518,7 @@ class RunState:
             "waiting": self.counts["kept"] - settled,
             "open": sum(window.open_arrays for window in windows),
             "queued": sum(len(window.awaited) for window in windows),
+            "postponed": sum(len(window.awaited) for window in windows if window.moment < self.settled),
         }  # fmt: skip
 
     # -- the journal's format ------------------------------------------------------------------------
@@ -504,6 +549,7 @@ class RunState:
             "layers": [[*source, layers] for source, layers in self.layers.items()],
             "held": [[list(w.window_key), w.held, w.doubtful] for w in self._unstored()],
             "doubtful": self.doubtful,
+            "attempt": self.attempt,
             "counts": self._counts_to_store(),
         }
 
@@ -527,12 +573,14 @@ class RunState:
             self.epochs.setdefault(epoch, {})[client_id] = EpochProgress(*numbers)
         self.finished = {tuple(key): None for key in snapshot["finished"]}
         self.counts = Counter(snapshot.get("counts", {}))  # older versions did not store them
+        self.attempt = snapshot.get("attempt", 0)  # likewise
         self.layers = {(kind, mode): layers for kind, mode, layers in snapshot.get("layers", ())}
         before, self.windows = self.windows, {}
         for of_window in snapshot["windows"]:
             key = tuple(of_window["mark"])
             self.windows[key] = before.pop(key) if key in before else window(of_window)
             self.windows[key].restore(of_window)
+            self.windows[key].attempt = self.attempt
         unstored = {tuple(key) for key in snapshot["leaving"]}
         removed = [*self.leaving.values(), *before.values()]
         self.leaving = {each.number: each for each in removed if each.window_key in unstored}
@@ -553,6 +601,7 @@ class RunState:
     def open(self, window: Window) -> None:
         """Add a window."""
         self.windows[window.window_key] = window
+        window.attempt = self.attempt
         window.doubtful = self.doubtful > 0
         self.doubtful = max(self.doubtful - 1, 0)
 

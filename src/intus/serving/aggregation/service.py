@@ -14,6 +14,7 @@ from typing import Any
 from ...core.errors import CodecError, InputError, ServeError
 from ...core.record import Record
 from ...storage.codec import decode_graph, decode_records, encode_records
+from ...storage.same_file import ReplacedError
 from ..data_point import DataPoint
 from ..decoding import read
 from ..errors import AwayError, BusyError, FullError, ReadingError
@@ -24,11 +25,20 @@ from .aggregator import Aggregator, IngestResult
 from .ingest import IngestRequest
 from .journal import Journal, JournalFrame, unusable
 from .ledger import ScoringRate, seconds_left
-from .notices import broken_journal, damaged_journal, in_memory, renewed_journal, unread_journal
+from .notices import (
+    behind,
+    broken_journal,
+    damaged_journal,
+    in_memory,
+    renewed_journal,
+    unread_journal,
+)
 from .window import RunKey
 
 _log = logging.getLogger("intus.serving")
 TICK_S = 1.0
+#: Seconds that older epochs must wait until a notice says so.
+BEHIND_S = 60.0
 #: Seconds that a rare request waits while the journal is read after a start.
 PATIENCE_S = 10.0
 _BEGAN = time.time() - time.monotonic()
@@ -72,9 +82,11 @@ class AggregatorService:
         self._unreleased: dict[RunKey, set[int]] = {}  # windows that the journal could not delete yet
         self._settled: deque[tuple[DataPoint, bool]] = deque()  # done, and not yet noted in the aggregator
         self._rate = ScoringRate()
+        self._behind: set[RunKey] = set()  # runs of which it was told that older epochs wait
         self._reported: tuple[dict[str, int], list[EpochWait]] = {}, []
         self._closed, self._is_read = threading.Event(), threading.Event()
         self._news: list[Notice] = []  # of the journal
+        self._gone = ""  # why nothing can be stored
         self._broken = ""  # why the journal cannot be written anew
         self._failure: Exception | None = None  # why the journal could not be read
         self._thread = threading.Thread(target=self._run, name="intus-clock", daemon=True)
@@ -259,6 +271,7 @@ class AggregatorService:
     def _forget(self, run_key: RunKey) -> None:
         """Delete all that the journal has of a (run, model); raises FullError if that is not possible."""
         self._unreleased.pop(run_key, None)
+        self._behind.discard(run_key)
         if self.journal is None:
             return
         try:
@@ -339,6 +352,19 @@ class AggregatorService:
         report.waits = self.aggregator.waits(now)
         return report
 
+    def _tell_of_delay(self) -> list[Notice]:
+        """Return a notice for each run whose older epochs wait long, once until none waits."""
+        rows, rate = self.aggregator.by_run(), self._rate.per_second(self._clock())
+        out = []
+        for row, left in zip(rows, seconds_left([row["queued"] for row in rows], rate), strict=True):
+            run_key = row["run"], row["model"]
+            if not row["queued"]:
+                self._behind.discard(run_key)
+            elif row["postponed"] and left is not None and left > BEHIND_S and run_key not in self._behind:
+                self._behind.add(run_key)
+                out.append(behind(run_key))
+        return out
+
     def _status(self) -> dict[str, int]:
         counts = self.aggregator.status() | {"malformed": self.malformed}
         return counts | ({"journal": self.journal.nbytes} if self.journal is not None else {})
@@ -346,7 +372,8 @@ class AggregatorService:
     # -- time ----------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """End windows after their grace time, and retry deletions in the journal that failed."""
+        """End windows after their grace time, retry deletions in the journal, and look after the files."""
+        self._look_at_storage()
         with self._lock:
             self._take_settled()
             result = self.aggregator.tick(self._clock())
@@ -358,8 +385,18 @@ class AggregatorService:
                 with contextlib.suppress(FullError):  # it is told
                     self._mend(self.journal)
             self._report()
-            news, self._news = self._news, []
+            news, self._news = [*self._news, *self._tell_of_delay()], []
         self._notify([*result.notices, *news])
+
+    def _look_at_storage(self) -> None:
+        """Log, once, that what would be stored now would be lost."""
+        try:
+            self.evaluator.check()
+            self._gone = ""
+        except (FullError, ReplacedError) as error:
+            if not self._gone:
+                _log.error("%s", error)
+            self._gone = str(error)
 
     def _run(self) -> None:
         """Read the journal, and then call ``tick`` once a second."""
@@ -408,7 +445,7 @@ class AggregatorService:
 
         Args:
             journal: The journal.
-            run_keys: The (run, model) to look at; None for all.
+            run_keys: The (run, model) to look at; see ``Journal.changed``.
 
         Raises:
             FullError: If it cannot be written.

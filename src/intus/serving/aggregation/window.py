@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 
 from ...core.record import PROBE_SET_MODE, Record
 from ..data_point import DataPoint, Key, size_of
+from ..schedule import Moment
 from .ledger import Tally
 
 #: (run, model).
@@ -52,6 +54,7 @@ class Window:
         short: Number of records that a damaged journal lost.
         doubtful: Whether a damaged journal may have lost records of it.
         tallies: How far the arrays of each data point are.
+        attempt: How often the training had been started again under the same name.
     """
 
     number: int
@@ -76,6 +79,12 @@ class Window:
     short: int = 0
     doubtful: bool = False
     tallies: dict[Key, Tally] = field(default_factory=dict)
+    attempt: int = 0
+
+    @property
+    def moment(self) -> Moment:
+        """Its place among the epochs of the run."""
+        return Moment(self.attempt, -math.inf if self.epoch is None else self.epoch, self.step)
 
     @property
     def held(self) -> int:
@@ -118,7 +127,13 @@ class Window:
         return any(b.items is not None and bool(np.isin(record.items, b.items).any()) for b in blocks)
 
     def hand_on(
-        self, main_mode: str, clients: tuple[str, ...], began: float, *, counted: bool = False
+        self,
+        main_mode: str,
+        clients: tuple[str, ...],
+        began: float,
+        *,
+        counted: bool = False,
+        before: Callable[[Key], tuple[float, int] | None] = lambda key: None,
     ) -> list[DataPoint]:
         """Return the fresh data points. They stay in the window, so that late rows can join them.
 
@@ -127,6 +142,7 @@ class Window:
             clients: The ids of the run's clients.
             began: The time of the run's first request, in seconds.
             counted: Whether the clients' counts show that all records arrived.
+            before: Returns the (epoch, step) before this one of a data point in an earlier epoch.
         """
         out = []
         damaged = f"{self.short} arrays {DAMAGED}" if self.short else ""
@@ -139,7 +155,8 @@ class Window:
             serial = self.awaited[key] = next(_serials)
             tally = self.tallies.setdefault(key, Tally())
             tally.handed = tally.arrived
-            out.append(DataPoint(key, kind, self.epoch, self.step, blocks, lacks, serial, clients, began))
+            of_run = clients, began, self.attempt, before(key)
+            out.append(DataPoint(key, kind, self.epoch, self.step, blocks, lacks, serial, *of_run))
         self.handed.update(self.fresh)
         self.fresh = {}
         return out

@@ -2,9 +2,15 @@
 
 Scores of labels that are matched by order of arrival are unverified until a second epoch begins with the same
 rows. If an epoch begins with other rows, the probe sends negative item ids. Then these scores are withdrawn.
+Epochs may be scored in any order.
 """
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
 
 from ...core.results import COLUMNS, Results
 from ..data_point import DataPoint
@@ -14,47 +20,77 @@ UNVERIFIED = f"{BY_ORDER}, not verified"
 WITHDRAWN = "withdrawn: the next epoch began with other rows, so labels cannot be matched by order of arrival"
 
 _Source = tuple[str, str, str]
+_NUMBERS = "value", "low", "high", "baseline"
+
+
+@dataclass(slots=True)
+class _State:
+    """The state of the check for one training.
+
+    Attributes:
+        attempt: How often the training was started again.
+        first: The first epoch whose rows arrived in the same order, as far as is known.
+        last: The last one.
+        holds: Whether the order holds; None if it is not known.
+    """
+
+    attempt: int
+    first: float = math.inf
+    last: float = -math.inf
+    holds: bool | None = None
 
 
 class ArrivalOrder:
     """The state of the check for each (run, model, mode) since the server started."""
 
     def __init__(self) -> None:
-        self._first: dict[_Source, float] = {}  # epoch
-        self._holds: dict[_Source, bool] = {}
+        self._states: dict[_Source, _State] = {}
 
     def news(self, point: DataPoint) -> bool | None:
         """Return whether the order holds, if this data point is the first to show it; otherwise None.
 
         The caller passes the news on, and then calls ``update``. Until then the result is repeated.
         """
-        epoch, source = point.epoch, _source(point)
-        if epoch is None or any(record.batch_axis is None for record in point.records):
+        epoch, state = point.epoch, self._state(point)
+        if state is None or epoch is None or any(record.batch_axis is None for record in point.records):
             return None
         if _rows_are_unknown(point):
-            return None if self._holds.get(source) is False else False
+            return None if state.holds is False else False
         if any(record.items is not None for record in point.records):
             return None
-        if epoch < self._first.setdefault(source, epoch):  # the training was started again
-            self._first[source] = epoch
-            self._holds.pop(source, None)
-        return True if epoch > self._first[source] and self._holds.get(source) is not True else None
+        state.first, state.last = min(state.first, epoch), max(state.last, epoch)
+        return True if state.first < state.last and state.holds is not True else None
 
     def update(self, point: DataPoint, results: Results) -> Results:
         """Record the news as passed on, and return the results with updated notes."""
-        news = self.news(point)
-        if news is not None:
-            self._holds[_source(point)] = news
-        if self._holds.get(_source(point)) is not True:
+        news, state = self.news(point), self._state(point)
+        if state is None:
             return results
-        notes = [note.replace(UNVERIFIED, BY_ORDER) for note in results["note"].tolist()]
-        return Results({name: results[name] for name in COLUMNS} | {"note": notes})
+        if news is not None:
+            state.holds = news
+        notes = results["note"].tolist()
+        if state.holds is True:
+            notes = [note.replace(UNVERIFIED, BY_ORDER) for note in notes]
+        columns = {name: results[name] for name in COLUMNS} | {"note": notes}
+        if state.holds is False:
+            for row, note in enumerate(notes):
+                if UNVERIFIED in note:
+                    notes[row] = WITHDRAWN
+            unverified = np.array([note is WITHDRAWN for note in notes], bool)
+            columns |= {name: np.where(unverified, np.nan, results[name]) for name in _NUMBERS}
+        return Results(columns)
+
+    def _state(self, point: DataPoint) -> _State | None:
+        """Return the state of the data point's training; None if it was started again since."""
+        state = self._states.setdefault(_source(point), _State(point.attempt))
+        if point.attempt > state.attempt:
+            state = self._states[_source(point)] = _State(point.attempt)
+        return state if point.attempt == state.attempt else None
 
     def forget(self, run: str, model: str | None = None) -> None:
         """Delete the state of a run, or of one model of it."""
-        for known in (self._first, self._holds):
-            for source in [each for each in known if each[0] == run and model in (None, each[1])]:
-                del known[source]
+        for source in [each for each in self._states if each[0] == run and model in (None, each[1])]:
+            del self._states[source]
 
 
 def _source(point: DataPoint) -> _Source:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ...core.errors import did_you_mean
+from ...core.results import Results
 from ...engines import Answer, Engine, LocalEngine, Task
-from ..data_point import DataPoint
+from ..data_point import DataPoint, with_last
 from ..decoding import read
 from ..errors import AwayError, HeldError, fault
 from ..interfaces import Done, FrontendLink, RunKey
 from ..messages import Notice, RunRequest, StatusReport
+from ..schedule import Moment, Schedule, Shown
 from ..worker import Worker, summary, wait_for
 from .arrival_order import ArrivalOrder
 from .relations import Relations
@@ -23,6 +25,7 @@ from .scoring import Evaluation, Measured, chosen, infos_of, measure, related, r
 from .targets import Choice, KnownTargets, Target
 
 _log = logging.getLogger("intus.serving")
+_MOST_BATCHES = 1000  # most epochs of which more is to come
 TRIES = 2  #: how often a data point must fail by its data until it has no scores
 
 #: The hash of a data point's arrays and its targets, which determine its scores.
@@ -31,7 +34,7 @@ _Content = tuple[bytes, frozenset[Target]]
 
 @dataclass(slots=True)
 class _Batch:
-    """Data points that became complete together.
+    """Data points of an epoch of a run that became complete together.
 
     A target that fits none of them gives a notice, and so does one whose pattern matches none of the layers.
     Data points with the same content are scored once.
@@ -48,7 +51,12 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Job:
-    """A data point to score; what follows ``done`` is set once it is begun."""
+    """A data point to score; what follows ``back`` is set once it is begun.
+
+    Attributes:
+        ahead: Whether only what needs no other data point is scored, ahead of its turn.
+        shown: Whether that was done.
+    """
 
     point: DataPoint
     batch: _Batch
@@ -60,10 +68,26 @@ class _Job:
     content: _Content = (b"", frozenset())
     answer: Answer[Measured] | None = None
     failures: int = 0
+    ahead: bool = False
+    shown: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the data point, which are counted once."""
+        return 0 if self.ahead else self.point.nbytes
+
+    def early(self) -> _Job | None:
+        """Return what to do for it ahead of its turn; None if that was done."""
+        if self.shown:
+            return None
+        self.shown = True
+        return _Job(self.point, _Batch(), False, lambda point, scored: None, None, ahead=True)
 
 
 class Evaluator:
-    """Scores data points in order, in a thread or on an engine's workers, and passes the scores on.
+    """Scores data points by their worth, in a thread or on an engine's workers, and passes the scores on.
+
+    ``schedule`` has the order. The scores do not depend on it.
 
     A data point has no scores only if it fails by its own data, twice. If its scores cannot be stored, all
     wait until they can; if memory or a library is missing, it is set aside and tried again.
@@ -74,6 +98,7 @@ class Evaluator:
         seed: Seed of the split, the sample and the shuffled labels.
         engine: The engine that computes scores, by default in this process.
         splits: Number of splits that classifiers are scored on.
+        on_show: Returns what open pages have on show.
     """
 
     def __init__(
@@ -83,6 +108,7 @@ class Evaluator:
         seed: int = 0,
         engine: Engine | None = None,
         splits: int = 1,
+        on_show: Callable[[], Collection[Shown]] = tuple,
     ) -> None:
         self.frontend, self.scores, self.seed, self.splits = frontend, scores, seed, splits
         self.engine = engine or LocalEngine()
@@ -90,17 +116,19 @@ class Evaluator:
         self._relations = Relations(seed) if scores is None else None
         self._order = ArrivalOrder()
         self._noticed: set[tuple[str, ...]] = set()
-        self._lock = threading.Lock()  # around _noticed and _batch
-        self._batch = _Batch()
+        self._lock = threading.Lock()  # around _noticed and _batches
+        self._batches: dict[tuple[str, str, Moment], _Batch] = {}  # those of which more is to come
         self._counts: Counter[str] = Counter(scored=0, failed=0)
         self.closing = threading.Event()
+        self._ended = False  # whether the engine is closed
         self._worker: Worker[_Job] = Worker(
             "intus-evaluator",
             self._work,
-            lambda job: job.point.nbytes,
+            lambda job: job.nbytes,
             self._begin,
             self.engine.ahead,
-            lambda job: job.point.identity,
+            lambda job: None if job.ahead else job.point.identity,
+            Schedule(lambda job: job.point.place, on_show, _Job.early),
         )
 
     def points(self, batch: Sequence[DataPoint], done: Done = lambda point, scored: None) -> None:
@@ -108,8 +136,8 @@ class Evaluator:
 
         ``done`` is called with each one once its scores are stored, or once it is certain to have none.
         """
-        for number, point in enumerate(batch, start=1):
-            self.point(point, last=number == len(batch), done=done)
+        for point, last in with_last(batch):
+            self.point(point, last=last, done=done)
 
     def point(
         self,
@@ -119,19 +147,23 @@ class Evaluator:
         done: Done = lambda point, scored: None,
         back: Callable[[AwayError], None] | None = None,
     ) -> None:
-        """Queue one of several data points that became complete together.
+        """Queue one of several data points of an epoch that became complete together.
 
         Args:
             point: The data point.
-            last: Whether it ends the batch.
+            last: Whether it is the last of them.
             done: Called with it once its scores are stored, or once it is certain to have none.
             back: Called if it cannot be scored or stored now, with the reason: the caller keeps it and tries
                 again. By default this evaluator does.
         """
+        batch_key = point.place[:3]
         with self._lock:
-            self._worker.submit(_Job(point, self._batch, last, done, back))
+            batch = self._batches.setdefault(batch_key, _Batch())
+            while len(self._batches) > _MOST_BATCHES:
+                del self._batches[next(iter(self._batches))]
             if last:
-                self._batch = _Batch()
+                self._batches.pop(batch_key, None)
+            self._worker.submit(_Job(point, batch, last, done, back))
 
     def backlog(self) -> int:
         """Return the bytes of the data points in the queue."""
@@ -195,6 +227,8 @@ class Evaluator:
 
         self._drop(lambda job: unwanted(job.point.key.run, job.point.key.model))
         self._order.forget(run, model)
+        if self._relations is not None:
+            self._relations.forget(run, model)
         with self._lock:
             self._noticed = {noticed for noticed in self._noticed if not unwanted(*noticed[1:3])}
         return self.frontend.remove(run, model)
@@ -215,6 +249,7 @@ class Evaluator:
         """
         self.closing.set()
         finished = self._worker.close(patience)
+        self._ended = True
         self.engine.close()
         return finished
 
@@ -226,6 +261,10 @@ class Evaluator:
 
     def _work(self, job: _Job) -> None:
         """Score a data point and store its scores; raises AwayError to be called with it again later."""
+        if job.ahead:
+            with suppress(Exception):  # in its turn it is scored again, and told of
+                self._show(job)
+            return
         try:
             self._settle(job)
         except AwayError as error:
@@ -233,7 +272,7 @@ class Evaluator:
                 raise
             if job.last:  # it will come again, and end the batch then
                 with self._lock:
-                    self._batch = job.batch
+                    self._batches[job.point.place[:3]] = job.batch
             job.back(error)
 
     def _settle(self, job: _Job) -> None:
@@ -258,14 +297,21 @@ class Evaluator:
                 self.frontend.report(self.counts())
         job.done(job.point, scored)
 
-    def _score(self, job: _Job) -> None:
-        key = job.point.key
-        evaluation = self._evaluate(job)
-        holds = self._order.news(job.point)
+    def _show(self, job: _Job) -> None:
+        """Store the scores of a data point that need no other one."""
+        measured = (job.answer or self._submit(job))()
+        self._store(job.point, related(job.point, measured, None))
+
+    def _store(self, point: DataPoint, evaluation: Evaluation) -> None:
+        holds = self._order.news(point)
         if holds is not None:
-            self.frontend.arrival_order(key.run, key.model, job.point.mode_shown, holds)
-        results = self._order.update(job.point, evaluation.results)
+            self.frontend.arrival_order(point.key.run, point.key.model, point.mode_shown, holds)
+        results = Results.concat([self._order.update(point, evaluation.results), evaluation.later])
         self.frontend.results(results, infos_of(results, self.splits), evaluation.predictions)
+
+    def _score(self, job: _Job) -> None:
+        evaluation = self._evaluate(job)
+        self._store(job.point, evaluation)
         if evaluation.faults:  # what could be computed is shown meanwhile
             why = " ".join(f"Score {name!r}: {why}" for name, why in evaluation.faults.items())
             self._tell(job.point, why)
@@ -291,7 +337,8 @@ class Evaluator:
     def _begin(self, job: _Job) -> None:
         """Start computing the scores of a data point, unless its batch has one with the same content.
 
-        A module that returns the output of its last child has the same content as the child.
+        A module that returns the output of its last child has the same content as the child. The data points
+        of an epoch are begun in the network's order.
         """
         if job.targets is None:
             job.choices = self._targets.choices(job.point)
@@ -314,7 +361,13 @@ class Evaluator:
         if twin is not None:
             return renamed(twin, job.point)
         answer, job.answer = job.answer or self._submit(job), None
-        evaluation = related(job.point, answer(), self._relations)
+        try:
+            measured = answer()
+        except Exception as error:
+            if self._ended:  # the workers end too, which says nothing of the data
+                raise AwayError("The evaluator is being stopped.") from error
+            raise
+        evaluation = related(job.point, measured, self._relations)
         if not evaluation.faults:
             job.batch.scored[job.content] = evaluation
         return evaluation

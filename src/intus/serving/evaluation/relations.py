@@ -4,92 +4,157 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Generic, NamedTuple, TypeVar
 
 from ...scores import ScoreResult
 from ...scores.comparisons.similarity import Sketch, alignment
 from ..data_point import DataPoint, Key
+from ..schedule import Moment
 
 MOST_SKETCHES = 400  #: most sketches in memory, a quarter of a megabyte each
+_K = TypeVar("_K")
 _T = TypeVar("_T")
+_At = tuple[Key, Moment]
 
 
-class _Latest(Generic[_T]):
+class _Latest(Generic[_K, _T]):
     """A dict of bounded size that drops the entries set longest ago."""
 
     def __init__(self, most: int) -> None:
-        self._most, self._kept = most, OrderedDict[Key, tuple[float, _T]]()
+        self._most, self._kept = most, OrderedDict[_K, _T]()
 
-    def swap(self, key: Key, epoch: float, value: _T) -> tuple[float, _T] | None:
-        """Set the value of an epoch, unless a later one is set; return that of an earlier epoch, if any."""
-        before = self._kept.get(key)
-        if before is None or before[0] <= epoch:
-            self._kept[key] = (epoch, value)
-            self._kept.move_to_end(key)
+    def set(self, key: _K, value: _T) -> None:
+        self._kept[key] = value
+        self._kept.move_to_end(key)
         while len(self._kept) > self._most:
             self._kept.popitem(last=False)
-        return before if before is not None and before[0] < epoch else None
 
-    def get(self, key: Key) -> tuple[float, _T] | None:
-        """Return the latest epoch and its value."""
+    def get(self, key: _K) -> _T | None:
         return self._kept.get(key)
+
+    def forget(self, unwanted: Callable[[_K], bool]) -> None:
+        for key in [key for key in self._kept if unwanted(key)]:
+            del self._kept[key]
+
+
+class _Known(NamedTuple):
+    """What is kept of a data point, to compare others with it: not its arrays."""
+
+    point: DataPoint
+    doubt: str
+    sketch: Sketch
+
+
+class Later(NamedTuple):
+    """The comparison of a layer in the next epoch, which was scored before, with the layer in this one.
+
+    Attributes:
+        point: The data point of the next epoch, without its arrays.
+        doubt: What reduces the trust in all scores of it; "" for nothing.
+        result: The score.
+    """
+
+    point: DataPoint
+    doubt: str
+    result: ScoreResult
 
 
 class Relations:
-    """Computes the scores that relate a data point to earlier ones.
+    """Computes the scores that relate a data point to others.
 
-    ``cka_layer`` compares a layer with the layer scored before it in the same epoch, in the network's order;
-    all layers have the same rows. ``cka_epoch`` compares a layer with itself in the previous epoch. It needs
-    item ids, since shuffled rows without ids differ between epochs. ``update_ratio`` compares a parameter's
-    updates with the parameter. Data points scored before a restart, or long ago, are not compared.
+    ``cka_layer`` compares a layer with the layer before it in the same epoch, in the network's order; all
+    layers have the same rows. ``cka_epoch`` compares a layer with itself in the epoch before, whichever is
+    scored first. It needs item ids, since shuffled rows without ids differ between epochs. ``update_ratio``
+    compares a parameter's updates with the parameter. Data points scored before a restart, or long ago, are
+    not compared.
     """
 
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed
-        self._sketches = _Latest[Sketch](MOST_SKETCHES)
-        self._norms = _Latest[float](10_000)
-        self._before: tuple[Key, float, Sketch] | None = None
+        self._sketches = _Latest[_At, _Known](MOST_SKETCHES)
+        self._next = _Latest[_At, _At](MOST_SKETCHES)  # the epoch after one
+        self._norms = _Latest[_At, float](10_000)
+        self._before = _Latest[tuple[str, ...], _Known](MOST_SKETCHES // 4)  # by run, kind and mode
 
-    def of(self, point: DataPoint, sketch: Sketch | None, results: list[ScoreResult]) -> list[ScoreResult]:
-        """Return the related scores of a data point, given its sketch and its other results."""
-        epoch = point.epoch
-        if epoch is None:
-            return []
+    def of(
+        self, point: DataPoint, sketch: Sketch | None, results: list[ScoreResult]
+    ) -> tuple[list[ScoreResult], Later | None]:
+        """Return the related scores of a data point, given its sketch and its other results.
+
+        If its next epoch was scored before it, the comparison of that one with this one is returned too.
+        """
+        if point.epoch is None:
+            return [], None
         if point.key.kind in ("parameter", "update"):
-            return list(self._ratio(point.key, epoch, results))
+            return list(self._ratio(point.key, _moment(point), results)), None
         if sketch is None or point.key.kind != "output":
-            return []
-        return [*self._to_layer(point.key, epoch, sketch), *self._to_epoch(point, epoch, sketch)]
-
-    def _to_layer(self, key: Key, epoch: float, sketch: Sketch) -> Iterator[ScoreResult]:
-        before, self._before = self._before, (key, epoch, sketch)
-        if (
-            before is not None
-            and _source(before[0]) == _source(key)
-            and before[1] == epoch
-            and before[0] != key
-        ):
-            yield _aligned("cka_layer", sketch, before[2], self._seed, f"with {before[0].address}")
-
-    def _to_epoch(self, point: DataPoint, epoch: float, sketch: Sketch) -> Iterator[ScoreResult]:
+            return [], None
+        known = _Known(replace(point, records=()), point.doubt, sketch)
+        own = list(self._to_layer(known))
         if any(record.items is None for record in point.records):
-            return
-        before = self._sketches.swap(point.key, epoch, sketch)
-        if before is not None:
-            yield _aligned("cka_epoch", sketch, before[1], self._seed, f"with epoch {before[0]:g}")
+            return own, None
+        before, later = self._to_epoch(known)
+        return [*own, *before], later
 
-    def _ratio(self, key: Key, epoch: float, results: list[ScoreResult]) -> Iterator[ScoreResult]:
+    def forget(self, run: str, model: str | None = None) -> None:
+        """Delete what is known of a run, or of one model of it."""
+
+        def of_run(key: Key) -> bool:
+            return key.run == run and model in (None, key.model)
+
+        self._sketches.forget(lambda at: of_run(at[0]))
+        self._next.forget(lambda at: of_run(at[0]))
+        self._norms.forget(lambda at: of_run(at[0]))
+        self._before.forget(lambda source: source[0] == run and model in (None, source[1]))
+
+    def _to_layer(self, known: _Known) -> Iterator[ScoreResult]:
+        source, key = _source(known.point.key), known.point.key
+        before = self._before.get(source)
+        self._before.set(source, known)
+        if before is not None and _moment(before.point) == _moment(known.point) and before.point.key != key:
+            note = f"with {before.point.key.address}"
+            yield _aligned("cka_layer", known.sketch, before.sketch, self._seed, note)
+
+    def _to_epoch(self, known: _Known) -> tuple[list[ScoreResult], Later | None]:
+        """Return the comparison with the epoch before, and that of the next epoch with this one."""
+        point = known.point
+        here = point.key, _moment(point)
+        self._sketches.set(here, known)
+        own, before = [], None
+        if point.previous is not None:
+            at = point.key, Moment(point.attempt, *point.previous)
+            self._next.set(at, here)
+            before = self._sketches.get(at)
+        if before is not None:
+            own.append(self._compared(known, before))
+        following = self._next.get(here)
+        after = None if following is None else self._sketches.get(following)
+        if after is None:
+            return own, None
+        return own, Later(after.point, after.doubt, self._compared(after, known))
+
+    def _compared(self, known: _Known, before: _Known) -> ScoreResult:
+        note = f"with epoch {before.point.epoch:g}"
+        return _aligned("cka_epoch", known.sketch, before.sketch, self._seed, note)
+
+    def _ratio(self, key: Key, moment: Moment, results: list[ScoreResult]) -> Iterator[ScoreResult]:
         norm = next((result for result in results if result.score == "norm"), None)
         if norm is None:
             return
-        self._norms.swap(key, epoch, norm.value)
-        norms = [self._norms.get(key._replace(kind=kind)) for kind in ("update", "parameter")]
-        if all(one is not None and one[0] == epoch for one in norms):
-            update, parameter = (one[1] for one in norms if one is not None)
+        self._norms.set((key, moment), norm.value)
+        update, parameter = (
+            self._norms.get((key._replace(kind=kind), moment)) for kind in ("update", "parameter")
+        )
+        if update is not None and parameter is not None:
             value = update / parameter if parameter > 0 else math.nan
             note = "" if parameter > 0 else "all weights are 0"
             yield ScoreResult("update_ratio", value, n=norm.n, note=note)
+
+
+def _moment(point: DataPoint) -> Moment:
+    return point.place.moment
 
 
 def _source(key: Key) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import InputError
-from ...core.record import Record
+from ...core.record import PROBE_SET_MODE, Record
 from ...core.results import COLUMNS, Predictions, Results
 from ...core.score_info import ScoreInfo
 from ...scores import Score, Scorer, ScoreResult, get, infos, names
@@ -24,7 +24,7 @@ from ...scores.statistics.sent import SENT, rank_of
 from ..data_point import DataPoint
 from ..errors import MisfitError, fault
 from .relations import Relations
-from .targets import Fitted, Target, coverage, fit
+from .targets import Fitted, Target, coverage, fit, matched
 
 _log = logging.getLogger("intus.serving")
 
@@ -64,6 +64,7 @@ class Evaluation:
         faults: As in Measured.
         nonfinite: Number of NaN and infinite entries.
         predictions: As in Measured.
+        later: The scores of the next epoch that compare it with this one, if it was scored before.
     """
 
     results: Results
@@ -73,6 +74,7 @@ class Evaluation:
     faults: dict[str, str]
     nonfinite: int
     predictions: list[Predictions]
+    later: Results = field(default_factory=Results)
 
 
 _NEEDS_ROWS = "needs every row, and the probe sent statistics; probe(statistics=False) sends the rows"
@@ -130,19 +132,21 @@ def chosen(scores: Sequence[str] | None) -> list[Score]:
 
 def related(point: DataPoint, measured: Measured, relations: Relations | None) -> Evaluation:
     """Return the scores of a data point including those that relate it to earlier ones."""
-    results = list(measured.results)
+    results, later = list(measured.results), None
     if relations is not None:
         with np.errstate(all="ignore"):
-            results += relations.of(point, measured.sketch, results)
+            own, later = relations.of(point, measured.sketch, results)
+        results += own
     nonfinite = int(sum(result.value for result in results if result.score == "nonfinite"))
     return Evaluation(
-        _table(point, results),
+        _table(point, results, point.doubt),
         measured.fitted,
         measured.misfits,
         measured.failures,
         measured.faults,
         nonfinite,
         measured.predictions,
+        Results() if later is None else _table(later.point, [later.result], later.doubt),
     )
 
 
@@ -193,15 +197,24 @@ def _measured_from_statistics(
 ) -> Measured:
     """Compute the scores of a data point whose statistics were made where the model runs.
 
-    Each process has a part of the rows. Of a process that sent several, the last counts.
+    Each process has a part of a probe set's rows, and of one that sent several, the last counts. Each pass of
+    a training has rows of its own.
     """
-    newest = {rank_of(record): record for record in point.records}
+    origins = [(rank_of(record), record) for record in point.records]
+    if point.key.mode == PROBE_SET_MODE:
+        origins = list(dict(origins).items())
     by_item, by_position = (
-        [record for (_, _, positions), record in newest.items() if positions == wanted]
-        for wanted in (False, True)
+        [record for (_, _, positions), record in origins if positions == wanted] for wanted in (False, True)
     )
-    ranks, present = max(ranks for _, ranks, _ in newest), len({rank for rank, _, _ in newest})
+    ranks, present = (
+        max(ranks for (_, ranks, _), _ in origins),
+        len({rank for (rank, _, _), _ in origins}),
+    )
     missing = f"{present} of {ranks} ranks" * (present < ranks)
+    applying = [target for target in targets if target.applies(point)]
+    are_kept = all(record.statistics.facts["rows"] == record.rows for record in point.records)
+    own = point.key.mode != PROBE_SET_MODE and are_kept  # else the items of all rows are not known
+    unmatched = {target.name: matched(target, point) for target in applying} if own else {}
     able = [score for score in scores if score.needs <= SENT and score.per != "unit"]
     of_targets = [score for score in able if score.per == "target"]
     out = Measured()
@@ -220,10 +233,13 @@ def _measured_from_statistics(
         of_positions = "each position is a row" * (records is by_position and chosen_scores is not of_targets)
         one_split = f"one split, of seed {statistics.seed}" * (splits > 1 or seed != statistics.seed)
         note = "; ".join(filter(None, (of_positions, missing)))
+        doubts = {
+            name: "; ".join(filter(None, (one_split, unmatched.get(name, "")))) for name in statistics.targets
+        }
         with np.errstate(all="ignore"):
-            _add_results(out, point, scorer, note, dict.fromkeys(statistics.targets, one_split))
-    for target in targets:
-        if target.applies(point) and target.name not in out.fitted:
+            _add_results(out, point, scorer, note, doubts)
+    for target in applying:
+        if target.name not in out.fitted:
             out.misfits[target.name] = (
                 f"Target {target.name!r} cannot be matched to {point.key.address!r} of {point.key.model!r}: "
                 f"statistics were made where the model runs, of the labels {sorted(out.fitted)}."
@@ -410,6 +426,10 @@ def renamed(evaluation: Evaluation, point: DataPoint) -> Evaluation:
         evaluation,
         results=Results(columns | {name: [value] * len(results) for name, value in origin.items()}),
         predictions=[replace(each, **origin) for each in evaluation.predictions],
+        later=Results(
+            {name: evaluation.later[name] for name in COLUMNS}
+            | {"address": [point.key.address] * len(evaluation.later)}
+        ),
     )
 
 
@@ -426,17 +446,7 @@ def _origin(point: DataPoint) -> dict[str, Any]:
     }
 
 
-def _cut(point: DataPoint) -> str:
-    """Return a note if batches were cut to fit into the queue of the client."""
-    found = {(record.rows, record.cut_from) for record in point.records if record.cut_from is not None}
-    if not found:
-        return ""
-    rows, of = min(found)
-    return f"the first {rows} of {of} rows: a pass exceeds the queue"
-
-
-def _table(point: DataPoint, results: Sequence[ScoreResult]) -> Results:
-    doubt = "; ".join(filter(None, (f"incomplete: {point.lacks}" if point.lacks else "", _cut(point))))
+def _table(point: DataPoint, results: Sequence[ScoreResult], doubt: str) -> Results:
     columns = {name: [value] * len(results) for name, value in _origin(point).items()}
     for name in ("unit", "target", "score", "value", "low", "high", "baseline", "n"):
         columns[name] = [getattr(result, name) for result in results]

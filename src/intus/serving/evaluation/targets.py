@@ -289,12 +289,16 @@ def _items(target: Target, point: DataPoint) -> list[np.ndarray]:
 
 def coverage(target: Target, point: DataPoint) -> str:
     """Return a note for the scores: how labels were matched to rows, where that leaves doubt."""
+    return "; ".join(filter(None, (matched(target, point), _of_positions(target, point))))
+
+
+def matched(target: Target, point: DataPoint) -> str:
+    """Return a note if labels were matched by order of arrival, or only some of them have rows."""
     known = [record.items for record in point.records if record.items is not None]
-    matched = UNVERIFIED if not known else ""
-    if known:
-        used = np.unique(np.concatenate(known)).size
-        matched = f"matched {used} of {len(target)} labels" if used < len(target) else ""
-    return "; ".join(filter(None, (matched, _of_positions(target, point))))
+    if not known:
+        return UNVERIFIED
+    used = np.unique(np.concatenate(known)).size
+    return f"matched {used} of {len(target)} labels" if used < len(target) else ""
 
 
 def _of_positions(target: Target, point: DataPoint) -> str:

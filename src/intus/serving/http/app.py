@@ -40,7 +40,10 @@ def endpoints(roles: Roles, max_body: int = MAX_BODY) -> list[Endpoint]:
         found += page_routes(roles.frontend)
 
     def status(request: CheckedRequest) -> StatusReply:
-        return roles.status(request.query.run, request.query.model)
+        run, model = request.query.run, request.query.model
+        if roles.frontend and run is not None and model is not None:  # a page asks while it shows the run
+            roles.frontend.on_show.note(run, model)
+        return roles.status(run, model)
 
     summary = "The counts of each role, and what became of every array of a run"
     return [*found, get("/api/status", summary, StatusReply, status, StatusQuery)]

@@ -26,6 +26,7 @@ from ..decoding import decode, encode, read
 from ..errors import BusyError, FullError, HeldError, ReadingError, fault
 from ..messages import DoneReply, ErrorReply
 from .headers import SECURITY
+from .turns import Turns
 
 #: Most bytes of a JSON body; its Python objects take about ten times as much memory.
 MAX_JSON = 64 << 20
@@ -56,6 +57,7 @@ class Endpoint:
         limit: Most bytes of the body.
         refused: Called when a request cannot be used.
         admit: Called before the body is read; raises BusyError or ReadingError to refuse it.
+        turns: Lets one request at a time be worked on; None for many.
     """
 
     method: str
@@ -68,6 +70,7 @@ class Endpoint:
     limit: int = 0
     refused: Callable[[], None] = lambda: None
     admit: Callable[[], None] = lambda: None
+    turns: Turns | None = None
 
     async def respond(self, request: Request) -> Response:
         """Return the response to a request."""
@@ -75,7 +78,8 @@ class Endpoint:
             return await run_in_threadpool(self._answer, request, b"")
         self.admit()
         async with request.app.state.bodies.read(request, self.limit) as body:
-            return await run_in_threadpool(self._answer, request, body)
+            run = run_in_threadpool if self.turns is None else self.turns.run
+            return await run(self._answer, request, body)
 
     def _answer(self, request: Request, body: bytes) -> Response:
         try:

@@ -52,6 +52,7 @@ def page_routes(frontend: Frontend) -> list[Endpoint]:
                 raise InputError(f"Points have no column {name!r}. {did_you_mean(name, _POINT_COLUMNS)}")
         equal = {name: value for name, value in named.items() if value is not None}
         model = _only_model(query.run) if query.model is None else query.model
+        frontend.on_show.note(query.run, model, query.address)
         if query.group:
             return frontend.grouped(query.run, model, names, level=query.level, **equal)
         return database.columns(query.run, model, names, level=query.level, since=query.since, **equal)

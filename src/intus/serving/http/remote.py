@@ -23,7 +23,7 @@ from ...storage.codec import encode_records
 from ...storage.token_file import read_token
 from ..aggregation.journal import Log
 from ..aggregation.notices import damaged_journal
-from ..data_point import DataPoint
+from ..data_point import DataPoint, with_last
 from ..decoding import builtins, encode
 from ..errors import AwayError, FullError, HeldError
 from ..evaluation.targets import Target
@@ -40,6 +40,7 @@ from ..messages import (
     StatusReport,
     TargetsRemoval,
 )
+from ..schedule import Place, Schedule
 from ..worker import Worker, summary, wait_for
 
 _log = logging.getLogger("intus.serving")
@@ -167,6 +168,7 @@ class _Call:
         about: Which data point it is.
         done: Called with the reply when it was sent, or with None when it was refused.
         matters: Whether to retry until it arrives.
+        place: The place of a data point in the order of scoring.
     """
 
     send: Callable[[], Any]
@@ -175,13 +177,15 @@ class _Call:
     about: Hashable = None
     done: Callable[[Any], None] = lambda reply: None
     matters: bool = True
+    place: Place | None = None
 
 
 class RemoteEvaluator(Remote):
     """The proxy of the evaluator, which the aggregator calls.
 
-    A thread sends queued requests in order, so that clients do not wait, and retries each until it arrives. A
-    data point is done when it is scored and stored.
+    A thread sends queued requests, so that clients do not wait, and retries each until it arrives. Data
+    points are sent by their worth (``schedule``), and before them the others, in order. A data point is done
+    when it is scored and stored.
 
     Args:
         url: The evaluator's URL.
@@ -195,7 +199,11 @@ class RemoteEvaluator(Remote):
         self._reporting = threading.Lock()  # around _latest
         self._spool = None if folder is None else _Spool(folder)
         self._worker: Worker[_Call] = Worker(
-            "intus-to-evaluator", self._deliver, lambda c: c.nbytes, about=lambda c: c.about
+            "intus-to-evaluator",
+            self._deliver,
+            lambda call: call.nbytes,
+            about=lambda call: call.about,
+            waiting=Schedule(lambda call: call.place),
         )
         if self._spool is not None and folder is not None:
             for number, path, body in self._spool.waiting():
@@ -217,10 +225,11 @@ class RemoteEvaluator(Remote):
 
     def points(self, batch: Sequence[DataPoint], done: Done = lambda point, scored: None) -> None:
         """Queue data points that became complete together; ``done`` is called with each that is stored."""
-        for number, point in enumerate(batch, start=1):
-            send = partial(self._send, point, last=number == len(batch))
+        for point, last in with_last(batch):
+            send = partial(self._send, point, last=last)
             settle = partial(_settle, done, point)
-            self._worker.submit(_Call(send, point.nbytes, point.key[:2], point.identity, settle))
+            of_point = point.nbytes, point.key[:2], point.identity, settle
+            self._worker.submit(_Call(send, *of_point, place=point.place))
 
     def backlog(self) -> int:
         """Return the bytes of the queued requests."""
@@ -236,6 +245,11 @@ class RemoteEvaluator(Remote):
             queued, self._latest = self._latest is not None, report
         if not queued:
             self._worker.submit(_Call(self._send_report, matters=False))
+
+    def check(self) -> None:
+        """Write queued messages anew if their file was deleted; raises FullError if that cannot be done."""
+        if self._spool is not None:
+            self._spool.mend()
 
     def troubles(self) -> dict[RunKey, str]:
         """Return why data points cannot be scored or stored now, by (run, model)."""
@@ -318,6 +332,7 @@ class _Spool:
         self._log = Log(folder, fsync=False)
         self._lock = threading.Lock()
         self._number = 0
+        self._kept: dict[int, tuple[str, bytes]] = {}  # path and body of each message
 
     def waiting(self) -> list[tuple[int, str, bytes]]:
         """Return (number, path, body) of the messages that an earlier process did not send."""
@@ -327,6 +342,7 @@ class _Spool:
                 if frame is not None and "path" in frame.head:
                     self._number += 1
                     self._log.hold([self._number], file)
+                    self._kept[self._number] = frame.head["path"], frame.body
                     out.append((self._number, frame.head["path"], frame.body))
             self._log.begin({})
         return out
@@ -339,17 +355,34 @@ class _Spool:
     def put(self, path: str, body: bytes) -> int:
         """Store a message and return its number; raises FullError if the disk is full."""
         with self._lock:
+            self._mend()
             try:
                 self._log.append({"path": path}, body)
             except OSError as error:
                 raise FullError(f"The message cannot be kept: {error}. Send it again later.") from error
             self._number += 1
             self._log.hold([self._number])
+            self._kept[self._number] = path, body
             return self._number
+
+    def mend(self) -> None:
+        """Write the messages anew if their file was deleted; raises FullError if that cannot be done."""
+        with self._lock:
+            self._mend()
+
+    def _mend(self) -> None:
+        try:
+            if change := self._log.change():
+                messages = [(number, {"path": path}, body) for number, (path, body) in self._kept.items()]
+                self._log.renew({}, messages)
+                _log.warning("%s. %d queued messages were written anew.", change, len(messages))
+        except OSError as error:
+            raise FullError(f"The message cannot be kept: {error}. Send it again later.") from error
 
     def sent(self, number: int) -> None:
         """Delete a message that was sent."""
         with self._lock:
+            self._kept.pop(number, None)
             self._log.release([number], {})
 
     def close(self) -> None:

@@ -40,6 +40,7 @@ from ..messages import (
     TriggerFields,
 )
 from .endpoints import CheckedRequest, Endpoint, get, post
+from .turns import Turns
 
 MAX_SMALL = 1 << 16
 
@@ -82,6 +83,7 @@ def aggregator_routes(aggregator: AggregatorService, limit: int) -> list[Endpoin
             reply=IngestReply,
             refused=count_malformed,
             admit=aggregator.admit,
+            turns=Turns(),
         ),
         post(
             "/set_trigger_fields",

@@ -11,6 +11,7 @@ from torch.nn import Module, Parameter
 
 from .containers import ATOMS, is_plain
 from .context.execution_context import DEFAULT, ExecutionContext, current_context
+from .context.kernel_settings import kernel_settings
 from .context.randomness import generators, has_moved, may_draw
 from .context.script_state import ScriptCall
 from .invocation import PLACEHOLDER, Invocation, Patch, TensorArg, flatten
@@ -59,10 +60,13 @@ class CallLog:
         self.nested = False
         self._functions: list[Any] = []
         self._known: dict[
-            Any, tuple[int, bool]
-        ] = {}  # by function: its number, and if it may draw random numbers
+            Any, tuple[int, bool, bool]
+        ] = {}  # by function: its number, if it may draw random numbers, and if it is attention
         self._contexts: dict[Any, int] = {DEFAULT: 0}
         self._last: tuple[Any, int] = (DEFAULT, 0)  # the execution context of the last call, and its number
+        self._kernels = (
+            kernel_settings()
+        )  # of the last attention; to read them for every call would take as long as the rest
 
     def invocation(
         self,
@@ -140,17 +144,20 @@ class CallLog:
                 patches = tuple(
                     [self.patches.get((id(t), row)) for t, row in zip(found, inputs[::2], strict=True)]
                 )
-            function, draws = self._known.get(func) or self._learn(func)
+            function, draws, attends = self._known.get(func) or self._learn(func)
             states = tuple([(g, g.get_state()) for g in generators(dict(named))]) if draws else ()
-            now = current_context()
+            if attends:  # models choose its kernel call by call, with ``sdpa_kernel``
+                self._kernels = kernel_settings()
+            now = current_context(self._kernels)
             if now != self._last[0]:
                 self._last = now, self._contexts.setdefault(ExecutionContext(*now), len(self._contexts))
             return function, tuple(plain), named, tuple(inputs), grads, patches, states, self._last[1]
         except Exception:  # a container class may raise anything; the pass goes on without this call
             return None
 
-    def _learn(self, func: Any) -> tuple[int, bool]:
-        entry = self._known[func] = len(self._functions), may_draw(func)
+    def _learn(self, func: Any) -> tuple[int, bool, bool]:
+        attends = "attention" in getattr(func, "__name__", type(func).__name__).lower()
+        entry = self._known[func] = len(self._functions), may_draw(func), attends
         self._functions.append(func)
         return entry
 

@@ -129,12 +129,19 @@ class Checker:
         reasons = tuple(why for own_status, why in arguments.values() if own_status == status)
         return [Check(self.graph.label(row), status, reasons, tuple(alike)) for row in rows]
 
-    def _difference(self, call: Invocation, row: int, why: str) -> Check:
-        """Return the check of a row that differs from its replay: failed, unless there is a reason for it."""
+    def _difference(self, call: Invocation, row: int, why: str, unrepeatable: str) -> Check:
+        """Return the check of a row that differs from its replay: failed, unless there is a reason for it.
+
+        Args:
+            call: The call.
+            row: The row.
+            why: How it differs.
+            unrepeatable: That the call was seen to differ from itself; "" if it was not.
+        """
         label, modes = self.graph.label(row), ", ".join(self.replays.modes_around)
         if modes:
             return Check(label, UNPROVEN, (f"{why}; it ran under {modes}, which may change what it does",))
-        unrepeatable = why_unrepeatable(call)
+        unrepeatable = why_unrepeatable(call) or unrepeatable
         return Check(label, UNPROVEN if unrepeatable else FAILED, (unrepeatable or why,))
 
     def _was_caught(self, row: int) -> bool:
@@ -191,8 +198,9 @@ class TraceValidator(Checker):
             for row in rows
         }
         if any(differences.values()):
+            unrepeatable = why_not_repeated(call, given, out, 3)
             return [
-                self._explained_failure(call, row, differences[row])
+                self._explained_failure(call, row, differences[row], unrepeatable)
                 if differences[row]
                 else Check(self.graph.label(row), PROVEN)
                 for row in rows
@@ -208,14 +216,32 @@ class TraceValidator(Checker):
         if not same(self.inputs.value(row), self.inputs.output(row)):
             raise MismatchError(f"it differs from what {self.graph.label(parent)} returned")
 
-    def _explained_failure(self, call: Invocation, row: int, why: str) -> Check:
+    def _explained_failure(self, call: Invocation, row: int, why: str, unrepeatable: str) -> Check:
         """Return the check of a row that differs, with what may explain the difference."""
         label = self.graph.label(row)
         if label in self.graph.facts.get("changed", ()):
             return Check(label, EXEMPT, ("it was changed by rerun",))
         if row in self.trace.maybe_modified:
             why += "; something that was not recorded wrote to its memory"
-        return self._difference(call, row, why)
+        return self._difference(call, row, why, unrepeatable)
+
+
+def why_not_repeated(call: Invocation, given: list[Tensor], out: list[Tensor], runs: int) -> str:
+    """Return that a call does not repeat itself, if further runs show it; else ``""``.
+
+    Kernels of a GPU that add atomically round differently each time.
+
+    Args:
+        call: The call.
+        given: Its tensors.
+        out: What it returned on them, run again once.
+        runs: The number of further runs.
+    """
+    for _ in range(runs):
+        other = rerun_call(call, given)
+        if len(out) != len(other) or not all(map(same, out, other)):
+            return "it does not repeat itself: run again twice on the same arguments, it differs"
+    return ""
 
 
 #: The results for a call that returns uninitialized memory, whose arguments are not checked.

@@ -38,7 +38,7 @@ from ..replaying.replay import NOT_IN_GRAPH, Replays, UnprovenError, apply_patch
 from ..replaying.transforms import outside_transforms, unwrapped
 from .autograd import Trail
 from .exemptions import UNINITIALIZED
-from .offline import NO_ARGUMENTS, Checker, describe_difference, rerun_call, status_of_error
+from .offline import NO_ARGUMENTS, Checker, describe_difference, rerun_call, status_of_error, why_not_repeated
 from .perturb import NOT_IN_GRAPH_REASON, ArgumentResults, Perturbations
 from .report import EXEMPT, FAILED, PROVEN, UNPROVEN, Check
 
@@ -230,9 +230,10 @@ class Finding:
         differences: For each output, how the replay differs; ``""`` if it does not.
         arguments: The results for its arguments.
         error: The status and reason if it could not be checked.
+        unrepeatable: That the call was seen to differ from itself; "" if it was not.
     """
 
-    __slots__ = ("arguments", "differences", "error", "out", "received", "row", "type")
+    __slots__ = ("arguments", "differences", "error", "out", "received", "row", "type", "unrepeatable")
 
     def __init__(self, type_: str) -> None:
         self.type, self.row = type_, -1
@@ -241,6 +242,7 @@ class Finding:
         self.differences: list[str] = []
         self.arguments = ArgumentResults({}, ())
         self.error: tuple[str, tuple[str, ...]] | None = None
+        self.unrepeatable = ""
 
 
 class OnlineValidator(CallLog):
@@ -336,6 +338,8 @@ class OnlineValidator(CallLog):
                     for tensor_arg, t in zip(call.tensor_args, finding.received, strict=True)
                 ]
                 finding.out = rerun_call(call, given)
+                if any(t.device.type == "cuda" for t in given):
+                    finding.unrepeatable = why_not_repeated(call, given, finding.out, 1)
                 finding.arguments = (
                     NO_ARGUMENTS
                     if finding.type in UNINITIALIZED
@@ -446,7 +450,9 @@ class OnlineReport(Checker):
         differences = {row: finding.differences[self._output_number(row)] for row in rows}
         if any(differences.values()):
             return [
-                self._difference(call, row, text) if text else Check(self.graph.label(row), PROVEN)
+                self._difference(call, row, text, finding.unrepeatable)
+                if text
+                else Check(self.graph.label(row), PROVEN)
                 for row, text in differences.items()
             ]
         alike = [self.inputs.label(self._graph_row(other.row)) for other in finding.arguments.alike]

@@ -108,7 +108,9 @@ class Perturbations:
         """
         refused: list[str] = []
         tried, effect = 0, SAME
-        for value in self._noise.replacements(given[number]):
+        t = given[number]
+        stays = t.device.type != "cpu" and has_domain(call.func)
+        for value in self._noise.smaller(t) if stays else self._noise.replacements(t):
             try:
                 other = run_call(call, [value if n == number else t for n, t in enumerate(given)])
             except Exception as error:
@@ -188,6 +190,12 @@ class Noise:
         yield t.detach() * (1 + self._like(t, self._uniform))
         yield self._like(t, self._normal * 1e4)
 
+    def smaller(self, t: Tensor) -> Iterator[Tensor]:
+        """Yield values between 0 and those of ``t``: probabilities in place of probabilities."""
+        yield t.detach() * 0.5
+        if not (t.is_nested or is_wrapped(t) or inner_of(t) is not None):
+            yield t.detach() * self._like(t, self._uniform)
+
     def _like(self, t: Tensor, source: Tensor) -> Tensor:
         axis = 0
         while prod(t.shape[axis:]) > _LARGE and axis < t.dim() - 1:
@@ -202,6 +210,22 @@ class Noise:
         self._offset = (self._offset + 7919) % _PERIOD
         period = source.narrow(0, self._offset, _PERIOD)
         return period[:count] if count <= _PERIOD else period.repeat(-(-count // _PERIOD))[:count]
+
+
+#: Functions of torch whose arguments must be probabilities. Others end all use of a GPU by the process.
+_OF_PROBABILITIES = frozenset({"bernoulli", "bernoulli_", "binary_cross_entropy", "multinomial", "binomial"})
+
+
+def has_domain(func: Any) -> bool:
+    """Return whether a function may stop the device on some values; functions from elsewhere are assumed to.
+
+    Example:
+        >>> has_domain(torch.bernoulli), has_domain(torch.relu), has_domain(torch.Tensor.bernoulli_)
+        (True, False, True)
+    """
+    name = getattr(func, "__name__", "")
+    own = (getattr(func, "__module__", None) or "torch").partition(".")[0] == "torch"
+    return not own or name in _OF_PROBABILITIES
 
 
 def one_line(error: BaseException) -> str:

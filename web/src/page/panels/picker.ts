@@ -120,6 +120,7 @@ export class SearchField {
   set options(groups: Group[]) {
     this.groups = groups;
     this.labels = new Map(groups.flatMap(({ options }) => options.map(({ value, label }) => [value, label])));
+    if (!this.several) this.field.size = Math.min(32, Math.max(10, ...[...this.labels.values()].map(({ length }) => length)));
     if (!this.popup.hidden) this.fill();
   }
 
