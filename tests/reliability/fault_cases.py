@@ -291,7 +291,13 @@ def _wanted(calls: dict[str, dict[str, Calls]], chosen: argparse.Namespace) -> I
         if case.fault.kind in (chosen.kind or KINDS)
     ]
     random.Random(0).shuffle(found)
-    yield from found
+    turns = Counter[tuple[str, str]]()
+    order = {}
+    for case in found:
+        sort = case.scenario, case.fault.kind
+        turns[sort] += 1
+        order[case] = turns[sort]
+    yield from sorted(found, key=order.__getitem__)  # sorts take turns
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -155,7 +155,7 @@ class Life:
             return status, text.decode(errors="replace")
 
     def do(self, step: Step) -> str:
-        """Send a request once; return "done" if it was acknowledged, "late" if rows were refused, or ""."""
+        """Send a request once; return "done" if acknowledged, "late" if its rows were refused, or ""."""
         if not step.path:
             try:
                 self.roles.aggregator.tick()
