@@ -24,6 +24,7 @@ from serving_help import record
 from intus.core.errors import InputError, MissingExtraError, ServeError
 from intus.core.results import Results
 from intus.serving.announcement import announcement
+from intus.serving.http.feed import POLL
 from intus.serving.http.remote import RemoteFrontend
 from intus.serving.options import ServerOptions
 from intus.serving.run import Server, serve
@@ -129,6 +130,16 @@ def test_event_stream_reports_changes_of_any_process(server):
     assert (missed["what"], missed["runs"]) == (["points", "notices"], [["offline", "m"]])
     assert missed["change"] == news["change"] + 2
     again.close()
+
+
+def test_server_answers_after_all_pages_were_closed_and_another_opens(tmp_path):
+    with Server(database=tmp_path / "x.db", port=0) as running:
+        for _ in range(2):
+            events = Events(running.page_url)
+            events.next()
+            assert ask(running.page_url, "/api/status")[0] == 200
+            events.close()
+            time.sleep(4 * POLL)  # the server stops to look for changes
 
 
 def test_open_stream_does_not_delay_shutdown(tmp_path):
