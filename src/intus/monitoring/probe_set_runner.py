@@ -65,8 +65,11 @@ class Host(Protocol):
     """The part of a tap that ``ProbeSetRunner`` uses."""
 
     epoch: float
-    passes: int
     troubles: WarningLog
+
+    @property
+    def passes(self) -> int:
+        """Number of passes so far."""
 
     def change_epoch(self, old: float, new: float) -> None:
         """End an epoch of the records and begin another."""

@@ -189,7 +189,7 @@ def _times(rows: Tensor, simple: Tensor) -> Tensor:
 @cache
 def _adds_halves(device: torch.device) -> bool:
     """Return whether products of half precision can be added in float32 on a device."""
-    return device.type == "cuda" and "dtype" in torch.ops.aten.mm.overloads()
+    return device.type == "cuda" and hasattr(torch.ops.aten.mm, "dtype")
 
 
 @lru_cache(maxsize=4)

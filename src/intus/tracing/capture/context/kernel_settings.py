@@ -89,7 +89,7 @@ def full_float32() -> Iterator[None]:
 def _precisions() -> tuple[str, ...]:
     if _HAS_PLACES:
         return tuple([_C._get_fp32_precision_getter(*place) for place in _PLACES])
-    lower = _C._get_cublas_allow_tf32(), _C._get_cudnn_allow_tf32(), False, False  # type: ignore[unreachable]
+    lower = _C._get_cublas_allow_tf32(), _C._get_cudnn_allow_tf32(), False, False
     return tuple(["tf32" if one else "ieee" for one in lower])
 
 
@@ -99,7 +99,7 @@ def _apply(wanted: KernelSettings, now: KernelSettings) -> None:
         if value != old and _HAS_PLACES:
             _C._set_fp32_precision_setter(*place, value)
     if wanted.precisions != now.precisions and not _HAS_PLACES:
-        _C._set_cublas_allow_tf32(wanted.precisions[0] == "tf32")  # type: ignore[unreachable]
+        _C._set_cublas_allow_tf32(wanted.precisions[0] == "tf32")
         _C._set_cudnn_allow_tf32(wanted.precisions[1] == "tf32")
     for name, on, was in zip(_ATTENTION, wanted.attention, now.attention, strict=True):
         if on != was:
