@@ -10,10 +10,11 @@ import xml.etree.ElementTree as ET
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from page_server import LAYERS, MODEL, PageServer, plausible
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 from waiting import until
 from zoo import MODELS
 
@@ -601,6 +602,45 @@ def test_names_with_markup_are_text(visit: Open) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+#: Every text of the page that somebody reads or hears, without the places that hold raw values.
+READ = """() => {
+  const names = ["title", "aria-label", "placeholder", "alt", "label"];
+  const texts = [document.title, document.body.innerText];
+  for (const element of document.querySelectorAll("body *")) {
+    texts.push(...names.map(name => element.getAttribute(name) ?? ""), element.textContent);
+    if (element.matches("input")) texts.push(element.value);
+  }
+  return texts.join(" ");
+}"""
+
+
+@pytest.mark.parametrize("runs", [2, 22])
+def test_characters_that_turn_or_hide_text_are_replaced(visit: Open, runs: int) -> None:
+    turned = "a\u202egnp.exe\u2066 \u0007b"
+    server = PageServer((f"layer {turned}", "fc"))
+    for number in range(runs - 1):
+        server.add_run(f"{number} {turned}", 1)
+    server.add_run(
+        turned,
+        2,
+        units=True,
+        change=lambda row: row | {"target": row["target"] and f"target {turned}", "note": f"note {turned}"},
+    )
+    server.add_notice("warning", turned, f"first line\nsecond {turned}")
+    page = settled(visit(server, f"#run={quote(turned)}&model=DigitsNet"), 2)
+    page.get_by_role("option", name="layer").click()
+    expect(page).to_have_title("a\ufffdgnp.exe\ufffd \ufffdb · intus")
+    expect(page.locator(".strip-text")).to_contain_text("first line second a\ufffdgnp")
+    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", f"layer {turned}")
+    field = page.get_by_role("combobox", name="Run", exact=True)
+    if runs > 20:
+        expect(field).to_have_value("a\ufffdgnp.exe\ufffd \ufffdb · DigitsNet")
+        field.click()
+    read = page.evaluate(READ)
+    assert "target a\ufffdgnp" in read
+    assert [hex(ord(c)) for c in sorted(set(read)) if c in "\u202e\u2066\u0007"] == []
+
+
 def test_theme_switch_is_saved(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     light = page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -659,3 +699,38 @@ def test_toolbar_of_narrow_graph_is_one_row(visit: Open, wide: int) -> None:
     for left, right in itertools.pairwise([*boxes, {"x": bar["x"] + bar["width"]}]):
         assert left["width"] >= 28
         assert left["x"] + left["width"] <= right["x"]
+
+
+def test_scale_of_narrow_graph_covers_no_node(visit: Open, server: PageServer) -> None:
+    page = visit(server)
+    page.set_viewport_size({"width": 380, "height": 800})
+    settled(page)
+    scale, picture = page.locator(".panel.graph .ig-scale"), page.locator(".panel.graph .ig-canvas")
+    panel = page.locator(".panel.graph").bounding_box()
+
+    def beside(part: Locator) -> bool:
+        """Return if a part is below the picture and inside the panel."""
+        box, drawn = part.bounding_box(), picture.bounding_box()
+        return (
+            box["y"] >= drawn["y"] + drawn["height"] - 1
+            and box["y"] + box["height"] <= panel["y"] + panel["height"] + 1
+            and drawn["height"] >= 150
+        )
+
+    assert beside(scale)
+    page.get_by_role("option", name="fc1").click()
+    expect(page.locator(".panel.graph .ig-panel")).to_be_visible()
+    expect(scale).to_be_hidden()
+    assert beside(page.locator(".panel.graph .ig-panel"))
+
+
+def test_heat_map_of_narrow_page_is_painted(visit: Open, server: PageServer) -> None:
+    page = visit(server)
+    page.set_viewport_size({"width": 380, "height": 800})
+    settled(page)
+    page.locator(".heat canvas").scroll_into_view_if_needed()
+    page.wait_for_timeout(SETTLED)
+    colours = page.locator(".heat canvas").evaluate(
+        "c => new Set(new Uint32Array(c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer)).size"
+    )
+    assert colours > 50

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import socket
 import xml.etree.ElementTree as ET
 from collections import OrderedDict
@@ -66,7 +67,14 @@ def test_header_counts_what_waits_and_how_long(visit: Open, server: PageServer) 
     server.count("digits", sent=3000, kept=3000, scored=725, waiting=2275, queued=2275, seconds_left=70.0)
     server.add_notice("info", "graph", "Something changed, so that pages ask.")
     expect(page.locator(".counts [data-key=waiting]")).to_have_text("2,275waiting, 70 s left")
+    postponed = page.locator(".counts [data-key=postponed]")
+    expect(postponed).to_have_count(0)
+    counts = {"waiting": 2275, "queued": 2275, "postponed": 180, "seconds_left": 70}
+    server.count("digits", sent=3000, kept=3000, scored=725, **counts)
+    expect(postponed).to_have_text("180layers of older epochs wait")
+    expect(postponed).to_have_attribute("title", re.compile("These are scored when there is time"))
     server.count("digits", sent=3000, kept=3000, scored=3000, dropped=3)
+    expect(postponed).to_have_count(0)
     expect(page.locator(".counts [data-key=waiting]")).to_have_text("0waiting")  # without a change of scores
 
 
@@ -211,6 +219,19 @@ def test_axe_finds_nothing_serious(visit: Open, server: PageServer, scheme: str)
         ] == []
 
 
+def test_request_without_an_answer_is_repeated(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
+    page.route("**/api/points*", lambda route: route.abort())
+    page.get_by_label("Target", exact=True).select_option("even")
+    expect(page.get_by_role("alert")).to_have_text(
+        "The server does not answer. The page goes on when it does."
+    )
+    expect(page.locator(".link")).to_have_text("Live")
+    page.unroute("**/api/points*")
+    expect(page.locator(".trouble")).to_be_hidden(timeout=10_000)
+    expect(page.locator(".plot")).to_have_attribute("aria-busy", "false")
+
+
 def points_of(epoch: int) -> Results:
     where = {"run": ["r", "r"], "model": ["m", "m"], "address": ["a", "b"], "epoch": [epoch, epoch]}
     return Results(where | {"score": ["linear_f1"] * 2, "target": ["t"] * 2, "value": [0.1 * epoch, 0.2]})
@@ -229,7 +250,12 @@ def test_restarted_server_is_reconnected(new_page: Callable[..., Page], tmp_path
         server.process.kill()
         server.process.wait()
         expect(page.locator(".link")).to_have_text("Reconnecting", timeout=10_000)
+        silent = "The server does not answer. The page goes on when it does."
+        expect(page.get_by_role("alert")).to_have_text(silent)
+        page.goto(f"{page.url.partition('#')[0]}#run=other")  # asks the server, which is not there
+        expect(page.get_by_role("alert")).to_have_text(silent)
         database.add(points_of(1))
         with Server(**options):
             expect(page.locator(".link")).to_have_text("Live", timeout=30_000)
+            expect(page.locator(".trouble")).to_be_hidden(timeout=10_000)
             expect(page.locator(".epoch")).to_have_text("epoch 1 of 1", timeout=10_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import math
 import re
@@ -97,6 +98,7 @@ def many(start: Callable[[], Kept]) -> Kept:
         server.post("newest", "Small", [("layer0", 0, number / 200)], target=f"concept {number:03d}")
     for number in range(30):
         server.post("newest", "Small", [("layer0", 0, number / 30)], score=f"mine {number:02d}", target="")
+    server.post("newest", "Small", [("layer0", 0, 0.5)], score=f"mine, {'long ' * 12}")
     return server
 
 
@@ -441,7 +443,24 @@ def test_axe_finds_nothing_serious_in_long_lists(visit: Open, many: Kept, wide: 
         ] == []
 
 
-@pytest.mark.parametrize("width", [1280, 420])
+@pytest.mark.parametrize("width", [1300, 950, 380])
+def test_fields_of_header_do_not_overlap(visit: Open, many: Kept, width: int) -> None:
+    page = visit(many)
+    page.set_viewport_size({"width": width, "height": 800})
+    drawn(page, 1)
+    parts = page.locator(".page > header").locator(".search, .counts, .link, .quiet, h1").all()
+    boxes = [box for box in (part.bounding_box() for part in parts) if box]
+    assert len(boxes) == 6
+    for one, other in itertools.combinations(boxes, 2):
+        across = min(one["x"] + one["width"], other["x"] + other["width"]) - max(one["x"], other["x"])
+        down = min(one["y"] + one["height"], other["y"] + other["height"]) - max(one["y"], other["y"])
+        assert across <= 0 or down <= 0
+    for name in ("Run", "Runs to compare with"):
+        box = page.get_by_role("combobox", name=name, exact=True).bounding_box()
+        assert box["width"] >= 120
+
+
+@pytest.mark.parametrize("width", [1280, 420, 380])
 def test_open_list_is_inside_the_window(visit: Open, many: Kept, width: int) -> None:
     page = visit(many)
     page.set_viewport_size({"width": width, "height": 800})

@@ -343,7 +343,7 @@ const tests: Record<string, () => void> = {
     equal(strongest(areas, 1, 0.5).series.map((s) => s.address), ["c[0]"]);
   },
   "counts are of the run, losses are bad, and what is not known is not 0": () => {
-    const none = { sent: 0, under_way: 0, unknown: 0, refused: 0, waiting: 0, queued: 0, seconds_left: null, trouble: "", scored: 0, failed: 0, lost: 0, dropped: 0, incomplete: 0 };
+    const none = { sent: 0, under_way: 0, unknown: 0, refused: 0, waiting: 0, queued: 0, postponed: 0, seconds_left: null, trouble: "", scored: 0, failed: 0, lost: 0, dropped: 0, incomplete: 0 };
     const ours = { ...none, run: "r", model: "Net", dropped: 3, sent: 4000, scored: 1000, waiting: 2500, queued: 2500, lost: 500 };
     const of = (key: string, more = {}, requests = {}) => headerCounts(run("r"), { runs: [{ ...ours, run: "other" }, { ...ours, ...more }], requests }, 2).find((c) => c.key === key);
     equal(["scores", "sent", "scored", "waiting", "dropped", "refused", "failed", "lost", "empty"].map((key) => of(key)?.text), ["4", "4,000", "1,000", "2,500", "3", "0", "0", "500", "2"]);

@@ -1,6 +1,7 @@
 // The live page. Actions change the state; after a change the parts are updated in the next animation frame.
 import "./page.css";
 import { el } from "../ui/dom.ts";
+import { shown } from "../ui/format.ts";
 import { writeHash } from "../ui/hash.ts";
 import { classTable } from "./panels/classTable.ts";
 import { controls } from "./panels/controls.ts";
@@ -16,7 +17,7 @@ import { layerList } from "./panels/layerList.ts";
 import { notices, noticeStrip } from "./panels/notices.ts";
 import { unitTable } from "./panels/unitTable.ts";
 import { plotPanel } from "./plot/plotPanel.ts";
-import type { Run } from "./server/api.ts";
+import { NO_ANSWER, type Run } from "./server/api.ts";
 import { Loader } from "./server/loader.ts";
 import { subscribe } from "./server/stream.ts";
 import { choiceOfHash, hashOfChoice } from "./state/choiceHash.ts";
@@ -51,7 +52,7 @@ export function mountPage(host: HTMLElement): void {
   loader.runs(); // at once, because opening the connection takes a while
   subscribe("/api/stream", {
     onopen: () => {
-      const first = state.link === "connecting";
+      const first = state.link === "connecting" && !state.error;
       dispatch({ type: "set", values: { link: "live" } });
       if (first) loader.opened();
       else loader.all();
@@ -68,7 +69,7 @@ export function mountPage(host: HTMLElement): void {
 /** Describe the view in the address bar and the title of the window. */
 function describe({ choice }: State, run: Run): void {
   writeHash(hashOfChoice(choice));
-  const title = `${run.run || run.model} · intus`;
+  const title = `${shown(run.run || run.model)} · intus`;
   if (title !== document.title) document.title = title;
 }
 
@@ -86,9 +87,9 @@ function assemble(host: HTMLElement, dispatch: (action: Action) => void): Part[]
     root: work,
     update({ state, run }: View): void {
       work.hidden = !run;
-      const trouble = state.error || (run && ledgerOf(run, state.status)?.trouble) || "";
+      const trouble = state.link === "lost" ? NO_ANSWER : state.error || (run && ledgerOf(run, state.status)?.trouble) || "";
       setText(error, trouble);
-      error.hidden = trouble === "" || state.link === "lost";
+      error.hidden = trouble === "";
       const bare = !run?.has_graph;
       if (!bare && legend.root.parentElement !== plot.body) plot.body.append(legend.root);
       plot.root.classList.toggle("bare", bare);

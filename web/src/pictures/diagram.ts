@@ -12,7 +12,8 @@ import { inkOn } from "../graph/paint/colour.ts";
 import type { Picture } from "../graph/paint/picture.ts";
 import { visibleBox, type VisibleBox, visibleRoute, type VisibleRoute } from "../graph/paint/visibleBoxes.ts";
 import { factsOf } from "./facts.ts";
-import { hex, shown } from "./recorder.ts";
+import { shown } from "../ui/format.ts";
+import { hex } from "./recorder.ts";
 import { type PictureTask, still } from "./still.ts";
 
 /** A box with its text, free of control characters, and its colors as #rrggbb. */

@@ -9,9 +9,10 @@ import { drawBox, drawFrame, drawHeader } from "../graph/paint/boxes.ts";
 import { drawLabels, drawLines } from "../graph/paint/lines.ts";
 import type { Pen } from "../graph/paint/pen.ts";
 import type { Picture } from "../graph/paint/picture.ts";
+import { shown } from "../ui/format.ts";
 import { factsOf } from "./facts.ts";
 import { drawLegend } from "./legend.ts";
-import { hex, Recorder, type ShapeGroup, shown } from "./recorder.ts";
+import { hex, Recorder, type ShapeGroup } from "./recorder.ts";
 import { type PictureTask, still } from "./still.ts";
 
 const MARGIN = 16;

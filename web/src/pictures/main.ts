@@ -1,9 +1,9 @@
 // The program of still pictures (SVG, PNG, PDF, DOT): the page's own layout and drawing without a browser. Python runs it in
 // QuickJS (viewing/pictures/engine.py), exchanges JSON with it and provides one function, which measures text.
 import type { Measure } from "../graph/layout/sizes.ts";
+import { shown } from "../ui/format.ts";
 import { diagram } from "./diagram.ts";
 import { draw } from "./drawing.ts";
-import { shown } from "./recorder.ts";
 import type { PictureTask } from "./still.ts";
 
 const programs = { draw, diagram };

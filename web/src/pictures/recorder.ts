@@ -1,6 +1,7 @@
 // A canvas that records what is drawn on it as shapes, for files with selectable text and scalable lines.
 import type { Measure } from "../graph/layout/sizes.ts";
 import type { Pen } from "../graph/paint/pen.ts";
+import { shown } from "../ui/format.ts";
 
 interface Ink {
   /** Colors as #rrggbb; absent if a shape has no fill or no outline. */
@@ -56,11 +57,7 @@ export interface ShapeGroup {
 }
 
 const ANCHORS = { left: "start", start: "start", center: "middle", right: "end", end: "end" } as const;
-const UNSHOWN = /[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufffe\uffff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
 const ROUNDNESS = 0.5523; // of the radius: the distance of the control points of a quarter circle from its ends
-
-/** Replace characters that would make a file invalid or change the direction of text. */
-export const shown = (text: string): string => text.replace(UNSHOWN, "\ufffd");
 
 const rounded = (value: number): number => Math.round(value * 100) / 100;
 

@@ -70,3 +70,8 @@ export function ago(seconds: number): string {
   for (const [size, unit] of units) if (seconds >= size) return `${Math.floor(seconds / size)} ${unit} ago`;
   return "just now";
 }
+
+const UNSHOWN = /[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufffe\uffff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
+
+/** Replace characters that would make a file invalid or change the direction of the text around them. */
+export const shown = (text: string): string => text.replace(UNSHOWN, "\ufffd");

@@ -110,8 +110,8 @@ export class GraphView extends Session implements GraphCommands {
 
   /** Show the whole graph. */
   fit(): void {
-    const legend = this.colours.element.offsetHeight;
-    this.cameraControl.fit(legend && legend + 16);
+    const { offsetHeight, offsetTop } = this.colours.element;
+    this.cameraControl.fit(offsetHeight && this.graphCanvas.area.clientHeight - offsetTop + 4); // 4 if it is below the picture
   }
 
   /** Remove the graph from its element. */

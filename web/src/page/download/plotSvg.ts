@@ -1,5 +1,5 @@
 // The plot as an SVG file without external resources.
-import { epoch as epochText, plural } from "../../ui/format.ts";
+import { epoch as epochText, plural, shown } from "../../ui/format.ts";
 import { type Compared, dash, isMany, keyLabel, otherLines } from "../model/comparedRuns.ts";
 import { type Crowd, crowdOf } from "../model/crowd.ts";
 import type { Inks } from "../model/inks.ts";
@@ -32,8 +32,7 @@ const LEGEND = { left: BOX.left + BOX.width + 24, top: BOX.top + 8 };
 
 export function escape(text: string): string {
   const named: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
-  // a single character that XML forbids would make the whole file unreadable
-  return text.replace(/[&<>"']/g, (c) => named[c] as string).replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd");
+  return shown(text).replace(/[&<>"']/g, (c) => named[c] as string);
 }
 
 /** Return the chart with axes, baseline, the focused layer and a legend. */

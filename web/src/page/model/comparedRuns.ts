@@ -1,4 +1,5 @@
 // The runs compared with the current one: which of their lines are drawn, and how.
+import { shown } from "../../ui/format.ts";
 import type { Chart, Series } from "./series.ts";
 
 /** The chart of another run. */
@@ -28,7 +29,7 @@ export function runOfKey(key: string): { run: string; model: string } {
 }
 
 export function runLabel({ run, model }: { run: string; model: string }): string {
-  return model === run || !model ? run : `${run} · ${model}`;
+  return shown(model === run || !model ? run : `${run} · ${model}`);
 }
 
 export const keyLabel = (key: string): string => runLabel(runOfKey(key));

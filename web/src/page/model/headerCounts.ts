@@ -13,19 +13,20 @@ export interface HeaderCount {
   title: string;
 }
 
-type Name = "sent" | "scored" | "waiting" | "under_way" | "unknown" | "dropped" | "lost" | "refused" | "failed" | "incomplete";
+type Name = "sent" | "scored" | "waiting" | "postponed" | "under_way" | "unknown" | "dropped" | "lost" | "refused" | "failed" | "incomplete";
 
 const SHOWN: [key: Name, label: string, bad: boolean, always: boolean, title: string][] = [
   ["sent", "sent", false, true, "Arrays that were sent, by the training's own count"],
   ["scored", "scored", false, true, "Arrays of layers that have scores"],
-  ["waiting", "waiting", false, true, "Arrays that the server has and that wait to be scored, with the time left at the measured rate"],
+  ["waiting", "waiting", false, true, "Arrays that wait to be scored, with the time left at the measured rate"],
+  ["postponed", "layers of older epochs wait", false, false, "Scoring is behind and takes newer epochs first. These are scored when there is time"],
   ["under_way", "under way", false, false, "Arrays that were sent and did not arrive yet"],
-  ["unknown", "not known", true, false, "Arrays that were sent and of which this server knows nothing, such as those before it was started without a journal"],
+  ["unknown", "not known", true, false, "Arrays that were sent and of which this server knows nothing"],
   ["dropped", "dropped", true, true, "Arrays that the training process dropped because its queue was full or there was no server"],
   ["lost", "lost", true, false, "Arrays that the server dropped from its memory before they were scored"],
   ["incomplete", "incomplete", true, true, "Layers that were scored although some of their arrays were missing"],
-  ["refused", "refused", true, true, "Arrays of this run that the server refused"],
-  ["failed", "failed", true, true, "Arrays of layers that could not be scored"],
+  ["refused", "refused", true, true, "Arrays that the server refused"],
+  ["failed", "failed", true, true, "Arrays that could not be scored"],
 ];
 const NOT_KNOWN = "This server did not take the arrays of this run, or was restarted without the journal that counts them";
 
@@ -61,7 +62,7 @@ export function headerCounts(run: Run, status: Status, missing: number): HeaderC
   return [
     number("scores", "scores", run.points, false, "Stored scores of this run"),
     ...counts,
-    number("empty", "without a value", missing, true, "Points of the plot that have no value"),
+    number("empty", "without a value", missing, true, "Points of the plot without a value"),
     ...(refused ? [number("requests", "requests refused", refused, true, "Requests of any run that the server refused. Its log and the notices give the reasons.")] : []),
   ];
 }

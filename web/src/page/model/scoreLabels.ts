@@ -1,5 +1,6 @@
 // The labels of scores, kinds and layers, and the groups of scores in the picker. The server describes the registered
 // scores; the page has no list of its own.
+import { shown } from "../../ui/format.ts";
 import type { Run, ScoreInfo } from "../server/api.ts";
 
 /** The server's descriptions of scores and kinds. */
@@ -16,11 +17,11 @@ export function scoreInfo({ scores }: Labels, score: string): ScoreInfo | undefi
 }
 
 export function scoreLabel(labels: Labels, score: string): string {
-  return scoreInfo(labels, score)?.label || score;
+  return shown(scoreInfo(labels, score)?.label || score);
 }
 
 export function kindLabel({ kinds }: Labels, kind: string): string {
-  return kinds[kind] ?? kind;
+  return shown(kinds[kind] ?? kind);
 }
 
 /** Return the scores that only units have, as `inspect` stores them. */
@@ -45,7 +46,7 @@ export function isIntrinsic(run: Run, score: string): boolean {
 
 /** Return an address as shown; the address of the model itself is empty. */
 export function addressLabel(address: string): string {
-  return address || "(the model)";
+  return shown(address) || "(the model)";
 }
 
 export interface ScoreGroup {

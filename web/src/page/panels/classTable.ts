@@ -1,7 +1,7 @@
 // The classes that a classifier confuses: the table of the selected layer at the current epoch, the F1 of each class, and a paired
 // comparison with another layer or epoch on the same held-out rows.
 import { el } from "../../ui/dom.ts";
-import { epoch as epochText, grouped, interval, number, plural } from "../../ui/format.ts";
+import { epoch as epochText, grouped, interval, number, plural, shown } from "../../ui/format.ts";
 import { addressLabel } from "../model/scoreLabels.ts";
 import type { Confusion, Gap } from "../server/api.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
@@ -30,11 +30,11 @@ export function classTable(dispatch: Dispatch): Part {
       gap.hidden = !gap.textContent;
       if (drawn === confusion) return;
       drawn = confusion;
-      const shown = mostFrequent(confusion, MOST);
+      const most = mostFrequent(confusion, MOST);
       const rows = confusion.matrix.flat().reduce((sum, n) => sum + n, 0);
-      const part = shown.length < confusion.classes.length ? `${shown.length} of ${plural(confusion.classes.length, "class").replace("classs", "classes")} · ` : "";
+      const part = most.length < confusion.classes.length ? `${most.length} of ${plural(confusion.classes.length, "class").replace("classs", "classes")} · ` : "";
       setText(about, `${part}epoch ${epochText(view.chart.epochs[view.at])} · rows are true, columns predicted${rows ? `, ${grouped(rows)} held-out rows` : ""}`);
-      scroll.replaceChildren(table(confusion, shown));
+      scroll.replaceChildren(table({ ...confusion, classes: confusion.classes.map(shown) }, most));
     },
   };
 }
@@ -71,12 +71,12 @@ function options({ state, chart, at }: View): Group[] {
   ].filter((group) => group.options.length > 0);
 }
 
-function table({ classes, matrix, f1, low, high }: Confusion, shown: number[]): HTMLElement {
-  const head = el("tr", {}, el("td"), ...(matrix.length ? shown.map((i) => el("th", { scope: "col" }, classes[i])) : []), el("th", { scope: "col" }, "F1"), el("th", { scope: "col" }, "95 % interval"));
-  const rows = shown.map((i) => {
+function table({ classes, matrix, f1, low, high }: Confusion, most: number[]): HTMLElement {
+  const head = el("tr", {}, el("td"), ...(matrix.length ? most.map((i) => el("th", { scope: "col" }, classes[i])) : []), el("th", { scope: "col" }, "F1"), el("th", { scope: "col" }, "95 % interval"));
+  const rows = most.map((i) => {
     const counts = matrix[i] ?? [];
     const all = Math.max(1, counts.reduce((sum, n) => sum + n, 0));
-    const cells = (matrix.length ? shown : []).map((j) => {
+    const cells = (matrix.length ? most : []).map((j) => {
       const n = counts[j] ?? 0;
       const cell = el("td", { class: i === j ? "count right" : "count", title: `true ${classes[i]}, predicted ${classes[j]}: ${n}` }, n ? grouped(n) : "·");
       cell.style.setProperty("--share", String(n / all));

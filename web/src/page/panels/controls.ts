@@ -1,6 +1,6 @@
 // The controls: score, target, kind, and the epoch with a slider, a player and "follow live".
 import { el } from "../../ui/dom.ts";
-import { epoch as epochText } from "../../ui/format.ts";
+import { epoch as epochText, shown } from "../../ui/format.ts";
 import { icon, PAUSE, PLAY } from "../../ui/icons.ts";
 import { groupScores, isIntrinsic, isOfUnits, kindLabel, scoreLabel, targetsOf } from "../model/scoreLabels.ts";
 import { groupOf } from "../state/state.ts";
@@ -11,7 +11,7 @@ import { type Group, Picker } from "./picker.ts";
 const FRAME = 500; // milliseconds per epoch while playing
 
 const FIGURE = { score: "kmeans_mi", kind: "output", address: null, epoch: null, filter: "" };
-const FIGURE_2 = "Mutual information between k-means clusters and the labels, per layer over epochs: Figure 2 of the Vivisect paper";
+const FIGURE_2 = "Mutual information between k-means clusters and the labels: Figure 2 of the Vivisect paper";
 
 export function controls(dispatch: Dispatch): Part {
   const scores = new Picker("Score", "score", (score) => dispatch({ type: "choose", choice: { score } }));
@@ -39,7 +39,7 @@ export function controls(dispatch: Dispatch): Part {
       scores.update(choice.score, [run, labels], () => groupScores(run, labels).map((of) => group(of.label, of.scores, (score) => scoreLabel(labels, score))));
       const intrinsic = isIntrinsic(run, choice.score);
       const fitting = intrinsic ? run.targets : targetsOf(run, choice.score);
-      targets.update(choice.target, [run, choice.score], () => [group("", fitting, (target) => target)]);
+      targets.update(choice.target, [run, choice.score], () => [group("", fitting, shown)]);
       targets.root.hidden = fitting.length === 0;
       targets.disabled = intrinsic;
       targets.root.title = intrinsic ? "This score needs no target" : "";

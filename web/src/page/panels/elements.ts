@@ -1,9 +1,14 @@
 // Elements that the parts of the page share.
 import { el } from "../../ui/dom.ts";
+import { shown } from "../../ui/format.ts";
+
+/** Return a text in one line. Characters of it that cannot be shown, or change the direction of others, are replaced. */
+export const line = (text: string): string => shown(text.replace(/[\t-\r]+/g, " "));
 
 /** Set a text only if it differs, so that live regions announce it, and layout runs, only on a change. */
 export function setText(element: Element, text: string): void {
-  if (element.textContent !== text) element.textContent = text;
+  const words = line(text);
+  if (element.textContent !== words) element.textContent = words;
 }
 
 /** Set the size of a canvas in CSS pixels, clear it, and return its context, scaled to the pixels of the screen. */

@@ -1,6 +1,6 @@
 // What a user stored of a unit besides its scores: examples with its behavior over them, and its verification.
 import { el, svg } from "../../ui/dom.ts";
-import { epoch as epochText, grouped, interval, number } from "../../ui/format.ts";
+import { epoch as epochText, grouped, interval, number, shown } from "../../ui/format.ts";
 import { share } from "../plot/scales.ts";
 import type { UnitExample, UnitExamples, UnitFollowup, VerifiedPart } from "../server/api.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
@@ -25,7 +25,7 @@ export function followups(dispatch: Dispatch): Part {
       drawn = followup;
       const { units, unit, epoch, examples, verification } = followup;
       const [valueOf, empty] = [(address: string, epoch: number | null): string => JSON.stringify({ address, epoch }), !examples && !verification];
-      const options = units.map((u) => ({ value: valueOf(u.unit, u.epoch), label: u.epoch === null ? u.unit : `${u.unit}, epoch ${epochText(u.epoch)}` }));
+      const options = units.map((u) => ({ value: valueOf(u.unit, u.epoch), label: shown(u.epoch === null ? u.unit : `${u.unit}, epoch ${epochText(u.epoch)}`) }));
       picker.update(empty ? "" : valueOf(unit, epoch), [followup], () => [{ label: "", options: [{ value: "", label: "choose" }, ...options] }]);
       setText(title, `Examples and verification${empty ? "" : ` of ${unit} for ${hypothesis.target}`}`);
       setText(about, examples?.legend ?? "");
@@ -44,7 +44,7 @@ function kinds({ examples, largest }: UnitExamples): HTMLElement[] {
 
 function item(example: UnitExample, largest: number): HTMLElement {
   const { record, behavior, label, picture, over, tokens } = example;
-  const facts = el("span", { class: "facts" }, el("b", {}, number(behavior)), ` record ${record}, label ${label}`);
+  const facts = el("span", { class: "facts" }, el("b", {}, number(behavior)), ` record ${record}, label ${shown(label)}`);
   if (!picture) return el("li", { class: "text" }, facts, tokens.length > 0 && text(example, largest));
   const image = el("span", { class: "picture" }, el("img", { src: picture, alt: `record ${record}` }), over && el("img", { src: over, alt: "" }));
   return el("li", {}, image, facts);
@@ -76,5 +76,5 @@ function strip(low: number | null, high: number | null, others: number[]): SVGEl
   const label = `The interval, beside the effects of ${others.length} random units`;
   const line = (value: number, kind: string): SVGElement => svg("line", { x1: x(value), x2: x(value), y1: 3, y2: 15, class: kind });
   const band = svg("rect", { x: x(low ?? 0) - 1, y: 0, width: x(high ?? 0) - x(low ?? 0) + 2, height: 18 });
-  return svg("svg", { width: 160, height: 18, role: "img", "aria-label": label }, svg("title", {}, label), band, ...others.map((value) => line(value, "other")), line(0, "zero"));
+  return svg("svg", { width: 160, height: 18, role: "img", "aria-label": label }, band, ...others.map((value) => line(value, "other")), line(0, "zero"));
 }

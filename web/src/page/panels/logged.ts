@@ -1,6 +1,6 @@
 // The values that the user logged, below the plot: a small curve for each name.
 import { el, svg } from "../../ui/dom.ts";
-import { epoch as plain, grouped, number } from "../../ui/format.ts";
+import { epoch as plain, grouped, number, shown } from "../../ui/format.ts";
 import { AXES, type Axis, type Curve, curvesOf } from "../model/curves.ts";
 import { share } from "../plot/scales.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
@@ -44,5 +44,5 @@ function item({ name, x, y }: Curve, axis: Axis, total: number): HTMLElement {
     bad ? `${grouped(bad)} NaN or infinite` : "",
   ];
   const chart = svg("svg", { viewBox: "0 0 100 50", preserveAspectRatio: "none" }, svg("path", { d: marks, stroke: "red" }), svg("path", { d: path }));
-  return el("li", {}, el("b", {}, name), ` ${number(y.at(-1))}`, chart, el("p", { class: "soft" }, about.filter(Boolean).join(" · ")));
+  return el("li", {}, el("b", {}, shown(name)), ` ${number(y.at(-1))}`, chart, el("p", { class: "soft" }, about.filter(Boolean).join(" · ")));
 }

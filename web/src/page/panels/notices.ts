@@ -3,7 +3,7 @@ import { el } from "../../ui/dom.ts";
 import { ago, grouped } from "../../ui/format.ts";
 import type { Notice } from "../server/api.ts";
 import type { Part, View } from "../state/view.ts";
-import { setText } from "./elements.ts";
+import { line, setText } from "./elements.ts";
 
 const SIGNS: Record<string, string> = { error: "!", warning: "!", info: "i" };
 
@@ -21,7 +21,7 @@ export function noticeStrip(): Part {
       root.classList.toggle("error", first?.level === "error");
       root.classList.toggle("warning", first?.level === "warning");
       setText(text, first?.text ?? "");
-      text.title = first?.text ?? "";
+      text.title = text.textContent;
       setText(more, others.length ? `and ${others.length} more` : "Notices");
     },
   };
@@ -72,6 +72,6 @@ function item(notice: Notice, current: string, now: number): HTMLElement {
     "li",
     { class: level },
     el("span", { class: "sign", role: "img", "aria-label": level }, SIGNS[level] ?? "i"),
-    el("div", {}, el("p", {}, notice.text), el("p", { class: "soft" }, about.filter(Boolean).join(" · "))),
+    el("div", {}, el("p", {}, line(notice.text)), el("p", { class: "soft" }, line(about.filter(Boolean).join(" · ")))),
   );
 }

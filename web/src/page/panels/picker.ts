@@ -120,7 +120,7 @@ export class SearchField {
   set options(groups: Group[]) {
     this.groups = groups;
     this.labels = new Map(groups.flatMap(({ options }) => options.map(({ value, label }) => [value, label])));
-    if (!this.several) this.field.size = Math.min(32, Math.max(10, ...[...this.labels.values()].map(({ length }) => length)));
+    this.field.size = this.several ? 12 : Math.min(32, Math.max(10, ...[...this.labels.values()].map(({ length }) => length)));
     if (!this.popup.hidden) this.fill();
   }
 
@@ -139,13 +139,12 @@ export class SearchField {
     const opened = popup.hidden;
     popup.hidden = false;
     field.setAttribute("aria-expanded", "true");
-    if (opened) {
-      popup.style.marginInlineStart = "";
-      const { right } = popup.getBoundingClientRect();
-      popup.style.marginInlineStart = `${Math.min(0, window.innerWidth - 12 - right)}px`;
-      list.scrollTop = 0;
-    }
+    if (opened) list.scrollTop = 0;
     this.fill(words);
+    if (!opened) return;
+    popup.style.marginInlineStart = "";
+    const { right } = popup.getBoundingClientRect(); // with its options, which make it wide
+    popup.style.marginInlineStart = `${Math.min(0, window.innerWidth - 12 - right)}px`;
   }
 
   private close(): void {

@@ -1,7 +1,7 @@
 // The results of `inspect`: the scores of units for a hypothesis, with a small curve over checkpoints.
 import { el, svg } from "../../ui/dom.ts";
-import { epoch as epochText, grouped, interval, number, plural } from "../../ui/format.ts";
-import { isOfUnits, scoreInfo, scoreLabel } from "../model/scoreLabels.ts";
+import { epoch as epochText, grouped, interval, number, plural, shown } from "../../ui/format.ts";
+import { addressLabel, isOfUnits, scoreInfo, scoreLabel } from "../model/scoreLabels.ts";
 import { nearest } from "../model/series.ts";
 import { bothSides, type Center, reach, strength, strengthText } from "../model/strength.ts";
 import { gain, type SortKey, sortUnits, type UnitRow, unitRows } from "../model/unitRows.ts";
@@ -118,7 +118,7 @@ export function unitTable(dispatch: Dispatch): Part {
       if (root.hidden || !run) return;
       const { score, target } = state.hypothesis;
       const names = () => [...new Set(run.units.map((u) => u.score))].map((value) => ({ value, label: scoreLabel(state.labels, value) }));
-      const fitting = () => run.units.filter((u) => u.score === score).map((u) => ({ value: u.target, label: u.target || "(none)" }));
+      const fitting = () => run.units.filter((u) => u.score === score).map((u) => ({ value: u.target, label: shown(u.target) || "(none)" }));
       scores.update(score, [run, state.labels], () => [{ label: "", options: names() }]);
       hypotheses.update(target, [run, score], () => [{ label: "", options: fitting() }]);
       if (!same) draw();
@@ -129,7 +129,7 @@ export function unitTable(dispatch: Dispatch): Part {
 function row(unit: UnitRow, shared: Shared, on: boolean, show: (part: string) => void): HTMLElement {
   const { center, scale, stored } = shared;
   const text = (x: number | null): string => (x === null ? "–" : number(x));
-  const name = el("button", { type: "button", class: "address", title: "Show its curve in the plot", click: () => show("plot") }, unit.address);
+  const name = el("button", { type: "button", class: "address", title: "Show its curve in the plot", click: () => show("plot") }, addressLabel(unit.address));
   const more = stored.includes(unit.address) && el("button", { type: "button", class: "more", click: () => show("followups") }, "details");
   const filled = unit.value === null ? 0 : strength(unit.value, center ?? 0) / scale;
   const nan = unit.value === null && unit.note !== null;

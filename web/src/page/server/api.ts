@@ -175,6 +175,8 @@ export interface Ledger {
   waiting: number;
   /** Layers that wait to be scored, and how long that will take; null if it is not known. */
   queued: number;
+  /** Those of them that wait although a newer epoch has scores. */
+  postponed: number;
   seconds_left: number | null;
   /** Why layers cannot be scored or stored now, though they are kept; "" if they can. */
   trouble: string;
@@ -202,9 +204,14 @@ export interface PointsQuery {
   group: string;
 }
 
+/** What browsers call "Failed to fetch", each in its own words. */
+export const NO_ANSWER = "The server does not answer. The page goes on when it does.";
+
 async function get(path: string, query: Record<string, string> = {}): Promise<Response> {
   const text = new URLSearchParams(query).toString();
-  return fetch(text ? `${path}?${text}` : path, { headers: { accept: "application/json" } });
+  return fetch(text ? `${path}?${text}` : path, { headers: { accept: "application/json" } }).catch(() => {
+    throw new Error(NO_ANSWER);
+  });
 }
 
 async function json<T>(response: Response): Promise<T> {

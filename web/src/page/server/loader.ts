@@ -271,12 +271,16 @@ export class Loader {
   }
 
   private task(work: () => Promise<void>, gap = GAP): () => void {
-    return coalesce(async () => {
+    const again = coalesce(async () => {
       try {
         await work();
       } catch (error) {
-        this.dispatch({ type: "set", values: { error: error instanceof Error ? error.message : String(error) } });
+        const { message } = error as Error;
+        this.dispatch({ type: "set", values: { error: message } });
+        // A lost connection loads everything when it is back; if it was not lost, nothing else would.
+        if (message === api.NO_ANSWER && this.state().link === "live") window.setTimeout(again, STATUS_GAP);
       }
     }, gap);
+    return again;
   }
 }

@@ -1,4 +1,5 @@
 // The view: what the parts of the page need, computed once per change of the state.
+import { shown } from "../../ui/format.ts";
 import type { Compared } from "../model/comparedRuns.ts";
 import { type Crowd, crowdOf } from "../model/crowd.ts";
 import { depthColours } from "../model/depthColours.ts";
@@ -60,22 +61,19 @@ export function viewOf(state: State, before?: View): View {
   const focus = state.hover ?? state.choice.address;
   const info = scoreInfo(state.labels, state.choice.score);
   const center = state.chart.units ? (info?.center ?? null) : null;
-  const shown = same ? before : filteredCharts(state, center);
+  const drawn = same ? before : filteredCharts(state, center);
   const run = currentRun(state);
   const target = requestedTarget(state.choice, run);
-  const named = (address: string | null): Series | undefined => shown.chart.series.find((series) => series.address === address);
+  const named = (address: string | null): Series | undefined => drawn.chart.series.find((series) => series.address === address);
   return {
+    ...drawn,
     state,
     run,
-    chart: shown.chart,
-    crowd: shown.crowd,
-    compared: shown.compared,
-    colours: shown.colours,
     at: nearest(state.chart.epochs, state.choice.epoch),
     focus,
     focused: named(focus),
     selected: named(state.choice.address),
-    title: scoreLabel(state.labels, state.choice.score) + (target ? ` of ${target}` : "") + (state.choice.group && `, mean of ${groupOf(state, run).length} runs and 95 % interval`),
+    title: scoreLabel(state.labels, state.choice.score) + (target ? ` of ${shown(target)}` : "") + (state.choice.group && `, mean of ${groupOf(state, run).length} runs and 95 % interval`),
     info,
     center,
   };
