@@ -608,7 +608,7 @@ READ = """() => {
   const texts = [document.title, document.body.innerText];
   for (const element of document.querySelectorAll("body *")) {
     texts.push(...names.map(name => element.getAttribute(name) ?? ""), element.textContent);
-    if (element.matches("input")) texts.push(element.value);
+    if (element.matches("input:not([type=checkbox])")) texts.push(element.value);
   }
   return texts.join(" ");
 }"""
@@ -731,6 +731,7 @@ def test_heat_map_of_narrow_page_is_painted(visit: Open, server: PageServer) -> 
     page.locator(".heat canvas").scroll_into_view_if_needed()
     page.wait_for_timeout(SETTLED)
     colours = page.locator(".heat canvas").evaluate(
-        "c => new Set(new Uint32Array(c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer)).size"
+        "c => new Set(new Uint32Array("
+        "c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer)).size"
     )
     assert colours > 50

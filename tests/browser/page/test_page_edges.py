@@ -219,17 +219,20 @@ def test_axe_finds_nothing_serious(visit: Open, server: PageServer, scheme: str)
         ] == []
 
 
-def test_request_without_an_answer_is_repeated(visit: Open, server: PageServer) -> None:
-    page = settled(visit(server))
-    page.route("**/api/points*", lambda route: route.abort())
-    page.get_by_label("Target", exact=True).select_option("even")
-    expect(page.get_by_role("alert")).to_have_text(
-        "The server does not answer. The page goes on when it does."
-    )
-    expect(page.locator(".link")).to_have_text("Live")
-    page.unroute("**/api/points*")
-    expect(page.locator(".trouble")).to_be_hidden(timeout=10_000)
-    expect(page.locator(".plot")).to_have_attribute("aria-busy", "false")
+def test_request_without_an_answer_is_repeated(new_page: Callable[..., Page], server: PageServer) -> None:
+    page = new_page()
+    with server:
+        page.goto(server.url)
+        settled(page)
+        page.route("**/api/points*", lambda route: route.abort())
+        page.get_by_label("Target", exact=True).select_option("even")
+        silent = "The server does not answer. The page goes on when it does."
+        expect(page.get_by_role("alert")).to_have_text(silent)
+        expect(page.locator(".link")).to_have_text("Live")
+        page.unroute("**/api/points*")
+        expect(page.locator(".trouble")).to_be_hidden(timeout=10_000)
+        expect(page.locator(".plot")).to_have_attribute("aria-busy", "false")
+        page.close()
 
 
 def points_of(epoch: int) -> Results:

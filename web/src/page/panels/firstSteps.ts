@@ -39,7 +39,7 @@ export function firstSteps(): Part {
     "section",
     { class: "panel empty", hidden: true },
     el("h2", {}, "No data received yet"),
-    el("p", {}, "Add these lines to a training script. The page updates while the script runs; do not reload it."),
+    el("p", {}, "Add these lines to a training script. The page updates while the script runs."),
     el("div", { class: "code" }, el("pre", { tabindex: 0 }, el("code", {}, code)), copy),
     el("p", { class: "soft" }, "Without a script, run ", el("code", {}, examples(location.port)), ". It trains three small networks and shows them here."),
   );

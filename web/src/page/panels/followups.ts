@@ -29,7 +29,7 @@ export function followups(dispatch: Dispatch): Part {
       picker.update(empty ? "" : valueOf(unit, epoch), [followup], () => [{ label: "", options: [{ value: "", label: "choose" }, ...options] }]);
       setText(title, `Examples and verification${empty ? "" : ` of ${unit} for ${hypothesis.target}`}`);
       setText(about, examples?.legend ?? "");
-      body.replaceChildren(...(examples ? kinds(examples) : []), ...(verification ? [...verification.parts.flatMap(test), ...verification.notes.map((note) => el("p", { class: "soft" }, `Note: ${note}`))] : []));
+      body.replaceChildren(...(examples ? kinds(examples) : []), ...(verification ? [...verification.parts.flatMap(test), ...verification.notes.map((note) => el("p", { class: "soft" }, shown(`Note: ${note}`)))] : []));
     },
   };
 }
@@ -66,7 +66,7 @@ function test({ title, measures, sentence, others }: VerifiedPart): HTMLElement[
     el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, number(value)), el("td", { class: "soft" }, interval(low, high)), el("td", { class: "soft" }, grouped(n)), el("td", {}, verdict, name === "difference" && others.length > 0 && strip(low, high, others))),
   );
   const head = ["", "Mean", "95 % interval", "n", ""].map((label) => el("th", { scope: "col" }, label));
-  return [el("h3", {}, title), el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows))), el("p", { class: "soft" }, sentence)];
+  return [el("h3", {}, title), el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows))), el("p", { class: "soft" }, shown(sentence))];
 }
 
 /** Draw the interval of the unit's effect among the effects of other units of the layer, and a line at 0. */

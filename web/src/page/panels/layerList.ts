@@ -1,6 +1,6 @@
 // The list of layers: the legend of the plot; if the run has no graph, shown with bars in its place.
 import { el } from "../../ui/dom.ts";
-import { number } from "../../ui/format.ts";
+import { number, shown } from "../../ui/format.ts";
 import { isMany } from "../model/comparedRuns.ts";
 import { addressLabel } from "../model/scoreLabels.ts";
 import type { Series } from "../model/series.ts";
@@ -104,7 +104,7 @@ function updateValue(element: HTMLElement, series: Series, { at, chart, center }
   (level.firstChild as HTMLElement).style.inlineSize = `${100 * width}%`;
   element.classList.toggle("nan", x === null && note !== null);
   element.classList.toggle("partial", x !== null && series.part[at] === true);
-  text.title = [note ?? "", series.revision[at] ? `revision ${series.revision[at]}` : ""].filter(Boolean).join("; ");
+  text.title = shown([note ?? "", series.revision[at] ? `revision ${series.revision[at]}` : ""].filter(Boolean).join("; "));
   setText(text, x === null && note === null ? "–" : number(x));
 }
 

@@ -137,7 +137,7 @@ function row(unit: UnitRow, shared: Shared, on: boolean, show: (part: string) =>
   const above = gain(unit, center);
   return el(
     "tr",
-    { class: on ? "on" : "", title: unit.note ?? false },
+    { class: on ? "on" : "", title: unit.note !== null && shown(unit.note) },
     el("th", { scope: "row" }, name, more),
     el("td", {}, sparkline(unit, shared)),
     value,

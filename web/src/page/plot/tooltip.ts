@@ -1,6 +1,6 @@
 // The tooltip of a point: layer, epoch, value, interval, baseline and note.
 import { el } from "../../ui/dom.ts";
-import { epoch as epochText, grouped, interval, number } from "../../ui/format.ts";
+import { epoch as epochText, grouped, interval, number, shown } from "../../ui/format.ts";
 import { othersAt } from "../model/comparedRuns.ts";
 import { addressLabel } from "../model/scoreLabels.ts";
 import type { View } from "../state/view.ts";
@@ -20,7 +20,7 @@ export function tooltip(): Tooltip {
     show(view, address, at, x, y): void {
       const swatch = el("span", { class: "swatch" });
       swatch.style.background = view.colours.get(address) ?? "";
-      const rows = tooltipRows(view, address, at).map(([name, text]) => [el("dt", {}, name), el("dd", {}, text)]);
+      const rows = tooltipRows(view, address, at).map(([name, text]) => [el("dt", {}, name), el("dd", {}, shown(text))]);
       root.replaceChildren(el("strong", {}, swatch, addressLabel(address)), el("dl", {}, ...rows.flat()));
       root.hidden = pin.hidden = false;
       pin.style.background = view.colours.get(address) ?? "";
