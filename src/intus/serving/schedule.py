@@ -95,7 +95,7 @@ def _worth(moment: Moment) -> tuple[int, float, Moment]:
 
 @dataclass(slots=True)
 class _Waiting(Generic[T]):
-    """What waits of one run.
+    """The waiting items of one run.
 
     Attributes:
         epochs: The items of each epoch with their layers, in order of arrival.
