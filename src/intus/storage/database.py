@@ -153,7 +153,7 @@ class Database:
         if not groups:
             return 0
         new, changed = 0, {info.name: info for info in infos if self._infos.get(info.name) != info}
-        with self._write() as connection, points.cleared_on_error(self._series):
+        with self._write() as connection:
             rows = [{"name": name, "info": json.dumps(info.to_json())} for name, info in changed.items()]
             upsert(connection, t.score, rows, ["name"])
             for run, model, columns in groups:
@@ -699,12 +699,17 @@ class Database:
     @contextmanager
     def _write(self) -> Iterator[sa.Connection]:
         self.check()
-        with self._writing, self._engine.connect() as connection:
-            connection = connection.execution_options(writes=True)
-            with connection.begin():
-                lock_for_write(connection)
-                yield connection
-        self.check()  # else it was written to a file that is gone
+        with self._writing:
+            try:
+                with self._engine.connect() as connection:
+                    connection = connection.execution_options(writes=True)
+                    with connection.begin():
+                        lock_for_write(connection)
+                        yield connection
+                self.check()  # else it was written to a file that is gone
+            except BaseException:
+                self._series.clear()  # it may have created some of them, and their ids are given again
+                raise
 
     @contextmanager
     def _read(self) -> Iterator[sa.Connection]:
