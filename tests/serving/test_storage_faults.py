@@ -402,3 +402,28 @@ def test_database_that_is_put_back_is_used_again(tmp_path):
         assert server.flush() == (200, "")
         assert server.ledger["trouble"] == ""
     assert stored(tmp_path / "x.db") == pairs(range(2))
+
+
+@pytest.mark.parametrize(
+    ("where", "error"),
+    [
+        ("intus.serving.http.routes.decode_records", MemoryError()),
+        ("intus.storage.codec._load", MemoryError("Unable to allocate 3.00 GiB")),
+        ("intus.serving.http.guard.Guard.__call__", MemoryError()),
+        ("intus.serving.http.turns.run_in_threadpool", RuntimeError("can't start new thread")),
+    ],
+)
+def test_request_that_memory_does_not_suffice_for_is_sent_again(database, monkeypatch, where, error):
+    """It was status 500 or 400, after which a probe gives a request up."""
+    service = AggregatorService(Evaluator(Frontend(database), ["mean"]))
+    app = build(Roles(service))
+    with TestClient(app, raise_server_exceptions=False) as client, monkeypatch.context() as patch:
+        patch.setattr(where, Failing(None, error))
+        answer = client.post("/records", content=encode_records([record()]))
+        assert (answer.status_code, "Retry-After" in answer.headers) == (503, True)
+        assert answer.json()["error"].startswith("The memory does not suffice")
+        assert answer.headers["X-Frame-Options"] == "DENY"
+        assert app.state.requests["http_503"] == 1
+        patch.undo()
+        assert client.post("/records", content=encode_records([record()])).status_code == 200
+    service.close()
