@@ -16,6 +16,7 @@ from serving_help import point, record
 from sqlalchemy.exc import DatabaseError
 from starlette.testclient import TestClient
 
+from intus.core.errors import ServeError
 from intus.core.results import Results
 from intus.engines.processes import ProcessEngine
 from intus.scores import base
@@ -389,6 +390,27 @@ def test_database_that_is_gone_under_way_costs_nothing_acknowledged(tmp_path, ho
             assert len(database.points("other", "m")) == 1
     kept = [epoch for epoch in (0, 1, 2) if epoch or how == "without its log"]
     assert stored(path) == [pair for epoch in kept for pair in pairs(range(epoch, epoch + 1))]
+
+
+def test_killed_server_whose_database_was_replaced_refuses_to_damage_the_other(tmp_path):
+    """The next server wrote the log into the other database, whose runs were gone."""
+    path = tmp_path / "x.db"
+    server = Served(tmp_path)
+    assert server.send(0) == 200
+    assert server.flush() == (200, "")
+    assert server.send(1, ended=False) == 200
+    replace_by_another(path)
+    assert server.send(2) == 503
+    server.kill()
+    with pytest.raises(ServeError, match=r"did not start: The log .*x\.db-wal' was not written for"):
+        Served(tmp_path)
+    (tmp_path / "x.db-wal").rename(tmp_path / "aside")
+    with Served(tmp_path) as server:
+        assert server.send(2) == 200
+        assert server.flush() == (200, "")
+    with Database(path) as database:
+        assert len(database.points("other", "m")) == 1
+    assert stored(path) == pairs(range(1, 3))
 
 
 def test_database_that_is_put_back_is_used_again(tmp_path):
