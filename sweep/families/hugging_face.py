@@ -164,7 +164,7 @@ def cached(kind: str, name: str) -> tuple[torch.nn.Module, dict[str, Any]]:
     wanted = inspect.signature(model.forward).parameters
     with torch.no_grad():
         first = model(**inputs, use_cache=True)
-    key = next((key for key in ("past_key_values", "cache_params") if getattr(first, key, None)), "")
+    key = next((key for key in ("cache", "past_key_values", "cache_params") if getattr(first, key, None)), "")
     if not key:
         raise NotPlainError("it returns no cache")
     token = torch.tensor([[7]])

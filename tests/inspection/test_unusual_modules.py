@@ -37,7 +37,9 @@ def test_eager_layers_around_a_scripted_module(scripted):
     expected = [out[Y["y"] == 1, unit].mean() - out[Y["y"] == 0, unit].mean() for unit in (0, 1)]
     assert table.value.tolist() == pytest.approx(expected, abs=1e-5)
     for inside in ("0", "0.0"):
-        with pytest.raises(CaptureError, match=r"inside torch.compile or torch.jit are|did not run"):
+        with pytest.raises(
+            CaptureError, match=r"inside torch.compile, torch.jit or a CUDA graph are|did not run"
+        ):
             inspect(nn.Sequential(scripted, head), Y, "mean_difference", X, inside)
 
 

@@ -58,7 +58,7 @@ class Case:
 
 @dataclass
 class Seen:
-    """What a life of a server told."""
+    """The report of a life of a server."""
 
     done: set[int] = field(default_factory=set)
     late: set[int] = field(default_factory=set)
@@ -70,7 +70,7 @@ class Seen:
 
 @dataclass
 class Outcome:
-    """What came of a case: its faults, as (what, text); whether the fault was met; all that was told."""
+    """The outcome of a case: its faults, as (what, text); whether the fault was met; all that was told."""
 
     faults: list[tuple[str, str]]
     fired: bool

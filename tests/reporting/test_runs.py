@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import sqlite3
 import subprocess
 import sys
@@ -188,6 +190,29 @@ def test_export_writes_the_same_table(server, tmp_path):
         pd.testing.assert_frame_equal(table[numbers], expected[numbers], check_dtype=False)
         assert table["score"].tolist() == expected["score"].tolist()
     assert run(*chosen).stdout == (tmp_path / "scores.csv").read_text()
+
+
+def test_export_as_json_has_every_digit(server, tmp_path):
+    """Python's own JSON reader is the judge; a value may be as small as those of gradients are."""
+    path, out = tmp_path / "small.db", tmp_path / "small.json"
+    model = torch.nn.Linear(4, 4)
+    with (
+        Server(database=path, port=0) as own,
+        intus.probe(model, own.host, own.port, run="small", kinds=("grad_output",), budget=math.inf),
+    ):
+        (model(torch.randn(50, 4)).mean() * 1e-9).backward()
+        assert intus.flush(own.host, own.port)
+    for where in (path, server.database_path):
+        expected = intus.runs(where).scores()
+        assert main(["export", str(where), "--out", str(out)]) == 0
+        rows = json.loads(out.read_text(), parse_constant=pytest.fail)
+        assert list(rows[0]) == list(expected)
+        for name in expected:
+            column = expected[name].tolist()
+            assert [row[name] for row in rows] == [None if one != one else one for one in column], name
+        assert expected["low"].isna().any()
+        assert (0 < expected["value"]).any()
+    assert (intus.runs(path).scores(score="mean_abs")["value"] < 1e-9).all()
 
 
 def test_export_of_some_epochs(server, tmp_path, capsys):

@@ -133,7 +133,7 @@ def test_layers_and_epochs_are_compared():
 
 
 def test_mixed_rows_and_statistics_are_refused():
-    with pytest.raises(InputError, match="others statistics"):
+    with pytest.raises(InputError, match="statistics by others"):
         evaluate(point(sent(), rows_of()), [TARGET])
 
 
@@ -164,6 +164,12 @@ class Points:
 
     def backlog(self):
         return 0
+
+    def check(self):
+        """Take everything."""
+
+    def troubles(self):
+        return {}
 
     def flush(self, run=None, model=None, timeout=None):
         """Wait for nothing."""

@@ -16,6 +16,7 @@ from serving_help import point, record
 from sqlalchemy.exc import DatabaseError
 from starlette.testclient import TestClient
 
+from intus.core.errors import ServeError
 from intus.core.results import Results
 from intus.engines.processes import ProcessEngine
 from intus.scores import base
@@ -391,6 +392,27 @@ def test_database_that_is_gone_under_way_costs_nothing_acknowledged(tmp_path, ho
     assert stored(path) == [pair for epoch in kept for pair in pairs(range(epoch, epoch + 1))]
 
 
+def test_killed_server_whose_database_was_replaced_refuses_to_damage_the_other(tmp_path):
+    """The next server wrote the log into the other database, whose runs were gone."""
+    path = tmp_path / "x.db"
+    server = Served(tmp_path)
+    assert server.send(0) == 200
+    assert server.flush() == (200, "")
+    assert server.send(1, ended=False) == 200
+    replace_by_another(path)
+    assert server.send(2) == 503
+    server.kill()
+    with pytest.raises(ServeError, match=r"did not start: The log .*x\.db-wal' was not written for"):
+        Served(tmp_path)
+    (tmp_path / "x.db-wal").rename(tmp_path / "aside")
+    with Served(tmp_path) as server:
+        assert server.send(2) == 200
+        assert server.flush() == (200, "")
+    with Database(path) as database:
+        assert len(database.points("other", "m")) == 1
+    assert stored(path) == pairs(range(1, 3))
+
+
 def test_database_that_is_put_back_is_used_again(tmp_path):
     with Served(tmp_path) as server:
         assert server.send(0) == 200
@@ -402,3 +424,28 @@ def test_database_that_is_put_back_is_used_again(tmp_path):
         assert server.flush() == (200, "")
         assert server.ledger["trouble"] == ""
     assert stored(tmp_path / "x.db") == pairs(range(2))
+
+
+@pytest.mark.parametrize(
+    ("where", "error"),
+    [
+        ("intus.serving.http.routes.decode_records", MemoryError()),
+        ("intus.storage.codec._load", MemoryError("Unable to allocate 3.00 GiB")),
+        ("intus.serving.http.guard.Guard.__call__", MemoryError()),
+        ("intus.serving.http.turns.run_in_threadpool", RuntimeError("can't start new thread")),
+    ],
+)
+def test_request_that_memory_does_not_suffice_for_is_sent_again(database, monkeypatch, where, error):
+    """It was status 500 or 400, after which a probe gives a request up."""
+    service = AggregatorService(Evaluator(Frontend(database), ["mean"]))
+    app = build(Roles(service))
+    with TestClient(app, raise_server_exceptions=False) as client, monkeypatch.context() as patch:
+        patch.setattr(where, Failing(None, error))
+        answer = client.post("/records", content=encode_records([record()]))
+        assert (answer.status_code, "Retry-After" in answer.headers) == (503, True)
+        assert answer.json()["error"].startswith("The memory does not suffice")
+        assert answer.headers["X-Frame-Options"] == "DENY"
+        assert app.state.requests["http_503"] == 1
+        patch.undo()
+        assert client.post("/records", content=encode_records([record()])).status_code == 200
+    service.close()

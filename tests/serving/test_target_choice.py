@@ -1,4 +1,4 @@
-"""Which of several targets of one name counts for a layer, as a property of any registrations."""
+"""The choice among several targets of one name for a layer, as a property of any registrations."""
 
 from __future__ import annotations
 

@@ -177,8 +177,9 @@ def test_late_starting_client_is_no_restart(aggregator):
 
 def test_left_or_silent_client_does_not_delay_epoch(aggregator):
     fast, slow = Client(aggregator, "fast"), Client(aggregator, "slow")
+    fast.send(0, 2)
     slow.send(0, 1, ended=True, left=True)
-    assert rows(fast.send(0, 2, ended=True).ready) == {0: [1, 2]}
+    assert rows(fast.send(0, ended=True).ready) == {0: [1, 2]}
     assert rows(fast.send(1, 3, ended=True).ready) == {1: [3]}
     again = Client(aggregator, "again")
     again.send(2, 4, ended=True)
@@ -208,13 +209,15 @@ def test_restarted_client_is_recognized(aggregator, same):
 
 
 @pytest.mark.parametrize("left", [True, False])
-def test_epochs_of_an_earlier_training_that_another_joins_are_said(aggregator, left):
-    """A resumed training that counts from the first epoch again, while the windows are still in memory."""
+def test_training_that_begins_again_in_another_process_replaces_the_earlier_one(aggregator, left):
+    """It counts from the first epoch again, while the windows are still in memory."""
     first, second = Client(aggregator, "first"), Client(aggregator, "second")
     for epoch in (1, 2):
         first.send(epoch, epoch, ended=True, left=left and epoch == 2)
     codes = [[n.code for n in second.send(1, number, now=1).notices] for number in (10, 11)]
-    assert codes == ([["joined"], []] if left else [[], []])  # the other may be a slower rank
+    assert codes == ([["restarted"], []] if left else [[], []])  # the other may be a slower rank
+    (point,) = second.send(1, ended=True, now=2).ready
+    assert rows([point]) == {1: [10, 11] if left else [1, 10, 11]}
 
 
 def test_records_after_flush_join_data_point(client):

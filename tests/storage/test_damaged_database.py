@@ -12,7 +12,7 @@ from intus.core.errors import InputError, ServeError
 from intus.core.results import Results
 from intus.serving.frontend import Frontend
 from intus.serving.run import Server
-from intus.storage import write_ahead_log
+from intus.storage import log_owner, write_ahead_log
 from intus.storage.database import Database
 
 PAGE = 4096
@@ -195,3 +195,97 @@ def test_database_with_a_damaged_log_is_refused_and_left_as_it_is(tmp_path):
     assert log.read_bytes() == data
     log.rename(tmp_path / "aside")
     Database(tmp_path / "y.db").close()
+
+
+# -- a log that belongs to another file ------------------------------------------------------------------
+
+
+def left_by_a_kill(path, folder, *, after=2):
+    """Put the files into a folder that a killed process leaves: a database whose newest rows are in its log."""
+    with Database(path) as database:
+        for number in range(after):
+            database.add_notice("code", f"text {number}")
+        for end in ("", "-wal", "-owner"):
+            shutil.copy(f"{path}{end}", folder / f"x.db{end}")
+    # the copies stand for the files of the process
+    log_owner.note_of(folder / "x.db").unlink()
+    log_owner.write_note(folder / "x.db")
+    return folder / "x.db"
+
+
+def another(path):
+    with Database(path) as database:
+        database.add_notice("code", "of another")
+    return path
+
+
+def backup_of(path):
+    """Return an older copy of a database."""
+    copy = path.with_name("backup.db")
+    shutil.copy(path, copy)
+    return copy
+
+
+STRAYS = {
+    "another moved over": lambda path: another(path.with_name("y.db")).replace(path),
+    "another copied over": lambda path: shutil.copyfile(another(path.with_name("y.db")), path),
+    "an older copy moved over": lambda path: backup_of(path).replace(path),
+    "an empty file": lambda path: path.write_bytes(b""),
+    "no file": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("how", STRAYS)
+def test_log_is_not_written_into_another_database(tmp_path, how):
+    """The rows of the other database were gone, without a word."""
+    path = left_by_a_kill(tmp_path / "z.db", tmp_path)
+    STRAYS[how](path)
+    files = {file: file.read_bytes() for file in tmp_path.glob("x.db*")}
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"x\.db-wal' (was not written for|belongs to) .*Put the earlier"):
+            Database(path)
+    assert files == {file: file.read_bytes() for file in tmp_path.glob("x.db*")}
+    log_owner.log_of(path).rename(tmp_path / "aside")
+    with Database(path) as database:
+        texts = [each["text"] for each in database.notices()]
+    assert texts == (["of another"] if "another" in how else [])
+
+
+def moved_together(path, target):
+    for end in ("", "-wal", "-owner"):
+        path.with_name(path.name + end).rename(f"{target}{end}")
+
+
+def copied_together(path, target):
+    for end in ("", "-wal", "-owner"):
+        shutil.copy(f"{path}{end}", f"{target}{end}")
+
+
+def copied_without_note(path, target):
+    for end in ("", "-wal"):
+        shutil.copy(f"{path}{end}", f"{target}{end}")
+
+
+def restored(path, target):
+    """A copy takes the place of files that a kill left, of which the note stays."""
+    copied_without_note(path, path.with_name("copy.db"))
+    for end in ("", "-wal"):
+        path.with_name(f"copy.db{end}").replace(f"{path}{end}")
+    moved_together(path, target)
+
+
+@pytest.mark.parametrize("how", [moved_together, copied_together, copied_without_note, restored])
+def test_database_that_is_copied_with_its_log_has_all_rows(tmp_path, how):
+    path = left_by_a_kill(tmp_path / "z.db", tmp_path)
+    how(path, tmp_path / "new.db")
+    with Database(tmp_path / "new.db") as database:
+        assert len(database.notices()) == 2
+    assert not log_owner.note_of(tmp_path / "new.db").exists()
+
+
+def test_database_that_a_kill_left_is_opened_by_several(tmp_path):
+    path = left_by_a_kill(tmp_path / "z.db", tmp_path)
+    with Database(path) as first, Database(path) as second:
+        first.add_notice("code", "more")
+        assert len(second.notices()) == 3
+    assert not log_owner.note_of(path).exists()

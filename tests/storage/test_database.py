@@ -542,3 +542,22 @@ def test_upsert_and_migrations_compile_for_postgresql():
 def test_all_result_columns_are_stored():
     kept = {c.name for c in (*tables.series.columns, *tables.point.columns)} | {"run", "model"}
     assert set(COLUMNS) <= kept
+
+
+def test_ids_of_a_commit_that_failed_are_forgotten(tmp_path):
+    """After a full disk, all writes failed by a foreign key; a new run would have got the ids of the lost one."""
+    rows = [{"run": "lost", "model": "m", "epoch": 0, "address": "fc1", "score": "mean", "value": 0.5}]
+
+    def fail(_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with Database(tmp_path / "x.db") as database:
+        sa.event.listen(database._engine, "commit", fail)
+        with pytest.raises(sqlite3.OperationalError, match="disk is full"):
+            database.add(Results.from_rows(rows))
+        sa.event.remove(database._engine, "commit", fail)
+        other = [rows[0] | {"run": "other", "value": 0.25}, rows[0] | {"run": "other", "address": "fc2"}]
+        assert database.add(Results.from_rows(other)) == 2
+        assert database.add(Results.from_rows(rows)) == 1
+        assert database.points("lost", "m")["value"].tolist() == [0.5]
+        assert database.points("other", "m")["value"].tolist() == [0.25, 0.5]

@@ -13,7 +13,7 @@ class Origin(NamedTuple):
 
     Attributes:
         iteration: The number of the iteration over its loader, different for each.
-        dataset: The id of the dataset.
+        dataset: The number of the dataset; two with one number are known to hold the same rows.
         name: The loader in words, such as "the DataLoader over TensorDataset of 60 items".
     """
 
@@ -26,16 +26,18 @@ class Items(NamedTuple):
     """The rows of a batch.
 
     Attributes:
-        dataset: The id of the dataset.
+        dataset: The number of the dataset; two with one number are known to hold the same rows.
         name: The loader in words.
         ids: The ids of the rows in the dataset, shape (rows,); None if unknown.
         reason: Why they are unknown; "" if they are known.
+        is_reordered: Whether the rows may be in another order than that of their loader.
     """
 
     dataset: int
     name: str
     ids: np.ndarray | None
     reason: str
+    is_reordered: bool = False
 
 
 class Feed(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import sys
 from collections.abc import Callable
@@ -14,10 +15,30 @@ from ..core.errors import InputError, did_you_mean
 if TYPE_CHECKING:
     import pandas
 
+
+def _write_json(table: pandas.DataFrame, out: Any) -> None:
+    """Write a table as a list of objects; numbers have all digits, NaN and infinities are null."""
+    columns = [[_plain(value) for value in column.tolist()] for _, column in table.items()]
+    lines = (
+        json.dumps(dict(zip(table.columns, row, strict=True)), ensure_ascii=False, allow_nan=False)
+        for row in zip(*columns, strict=True)
+    )
+    Path(out).write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it.
+
+    >>> _plain(0.1), _plain(float("nan")), _plain("a")
+    (0.1, None, 'a')
+    """
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 #: How to write a table to a file or stream, by the file's ending.
 _WRITERS: dict[str, Callable[[pandas.DataFrame, Any], Any]] = {
     ".csv": lambda table, out: table.to_csv(out, index=False),
-    ".json": lambda table, out: table.to_json(out, orient="records", indent=1),
+    ".json": _write_json,
 }
 _SELECTED = ("model", "address", "kind", "target", "score")
 _NUMBERS = ("epoch", "step")

@@ -323,7 +323,7 @@ class Graph:
     Attributes:
         model: The model's name.
         types: Operation types and addresses of buffers, which ``ops.type`` indexes; see ``type_of`` and
-            ``buffer_address``.
+            ``state_address``.
         metas: Shapes, dtypes and devices, which ``ops.meta`` indexes.
         sites: Source lines, which ``ops.site`` indexes.
         args: Argument names, which ``edges.arg`` indexes.

@@ -26,6 +26,14 @@ _BY_SAMPLER = "Items are found from the sampler of {}: label i belongs to row i 
 _BY_ORDER = (
     "Items are not found from the sampler of {}, because {}. Set watch.items = ids, or pass a probe_set."
 )
+_OTHER = (
+    "Rows of {} (mode {}) have no labels: they are of another dataset than the rows of {}, which labels are "
+    "for. Set watch.items = ids, or pass a probe_set."
+)
+_ANEW = (
+    "Rows of {} have no labels: its dataset was made anew, and is not known to hold the rows of the first, "
+    "{}, which labels are for. Make the dataset once, before the epochs, or set watch.items = ids."
+)
 _SCRIPT, _NOT_FOUND = "set by the script", "not found"
 
 
@@ -42,6 +50,8 @@ class DataSource:
         epochs: How epochs are found, in words.
         items: How the ids of rows are found, in words.
         has_ids: Whether the ids of recorded rows are found.
+        is_refused: Whether labels cannot be for the rows of the last call without ids, not even in their
+            order: they are of another dataset than the labels, or were reordered.
     """
 
     def __init__(
@@ -57,9 +67,14 @@ class DataSource:
         self._feed, self._order, self._troubles = feed, order, troubles
         self.epochs = self.items = _NOT_FOUND
         self._finds_epochs = self._finds_items = feed is not None
-        self.has_ids = False
+        self.has_ids = self.is_refused = False
         self._is_loader = False
-        self._iteration = self._dataset = -1
+        # The stream is the dataset whose epochs are counted. If it is made anew in each epoch, and not known
+        # to be the same, the stream moves on, and labels stay with the first.
+        self._iteration = self._stream = self._dataset = -1
+        self._name = ""  # of the loader of the dataset
+        self._is_certain = False  # whether a batch of the training was found among those of the dataset
+        self._said: set[str] = set()
         self._first: tuple[tuple[Any, ...] | None, Any] | None = None
         self._version: int | None = None
 
@@ -95,21 +110,34 @@ class DataSource:
         if self._finds_epochs:
             epoch = self._epoch(feed, inputs, origin, epoch)
         if origin is not None and self._dataset == -1:
-            self._dataset = origin.dataset
+            self._dataset, self._name = origin.dataset, origin.name
         return epoch
 
-    def items_of(self, inputs: Any) -> np.ndarray | None:
-        """Return the ids of the rows of a call that is about to be recorded; None if they are not known."""
+    def items_of(self, inputs: Any, mode: str) -> np.ndarray | None:
+        """Return the ids of the rows of a call that is about to be recorded; None if they are not known.
+
+        Args:
+            inputs: The arguments of the call.
+            mode: The mode of the call.
+        """
+        self.is_refused = False
         if self._feed is None or not self._finds_items or self._dataset == -1:
             return None
         found = self._feed.items(inputs)
-        if found is None or found.dataset != self._dataset:
+        if found is None:
+            return None
+        training = self._feed.is_training()
+        if training and found.ids is not None and not self._is_certain:
+            self._dataset, self._name, self._is_certain = found.dataset, found.name, True
+        if found.dataset != self._dataset or (found.ids is not None and not self._is_certain):
+            self.is_refused = True
+            self._say_other(found.name, mode, training=training and self._feed.is_gone(self._dataset))
             return None
         if self.items == _NOT_FOUND:
             text = _BY_SAMPLER if found.ids is not None else _BY_ORDER
             self.items = text.format(found.name, found.reason)
             self._troubles.inform("items", self.items)
-        self.has_ids = found.ids is not None
+        self.has_ids, self.is_refused = found.ids is not None, found.is_reordered
         return found.ids
 
     def end(self, name: str, epoch: float) -> None:
@@ -119,6 +147,16 @@ class DataSource:
             self._troubles.inform("epochs", _NO_EPOCHS.format(name, epoch), "warning")
 
     # ------------------------------------------------------------------------------------------------
+
+    def _say_other(self, name: str, mode: str, *, training: bool) -> None:
+        """Say once for each mode that rows are of another dataset."""
+        if mode in self._said:
+            return
+        self._said.add(mode)
+        if training:
+            self._troubles.inform("items", _ANEW.format(name, self._name), "warning")
+        else:
+            self._troubles.inform("items", _OTHER.format(name, mode, self._name))
 
     def _ended(self, iteration: int) -> None:
         if self._finds_epochs and iteration == self._iteration:
@@ -147,14 +185,14 @@ class DataSource:
         before, self._is_loader = self._is_loader, True
         if not before:
             self._found(_BY_LOADER.format(origin.name))
-            self._iteration, self._dataset, self._version = origin.iteration, origin.dataset, version
+            self._iteration, self._stream, self._version = origin.iteration, origin.dataset, version
             return epoch + 1 if epoch == 0 else epoch
-        if origin.dataset != self._dataset and not feed.is_gone(self._dataset):
+        if origin.dataset != self._stream and not feed.is_gone(self._stream):
             return epoch  # another stream of the same training
         if origin.iteration == self._iteration:
             return epoch
         trained = version != self._version
-        self._iteration, self._dataset, self._version = origin.iteration, origin.dataset, version
+        self._iteration, self._stream, self._version = origin.iteration, origin.dataset, version
         return epoch + 1 if trained else epoch
 
     def _found(self, how: str) -> None:

@@ -3,6 +3,9 @@
 Rows count as ordered until something shows otherwise: a random sampler, several processes that share the
 data, or an epoch that does not begin with the same batch. From then on they get ids that no label has. The
 server marks scores of the first epoch as not verified until a second begins with the same batch.
+
+Labels are for the rows of one mode, the training's or else the first that comes. Rows of other modes are of
+another dataset, unless they begin with the same batch.
 """
 
 from __future__ import annotations
@@ -23,6 +26,12 @@ _REORDERED = (
 )
 _DRAWN = "intus: the rows of %s come in random order: %s. " + _ADVICE
 _UNKNOWN = "intus: the rows of %s cannot be identified by their order of arrival: %s. " + _ADVICE
+_OTHER = (
+    "Rows of mode {} of {} have no labels by order of arrival: labels are for the rows of mode {}, and these "
+    "are not known to be the same rows, since they do not begin with the same batch. Set watch.items = ids, "
+    "or pass a probe_set."
+)
+_TRAINING = "train"
 _NO_HASH = "its framework cannot compare the first batches of epochs"
 
 
@@ -41,6 +50,9 @@ class RowOrder:
         self._name, self._troubles = name, troubles
         self._first: dict[str, tuple[float, bytes | str | None]] = {}
         self._unordered: set[str] = set()
+        self._refused: set[str] = set()  # of which the order says nothing
+        self._modes: dict[str, None] = {}  # in the order in which they came
+        self._said: set[str] = set()  # modes whose rows are said to be others
         self.period: tuple[float, str] | None = None
         self._count = 0
 
@@ -61,6 +73,9 @@ class RowOrder:
             shuffled: ``Backend.shuffled``, called only in the first epoch of each mode; later the batches are
                 compared.
         """
+        self._modes[mode] = None
+        if mode in self._refused:
+            return
         drawn = shuffled() if mode not in self._first else None
         began, before = self._first.setdefault(mode, (epoch, first))
         if drawn is not None:
@@ -73,10 +88,35 @@ class RowOrder:
         elif first != before:
             self._unordered.add(mode)
             self._troubles.warn_once(_REORDERED, f"{epoch:g}", self._name, mode, f"{began:g}")
+        elif mode not in self._unordered and not self._has_labels(mode):
+            self._unordered.add(mode)
+            if mode not in self._said:
+                self._said.add(mode)
+                self._troubles.inform("items", _OTHER.format(mode, self._name, self._labeled()))
+
+    def on_named(self, mode: str) -> None:
+        """Register that rows of a mode have ids, so that labels are for them."""
+        self._modes[mode] = None
+
+    def refuse(self, mode: str) -> None:
+        """Register that labels cannot be for the rows of a mode in their order of arrival."""
+        self._refused.add(mode)
+
+    def _labeled(self) -> str:
+        """Return the mode that labels are for: the training's, or else the first that came."""
+        return _TRAINING if _TRAINING in self._modes else next(iter(self._modes))
+
+    def _has_labels(self, mode: str) -> bool:
+        """Return whether labels are for the rows of a mode, or for rows that begin with the same batch."""
+        labeled = self._labeled()
+        if mode == labeled:
+            return True
+        known = labeled in self._first and self.is_known(labeled)
+        return known and self._first[labeled][1] == self._first[mode][1]
 
     def is_known(self, mode: str) -> bool:
         """Return whether rows of that mode can be identified by their order of arrival."""
-        return mode not in self._unordered
+        return mode not in self._unordered and mode not in self._refused
 
     def unknown_ids(self, rows: int) -> np.ndarray:
         """Return unique negative ids for rows that cannot be identified."""

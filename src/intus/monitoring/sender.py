@@ -191,9 +191,8 @@ class Sender:
     def _batch(self, records: list[Record], nbytes: int = 0) -> Job:
         """Return a request with these records, and the counts of their epochs."""
         self._seq += 1
-        job = Job(
-            "/records", bytes, nbytes=nbytes, records=len(records), epochs=[_epoch_key(r) for r in records]
-        )
+        epochs = [self._sent_counts.current(_epoch_key(record)) for record in records]
+        job = Job("/records", bytes, nbytes=nbytes, records=len(records), epochs=epochs)
         facts = {"client": self._id, "seq": self._seq}
 
         def encode() -> bytes:
@@ -206,10 +205,18 @@ class Sender:
         job.body = encode
         return job
 
+    def begin_training(self, run: str, model: str) -> bool:
+        """Register a training; return whether this process sent of another one under the same names."""
+        self._reset_if_forked()
+        with self._changed:
+            self._post()
+            return self._sent_counts.begin_training(run, model)
+
     def begin(self, epoch: EpochKey) -> None:
         """Register the start of an epoch."""
         self._reset_if_forked()
         with self._changed:
+            self._post()  # a request has records of one training
             self._sent_counts.begin(epoch)
 
     def end(self, epoch: EpochKey, idle: Iterable[str] = ()) -> None:

@@ -18,11 +18,13 @@ class EpochKey(NamedTuple):
         run: The run.
         model: The model.
         epoch: The epoch, or None.
+        training: How many trainings this process began before under the same names.
     """
 
     run: str
     model: str
     epoch: float | None
+    training: int = 0
 
 
 @dataclass(slots=True)
@@ -84,26 +86,48 @@ class SentCounts:
     def __init__(self) -> None:
         self._counts: dict[EpochKey, EpochCounts] = {}
         self._totals: Counter[tuple[str, str]] = Counter()  # records sent of each (run, model), of all epochs
+        self._trainings: Counter[tuple[str, str]] = Counter()  # the number of the present one
+        self._known: set[tuple[str, str]] = set()  # of which something was counted in the present training
+
+    def begin_training(self, run: str, model: str) -> bool:
+        """Count anew what is recorded of a (run, model), as of another training; return whether it is one.
+
+        It is the same training if nothing was counted yet.
+        """
+        begins = (run, model) in self._known
+        if begins:
+            self.close(run, model)
+            self._known.remove((run, model))
+            self._trainings[run, model] += 1
+        return begins
+
+    def current(self, key: EpochKey) -> EpochKey:
+        """Return the key of an epoch in the present training."""
+        return key._replace(training=self._trainings[key[:2]])
 
     def sent(self, key: EpochKey) -> None:
         """Count a record that was added to a request."""
-        self._counts_of(key).sent += 1
+        self._counts_of(self.current(key)).sent += 1
         self._totals[key[:2]] += 1
 
     def dropped(self, key: EpochKey) -> None:
         """Count a record that was dropped."""
-        self._counts_of(key).dropped += 1
+        self._counts_of(self.current(key)).dropped += 1
 
     def failed(self, key: EpochKey) -> None:
         """Count a record that could not be made."""
-        self._counts_of(key).failed += 1
+        self._counts_of(self.current(key)).failed += 1
 
     def tell(self, key: EpochKey, notes: list[dict[str, Any]]) -> None:
         """Add notes to the report of an epoch: each a dict of ``code``, ``text`` and ``level``."""
-        self._counts_of(key).notes += notes
+        self._counts_of(self.current(key)).notes += notes
 
     def lost(self, key: EpochKey) -> None:
-        """Count a record as dropped that was added to a request but will not arrive."""
+        """Count a record as dropped that was added to a request but will not arrive.
+
+        Args:
+            key: Its epoch, as ``current`` returned it then.
+        """
         counts = self._counts_of(key)
         counts.sent, counts.dropped = max(counts.sent - 1, 0), counts.dropped + 1
         self._totals[key[:2]] -= 1
@@ -111,18 +135,15 @@ class SentCounts:
     def begin(self, key: EpochKey) -> None:
         """Register the start of an epoch.
 
-        If it ended before, the training went back: the counts of this and later epochs restart.
+        If it ended before, the training went back, and another one begins.
         """
-        counts = self._counts.get(key)
+        counts = self._counts.get(self.current(key))
         if counts is not None and counts.ended:
-            for other in [
-                other for other in self._counts if other[:2] == key[:2] and not _before(other, key)
-            ]:
-                del self._counts[other]
+            self.begin_training(key.run, key.model)
 
     def end(self, key: EpochKey, idle: Iterable[str] = ()) -> None:
         """Register the end of an epoch, and the layers that were not to be recorded in it."""
-        if key in self._counts:
+        if (key := self.current(key)) in self._counts:
             self._counts[key].ended, self._counts[key].idle = True, sorted(idle)
 
     def close(self, run: str | None = None, model: str | None = None) -> None:
@@ -134,13 +155,17 @@ class SentCounts:
     def unacknowledged(self, keys: set[EpochKey] | None = None) -> list[dict[str, Any]]:
         """Return the counts to report to the server, as JSON-serializable dicts.
 
+        The newest training that they name of a (run, model) is that of its records in the request.
+
         Args:
-            keys: Epochs to include in any case, besides those with changed counts.
+            keys: Epochs of the request's records, to include in any case besides those with changed counts.
         """
+        newest = {key[:2]: key.training for key in keys or ()}
         return [
             key._asdict() | counts.row() | {"total": self._totals[key[:2]]}
             for key, counts in self._counts.items()
-            if counts.has_news or (keys is not None and key in keys)
+            if (counts.has_news or (keys is not None and key in keys))
+            and key.training <= newest.get(key[:2], key.training)
         ]
 
     def has_notes(self) -> bool:
@@ -154,7 +179,7 @@ class SentCounts:
     def acknowledge(self, reported: list[dict[str, Any]]) -> None:
         """Register that the server has received these counts."""
         for row in reported:
-            key = EpochKey(row["run"], row["model"], row["epoch"])
+            key = EpochKey(row["run"], row["model"], row["epoch"], row["training"])
             if (counts := self._counts.get(key)) is not None:
                 counts.acknowledged = tuple(row[name] for name in _FIELDS)
                 del counts.notes[: len(row["notes"])]
@@ -163,6 +188,7 @@ class SentCounts:
     def _counts_of(self, key: EpochKey) -> EpochCounts:
         if key not in self._counts:
             self._counts[key] = EpochCounts()
+            self._known.add(key[:2])
         return self._counts[key]
 
     def _prune(self) -> None:
@@ -173,7 +199,3 @@ class SentCounts:
         for keys in done.values():
             for key in keys[:-REMEMBERED]:
                 del self._counts[key]
-
-
-def _before(one: EpochKey, other: EpochKey) -> bool:
-    return (one.epoch or 0) < (other.epoch or 0)

@@ -403,11 +403,11 @@ class ModelTap:
             self.probe_runs.training_begins()
             self.epoch = epoch
 
-    def _find_items(self, inputs: Any) -> np.ndarray | None:
+    def _find_items(self, inputs: Any, mode: str) -> np.ndarray | None:
         """Find the ids of the rows of a call of the training, unless the script sets them."""
         began = thread_seconds()
         try:
-            return self.source.items_of(inputs)
+            return self.source.items_of(inputs, mode)
         except Exception as error:
             self.on_error(error)
             return None
@@ -438,9 +438,13 @@ class ModelTap:
         unpaid = self.budget.skips(period, mode)
         watched = not unpaid and self.budget.allows(process_seconds(), period, mode)
         if items is None and (watched or self._order.period != period):
-            items = self._find_items(inputs)
+            items = self._find_items(inputs, mode)
+            if items is None and self.source.is_refused:
+                self._order.refuse(mode)
         named = items is not None or (not watched and self.source.has_ids)
-        if not named and self._order.is_new(epoch, mode):
+        if named:
+            self._order.on_named(mode)
+        elif self._order.is_new(epoch, mode):
             began = process_seconds()
             first = self._backend.order(inputs)
             self._order.on_forward_start(epoch, mode, first, self._backend.shuffled)

@@ -218,7 +218,12 @@ class _Rows:
             facts["notes"] = list(notes)
         graph, rows = self._builder.graph(facts)
         names = [*((row, name) for name, row in self._rows.items()), *self._named]
-        return Traced(graph, {int(rows[row]): values[name] for row, name in names if name in values})
+        params = {
+            address: values[name]
+            for name, (kind, address) in self._state.items()
+            if kind == "parameter" and name in values
+        }
+        return Traced(graph, {int(rows[row]): values[name] for row, name in names if name in values}, params)
 
     def _found(self, name: str) -> tuple[tuple[int, ...], str]:
         value = self._values.get(name)

@@ -133,7 +133,7 @@ class DataPoint:
 
     @property
     def identity(self) -> tuple[Key, float | None, int]:
-        """What its scores are stored under: a data point of the same replaces them."""
+        """Key that its scores are stored under: a data point of the same key replaces them."""
         return self.key, self.epoch, self.step
 
     @property

@@ -85,6 +85,9 @@ class EpochReport(Message):
     idle: Annotated[list[Text], Meta(description="layers that were not to be recorded in the epoch")] = []
     notes: Annotated[list[ClientNote], Meta(description="sentences to show on the page")] = []
     total: Annotated[Count, Meta(description="records sent of all epochs of the run so far")] | None = None
+    training: Annotated[
+        Count, Meta(description="how many trainings the client began before under the same names")
+    ] = 0
 
     @property
     def run_key(self) -> tuple[str, str]:

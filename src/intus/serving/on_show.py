@@ -1,4 +1,4 @@
-"""What open pages have on show, as the requests that they make anyway tell."""
+"""The runs and layers that open pages have on show, as the requests that they make anyway tell."""
 
 from __future__ import annotations
 

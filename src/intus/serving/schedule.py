@@ -95,7 +95,7 @@ def _worth(moment: Moment) -> tuple[int, float, Moment]:
 
 @dataclass(slots=True)
 class _Waiting(Generic[T]):
-    """What waits of one run.
+    """The waiting items of one run.
 
     Attributes:
         epochs: The items of each epoch with their layers, in order of arrival.
@@ -115,7 +115,8 @@ class _Waiting(Generic[T]):
         """Return the epoch that the next turn goes to."""
         if self.rest and self.begun in self.epochs:
             return self.begun
-        self.begun = next_moment(list(self.epochs), self.turns)
+        oldest = min(each.attempt for each in self.epochs)  # whose scores those of a later one replace
+        self.begun = next_moment([each for each in self.epochs if each.attempt == oldest], self.turns)
         self.rest = len(self.epochs[self.begun])
         return self.begun
 
@@ -243,6 +244,8 @@ class Schedule(Generic[T]):
         """Return what to do early for the layers on show, of this turn's epoch first, then by worth."""
         out: list[T] = []
         for each in sorted(run.epochs, key=lambda each: (each == moment, _worth(each)), reverse=True):
+            if each.attempt > moment.attempt:
+                continue  # the scores of the earlier training must not replace its own
             if each == moment and len(run.epochs[each]) <= TURN:
                 continue  # its turn has come
             for address, item in run.epochs[each]:

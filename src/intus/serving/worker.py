@@ -148,7 +148,7 @@ class Worker(Generic[_T]):
 
     @property
     def trouble(self) -> str:
-        """Why no item can be processed now; "" if one can."""
+        """The reason why no item can be processed now; "" if one can."""
         with self._changed:
             if self._blocked is not None:
                 return self._blocked.why

@@ -101,7 +101,7 @@ def decode_records(blob: bytes) -> tuple[list[Record], dict[str, Any]]:
         The records and the envelope.
 
     Raises:
-        CodecError: If the bytes are anything else. No other exception is raised.
+        CodecError: If the bytes are anything else. No other exception is raised but MemoryError.
     """
     arrays, meta = _open(blob, "records")
     facts, envelope = _parse(meta["records"]), _parse(meta.get("envelope", "{}"))
@@ -170,7 +170,7 @@ def decode_graph(blob: bytes) -> tuple[Graph, dict[str, np.ndarray]]:
         The graph, and the arrays by name.
 
     Raises:
-        CodecError: If the bytes are anything else. No other exception is raised.
+        CodecError: If the bytes are anything else. No other exception is raised but MemoryError.
     """
     columns, meta = _open(blob, "graph")
     values = {name[len("value/") :]: array for name, array in columns.items() if name.startswith("value/")}
@@ -199,7 +199,7 @@ def read_graph(path: Path) -> tuple[Graph, dict[str, np.ndarray], list[str]]:
         raise
     except OSError as error:
         raise CodecError(f"{str(path)!r} cannot be read: {error}.") from None
-    except CodecError:
+    except (CodecError, MemoryError):
         raise
     except Exception as error:  # safetensors raises its own type, and TypeError for a dtype that numpy lacks
         raise CodecError(f"{str(path)!r} is not a safetensors file: {error}.") from None
@@ -447,6 +447,8 @@ def _open(blob: bytes, part: str) -> tuple[dict[str, np.ndarray], dict[str, str]
         header = json.loads(blob[8 : 8 + length]) if 0 < length <= len(blob) - 8 else None
         arrays = _load(blob)
         meta = header["__metadata__"] if header else {}
+    except MemoryError:
+        raise
     except Exception as error:  # safetensors and json raise their own types; all mean the same here
         raise CodecError(f"Not a safetensors blob: {type(error).__name__}: {error}.") from None
     _check_format(meta, part)

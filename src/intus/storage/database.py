@@ -23,7 +23,7 @@ from ..core.graph import OP, Graph
 from ..core.record import OF_PROBE_SET
 from ..core.results import COLUMNS, Predictions, Results
 from ..core.score_info import ScoreInfo
-from . import followups, labels, logged, points, predictions, summaries, write_ahead_log
+from . import followups, labels, log_owner, logged, points, predictions, summaries, write_ahead_log
 from . import tables as t
 from .codec import decode_graph
 from .logged import Logged
@@ -85,7 +85,8 @@ class Database:
             self._check_whole()
             with self._write() as connection:
                 migrate(connection)
-            self._watch()
+                is_new = log_owner.give_id(connection)
+            self._watch(is_new)
         except InputError:
             self.close()
             raise
@@ -103,7 +104,10 @@ class Database:
         if self.url.get_backend_name() != "sqlite":
             return
         path = Path(str(self.url.database))
-        if found := write_ahead_log.damage(log := path.with_name(f"{path.name}-wal")):
+        log_owner.remove_note(path)  # of a log that is gone: its number may be given to another file
+        if stray := log_owner.stray_log(path):
+            raise InputError(stray)
+        if found := write_ahead_log.damage(log := log_owner.log_of(path)):
             raise InputError(
                 f"The log {str(log)!r} of the database is damaged: {found}. Restore a copy of both files. Or "
                 "move the log away: then the newest scores are lost that are in it alone."
@@ -121,6 +125,8 @@ class Database:
         self._engine.dispose()
         self._set_log_aside()
         self._files = WatchedFiles(())
+        if self.url.get_backend_name() == "sqlite":
+            log_owner.remove_note(Path(str(self.url.database)))
 
     def __enter__(self) -> Database:
         return self
@@ -153,7 +159,7 @@ class Database:
         if not groups:
             return 0
         new, changed = 0, {info.name: info for info in infos if self._infos.get(info.name) != info}
-        with self._write() as connection, points.cleared_on_error(self._series):
+        with self._write() as connection:
             rows = [{"name": name, "info": json.dumps(info.to_json())} for name, info in changed.items()]
             upsert(connection, t.score, rows, ["name"])
             for run, model, columns in groups:
@@ -675,12 +681,15 @@ class Database:
                 "program (Ctrl+C, SIGTERM) and start it again; a database whose file is gone begins anew."
             )
 
-    def _watch(self) -> None:
+    def _watch(self, has_new_id: bool) -> None:
         """Watch the files of an SQLite database, which one connection holds open until the end."""
         if self.url.get_backend_name() == "sqlite":
             self._anchor = self._engine.connect()
+            if has_new_id:  # it is still in the log alone
+                self._anchor.connection.cursor().execute("PRAGMA wal_checkpoint").close()
             path = Path(str(self.url.database))
             self._files = WatchedFiles([path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))])
+            log_owner.write_note(path)
             sa.event.listen(self._engine, "connect", lambda *_: self.check(), insert=True)
 
     def _set_log_aside(self) -> None:
@@ -690,7 +699,7 @@ class Database:
         opened.
         """
         path = Path(str(self.url.database))
-        log = path.with_name(f"{path.name}-wal")
+        log = log_owner.log_of(path)
         if self._files.still(log) and not self._files.still(path):
             with suppress(OSError):
                 kept = log.replace(path.with_name(f"{path.name}.lost-wal"))
@@ -699,12 +708,17 @@ class Database:
     @contextmanager
     def _write(self) -> Iterator[sa.Connection]:
         self.check()
-        with self._writing, self._engine.connect() as connection:
-            connection = connection.execution_options(writes=True)
-            with connection.begin():
-                lock_for_write(connection)
-                yield connection
-        self.check()  # else it was written to a file that is gone
+        with self._writing:
+            try:
+                with self._engine.connect() as connection:
+                    connection = connection.execution_options(writes=True)
+                    with connection.begin():
+                        lock_for_write(connection)
+                        yield connection
+                self.check()  # else it was written to a file that is gone
+            except BaseException:
+                self._series.clear()  # it may have created some of them, and their ids are given again
+                raise
 
     @contextmanager
     def _read(self) -> Iterator[sa.Connection]:

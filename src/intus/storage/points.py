@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -30,16 +29,6 @@ Series = dict[int, dict[tuple[Any, ...], int]]
 #: Columns of points, by name.
 Columns = Mapping[str, Sequence[Any]]
 _MAX_RUNS = 20
-
-
-@contextmanager
-def cleared_on_error(series: Series) -> Iterator[None]:
-    """Clear cached ids if a transaction fails, since it may have created some of them."""
-    try:
-        yield
-    except BaseException:
-        series.clear()
-        raise
 
 
 def grouped(results: Results) -> Iterator[tuple[str, str, Columns]]:

@@ -15,6 +15,7 @@ from playwright.sync_api import Page
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
+from transformers_names import CACHE
 from waiting import until
 from zoo import MODELS, Recurrent, graph_of
 
@@ -242,18 +243,18 @@ def test_key_value_cache_is_one_box(open_graph: Open) -> None:
     page = open_graph(trace(model, input_ids=torch.zeros(1, 3, dtype=torch.long), save="none").show())
     until(page, f"{VIEW}.still")
     found = {box["label"]: box for box in page.evaluate(f"{VIEW}.boxes()")}
-    cache, logits = found["past_key_values"], found["logits"]
+    cache, logits = found[CACHE], found["logits"]
     assert cache["y"] < logits["y"]
     assert f"{cache['kind']} {logits['kind']}" == "group output"
-    assert not [label for label in found if label.startswith("past_key_values.")]
+    assert not [label for label in found if label.startswith(f"{CACHE}.")]
     assert [one["label"] for one in routes(page).values() if one["label"] == "10 tensors"] == ["10 tensors"]
     items = page.get_by_role("treeitem")
     assert items.filter(has_text="5 × GPT2Block").count() == 1
-    row = items.filter(has_text="past_key_values")
+    row = items.filter(has_text=CACHE)
     assert "10 × output" in row.inner_text()
     row.dblclick()
     names = {box["label"] for box in boxes(page).values()}
-    assert {f"past_key_values.{n}.{kind}" for n in range(5) for kind in ("keys", "values")} <= names
+    assert {f"{CACHE}.{n}.{kind}" for n in range(5) for kind in ("keys", "values")} <= names
 
 
 def test_decisions_arguments_and_constants(open_graph: Open) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel, StaticCache
+from transformers_names import CACHE
 
 import intus
 
@@ -38,35 +39,35 @@ def gpt() -> GPT2LMHeadModel:
 def test_dynamic_cache_keeps_its_length(verb: Any, gpt: GPT2LMHeadModel) -> None:
     ids, cache = torch.arange(4)[None], DynamicCache(config=gpt.config)
     with torch.no_grad():
-        gpt(ids, past_key_values=cache)
+        gpt(ids, **{CACHE: cache})
         keys = cache.layers[0].keys
-        verb(gpt, input_ids=ids, past_key_values=cache)
+        verb(gpt, input_ids=ids, **{CACHE: cache})
         assert cache.get_seq_length() == 4
         assert cache.layers[0].keys is keys
-        expected = gpt(ids, past_key_values=cache).logits
+        expected = gpt(ids, **{CACHE: cache}).logits
         fresh = DynamicCache(config=gpt.config)
-        gpt(ids, past_key_values=fresh)
-        assert torch.equal(gpt(ids, past_key_values=fresh).logits, expected)
+        gpt(ids, **{CACHE: fresh})
+        assert torch.equal(gpt(ids, **{CACHE: fresh}).logits, expected)
 
 
 def test_cache_is_named_as_inputs(gpt: GPT2LMHeadModel) -> None:
     ids, cache = torch.arange(4)[None], DynamicCache(config=gpt.config)
     with torch.no_grad():
-        gpt(ids, past_key_values=cache)
-        t = intus.trace(gpt, input_ids=ids, past_key_values=cache)
-    names = ["input_ids", *(f"past_key_values.{n}.{kind}" for n in (0, 1) for kind in ("keys", "values"))]
+        gpt(ids, **{CACHE: cache})
+        t = intus.trace(gpt, input_ids=ids, **{CACHE: cache})
+    names = ["input_ids", *(f"{CACHE}.{n}.{kind}" for n in (0, 1) for kind in ("keys", "values"))]
     assert {t[name].label for name in names} == {op.label for op in t.inputs}
     assert t.validate()
-    zeroed = t.rerun({"past_key_values.0.keys": 0})
+    zeroed = t.rerun({f"{CACHE}.0.keys": 0})
     assert not torch.equal(zeroed["logits"].value, t["logits"].value)
 
 
 def test_static_cache_keeps_its_values(verb: Any, gpt: GPT2LMHeadModel) -> None:
     ids, cache = torch.arange(4)[None], StaticCache(config=gpt.config, max_cache_len=16)
     with torch.no_grad():
-        gpt(ids, past_key_values=cache)
+        gpt(ids, **{CACHE: cache})
         keys, before = cache.layers[0].keys, cache.layers[0].keys.clone()
-        verb(gpt, input_ids=ids, past_key_values=cache)
+        verb(gpt, input_ids=ids, **{CACHE: cache})
     assert cache.layers[0].keys is keys
     assert torch.equal(keys, before)
     assert int(cache.get_seq_length()) == 4

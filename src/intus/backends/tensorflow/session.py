@@ -28,7 +28,7 @@ _STATE = "_intus_attachments"  # attribute of a Session, as long as something is
 
 
 class _Known(NamedTuple):
-    """What was found out of a run.
+    """Facts about a run.
 
     Attributes:
         named: Its fetches and feeds, which keys have the identities of: other objects could have them later.

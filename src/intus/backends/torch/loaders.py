@@ -40,6 +40,7 @@ from torch.utils.data.dataloader import (
 
 from ...core.nested import leaves
 from ..feeds import Items, Origin
+from .datasets import Datasets
 
 _ITERATORS = {_SingleProcessDataLoaderIter, _MultiProcessingDataLoaderIter}
 _RANDOM = RandomSampler, SubsetRandomSampler, WeightedRandomSampler
@@ -51,6 +52,10 @@ _SAMPLE = 256
 _CHANGED = (
     "the model's input is no tensor of the batch, so its rows may come in another order than the sampler's"
 )
+_WRITTEN = (
+    "its batches were written to in place after the DataLoader gave them, so their rows may come in another "
+    "order than the sampler's"
+)
 #: Modules of collate functions that keep the order of the rows.
 _IN_ORDER = ("torch.utils.data", "transformers.data.data_collator", "transformers.trainer_utils")
 
@@ -61,7 +66,7 @@ class _Iteration:
 
     Attributes:
         number: Its number among all iterations.
-        dataset: The id of the dataset inside of subsets.
+        dataset: The number of the dataset inside of subsets.
         name: The DataLoader in words.
         reason: Why the rows of its batches cannot be identified; "" if they can.
         subsets: The indices of the subsets, the outermost first.
@@ -84,12 +89,24 @@ class _Iteration:
 
 @dataclass(eq=False)
 class _Batch:
-    """A batch that came: its tensors, what the sampler gave for it, and whether a model has used it."""
+    """A batch that came.
+
+    Attributes:
+        iteration: The iteration that it is of.
+        tensors: Its tensors.
+        index: What the sampler gave for it.
+        used: Whether a model has used it.
+        versions: How often each tensor had been written to when it came.
+    """
 
     iteration: _Iteration
     tensors: list[Tensor]
     index: Any
     used: bool = False
+    versions: list[int | None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.versions = [_version(one) for one in self.tensors]
 
 
 class LoaderObserver:
@@ -101,7 +118,7 @@ class LoaderObserver:
         self._originals: dict[str, Any] = {}
         self._numbers = count(1)
         self._iterations: weakref.WeakKeyDictionary[Any, _Iteration] = weakref.WeakKeyDictionary()
-        self._datasets: dict[int, weakref.ref[Any]] = {}
+        self._datasets = Datasets()
         self._recent: deque[_Batch] = deque(maxlen=_RECENT)
 
     def attach(self, on_end: Callable[[int], None]) -> Callable[[], None]:
@@ -132,7 +149,7 @@ class LoaderObserver:
                 self._originals = {}
                 self._recent.clear()
                 self._iterations = weakref.WeakKeyDictionary()
-                self._datasets.clear()
+                self._datasets = Datasets()
 
     def origin(self, inputs: Any) -> Origin | None:
         """Return where the batch of a call's arguments comes from; None if no DataLoader gave one.
@@ -159,13 +176,15 @@ class LoaderObserver:
             return None
         batch = _match(recent, inputs, _shares_rows) or _match(recent, inputs, _has_equal_rows)
         of = (batch or recent[-1]).iteration
-        ids, reason = (None, _CHANGED) if batch is None else _items(batch)
-        return Items(of.dataset, of.name, ids, reason)
+        if batch is None:
+            ids, reason = None, _CHANGED
+        else:
+            ids, reason = (None, _WRITTEN) if _is_written(batch, inputs) else _items(batch)
+        return Items(of.dataset, of.name, ids, reason, is_reordered=reason is _WRITTEN)
 
     def is_gone(self, dataset: int) -> bool:
         """Return whether a dataset no longer exists."""
-        known = self._datasets.get(dataset)
-        return known is not None and known() is None
+        return self._datasets.is_gone(dataset)
 
     # -- called by the iterators -----------------------------------------------------------------------
 
@@ -194,10 +213,9 @@ class LoaderObserver:
         while isinstance(dataset, Subset):
             subsets.append(dataset.indices)
             dataset = dataset.dataset
-        with suppress(TypeError):  # a list has no weak references
-            self._datasets[id(dataset)] = weakref.ref(dataset)
+        number = self._datasets.number(dataset)
         self._iterations[iterator] = _Iteration(
-            next(self._numbers), id(dataset), name, _unordered(iterator), subsets
+            next(self._numbers), number, name, _unordered(iterator), subsets
         )
 
     def _drawn(self, iterator: Any, index: Any) -> None:
@@ -232,6 +250,24 @@ def _match(recent: list[_Batch], inputs: Any, same: Callable[[Tensor, Tensor], b
         if any(same(tensor, known) for tensor in tensors for known in batch.tensors):
             return batch
     return None
+
+
+def _is_written(batch: _Batch, inputs: Any) -> bool:
+    """Return whether a tensor of a batch that a call's arguments have was written to since the batch came.
+
+    One that no argument has, such as that of the labels, may have been written to.
+    """
+    tensors = [tensor for tensor in leaves(inputs, Tensor) if tensor.ndim]
+    return any(
+        _version(known) != version and any(same(tensor, known) for tensor in tensors)
+        for known, version in zip(batch.tensors, batch.versions, strict=True)
+        for same in (_shares_rows, _has_equal_rows)
+    )
+
+
+def _version(tensor: Tensor) -> int | None:
+    """Return how often a tensor was written to; None of a tensor of inference mode, which does not count."""
+    return None if tensor.is_inference() else tensor._version
 
 
 def _name(iterator: Any) -> str:

@@ -187,6 +187,8 @@ class Aggregator:
         lost = max(0, dropped - client.dropped) if client and not reports else 0
         if lost:  # missing from an open window, or from one that this request opens
             self._mark_incomplete(run)
+        if client is not None and client_id is not None:
+            self._begin_training(reports, part, client_id)
         for record in records:
             accepted = self._place(record, part)
             self._counts["received"] += accepted
@@ -204,6 +206,31 @@ class Aggregator:
         if seq is not None:
             client.seqs.add(seq)
         out.ready += self._complete(run, now)
+
+    def _begin_training(self, reports: Sequence[EpochReport], part: RequestPart, client_id: str) -> None:
+        """Begin another training of a client if its reports name a newer one, which is that of its records."""
+        run, client = part.run, part.run.clients[client_id]
+        newest = max((report.training for report in reports), default=client.training)
+        if newest <= client.training:
+            return
+        earlier = [report for report in reports if report.training < newest]
+        if client.reports:
+            self._take_reports(earlier, part, client_id)
+            part.out.ready += self._complete(run, part.now)
+        run.begin_training(client_id, newest)
+        epochs = [report.epoch for report in reports if report.training == newest]
+        self._begin_attempt(min(epochs, key=rank), part)
+
+    def _begin_attempt(self, epoch: float | None, part: RequestPart) -> None:
+        """Pass on what an earlier training sent, if another begins with this epoch."""
+        run = part.run
+        if not run.replaces(epoch, part.client_id, part.seq, part.now):
+            return
+        for window in run.windows.values():
+            part.out.ready += self._hand_on(run, window, close=True)
+        newest = max((key[0] for key in [*run.windows, *run.finished]), key=rank)  # type: ignore[arg-type, type-var]
+        part.out.notices.append(notices.restarted(run.run_key, epoch, newest))  # type: ignore[arg-type]
+        run.restart(part.client_id, self.trigger)
 
     def _take_reports(self, reports: Sequence[EpochReport], part: RequestPart, client_id: str) -> None:
         part.run.meet(reports, client_id)
@@ -502,8 +529,11 @@ class Aggregator:
 
     def _place(self, record: Record, part: RequestPart) -> bool:
         """Add a record to its window, evicting others if necessary; return False if it was refused."""
-        refusal = None
-        if size_of(record) > self.max_bytes:
+        refusal, window = None, None
+        self._begin_attempt(record.epoch, part)
+        if part.run.is_replaced(part.client_id):
+            refusal = notices.superseded(record)
+        elif size_of(record) > self.max_bytes:
             refusal = notices.too_big(record, self.max_bytes)
         else:
             self._make_room(size_of(record), part.out.notices)
@@ -522,8 +552,6 @@ class Aggregator:
             self._count(part.run, "refused")
             return False
         self._count(part.run, "late", bool(window.handed))
-        if window.handed and part.run.begins_again(part.client_id, part.now):
-            part.out.notices.append(notices.joined(record))
         window.add(record)
         window.touched = part.now
         part.out.placed.setdefault(part.run.run_key, set()).add(window.number)
@@ -555,7 +583,7 @@ class Aggregator:
                 ready += self._hand_on(run, window, close=True, more_expected=same_epoch)
         if restart:
             newest = max((window.epoch for window in run.windows.values()), key=rank)
-            part.out.notices.append(notices.restarted(record, newest))
+            part.out.notices.append(notices.restarted(run.run_key, record.epoch, newest))
             run.restart(part.client_id, self.trigger)
 
     def _complete(self, run: RunState, now: float) -> list[DataPoint]:

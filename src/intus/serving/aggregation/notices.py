@@ -163,8 +163,7 @@ def repeated(record: Record) -> Notice:
     text = (
         "The probe set was run by several processes: of each epoch the rows that came first count, and the "
         "same rows of the others were left out. In data-parallel training, give the probe set to one "
-        "process. If this training was begun anew, the epochs shown are those of the earlier one: give each "
-        "its own run=, or remove the run before."
+        "process, and give each training its own run=."
     )
     return Notice("repeated", text, "warning", record.run, record.model)
 
@@ -179,21 +178,21 @@ def too_late(record: Record) -> Notice:
     return Notice("too_late", text, "warning", record.run, record.model)
 
 
-def restarted(record: Record, newest: float | None) -> Notice:
+def restarted(run_key: RunKey, epoch: float | None, newest: float | None) -> Notice:
     """Return the notice that a training was started again under the same name."""
     text = (
-        f"Epoch {record.epoch} came after epoch {newest}: the training was started again under the same "
-        "name. Give each run its own name to keep them apart."
+        f"Epoch {epoch} came after epoch {newest} of an earlier training under the same run=. From "
+        "this epoch on, the scores of the new training replace those of the earlier one, never both "
+        "together; later epochs that only the earlier one had stay. To keep both, give each its own run=. "
+        "If the training was resumed, set watch.epoch = number before each epoch."
     )
-    return Notice("restarted", text, "info", record.run, record.model)
+    return Notice("restarted", text, "warning", *run_key)
 
 
-def joined(record: Record) -> Notice:
-    """Return the notice that a later training sent rows of an epoch that an earlier one had ended."""
+def superseded(record: Record) -> Notice:
+    """Return the notice that rows of an earlier training came after another began under the same name."""
     text = (
-        f"Epoch {record.epoch} had ended when a process that began later sent rows of it under the same "
-        "run=. The rows are scored together, though the model is another. If the training was resumed, set "
-        "watch.epoch = number before each epoch; if it was begun anew, give each its own run=, or remove the "
-        "run before."
+        f"Arrays of epoch {record.epoch} were refused: they are of an earlier training, and another has "
+        "begun since under the same run=. To keep both, give each its own run=."
     )
-    return Notice("joined", text, "warning", record.run, record.model)
+    return Notice("superseded", text, "warning", record.run, record.model)

@@ -119,6 +119,8 @@ class ClientState:
         reports: Whether the client reports how much it sends of an epoch.
         newest: The newest epoch it has reported.
         dropped: Records that it has dropped since it began.
+        training: How many trainings it began before under the same names.
+        attempt: The attempt of the run that it sends to, None before its first record.
     """
 
     seqs: IntRanges = field(default_factory=IntRanges)
@@ -127,6 +129,8 @@ class ClientState:
     reports: bool = False
     newest: float = -math.inf
     dropped: int = 0
+    training: int = 0
+    attempt: int | None = None
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as JSON. The names are those of the journal's format."""
@@ -138,6 +142,8 @@ class ClientState:
             "newest": newest,
             "dropped": self.dropped,
             "heard": self.heard,
+            "training": self.training,
+            "attempt": self.attempt,
         }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
@@ -147,6 +153,8 @@ class ClientState:
         self.left, self.reports, self.dropped = snapshot["left"], snapshot["states"], snapshot["dropped"]
         self.heard = snapshot["heard"]
         self.newest = -math.inf if snapshot["newest"] is None else snapshot["newest"]
+        self.training = snapshot.get("training", 0)  # older versions did not store it
+        self.attempt = snapshot.get("attempt", self.attempt)  # likewise
 
 
 def _joined(seen: IntRanges, low: int, high: int) -> IntRanges:
@@ -207,6 +215,7 @@ class RunState:
         declined: The layers that the clients did not record on purpose, by epoch.
         doubtful: How many of the windows that open next may lack records that a damaged journal lost.
         attempt: How often the training was started again under the same name.
+        training: The number that the client that began this attempt gave its training.
         newest: The newest epoch that was passed on of each data point, and the (epoch, step) before it.
         settled: The newest epoch with scores.
     """
@@ -225,6 +234,7 @@ class RunState:
     declined: dict[float | None, set[str]] = field(default_factory=dict)
     doubtful: float = 0
     attempt: int = 0
+    training: int = 0
     newest: dict[Key, tuple[Moment, tuple[float, int] | None]] = field(default_factory=dict)
     settled: Moment = NEVER
 
@@ -244,7 +254,7 @@ class RunState:
 
     def arrived(self, epoch: float | None, client_id: str | None) -> None:
         """Count a record of a client that arrived, whether it is accepted or not."""
-        if client_id is None:
+        if client_id is None or not self._is_present(self.clients[client_id]):
             self.counts["sent"] += 1
             return
         progress = self.progress(epoch, client_id)
@@ -262,8 +272,11 @@ class RunState:
 
     def take_report(self, report: EpochReport, client_id: str, seq: int) -> None:
         """Store a client's report, unless a newer one arrived before."""
-        client, progress = self.clients[client_id], self.progress(report.epoch, client_id)
+        client = self.clients[client_id]
         client.reports = True
+        if not self._is_present(client) or report.training < client.training:
+            return
+        progress = self.progress(report.epoch, client_id)
         if (
             progress.seq < 0
             and not progress.received
@@ -297,7 +310,7 @@ class RunState:
         slower = (
             client.reports and not client.left and now - client.heard <= grace and client.newest < rank(epoch)
             for client_id, client in self.clients.items()
-            if client_id not in progress
+            if client_id not in progress and self._is_present(client)
         )
         return all(each.is_complete for each in progress.values()) and not any(slower)
 
@@ -310,7 +323,7 @@ class RunState:
         return [
             client
             for client_id, client in self.clients.items()
-            if client.reports and not client.left and client.heard < heard
+            if client.reports and not client.left and client.heard < heard and self._is_present(client)
             if (
                 not progress[client_id].is_complete
                 if client_id in progress
@@ -338,6 +351,41 @@ class RunState:
             if client_id in self.clients
         )
 
+    def _is_present(self, client: ClientState) -> bool:
+        """Return whether a client takes part in the present attempt, or may yet."""
+        return client.attempt in (None, self.attempt)
+
+    def begin_training(self, client_id: str, training: int) -> None:
+        """Note that a client begins another training, by its own count."""
+        client = self.clients[client_id]
+        client.training, client.attempt, client.newest, client.left = training, None, -math.inf, False
+
+    def replaces(self, epoch: float | None, client_id: str | None, seq: int, now: float) -> bool:
+        """Let a client that begins take part; return whether it begins another attempt.
+
+        It does if its first epoch is one that was sent before, unless it is another process of the present
+        training: then others still send. A client whose training was replaced by that of others follows them
+        when its own epochs begin again.
+        """
+        client = self.clients.get(client_id) if client_id is not None else None
+        if client is None or client.attempt == self.attempt:
+            return False
+        if client.attempt is not None:
+            if rank(epoch) >= client.newest or seq < client.seqs.newest:
+                return False
+            client.newest = -math.inf
+        begun = [key[0] for key in [*self.windows, *self.finished]]
+        is_sent = bool(begun) and rank(epoch) <= max(rank(each) for each in begun)  # type: ignore[arg-type]
+        together = client.training <= self.training and self._others_send(client, now)
+        if is_sent and not together:
+            return True
+        client.attempt = self.attempt
+        return False
+
+    def is_replaced(self, client_id: str | None) -> bool:
+        """Return whether another training began since that of a client."""
+        return client_id is not None and not self._is_present(self.clients[client_id])
+
     def is_restart(self, record: Record, client_id: str | None, seq: int, now: float) -> bool:
         """Return whether a record shows that the training was started again under the same name.
 
@@ -354,15 +402,8 @@ class RunState:
             return rank(record.epoch) < client.newest and seq >= client.seqs.newest
         return not self._others_send(client, now)
 
-    def begins_again(self, client_id: str | None, now: float) -> bool:
-        """Return whether a client sends its first epoch after all others have left or were killed."""
-        client = self.clients.get(client_id) if client_id is not None else None
-        if client is None or client.newest > -math.inf or len(self.clients) < 2:
-            return False
-        return not self._others_send(client, now)
-
     def _others_send(self, client: ClientState, now: float) -> bool:
-        others = (other for other in self.clients.values() if other is not client)
+        others = (o for o in self.clients.values() if o is not client and o.attempt == self.attempt)
         return any(other.reports and not other.left and now - other.heard <= LIVELY_S for other in others)
 
     def restart(self, client_id: str | None, trigger: tuple[str, ...]) -> None:
@@ -372,8 +413,10 @@ class RunState:
         self._forget_epochs(list(self.epochs))
         self.finished, self.layers, self.declined = {}, {}, {}
         self.attempt += 1
-        for name, client in self.clients.items():
-            client.newest, client.left = -math.inf, name != client_id
+        if client_id is not None:
+            client = self.clients[client_id]
+            client.newest, client.left, client.attempt = -math.inf, False, self.attempt
+            self.training = client.training
 
     def hand_on(self, window: Window, *, close: bool, more_expected: bool = False) -> list[DataPoint]:
         """Return the data points that a window passes on, with a note on missing records.
@@ -547,9 +590,10 @@ class RunState:
             "leaving": [list(w.window_key) for w in self.leaving.values() if not w.is_disposable],
             "finished": [list(key) for key in self.finished],
             "layers": [[*source, layers] for source, layers in self.layers.items()],
-            "held": [[list(w.window_key), w.held, w.doubtful] for w in self._unstored()],
+            "held": [[list(w.window_key), w.held, w.doubtful, w.attempt] for w in self._unstored()],
             "doubtful": self.doubtful,
             "attempt": self.attempt,
+            "training": self.training,
             "counts": self._counts_to_store(),
         }
 
@@ -573,7 +617,7 @@ class RunState:
             self.epochs.setdefault(epoch, {})[client_id] = EpochProgress(*numbers)
         self.finished = {tuple(key): None for key in snapshot["finished"]}
         self.counts = Counter(snapshot.get("counts", {}))  # older versions did not store them
-        self.attempt = snapshot.get("attempt", 0)  # likewise
+        self.attempt, self.training = snapshot.get("attempt", 0), snapshot.get("training", 0)  # likewise
         self.layers = {(kind, mode): layers for kind, mode, layers in snapshot.get("layers", ())}
         before, self.windows = self.windows, {}
         for of_window in snapshot["windows"]:
@@ -587,9 +631,10 @@ class RunState:
         for each in self.leaving.values():
             each.closed = True  # also if the request that ended it is lost
         if "held" in snapshot:  # older versions did not store it
-            held = {tuple(key): numbers for key, *numbers in snapshot["held"]}
+            held = {(tuple(key), *attempt): (n, doubt) for key, n, doubt, *attempt in snapshot["held"]}
             for each in [*self.windows.values(), *self.leaving.values()]:
-                each.compare(*held.get(each.window_key, (0, False)))
+                known = held.get((each.window_key, each.attempt)) or held.get((each.window_key,))
+                each.compare(*known or (0, False))
             self.doubtful = snapshot["doubtful"]
 
     def doubt(self) -> None:

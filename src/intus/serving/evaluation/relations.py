@@ -40,7 +40,7 @@ class _Latest(Generic[_K, _T]):
 
 
 class _Known(NamedTuple):
-    """What is kept of a data point, to compare others with it: not its arrays."""
+    """The part of a data point that is kept to compare others with it: not its arrays."""
 
     point: DataPoint
     doubt: str

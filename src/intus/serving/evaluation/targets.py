@@ -143,7 +143,7 @@ class Target:
 
     @property
     def key(self) -> _Key:
-        """What a later registration must have in common to replace it."""
+        """Key that a later registration must share to replace it."""
         return self.name, self.owner, *self.patterns
 
     @property
@@ -251,8 +251,8 @@ def _items(target: Target, point: DataPoint) -> list[np.ndarray]:
         if highest < 0:
             raise MisfitError(
                 f"Target {target.name!r} cannot be matched: it is unknown which rows {where} sent, because "
-                "the data are shuffled or come in parts, or the ids were not one per row. Tell the probe "
-                "(probe.items = ids), or use a probe_set."
+                "the data are shuffled or come in parts, are another dataset, or the ids were not one per "
+                "row. Tell the probe (probe.items = ids), or use a probe_set."
             )
         if lowest < 0:
             unknown = sum(int((ids < 0).sum()) for ids in known)
@@ -391,7 +391,7 @@ def _compiled(name: str, which: str, text: str) -> Any:
 
 
 class Choice(NamedTuple):
-    """Which of several targets of one name counts for a data point.
+    """The choice among several targets of one name for a data point.
 
     Attributes:
         name: The name.
@@ -405,7 +405,7 @@ class Choice(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What to tell the user of a disputed choice."""
+        """Sentence for the user about a disputed choice."""
         patterns = " and with ".join(
             ", ".join(f"{which}={text!r}" for which, text in target.given.items()) or "no pattern"
             for target in self.disputed

@@ -201,8 +201,14 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 async def _failure(request: Request, error: Exception) -> Response:
-    request.app.state.requests["http_500"] += 1  # this response bypasses all middleware
-    return json_response(ErrorReply(f"The server failed: {type(error).__name__}."), 500, SECURITY)
+    """Answer an error outside of the routes, or of another handler; this bypasses all middleware."""
+    if fault(error):
+        response = await _fault(request, error)
+    else:
+        response = json_response(ErrorReply(f"The server failed: {type(error).__name__}."), 500)
+    response.headers.update(SECURITY)
+    request.app.state.requests[f"http_{response.status_code}"] += 1
+    return response
 
 
 HANDLERS: Any = {

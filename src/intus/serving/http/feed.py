@@ -18,7 +18,7 @@ POLL, HEARTBEAT = 0.25, 15.0
 
 
 class _News(NamedTuple):
-    """What is told to a page: the newest change number, and the event."""
+    """News for a page: the newest change number, and the event."""
 
     number: int
     event: str

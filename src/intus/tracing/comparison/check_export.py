@@ -17,7 +17,7 @@ from ..results.trace import Trace
 from .compare import compare
 from .elements import plain
 from .modules import pair_modules
-from .parameters import changed_parameters
+from .parameters import changed_buffers, changed_parameters
 from .quantization import Quantization, quantization
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ class ExportCheck:
 
     Attributes:
         table: The comparison of the model (a) with the file (b), tensor by tensor; see ``compare``.
-        parameters: How parameters of the model and of the file differ, as sentences; also those without
-            effect on these inputs.
+        parameters: How parameters and buffers of the model and of the file differ, as sentences; also those
+            without effect on these inputs.
         first: The first operation that makes a difference, as a dict of ``a``, ``b``, ``module`` and ``why``;
             None if there is none.
         notes: What else differs: the dtype of an output, the number of outputs.
@@ -40,6 +40,7 @@ class ExportCheck:
     def __init__(self, table: Comparison, model: Trace, exported: Trace, path: Path) -> None:
         self.table, self._model, self._path = table, model, path
         changed = changed_parameters(model, exported, pair_modules(model.graph, exported.graph, table.pairs))
+        changed = dict(sorted((changed | changed_buffers(model, exported, table.pairs)).items()))
         self.parameters = [sentence for sentences in changed.values() for sentence in sentences]
         self.first = _first(model, table.attrs["first"], changed)
         faults, self.notes = _outputs(model.graph, exported.graph, table)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...core.errors import IntusError
-from ...core.graph import Param
+from ...core.graph import BUFFER, CONSTANT, Param
 from ...viewing.repr_text import listed
 from .differences import Difference, difference, rounding
 from .elements import Elements, plain
@@ -114,7 +114,51 @@ def _difference(a: Trace, address: str, b: Trace, other: str) -> str:
     apart = _nearest(x, y)
     if apart is None:
         return f"{both} are of shapes {x.array.shape} and {y.array.shape}"
-    return f"{both} {_words(apart)}" if apart.relative > rounding(x, y) or apart.lopsided else ""
+    return f"{both} {_words(apart)}" if _is_other(apart, x, y, exact=address == other and _is_exact(b)) else ""
+
+
+def _is_exact(file: Trace) -> bool:
+    """Return whether a file has the model's state under its names, bit for bit, as torch.export stores it."""
+    return bool(file.graph.facts.get("framework") == "torch.export")
+
+
+def _is_other(apart: Difference, x: Elements, y: Elements, *, exact: bool) -> bool:
+    if exact and x.dtype == y.dtype:
+        return apart.fraction_different > 0
+    return apart.relative > rounding(x, y) or apart.lopsided
+
+
+def changed_buffers(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> dict[int, list[str]]:
+    """Return the buffers and constants of a model that are others in its export; see ``changed_parameters``.
+
+    Buffers correspond if they have the same address. Constants have none: in a file of torch.export, whose
+    operations are those of the model, they correspond as ``pairs`` says; in other files they are left out.
+
+    Args:
+        a: The trace of the model.
+        b: The trace of the file.
+        pairs: The rows that correspond to each other; -1 where there is none.
+    """
+    own = {b.graph.state_address(row): b.values.get(row) for row in b.graph.rows_of(BUFFER)}
+    values = dict(b._param_values) | own
+    found: dict[int, list[str]] = {}
+    named = ((row, a.graph.state_address(row)) for row in a.graph.rows_of(BUFFER))
+    compared = [(row, f"{name} of a and of b", values[name]) for row, name in named if name in values]
+    ends = set(a.graph.rows_of(CONSTANT)), set(b.graph.rows_of(CONSTANT))
+    compared += [
+        (i, f"{a.graph.label(i)} of a and {b.graph.label(j)} of b", b.values.get(j))
+        for i, j in pairs
+        if _is_exact(b) and i in ends[0] and j in ends[1]
+    ]
+    for row, both, value in compared:
+        x, y = (None if one is None else plain(one) for one in (a.values.get(row), value))
+        if x is None or y is None or x.is_float != y.is_float:
+            continue
+        if x.array.shape != y.array.shape:
+            found[row] = [f"{both} are of shapes {x.array.shape} and {y.array.shape}"]
+        elif _is_other(apart := difference(x, y), x, y, exact=_is_exact(b)):
+            found[row] = [f"{both} {_words(apart)}"]
+    return found
 
 
 def _words(apart: Difference) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import sys
 from collections.abc import Iterable, Iterator
 
 from ...core.graph import Graph
@@ -35,7 +36,7 @@ def different_settings(a: Graph, row: int, b: Graph, other: int) -> list[str]:
     """
     if a.type_of(row) != b.type_of(other):
         return []
-    one, two = _arguments(a.setting(row)), _arguments(b.setting(other))
+    one, two = (_defaults(g, i) | _arguments(g.setting(i)) for g, i in ((a, row), (b, other)))
     names = list(dict.fromkeys((*one, *two)))
     if a.facts.get("framework") != b.facts.get("framework"):
         names = [name for name in names if name in one and name in two]
@@ -61,6 +62,20 @@ def different_constants(a: Graph, rows_a: Iterable[int], b: Graph, rows_b: Itera
         for some, others in ((one, two), (two, one))
     ]
     return [f"its constants are {listed(only[0])} in a, {listed(only[1])} in b"] if all(only) else []
+
+
+def _defaults(graph: Graph, row: int) -> dict[str, str]:
+    """Return the arguments that an operation of a ``.pt2`` file has by default, which the file leaves out."""
+    torch = sys.modules.get("torch")
+    if graph.facts.get("framework") != "torch.export" or torch is None:
+        return {}
+    operator = getattr(torch.ops.aten, graph.type_of(row), None)
+    found: dict[str, set[str]] = {}
+    for overload in operator.overloads() if operator is not None else ():
+        for argument in getattr(operator, overload)._schema.arguments:
+            if isinstance(argument.default_value, str | bool | int | float):
+                found.setdefault(argument.name, set()).add(repr(argument.default_value))
+    return {name: texts.pop() for name, texts in found.items() if len(texts) == 1}
 
 
 def _arguments(setting: str) -> dict[str, str]:

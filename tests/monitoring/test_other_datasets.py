@@ -1,0 +1,201 @@
+"""Labels of one dataset are never given to rows of another, whatever tells the datasets apart."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, TensorDataset
+
+from intus.backends.torch.datasets import Datasets
+from intus.monitoring import flush, probe
+
+HOST = "127.0.0.1"
+GENERATOR = torch.Generator().manual_seed(0)
+# The first feature of a row is its number, and above 1000 in the validation set.
+ROWS, OTHERS = torch.randn(2, 48, 4, generator=GENERATOR)
+ROWS[:, 0], OTHERS[:, 0] = torch.arange(48), torch.arange(48) + 1000
+LABELS = torch.arange(48) % 2
+
+
+class Copies(Dataset):
+    """A dataset that makes its rows itself, so that another object of it may hold other rows."""
+
+    def __init__(self, rows):
+        self.rows = rows.clone()
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, item):
+        return self.rows[item], LABELS[item]
+
+
+def train(server, training, validation, *, epochs=3, changed=lambda x: x):
+    """Train without ids; return the records of the first layer, and the probe."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Identity(), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    with probe(model, HOST, server.port, structure=False, block=True) as watch:
+        for _ in range(epochs):
+            model.train()
+            for x, y in training():
+                optimizer.zero_grad()
+                F.cross_entropy(model(changed(x)), y).backward()
+                optimizer.step()
+            model.eval()
+            for x, _ in validation():
+                model(x)
+    assert flush(HOST, server.port)
+    return [one for one in server.records() if one.address == "0"], watch
+
+
+def loader(data, shuffle=False):
+    return DataLoader(data, batch_size=16, shuffle=shuffle)
+
+
+def check(records, *, known):
+    """Check that rows in given (epoch, mode) have their own numbers as ids, and others ids of no label."""
+    assert records
+    for one in records:
+        if (one.epoch, one.mode) in known:
+            np.testing.assert_array_equal(one.items, one.array[:, 0].astype(np.int64))
+        else:
+            assert one.items is not None
+            assert (one.items < 0).all()
+
+
+TRAINED = {(1, "train"), (2, "train"), (3, "train")}
+
+
+@pytest.mark.parametrize("count", [48, 32], ids=["as-long", "shorter"])
+def test_loaders_made_in_each_epoch_keep_datasets_apart(server, count):
+    """Memory of a dataset that is gone is used for the next: its address says nothing."""
+    rows, labels = OTHERS[:count], LABELS[:count]
+    records, watch = train(
+        server,
+        lambda: loader(TensorDataset(ROWS, LABELS), shuffle=True),
+        lambda: loader(TensorDataset(rows, labels)),
+        epochs=8,
+    )
+    check(records, known={(epoch, "train") for epoch in range(1, 9)})
+    assert watch.epoch == 8
+    assert watch.status()["faults"] == []
+
+
+def test_validation_set_as_long_as_training_set_has_no_labels(server, caplog):
+    caplog.set_level("INFO", "intus.monitoring")
+    training, validation = loader(TensorDataset(ROWS, LABELS), True), loader(TensorDataset(OTHERS, LABELS))
+    records, _ = train(server, lambda: training, lambda: validation)
+    check(records, known=TRAINED)
+    assert "another dataset than the rows of the DataLoader over TensorDataset of 48" in caplog.text
+
+
+def test_validation_on_training_set_has_its_ids(server):
+    data = TensorDataset(ROWS, LABELS)
+    records, _ = train(server, lambda: loader(data, True), lambda: loader(TensorDataset(ROWS, LABELS)))
+    check(records, known=TRAINED | {(1, "eval"), (2, "eval"), (3, "eval")})
+
+
+def test_training_set_made_anew_of_other_rows_has_labels_in_first_epoch_only(server):
+    records, watch = train(server, lambda: loader(Copies(ROWS), True), lambda: ())
+    check(records, known={(1, "train")})
+    assert watch.epoch == 3
+    assert any("made anew" in fault for fault in watch.status()["faults"])
+
+
+def test_validation_before_the_first_training_pass_gives_no_ids(server):
+    """The batches of the training come from no loader, so the loader's dataset is not that of the labels."""
+    records, _ = train(
+        server,
+        lambda: zip(ROWS.split(16), LABELS.split(16), strict=True),
+        lambda: loader(TensorDataset(OTHERS, LABELS)),
+    )
+    assert all((one.items < 0).all() for one in records if one.mode == "eval")
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_order_of_arrival_is_of_the_rows_of_one_mode(server, caplog, same):
+    caplog.set_level("INFO", "intus.monitoring")
+
+    def batches(rows):
+        return zip(rows.split(16), LABELS.split(16), strict=True)
+
+    records, _ = train(server, lambda: batches(ROWS), lambda: batches(ROWS if same else OTHERS))
+    assert all(one.items is None for one in records if one.mode == "train")
+    evaluated = [one.items for one in records if one.mode == "eval"]
+    assert len(evaluated) == 9
+    assert all(items is None if same else (items < 0).all() for items in evaluated)
+    assert ("labels are for the rows of mode train" in caplog.text) != same
+
+
+def test_evaluation_alone_is_matched_by_order(server):
+    records, _ = train(
+        server, lambda: (), lambda: zip(OTHERS.split(16), LABELS.split(16), strict=True), epochs=1
+    )
+    assert [one.items for one in records] == [None] * 3
+
+
+def test_numbers_of_datasets():
+    datasets, array = Datasets(), np.ones(4)
+
+    def of(*parts):
+        return datasets.number(TensorDataset(*parts))
+
+    first = of(ROWS, LABELS)
+    assert of(ROWS, LABELS) == first
+    assert of(ROWS[:48], LABELS) == of(ROWS[:48], LABELS)
+    assert len({first, of(OTHERS, LABELS), of(ROWS[1:], LABELS[1:]), of(LABELS, ROWS), of(ROWS)}) == 5
+    assert datasets.number(ConcatDataset([TensorDataset(ROWS)])) == datasets.number(
+        ConcatDataset([TensorDataset(ROWS)])
+    )
+    assert of(ROWS.clone()) != of(ROWS.clone())
+    seen = set()
+    for _ in range(50):
+        listed = [(array, 0)]
+        seen.add(datasets.number(listed))
+        assert datasets.number(listed) in seen
+        del listed
+    assert len(seen) == 50
+    own = Copies(ROWS)
+    number = datasets.number(own)
+    assert not datasets.is_gone(number)
+    del own
+    gc.collect()
+    assert datasets.is_gone(number)
+
+
+def test_tensor_written_between_two_datasets_is_another():
+    datasets, rows = Datasets(), ROWS.clone()
+    one = datasets.number(TensorDataset(rows))
+    rows.copy_(rows.flip(0))
+    assert datasets.number(TensorDataset(rows)) != one
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_batch_written_after_the_loader_gave_it_has_no_ids(server, shuffle):
+    def changed(x):
+        return x.copy_(x.flip(0))
+
+    records, watch = train(
+        server, lambda: loader(TensorDataset(ROWS, LABELS), shuffle), lambda: (), changed=changed, epochs=2
+    )
+    assert records
+    assert all((one.items < 0).all() for one in records)
+    assert "written to in place after the DataLoader gave them" in watch.status()["items"]
+
+
+def test_labels_written_after_the_loader_gave_them_leave_ids(server):
+    data = TensorDataset(ROWS, LABELS)
+
+    def training():
+        for x, y in loader(data, True):
+            y[0] = 1
+            yield x, y
+
+    records, _ = train(server, training, lambda: ())
+    check(records, known=TRAINED)
