@@ -14,7 +14,10 @@ import time
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
+from intus import probe
 from intus.core.errors import InputError
 from intus.core.record import Record
 from intus.monitoring import commands
@@ -482,3 +485,34 @@ def test_flush_timeout_returns_false(server):
 def test_register_targets_refuses_empty_name(server):
     with pytest.raises(InputError, match=r"name must be .*, got ''"):
         commands.register_targets("127.0.0.1", server.port, name="", targets=[1])
+
+
+def test_refused_records_make_flush_false_and_are_faults(server, caplog):
+    server.answer = lambda path: 400 if path == "/records" and not server.answers else 200
+    model = nn.Linear(4, 2)
+    with probe(model, "127.0.0.1", server.port, run="r", name="m") as watch:
+        model(torch.ones(3, 4))
+    assert not commands.flush("127.0.0.1", server.port)
+    reason = "records of run 'r' of 'm' were lost, because the server refused them: no thanks"
+    assert f"flush failed: {reason}" in caplog.text
+    assert watch.status()["faults"] == ["R" + reason[1:]]
+    assert commands.flush("127.0.0.1", server.port, run="another")
+
+
+def test_refused_message_is_a_fault(server):
+    server.answer = lambda path: 400 if path == "/targets" else 200
+    model = nn.Linear(4, 2)
+    with probe(model, "127.0.0.1", server.port) as watch:
+        model(torch.ones(2, 4))
+        assert not commands.register_targets("127.0.0.1", server.port, name="digit", targets=[1, 2])
+    (fault,) = watch.status()["faults"]
+    assert fault.endswith("refused /targets: no thanks")
+
+
+def test_status_does_not_raise_for_a_name_or_token_that_no_request_can_hold(server, monkeypatch):
+    sender = Sender("127.0.0.1", server.port, MB)
+    give(sender, 0)
+    assert sender.drain(5)
+    assert sender.ledger("\ud800", "m") is None
+    monkeypatch.setenv("INTUS_TOKEN", "\u20ac")
+    assert sender.ledger("r", "m") is None

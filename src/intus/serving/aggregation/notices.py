@@ -13,12 +13,10 @@ from .window import RunKey, Window
 DROPPED = "the client dropped arrays of this epoch"
 
 
-def dropped(run_key: RunKey) -> Notice:
-    """Return the notice that a client's queue overflowed."""
-    text = (
-        "The probe dropped arrays: its queue was full, because the server or the network was slower than the "
-        "training. Record fewer layers or steps (which=, when=); the status counts how many were dropped."
-    )
+def dropped(run_key: RunKey, reasons: Sequence[str] = ()) -> Notice:
+    """Return the notice that a client dropped records, for the reasons that it gave if it is not older."""
+    why = "; ".join(reasons) or "its queue was full, or no server had answered yet"
+    text = f"The probe dropped arrays: {why}. The status counts how many were dropped."
     return Notice("dropped", text, "warning", *run_key)
 
 
