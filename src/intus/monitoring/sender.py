@@ -374,7 +374,8 @@ class Sender:
             if not self._jobs or self.refusal:
                 return ""
             why = self._why_unsent() or "the time ran out"
-            return f"{why}; {self._counts.waiting} records wait to be sent"
+            left = self._counts.waiting
+            return f"{why}; {left} records wait to be sent" if left else why
 
     def refused(self, run: str | None = None, model: str | None = None) -> list[str]:
         """Return a sentence for each (run, model), or those named, of which records failed."""
@@ -392,6 +393,8 @@ class Sender:
         found = [*self._refused_messages.values(), *self.refused(), self.refusal]
         if (delay := self._delay) is not None and delay.status >= 500:
             found.append(self._why_unsent())
+        if self._breaker.down:
+            found.append(self._no_answer)
         return [text[:1].upper() + text[1:] for text in found if text]
 
     def ledger(self, run: str, model: str) -> dict[str, Any] | None:

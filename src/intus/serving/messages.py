@@ -296,6 +296,7 @@ class PointEnvelope(Message):
         tuple[Epoch, Int] | None,
         Meta(description="the epoch and step before it of the same layer, in an earlier epoch"),
     ] = None
+    pooled: Annotated[bool, Meta(description="whether several processes sent rows of the same items")] = False
 
 
 class AcceptedReply(Message):

@@ -533,6 +533,8 @@ class Aggregator:
         if window.handed and part.run.begins_again(part.client_id, part.now):
             part.out.notices.append(notices.joined(record))
         window.add(record)
+        if window.begins_pooling(record, part.client_id):
+            part.out.notices.append(notices.pooled(record))
         window.touched = part.now
         part.out.placed.setdefault(part.run.run_key, set()).add(window.number)
         return True
