@@ -171,8 +171,8 @@ def pooled(record: Record) -> Notice:
     """Return the notice that several processes sent rows of the same items in one epoch."""
     text = (
         "Several processes sent rows of the same items in one epoch, and each row counts: their scores are "
-        "of the rows of all of them together. If these are trainings of their own, or one that was begun anew, "
-        "give each its own run=. The ranks of one training share the items out (DistributedSampler)."
+        "of the rows of all of them together. If these are trainings of their own, or one that was begun "
+        "anew, give each its own run=. The ranks of one training share the items out (DistributedSampler)."
     )
     return Notice("pooled", text, "warning", record.run, record.model)
 
