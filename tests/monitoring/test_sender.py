@@ -6,6 +6,7 @@ import logging
 import multiprocessing
 import os
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -14,11 +15,15 @@ import time
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
+from intus import probe
 from intus.core.errors import InputError
 from intus.core.record import Record
 from intus.monitoring import commands
 from intus.monitoring.sender import Sender, get_sender
+from intus.monitoring.sent_counts import EpochKey
 from intus.storage.codec import decode_records
 
 MB = 1 << 20
@@ -482,3 +487,119 @@ def test_flush_timeout_returns_false(server):
 def test_register_targets_refuses_empty_name(server):
     with pytest.raises(InputError, match=r"name must be .*, got ''"):
         commands.register_targets("127.0.0.1", server.port, name="", targets=[1])
+
+
+def test_refused_records_make_flush_false_and_are_faults(server, caplog):
+    server.answer = lambda path: 400 if path == "/records" and not server.answers else 200
+    model = nn.Linear(4, 2)
+    with probe(model, "127.0.0.1", server.port, run="r", name="m") as watch:
+        model(torch.ones(3, 4))
+    assert not commands.flush("127.0.0.1", server.port)
+    reason = "records of run 'r' of 'm' were lost, because the server refused them: no thanks"
+    assert f"flush failed: {reason}" in caplog.text
+    assert watch.status()["faults"] == ["R" + reason[1:]]
+    assert commands.flush("127.0.0.1", server.port, run="another")
+
+
+def test_refused_message_is_a_fault(server):
+    server.answer = lambda path: 400 if path == "/targets" else 200
+    model = nn.Linear(4, 2)
+    with probe(model, "127.0.0.1", server.port) as watch:
+        model(torch.ones(2, 4))
+        assert not commands.register_targets("127.0.0.1", server.port, name="digit", targets=[1, 2])
+    (fault,) = watch.status()["faults"]
+    assert fault.endswith("refused /targets: no thanks")
+
+
+def test_status_does_not_raise_for_a_name_or_token_that_no_request_can_hold(server, monkeypatch):
+    sender = Sender("127.0.0.1", server.port, MB)
+    give(sender, 0)
+    assert sender.drain(5)
+    assert sender.ledger("\ud800", "m") is None
+    monkeypatch.setenv("INTUS_TOKEN", "\u20ac")
+    assert sender.ledger("r", "m") is None
+
+
+@pytest.mark.parametrize("status", [503, 507])
+def test_sentence_of_a_server_that_takes_nothing_reaches_the_user(server, caplog, status):
+    server.answer = lambda path: status
+    model = nn.Linear(4, 2)
+    with probe(model, "127.0.0.1", server.port, run="r", name="m") as watch:
+        model(torch.ones(3, 4))
+    assert not commands.flush("127.0.0.1", server.port, timeout=0.5)
+    takes_nothing = f"the server 127.0.0.1:{server.port} takes nothing now: no thanks"
+    assert f"flush failed: {takes_nothing}; 1 records wait to be sent" in caplog.text
+    assert "does not answer" not in caplog.text
+    assert watch.status()["faults"] == ["T" + takes_nothing[1:]]
+    server.answer = lambda path: 200
+    assert commands.flush("127.0.0.1", server.port)
+    assert watch.status()["faults"] == []
+
+
+def test_queue_that_is_not_sent_in_time_is_said(server, caplog):
+    server.delay = 0.5
+    sender = get_sender("127.0.0.1", server.port)
+    for number in range(5):
+        give(sender, number)
+    assert not commands.flush("127.0.0.1", server.port, timeout=0.2)
+    assert "flush failed: the time ran out; 5 records wait to be sent" in caplog.text
+
+
+def test_reason_of_records_that_are_left_is_said_at_exit(server, caplog, monkeypatch):
+    monkeypatch.setattr("intus.monitoring.sender.EXIT_S", 0.3)
+    server.answer = lambda path: 503
+    sender = Sender("127.0.0.1", server.port, MB)
+    give(sender, 0)
+    sender._at_exit()
+    at = f"127.0.0.1:{server.port}"
+    assert (
+        f"1 records could not be sent to {at} before exit: the server {at} takes nothing now" in caplog.text
+    )
+
+
+def until(condition):
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def reasons(server) -> list[str]:
+    return [
+        reason for _, envelope in server.batches() for one in envelope["epochs"] for reason in one["reasons"]
+    ]
+
+
+def test_records_dropped_before_any_server_answered_have_that_reason(unused_port, fake_server):
+    sender = Sender("127.0.0.1", unused_port, MB)
+    key = EpochKey("r", "m", 0)
+    give(sender, 0)
+    until(lambda: sender.state == "down")
+    assert not sender.reserve(4000, epoch=key) or sender.release(4000) is None
+    server = fake_server(unused_port)
+    until(lambda: give(sender, 1) and sender.drain(1))
+    server.die()
+    assert set(reasons(server)) == {"no server had answered yet"}
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (503, "its queue was full, because the server .* takes nothing now: no thanks"),
+        (429, "its queue was full, because the server or the network was slower"),
+        (200, "an array is larger than the queue"),
+    ],
+)
+def test_records_without_room_have_the_reason_of_the_server(server, monkeypatch, status, reason):
+    monkeypatch.setattr("intus.monitoring.breaker.MOST_S", 0.02)
+    server.answer = lambda path: status
+    sender = Sender("127.0.0.1", server.port, 5000)
+    assert give(sender, 0)
+    until(lambda: server.answers)
+    until(lambda: sender._delay is not None or status == 200)
+    assert not sender.reserve(4000 if status != 200 else 8000, epoch=EpochKey("r", "m", None))
+    server.answer = lambda path: 200
+    assert sender.drain(5)
+    give(sender, 1)
+    assert sender.drain(5)
+    assert any(re.match(reason, each) for each in reasons(server))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving_help import record
+from torch.utils.data import DistributedSampler
 
 from intus.core.errors import InputError
 from intus.core.record import PROBE_SET_MODE
-from intus.serving.aggregation.aggregator import Aggregator
+from intus.serving.aggregation.aggregator import SILENCE_S, Aggregator
+from intus.serving.data_point import DataPoint
+from intus.serving.messages import EpochReport
 
 
 def ids(points):
@@ -320,3 +324,67 @@ def test_rows_of_probe_set_count_once():
     assert outcome.accepted == 1  # the items of the other record are new
     assert [notice.code for notice in outcome.notices] == ["repeated"]
     assert ids(aggregator.flush()) == {("fc1", 0, "output", PROBE_SET_MODE): [1, 3]}
+
+
+def send_items(aggregator, client, seq, items, **facts):
+    items = np.asarray(items)
+    array = np.zeros((len(items), 3), np.float32)
+    report = EpochReport("r", "m", facts.get("epoch", 0), sent=seq + 1)
+    one = record(array=array, items=items, **facts)
+    return [notice.code for notice in aggregator.accept([one], client, seq, reports=[report]).notices]
+
+
+def test_trainings_with_one_name_are_said_to_be_pooled():
+    aggregator = Aggregator()
+    shuffled = np.random.default_rng(0).permutation(600).reshape(6, 100)
+    codes = []
+    for seq, (mine, yours) in enumerate(zip(shuffled, shuffled[::-1], strict=True)):
+        codes += send_items(aggregator, "a", seq, mine) + send_items(aggregator, "b", seq, yours)
+    assert codes == ["pooled"]
+    (point,) = aggregator.flush()
+    assert point.rows == 1200
+    assert "several processes sent rows of the same items" in point.doubt
+    assert point.complete
+    assert DataPoint.read(point.records, point.envelope(last=True)).doubt == point.doubt
+    assert replace(point, pooled=False).digest() != point.digest()
+    send_items(aggregator, "c", 0, range(9), epoch=1)
+    assert [point.doubt for point in aggregator.flush() if point.epoch == 1] == [""]
+
+
+@pytest.mark.parametrize("world", [2, 8])
+@pytest.mark.parametrize("size", [5, 601])
+def test_ranks_of_one_training_are_not_pooled(world, size):
+    """As DistributedSampler of PyTorch shares items out, which gives the first ones again to be even."""
+    aggregator = Aggregator()
+    shares = [list(DistributedSampler(range(size), world, rank, shuffle=False)) for rank in range(world)]
+    assert sum(map(len, shares)) > size
+    for rank, share in enumerate(shares):
+        for seq, at in enumerate(range(0, len(share), 100)):
+            assert send_items(aggregator, f"rank {rank}", seq, share[at : at + 100]) == []
+    assert [point.doubt for point in aggregator.flush()] == [""]
+
+
+def test_items_that_one_process_repeats_or_a_probe_set_are_not_pooled():
+    aggregator = Aggregator()
+    for seq in range(3):
+        assert send_items(aggregator, "a", seq, range(100)) == []
+    assert send_items(aggregator, "b", 0, [-1] * 50) == []  # rows without a known place
+    assert "pooled" not in send_items(aggregator, "a", 3, range(9), mode=PROBE_SET_MODE)
+    assert "pooled" not in send_items(aggregator, "b", 1, range(9), mode=PROBE_SET_MODE)
+
+
+def test_silent_process_is_not_named_while_records_are_refused():
+    aggregator = Aggregator(grace=60)
+    report = EpochReport("r", "m", 0, sent=2)
+    aggregator.accept([numbered(1)], "a", 0, reports=[report], now=0.0)
+    assert len(aggregator.waits(82.0)) == 1
+    aggregator.refused(80.0)
+    assert aggregator.waits(82.0) == []
+    assert len(aggregator.waits(82.0 + SILENCE_S)) == 1
+
+
+def test_notice_of_dropped_records_has_the_reasons_of_the_client():
+    aggregator = Aggregator()
+    reports = [EpochReport("r", "m", 0, sent=1, dropped=2, reasons=["no server had answered yet"])]
+    (notice,) = aggregator.accept([numbered(1)], "a", 0, reports=reports).notices
+    assert notice.text.startswith("The probe dropped arrays: no server had answered yet. ")

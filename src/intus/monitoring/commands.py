@@ -6,7 +6,8 @@ import json
 import time
 from typing import Any
 
-from ..core.errors import InputError, ServeError, did_you_mean
+from ..core.errors import ServeError, did_you_mean
+from ..core.names import check_name
 from .client import Client
 from .jobs import Job
 from .sender import Sender, get_sender
@@ -66,8 +67,7 @@ def register_targets(
         >>> register_targets("127.0.0.1", 8082, name="digit", targets=[3, 1, 4])  # doctest: +SKIP
         True
     """
-    if not isinstance(name, str) or not name:
-        raise InputError(f"name must be a non-empty string such as 'digit', got {name!r}.")
+    check_name("name", name, " such as 'digit'")
     sender = get_sender(host, port)
     patterns = {
         "model_pattern": check_pattern("model_pattern", model_pattern),
@@ -147,8 +147,8 @@ def flush(
         timeout: The maximum number of seconds to wait.
 
     Returns:
-        Whether all is scored. False if the server is down or the time ran out; the reason is logged once and
-        no exception is raised.
+        Whether all is scored. False if the server is down, the time ran out, or the server refused records;
+        the reason is logged once and no exception is raised.
 
     Raises:
         InputError: If the host or port is invalid.
@@ -161,10 +161,13 @@ def flush(
     sender = get_sender(host, port)
     for tap in list(sender.taps):
         tap.before_flush()
-    drained = sender.drain(timeout)
+    unsent = "" if sender.drain(timeout) else sender.unsent()
     remaining = max(deadline - time.monotonic(), 0.1)
     selection = {key: value for key, value in (("run", run), ("model", model)) if value is not None}
-    scored = _call(sender, "/flush", selection | {"client": sender.id}, remaining) and drained
+    scored = _call(sender, "/flush", selection | {"client": sender.id}, remaining, unsent)
+    for reason in sender.refused(run, model):
+        scored = False
+        sender.troubles.count(f"/flush {reason}", "intus: flush failed: %s", reason)
     for follower in list(sender.followers):
         follower.catch_up(max(deadline - time.monotonic(), 1.0))
         if follower.removed:
@@ -218,8 +221,11 @@ def _call_after_drain(sender: Sender, path: str, message: dict[str, Any]) -> boo
     return _call(sender, path, message | {"client": sender.id}, ANSWER_S)
 
 
-def _call(sender: Sender, path: str, message: dict[str, Any], timeout: float) -> bool:
-    """Send a request, and return whether it succeeded; a failure is logged once per run and model."""
+def _call(sender: Sender, path: str, message: dict[str, Any], timeout: float, unsent: str = "") -> bool:
+    """Send a request, and return whether it succeeded; a failure is logged once per run and model.
+
+    If something is ``unsent``, the request failed for that reason, whatever the answer is.
+    """
     client = Client(sender.host, sender.port, timeout)
     try:
         answer = client.post(path, json.dumps(message).encode(), wait=0.9 * timeout)
@@ -233,6 +239,8 @@ def _call(sender: Sender, path: str, message: dict[str, Any], timeout: float) ->
         ok, why = False, str(error)
     finally:
         client.close()
+    if unsent:
+        ok, why = False, unsent
     if not ok:
         code = f"{path} {message.get('run', '')} {message.get('model', '')}"
         sender.troubles.count(code, "intus: %s failed: %s", path[1:], why)

@@ -16,6 +16,7 @@ from ..backends.base import Backend, GraphRecorder, Handle, StepHandle, check_ki
 from ..backends.sharding import Shards
 from ..core.errors import InputError, did_you_mean
 from ..core.findings import Finding
+from ..core.names import check_name
 from ..core.record import OF_PROBE_SET, PROBE_SET_MODE
 from .budget import Budget, check_share
 from .commands import HOST, PORT, flush, queue_targets
@@ -186,6 +187,10 @@ def probe(
         checked_set = checked_set.share(ranks, batch_axis)
     if on_finding is not None and not callable(on_finding):
         raise InputError(f"on_finding must be a function that takes a finding, got {on_finding!r}.")
+    default = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
+    named_run = check_name("run", default if run is None else run, ", or None for the default")
+    default = _class_name(backend, model)
+    named_model = check_name("name", default if name is None else name, ", or None for the default")
     named: list[Place] = []
     if to is not None:
         if (host, port) != (HOST, PORT):
@@ -199,8 +204,8 @@ def probe(
         sender,
         schedule,
         troubles,
-        run=_check_name("run", run) or f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}",
-        name=_check_name("name", name) or _class_name(backend, model),
+        run=named_run,
+        name=named_model,
         wait=BLOCK_S if block else 0.0,
         structure=(backend.graph_recorder(model) if structure is True else structure or None)
         if sends
@@ -362,6 +367,8 @@ class Probe:
     def mode(self, value: str | None) -> None:
         if value is not None and not isinstance(value, str):
             raise InputError(f"mode must be a string such as 'train' or 'eval', or None, got {value!r}.")
+        if value:
+            check_name("mode", value)
         if value == PROBE_SET_MODE:
             raise InputError(f"mode={value!r} is reserved for passes of a probe set. Write another word.")
         self._tap.mode = value
@@ -386,12 +393,12 @@ class Probe:
             ``recorded``, the records made; ``troubles``, the errors in hooks, ``which`` or ``when``;
             ``never_called``, the addresses of operations that never ran; ``silent``, of those that recorded
             nothing; ``epochs`` and ``items``, how these are found, in words; ``faults``, every warning so
-            far, and why the server refuses this process, as sentences. About the queue to the server, which
-            all probes of the process share: ``sent``, ``dropped``, ``failed`` and ``waiting``, in records;
-            ``server``, ``"up"``, ``"down"``, ``"refused"`` (the token is wrong) or ``"untried"``. About this
-            model's records on the server: ``ledger``, a dict of how many it ``kept``, and of these are
-            ``scored``, ``waiting`` (``seconds_left`` at the measured rate), ``failed`` or ``lost``, with what
-            is ``under_way``, ``refused`` and ``unknown``, as in "What became of every array" of
+            far, and why the server refuses what this process sends, as sentences. About the queue to the
+            server, which all probes of the process share: ``sent``, ``dropped``, ``failed`` and ``waiting``,
+            in records; ``server``, ``"up"``, ``"down"``, ``"refused"`` (the token is wrong) or ``"untried"``.
+            About this model's records on the server: ``ledger``, a dict of how many it ``kept``, and of these
+            are ``scored``, ``waiting`` (``seconds_left`` at the measured rate), ``failed`` or ``lost``, with
+            what is ``under_way``, ``refused`` and ``unknown``, as in "What became of every array" of
             docs/serving.md. It is asked for at each call, for which it waits up to 2 s; None if it did not
             answer or does not know.
 
@@ -411,7 +418,7 @@ class Probe:
             "silent": tap.silent(),
             "epochs": tap.source.epochs,
             "items": tap.source.items,
-            "faults": tap.troubles.faults() + ([tap.sender.refusal] if tap.sender.refusal else []),
+            "faults": tap.troubles.faults() + tap.sender.faults(),
             "sent": counts.sent,
             "dropped": counts.dropped,
             "failed": counts.failed,
@@ -529,13 +536,6 @@ class Probe:
 def _class_name(backend: Backend, model: Any) -> str:
     """Return the name of the model's class, without what a framework puts around it to share it."""
     return backend.class_name(model) if isinstance(backend, Shards) else type(model).__name__
-
-
-def _check_name(what: str, value: str | None) -> str | None:
-    """Return the name, or raise InputError unless it is a non-empty string or None."""
-    if value is not None and (not isinstance(value, str) or not value):
-        raise InputError(f"{what} must be a non-empty string, or None for the default, got {value!r}.")
-    return value
 
 
 def _check_number(what: str, value: Any) -> float:

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ..core.errors import InputError, did_you_mean
+from ..core.names import check_name
 from .targets import check_lengths, check_pattern, plain_ids, plain_labels
 
 #: Whether statistics are made: always, never, or where they are cheaper than sending rows.
@@ -123,8 +124,7 @@ def check_probe_set(given: Any, every: Any, rows_of: Callable[[Any], int | None]
         raise InputError("The inputs of probe_set must have a tensor with at least one row.")
     labels = {}
     for name, values in named.items():
-        if not isinstance(name, str) or not name:
-            raise InputError(f"The labels of probe_set must have names such as 'digit', got {name!r}.")
+        check_name("A name of labels in probe_set", name, " such as 'digit'")
         labels[name] = plain_labels(name, values)
         if len(labels[name]) != rows:
             raise InputError(

@@ -10,15 +10,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..core.errors import InputError
+from ..core.names import LONGEST, is_name
 from .follower import Follower
 from .sender import Sender
 from .warn_once import WarningLog
 
 PAUSE_S = 1.0  # between messages
 MOST = 1000  # calls of ``log`` in a message
-_LONGEST = 1000  # characters of a name
 _REFUSED = "intus: watch.log does not record %r: it must be a number, got %s."
-_NAME = "intus: watch.log does not record %r: a name must be a non-empty string of at most %s characters."
+_NAME = (
+    "intus: watch.log does not record %r: a name must be a non-empty string of at most %s characters, "
+    "without NUL or half a surrogate pair."
+)
 
 
 class ScalarLog:
@@ -70,8 +73,8 @@ class ScalarLog:
 
     def _read(self, name: Any, value: Any) -> float | str:
         """Return a value as a number of JSON; ``""`` if it is none."""
-        if not isinstance(name, str) or not 0 < len(name) <= _LONGEST or "\0" in name or not _encodes(name):
-            self._troubles.count(f"log {name!r}", _NAME, name, _LONGEST)
+        if not is_name(name):
+            self._troubles.count(f"log {name!r}", _NAME, name, LONGEST)
             return ""
         try:
             if isinstance(value, str | bytes):
@@ -125,7 +128,7 @@ def check_facts(config: Any, tags: Any) -> dict[str, Any]:
 def check_tags(tags: Any) -> list[str]:
     """Return tags as a list; raises InputError unless they are non-empty strings."""
     is_list = isinstance(tags, Sequence) and not isinstance(tags, str)
-    if not is_list or not all(isinstance(tag, str) and 0 < len(tag) <= _LONGEST for tag in tags):
+    if not is_list or not all(map(is_name, tags)):
         raise InputError(f"tags must be a list of non-empty strings such as ['baseline'], got {tags!r}.")
     return list(tags)
 
@@ -134,17 +137,9 @@ def _check_json(name: Any, value: Any) -> None:
     try:
         if not isinstance(name, str):
             raise TypeError(f"its name is a {type(name).__name__}, not a string")
-        json.dumps(value, allow_nan=False)
+        json.dumps([name, value], allow_nan=False, ensure_ascii=False).encode()  # no half a surrogate pair
     except (TypeError, ValueError) as error:
         raise InputError(
             f"config must have values that JSON can hold: {name!r} is {value!r:.80}: {error}. Write a "
             "number, a string, a list or a dict."
         ) from None
-
-
-def _encodes(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -37,6 +37,14 @@ EXIT_S = 5.0
 IDLE_S = 5.0  # the thread ends after this time without requests; the next request starts another
 LEDGER_S = 2.0  # the longest that the server may take to answer what became of the records
 ATTEMPTS = 3  # server errors after which a request has failed
+BUSY = 429  # the status of a server that is slower than what it gets
+
+#: Why records are dropped, for the page.
+ABSENT = "no server had answered yet"
+SLOWER = (
+    "its queue was full, because the server or the network was slower than the training (record fewer layers "
+    "or steps: which=, when=)"
+)
 
 
 class Sender:
@@ -76,7 +84,11 @@ class Sender:
         self._sent_counts = SentCounts()
         self._breaker = Breaker()
         self._ever_answered = False
+        self._delay: Answer | None = None  # with which the server put off the first request of the queue
+        self._no_answer = ""  # why the last attempt got no answer
         self.refusal = ""  # why the server refused this process, until it accepts a request
+        self._refused: dict[tuple[str, str], str] = {}  # why records of a (run, model) failed, the first time
+        self._refused_messages: dict[str, str] = {}  # what was said of refused messages, by path
         self._stuck = False  # whether the last wait for room timed out
         self._thread: threading.Thread | None = None
         self.troubles = WarningLog()
@@ -117,7 +129,7 @@ class Sender:
             if not self._has_room(nbytes):
                 self._counts.dropped += 1
                 if epoch is not None:
-                    self._sent_counts.dropped(epoch)
+                    self._sent_counts.dropped(epoch, self._why_no_room(nbytes))
                 return False
             self._bytes += nbytes
             return True
@@ -125,6 +137,22 @@ class Sender:
     def _has_room(self, nbytes: int) -> bool:
         absent = self._breaker.down and not self._ever_answered and self._breaker.wait(time.monotonic()) > 0
         return not absent and self._bytes + nbytes <= self.capacity
+
+    def _why_no_room(self, nbytes: int) -> str:
+        if not self._ever_answered and (self._breaker.down or self._no_answer):
+            return ABSENT
+        if nbytes > self.capacity:
+            return "an array is larger than the queue (queue_mb=)"
+        if self._no_answer or (self._delay is not None and self._delay.status != BUSY):
+            return f"its queue was full, because {self._why_unsent()}"
+        return SLOWER
+
+    def _why_unsent(self) -> str:
+        """Return why the first request of the queue was not sent yet."""
+        if self._delay is not None:
+            at = f"the server {self.host}:{self.port}"
+            return f"{at} takes nothing now: {self._delay.why.rstrip('.')}"
+        return self._no_answer
 
     def release(self, nbytes: int) -> None:
         """Release room that was reserved but is not used."""
@@ -346,6 +374,36 @@ class Sender:
             counts = self._counts
             return Counts(counts.sent, counts.dropped, counts.failed, counts.waiting)
 
+    def unsent(self) -> str:
+        """Return what waits to be sent, and why; "" for nothing."""
+        self._reset_if_forked()
+        with self._changed:
+            if not self._jobs or self.refusal:
+                return ""
+            why = self._why_unsent() or "the time ran out"
+            left = self._counts.waiting
+            return f"{why}; {left} records wait to be sent" if left else why
+
+    def refused(self, run: str | None = None, model: str | None = None) -> list[str]:
+        """Return a sentence for each (run, model), or those named, of which records failed."""
+        self._reset_if_forked()
+        with self._changed:
+            refused = dict(self._refused)
+        return [
+            f"records of run {of_run!r} of {of_model!r} were lost, because {why}"
+            for (of_run, of_model), why in refused.items()
+            if run in (None, of_run) and model in (None, of_model)
+        ]
+
+    def faults(self) -> list[str]:
+        """Return what the server refused, and why it takes nothing, as sentences."""
+        found = [*self._refused_messages.values(), *self.refused(), self.refusal]
+        if (delay := self._delay) is not None and delay.status >= 500:
+            found.append(self._why_unsent())
+        if self._breaker.down:
+            found.append(self._no_answer)
+        return [text[:1].upper() + text[1:] for text in found if text]
+
     def ledger(self, run: str, model: str) -> dict[str, Any] | None:
         """Ask the server what became of the records of a (run, model).
 
@@ -356,13 +414,14 @@ class Sender:
             return None
         client = Client(self.host, self.port, LEDGER_S)
         try:
-            answer = client.get("/api/status?" + urlencode({"run": run, "model": model}))
-        except ServeError:
+            answer = client.get("/api/status?" + urlencode({"run": run, "model": model}, errors="replace"))
+        except (ServeError, ValueError):  # ValueError: a token that no header can hold
             return None
         finally:
             client.close()
-        rows = answer.reply.get("runs") or [None]
-        return rows[0] if answer.ok and isinstance(rows[0], dict) and "kept" in rows[0] else None
+        rows = answer.reply.get("runs")
+        row = rows[0] if isinstance(rows, list) and rows else None
+        return row if answer.ok and isinstance(row, dict) and "kept" in row else None
 
     @property
     def state(self) -> str:
@@ -394,7 +453,7 @@ class Sender:
                 self.troubles.count(
                     "send", "intus could not send a batch, which is lost: %s: %s", type(error).__name__, error
                 )
-                self._finish(job, "failed")
+                self._finish(job, "failed", f"they could not be sent: {type(error).__name__}")
             del job
             now = time.thread_time()
             self.count_busy(now - before)
@@ -423,10 +482,11 @@ class Sender:
             self._handle_no_answer(str(error))
             return
         with self._changed:
-            self._ever_answered = True
+            self._ever_answered, self._no_answer = True, ""
             job.answers += 1
         if answer.status in (408, 429, 503, 507) or (answer.status >= 500 and job.answers < ATTEMPTS):
             with self._changed:
+                self._delay = answer
                 self._breaker.busy(time.monotonic(), self._random.random(), answer.retry_after)
         else:
             self._handle_answer(job, answer)
@@ -435,26 +495,30 @@ class Sender:
         if not answer.ok:
             self.log_refusal(job.path, answer)
         with self._changed:
+            self._delay = None
             self._breaker.succeeded()
             self.troubles.reset("connection")
             if answer.ok:
                 self.refusal = ""
                 self.troubles.reset("refused 403")
-            self._finish(job, "sent" if answer.ok else "failed")
+            self._finish(job, "sent" if answer.ok else "failed", f"the server refused them: {answer.why}")
             again = answer.ok or (job.records and not self.refusal)  # refused counts would be refused anew
             if again and self._sent_counts.has_unacknowledged_close():
                 self._send_counts()
 
     def log_refusal(self, path: str, answer: Answer) -> None:
-        """Log a refused request, once per status; 403, for a wrong token, ends waiting for the queue."""
+        """Log a refused request, once per route; 403, for a wrong token, once, and it ends waiting."""
         text = f"the server {self.host}:{self.port} refused {path}: {answer.why}"
-        self.troubles.count(f"refused {answer.status}", "intus: %s", text)
+        route = "" if answer.status == 403 else f" {path.partition('?')[0]}"
+        self.troubles.count(f"refused {answer.status}{route}", "intus: %s", text)
+        if route and path != "/records":
+            self._refused_messages.setdefault(route, text)
         if answer.status == 403:
             with self._changed:
                 self.refusal = text[:1].upper() + text[1:]
                 self._changed.notify_all()
 
-    def _finish(self, job: Job, state: str) -> None:
+    def _finish(self, job: Job, state: str, why: str = "") -> None:
         with self._changed:
             if job.state != "waiting":
                 return
@@ -463,7 +527,9 @@ class Sender:
                 self._sent_counts.acknowledge(job.epoch_counts or [])
             else:
                 for epoch in job.epochs:
-                    self._sent_counts.lost(epoch)
+                    self._sent_counts.lost(epoch, why)
+                    if state == "failed" and not self.refusal:
+                        self._refused.setdefault(epoch[:2], why)
             self._jobs.remove(job)
             self._bytes -= job.nbytes
             self._counts.waiting -= job.records
@@ -473,6 +539,7 @@ class Sender:
 
     def _handle_no_answer(self, why: str) -> None:
         with self._changed:
+            self._delay, self._no_answer = None, why
             self._breaker.failed(time.monotonic(), self._random.random())
             down = self._breaker.down
         if down:
@@ -486,7 +553,7 @@ class Sender:
         with self._changed:
             if down and not self._ever_answered:  # never up: drop records, which would only become outdated
                 for job in [job for job in self._jobs if job.records]:
-                    self._finish(job, "dropped")
+                    self._finish(job, "dropped", ABSENT)
             self._changed.notify_all()
 
     def _at_exit(self) -> None:
@@ -499,10 +566,14 @@ class Sender:
             self._sent_counts.close()
         if self.drain(EXIT_S):
             return
-        left = self.counts().waiting
+        left, why = self.counts().waiting, self._why_unsent() or "the time ran out"
         if left:
             logger.warning(
-                "intus: %s records could not be sent to %s:%s before exit.", left, self.host, self.port
+                "intus: %s records could not be sent to %s:%s before exit: %s.",
+                left,
+                self.host,
+                self.port,
+                why,
             )
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+#: Most reasons for dropped records that are reported of an epoch.
+MOST_REASONS = 3
 #: The number of epochs of a (run, model) that are kept after the server has acknowledged their end.
 REMEMBERED = 4
 
@@ -38,6 +40,7 @@ class EpochCounts:
         ended: Whether the epoch has ended.
         left: Whether the model is no longer recorded.
         idle: The layers that ``when`` declined, once the epoch has ended.
+        reasons: Why records were dropped.
         notes: The notes for the page that the server has not received.
         acknowledged: The last ``current`` that the server has received.
     """
@@ -48,6 +51,7 @@ class EpochCounts:
     ended: bool = False
     left: bool = False
     idle: list[str] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
     notes: list[dict[str, Any]] = field(default_factory=list)
     acknowledged: tuple[int, int, int, bool, bool] = (0, 0, 0, False, False)
 
@@ -64,7 +68,7 @@ class EpochCounts:
     def row(self) -> dict[str, Any]:
         """Return the report, as a JSON-serializable dict."""
         counts: dict[str, Any] = dict(zip(_FIELDS, self.current, strict=True))
-        return counts | {"idle": self.idle, "notes": list(self.notes)}
+        return counts | {"idle": self.idle, "reasons": list(self.reasons), "notes": list(self.notes)}
 
 
 _FIELDS = "sent", "dropped", "failed", "ended", "left"
@@ -110,9 +114,15 @@ class SentCounts:
         self._counts_of(self.current(key)).sent += 1
         self._totals[key[:2]] += 1
 
-    def dropped(self, key: EpochKey) -> None:
-        """Count a record that was dropped."""
-        self._counts_of(self.current(key)).dropped += 1
+    def dropped(self, key: EpochKey, why: str = "") -> None:
+        """Count a record that was dropped, and note why."""
+        self._drop(self._counts_of(self.current(key)), why)
+
+    @staticmethod
+    def _drop(counts: EpochCounts, why: str) -> None:
+        counts.dropped += 1
+        if why and why not in counts.reasons and len(counts.reasons) < MOST_REASONS:
+            counts.reasons.append(why[:500])
 
     def failed(self, key: EpochKey) -> None:
         """Count a record that could not be made."""
@@ -122,14 +132,16 @@ class SentCounts:
         """Add notes to the report of an epoch: each a dict of ``code``, ``text`` and ``level``."""
         self._counts_of(self.current(key)).notes += notes
 
-    def lost(self, key: EpochKey) -> None:
+    def lost(self, key: EpochKey, why: str = "") -> None:
         """Count a record as dropped that was added to a request but will not arrive.
 
         Args:
             key: Its epoch, as ``current`` returned it then.
+            why: The reason.
         """
         counts = self._counts_of(key)
-        counts.sent, counts.dropped = max(counts.sent - 1, 0), counts.dropped + 1
+        counts.sent = max(counts.sent - 1, 0)
+        self._drop(counts, why)
         self._totals[key[:2]] -= 1
 
     def begin(self, key: EpochKey) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..core.errors import InputError, did_you_mean, require
 from ..core.findings import SCORES, Finding, findings
+from ..core.names import check_name
 from ..core.results import Results
 from ..monitoring.scalars import check_tags
 from .sources import Source, source
@@ -197,8 +198,7 @@ class Run:
         Raises:
             InputError: If there is a run of that name.
         """
-        if not isinstance(name, str) or not name:
-            raise InputError(f"The name of a run must be a non-empty string, got {name!r}.")
+        check_name("The name of a run", name)
         self._source.change(self.name, name=name)
         self.name = name
 

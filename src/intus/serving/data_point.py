@@ -83,6 +83,7 @@ class DataPoint:
         began: The time of the first request of its (run, model), in seconds since 1970.
         attempt: How often the training had been started again under the same name.
         previous: The (epoch, step) before it of the same key in an earlier epoch; None if there was none.
+        pooled: Whether several processes sent rows of the same items.
     """
 
     key: Key
@@ -96,6 +97,7 @@ class DataPoint:
     began: float = 0.0
     attempt: int = 0
     previous: tuple[float, int] | None = None
+    pooled: bool = False
 
     @classmethod
     def read(cls, records: Sequence[Record], envelope: PointEnvelope) -> DataPoint:
@@ -116,14 +118,14 @@ class DataPoint:
             began=envelope.began,
             attempt=envelope.attempt,
             previous=envelope.previous,
+            pooled=envelope.pooled,
         )
 
     def envelope(self, *, last: bool) -> PointEnvelope:
         """Return the envelope to send with the records; ``last`` if it is the last of its batch."""
         clients = list(self.clients)
-        return PointEnvelope(
-            self.kind, self.step, self.lacks, last, clients, self.began, self.attempt, self.previous
-        )
+        of_run = clients, self.began, self.attempt, self.previous
+        return PointEnvelope(self.kind, self.step, self.lacks, last, *of_run, self.pooled)
 
     @property
     def place(self) -> Place:
@@ -143,8 +145,10 @@ class DataPoint:
 
     @property
     def doubt(self) -> str:
-        """A note on all of its scores: records are missing, or batches were cut to fit a client's queue."""
+        """A note on all of its scores: records are missing, pooled, or were cut to fit a client's queue."""
         notes = [f"incomplete: {self.lacks}"] if self.lacks else []
+        if self.pooled:
+            notes.append("several processes sent rows of the same items, and each row counts")
         cut = [(record.rows, record.cut_from) for record in self.records if record.cut_from is not None]
         if cut:
             rows, of = min(cut)
@@ -184,7 +188,7 @@ class DataPoint:
 
     def digest(self) -> bytes:
         """Return a hash of everything that its scores depend on: arrays, item ids and missing records."""
-        sha = hashlib.blake2b(self.lacks.encode(), digest_size=16)
+        sha = hashlib.blake2b((self.lacks + "; pooled" * self.pooled).encode(), digest_size=16)
         for record in self.records:
             array = record.array
             facts = array.dtype, array.shape, record.batch_axis, record.projected_from, record.cut_from

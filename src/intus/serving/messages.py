@@ -16,6 +16,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ..core.errors import InputError
 from ..core.followup import UnitExamples, UnitVerification
+from ..core.names import LONGEST, STORABLE
 from ..core.record import Record
 from ..core.results import COLUMNS, Predictions, Results
 from ..core.score_info import ScoreInfo
@@ -23,18 +24,15 @@ from .options import TRIGGERS
 
 # -- types of values: names that any database can store, numbers that can be compared ------------------
 
-_STORABLE = r"^[^\x00\ud800-\udfff]*$"  # PostgreSQL cannot store NUL, and no encoding a lone surrogate
-_LONGEST = 1000
-
-Text = Annotated[str, Meta(max_length=_LONGEST, pattern=_STORABLE)]
-Name = Annotated[str, Meta(min_length=1, max_length=_LONGEST, pattern=_STORABLE)]
+Text = Annotated[str, Meta(max_length=LONGEST, pattern=STORABLE)]
+Name = Annotated[str, Meta(min_length=1, max_length=LONGEST, pattern=STORABLE)]
 Count = Annotated[int, Meta(ge=0, lt=2**62)]
 Int = Annotated[int, Meta(gt=-(2**62), lt=2**62)]
 Number = Annotated[float, Meta(gt=-1e300, lt=1e300)]
 Epoch = Annotated[float, Meta(gt=-1e15, lt=1e15)]
 # No pattern here: with one in a union with a list, msgspec 0.22 crashes when the process ends.
 Label = Annotated[
-    bool | int | float | Annotated[str, Meta(max_length=_LONGEST)] | None,
+    bool | int | float | Annotated[str, Meta(max_length=LONGEST)] | None,
     Meta(title="a label (a number, a string, true, false, or null for none)"),
 ]
 Labels = Annotated[
@@ -42,7 +40,7 @@ Labels = Annotated[
     Meta(min_length=1, title="a list of labels, one per row, or lists of one per position; not empty"),
 ]
 Id = Annotated[
-    int | Annotated[str, Meta(max_length=_LONGEST)] | None, Meta(title="an id: a whole number or a string")
+    int | Annotated[str, Meta(max_length=LONGEST)] | None, Meta(title="an id: a whole number or a string")
 ]
 Groups = Annotated[
     list[Id] | None, Meta(description="what each item belongs to; items of a group are held out together")
@@ -52,8 +50,11 @@ Types = Annotated[
 ]
 Model = Annotated[Text, Meta(description="the model's name")]
 Run = Annotated[Text, Meta(description="the run's name")]
-Client = Annotated[Text, Meta(description="the id of the process that sends")]
-Pattern = Annotated[Text, Meta(description="a regular expression in RE2's syntax")]
+Derived = Annotated[
+    str, Meta(max_length=4 * LONGEST, pattern=STORABLE)
+]  # made of names, by escaping or joining
+Client = Annotated[Derived, Meta(description="the id of the process that sends")]
+Pattern = Annotated[Derived, Meta(description="a regular expression in RE2's syntax")]
 
 
 class Message(Struct):
@@ -83,6 +84,7 @@ class EpochReport(Message):
     left: Annotated[bool, Meta(description="whether the client has left the run")] = False
     failed: Annotated[Count, Meta(description="records that the client could not make so far")] = 0
     idle: Annotated[list[Text], Meta(description="layers that were not to be recorded in the epoch")] = []
+    reasons: Annotated[list[Text], Meta(description="why records were dropped")] = []
     notes: Annotated[list[ClientNote], Meta(description="sentences to show on the page")] = []
     total: Annotated[Count, Meta(description="records sent of all epochs of the run so far")] | None = None
     training: Annotated[
@@ -260,7 +262,7 @@ class StoredTarget(Patterns, kw_only=True):
     groups: Groups = None
     types: Types = None
     exact: Exact = False
-    owner: Annotated[Text, Meta(description="the client that registered it")] = ""
+    owner: Annotated[Derived, Meta(description="the client that registered it")] = ""
     registered: Annotated[float, Meta(description="when, in seconds since 1970")] = 0.0
     until: Annotated[float, Meta(description="when a run must have begun to be scored on it")] | None = None
     claimed: Annotated[bool, Meta(description="whether it applies to its owner's runs only")] = False
@@ -277,7 +279,7 @@ class ClaimRequest(Message):
     """A request to restrict a target to the runs of its owner."""
 
     name: Annotated[Text, Meta(description="the target's name")]
-    owner: Annotated[Text, Meta(description="the id of the client that registered it")]
+    owner: Annotated[Derived, Meta(description="the id of the client that registered it")]
 
 
 # -- data points, from the aggregator to the evaluator -------------------------------------------------
@@ -297,6 +299,7 @@ class PointEnvelope(Message):
         tuple[Epoch, Int] | None,
         Meta(description="the epoch and step before it of the same layer, in an earlier epoch"),
     ] = None
+    pooled: Annotated[bool, Meta(description="whether several processes sent rows of the same items")] = False
 
 
 class AcceptedReply(Message):
@@ -405,7 +408,7 @@ class Notice(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         # The text may quote an exception, so replace characters that cannot be stored.
-        text = self.text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")[:_LONGEST]
+        text = self.text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")[:LONGEST]
         msgspec.structs.force_setattr(self, "text", text)
 
 
@@ -652,7 +655,7 @@ class RunRemoval(Message):
 class TargetsRemoval(Message):
     """A request of the previous role to delete the targets of a client, "" for those without a client."""
 
-    owner: Text
+    owner: Derived
 
 
 class DoneReply(Message):

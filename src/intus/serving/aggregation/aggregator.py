@@ -13,6 +13,7 @@ refused, since a part must not replace the whole.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -91,6 +92,7 @@ class Aggregator:
         self._handed: dict[int, tuple[RunState, Window, Key, int]] = {}
         self._news: list[Notice] = []  # raised outside of a request
         self._opened = 0
+        self._refused = -math.inf  # when a request was refused, of which the client is not known
         self._at_most = 0  # an upper bound of the bytes in memory, which is cheaper than their sum
         self._counts = Counter(received=0, duplicates=0, dropped=0, refused=0, lost=0, incomplete=0, late=0)
 
@@ -246,7 +248,7 @@ class Aggregator:
                 part.out.notices.append(notices.failed(part.run.run_key, report.epoch))
             if progress.dropped > before:
                 self._count(part.run, "dropped", progress.dropped - before)
-                part.out.notices.append(notices.dropped(part.run.run_key))
+                part.out.notices.append(notices.dropped(part.run.run_key, report.reasons))
 
     def settled(self, point: DataPoint, scored: bool) -> RunKey | None:
         """Mark a data point as done; return its (run, model), None if it is not known.
@@ -315,7 +317,13 @@ class Aggregator:
         waits = (self._wait(run, window, now) for run, window in found if not window.closed)
         return [wait for wait in waits if wait is not None]
 
+    def refused(self, now: float) -> None:
+        """Note that records were refused: clients that seem silent may be those that sent them."""
+        self._refused = max(self._refused, now)
+
     def _wait(self, run: RunState, window: Window, now: float) -> EpochWait | None:
+        if now - self._refused <= SILENCE_S:  # clients try again within that time
+            return None
         silent = run.silent(window.epoch, now - self._silence, now - self.grace)
         if not silent:
             return None
@@ -553,6 +561,8 @@ class Aggregator:
             return False
         self._count(part.run, "late", bool(window.handed))
         window.add(record)
+        if window.begins_pooling(record, part.client_id):
+            part.out.notices.append(notices.pooled(record))
         window.touched = part.now
         part.out.placed.setdefault(part.run.run_key, set()).add(window.number)
         return True

@@ -10,7 +10,7 @@ from ...core.record import Record
 from ...scores.statistics.sent import check_sent
 from ...storage.codec import encode_records
 from ..decoding import read
-from ..messages import Notice, RecordFacts, RecordsEnvelope, RunQuery
+from ..messages import EpochReport, Notice, RecordFacts, RecordsEnvelope, RunQuery
 from .run_state import run_keys_of
 from .window import RunKey
 
@@ -24,22 +24,28 @@ class IngestRequest(NamedTuple):
         records: The valid records.
         discarded: The invalid records.
         unusable: A notice for each invalid record.
-        envelope: The client's id, sequence number and reports.
+        unread: A notice for each invalid report.
+        envelope: The client's id, sequence number and valid reports.
         body: The body of the request, empty if it had another format.
     """
 
     records: list[Record]
     discarded: list[Record]
     unusable: list[Notice]
+    unread: list[Notice]
     envelope: RecordsEnvelope
     body: bytes = b""
 
     @classmethod
     def read(cls, records: Sequence[Record], envelope: Mapping[str, Any], body: bytes = b"") -> IngestRequest:
-        """Validate a request; raises InputError if the envelope or every record is invalid."""
+        """Validate a request; raises InputError if the envelope or every record is invalid.
+
+        A client reports the epochs of all its runs in each request, so one that is invalid is left out alone.
+        """
         usable, discarded, unusable = _sift(records)
-        checked = read(envelope, RecordsEnvelope, "The envelope of the records: ")
-        return cls(usable, discarded, unusable, checked, body)
+        reports, unread = _sift_reports(envelope.get("epochs", []))
+        checked = read({**envelope, "epochs": reports}, RecordsEnvelope, "The envelope of the records: ")
+        return cls(usable, discarded, unusable, unread, checked, body)
 
     @property
     def run_keys(self) -> list[RunKey]:
@@ -87,10 +93,24 @@ def _sift(records: Sequence[Record]) -> tuple[list[Record], list[Record], list[N
     return usable, discarded, unusable
 
 
-def _origin(record: Record) -> RunKey:
-    """Return the record's run and model, or empty names if they cannot be stored."""
+def _sift_reports(reports: Any) -> tuple[Any, list[Notice]]:
+    """Return the valid reports of an envelope, and a notice for each invalid one."""
+    if not isinstance(reports, list):
+        return reports, []
+    usable: list[EpochReport] = []
+    unread: list[Notice] = []
+    for number, report in enumerate(reports):
+        try:
+            usable.append(read(report, EpochReport, f"The envelope of the records: epochs[{number}]: "))
+        except InputError as error:
+            unread.append(Notice("refused", f"Refused: {error}", "warning", *_origin(report)))
+    return usable, unread
+
+
+def _origin(of: Any) -> RunKey:
+    """Return the run and model of a record or a report, or empty names if they cannot be stored."""
     try:
-        origin = read(record, RunQuery)
+        origin = read(of, RunQuery)
     except InputError:
         return "", ""
     return origin.run, origin.model

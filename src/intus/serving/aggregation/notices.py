@@ -13,12 +13,10 @@ from .window import RunKey, Window
 DROPPED = "the client dropped arrays of this epoch"
 
 
-def dropped(run_key: RunKey) -> Notice:
-    """Return the notice that a client's queue overflowed."""
-    text = (
-        "The probe dropped arrays: its queue was full, because the server or the network was slower than the "
-        "training. Record fewer layers or steps (which=, when=); the status counts how many were dropped."
-    )
+def dropped(run_key: RunKey, reasons: Sequence[str] = ()) -> Notice:
+    """Return the notice that a client dropped records, for the reasons that it gave if it is not older."""
+    why = "; ".join(reasons) or "its queue was full, or no server had answered yet"
+    text = f"The probe dropped arrays: {why}. The status counts how many were dropped."
     return Notice("dropped", text, "warning", *run_key)
 
 
@@ -166,6 +164,16 @@ def repeated(record: Record) -> Notice:
         "process, and give each training its own run=."
     )
     return Notice("repeated", text, "warning", record.run, record.model)
+
+
+def pooled(record: Record) -> Notice:
+    """Return the notice that several processes sent rows of the same items in one epoch."""
+    text = (
+        "Several processes sent rows of the same items in one epoch, and each row counts: their scores are "
+        "of the rows of all of them together. If these are trainings of their own, or one that was begun "
+        "anew, give each its own run=. The ranks of one training share the items out (DistributedSampler)."
+    )
+    return Notice("pooled", text, "warning", record.run, record.model)
 
 
 def too_late(record: Record) -> Notice:

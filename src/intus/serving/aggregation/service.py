@@ -8,7 +8,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...core.errors import CodecError, InputError, ServeError
@@ -115,6 +115,18 @@ class AggregatorService:
 
     def admit(self) -> None:
         """Raise BusyError, ReadingError or ReplacedError if no records can be taken now."""
+        with self._noting_refusals():
+            self._admit()
+
+    @contextlib.contextmanager
+    def _noting_refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            self.aggregator.refused(self._clock())
+            raise
+
+    def _admit(self) -> None:
         self._require_journal()
         self.evaluator.check()
         if self.evaluator.backlog() > self.aggregator.max_bytes:
@@ -141,7 +153,7 @@ class AggregatorService:
         """
         self.admit()
         request = IngestRequest.read(records, envelope, body)
-        with self._lock:
+        with self._noting_refusals(), self._lock:
             self._take_settled()
             now = self._clock()
             for run_key in request.run_keys:
@@ -156,7 +168,7 @@ class AggregatorService:
             self._hand_on(result.ready)  # within the lock, so that batches keep their order
             refused = {(record.run, record.model) for record in request.records} - set(result.placed)
             self._release(request.run_keys, set() if result.duplicate else refused)
-        self._notify(result.notices)
+        self._notify([*request.unread, *result.notices])
         return IngestReply(result.accepted, result.duplicate)
 
     def _accept(self, request: IngestRequest, now: float) -> IngestResult:

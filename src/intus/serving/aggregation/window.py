@@ -24,6 +24,8 @@ EVICTED = (
     "arrays of this epoch were dropped from memory; send fewer layers, steps or rows (which=, when=, rows=)"
 )
 DAMAGED = "lost in a damaged journal"
+#: Most ids of items that a window remembers to find those that several processes send.
+MOST_IDS = 100_000
 _serials = count(1)
 
 
@@ -55,6 +57,10 @@ class Window:
         doubtful: Whether a damaged journal may have lost records of it.
         tallies: How far the arrays of each data point are.
         attempt: How often the training had been started again under the same name.
+        pooled: Whether several processes sent rows of the same items.
+        ids: The items of one data point, the first that has any, by the client that sent them.
+        ids_of: That data point.
+        repeated_ids: How many of them came from another client before.
     """
 
     number: int
@@ -80,6 +86,10 @@ class Window:
     doubtful: bool = False
     tallies: dict[Key, Tally] = field(default_factory=dict)
     attempt: int = 0
+    pooled: bool = False
+    ids: dict[str, set[int]] = field(default_factory=dict)
+    ids_of: Key | None = None
+    repeated_ids: int = 0
 
     @property
     def moment(self) -> Moment:
@@ -126,6 +136,26 @@ class Window:
         blocks = self.points.get(Key.of(record), ())
         return any(b.items is not None and bool(np.isin(record.items, b.items).any()) for b in blocks)
 
+    def begins_pooling(self, record: Record, client_id: str | None) -> bool:
+        """Return whether this record is the first to show that several processes send the same items.
+
+        The ranks of one training share the items out. A sampler that pads gives each rank one item again.
+        """
+        if self.pooled or client_id is None or record.items is None or record.mode == PROBE_SET_MODE:
+            return False
+        self.ids_of = self.ids_of or Key.of(record)
+        if Key.of(record) != self.ids_of:
+            return False
+        items = {item for item in record.items.tolist() if item >= 0}  # others have no known place
+        others = [ids for client, ids in self.ids.items() if client != client_id]
+        self.repeated_ids += sum(any(item in ids for ids in others) for item in items)
+        known = sum(map(len, self.ids.values()))
+        own = self.ids.setdefault(client_id, set())
+        if known < MOST_IDS:
+            own |= items
+        self.pooled = self.repeated_ids > max(len(self.ids), known // 100)
+        return self.pooled
+
     def hand_on(
         self,
         main_mode: str,
@@ -156,7 +186,8 @@ class Window:
             tally = self.tallies.setdefault(key, Tally())
             tally.handed = tally.arrived
             of_run = clients, began, self.attempt, before(key)
-            out.append(DataPoint(key, kind, self.epoch, self.step, blocks, lacks, serial, *of_run))
+            pooled = self.pooled and key.mode == (self.ids_of or key).mode and blocks[0].items is not None
+            out.append(DataPoint(key, kind, self.epoch, self.step, blocks, lacks, serial, *of_run, pooled))
         self.handed.update(self.fresh)
         self.fresh = {}
         return out
@@ -218,6 +249,7 @@ class Window:
             "epoch": self.epoch,
             "step": self.step,
             "lacks": self.lacks,
+            "pooled": self.pooled,
             "closed": self.closed,
             "over": self.is_done,
             "lost": [list(key) for key in self.lost],
@@ -227,6 +259,7 @@ class Window:
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Restore a snapshot, and free the arrays of data points that it newly marks as scored or lost."""
         self.lacks, self.closed = snapshot["lacks"], snapshot["closed"]
+        self.pooled = snapshot.get("pooled", False)  # older versions did not store it
         lost, scored = ({Key(*key) for key in snapshot[name]} for name in ("lost", "scored"))
         freed = set(self.points) if snapshot["over"] else (lost - self.lost) | (scored - self.scored)
         kept = self.evicted.keys() - scored if not snapshot["over"] else set()
