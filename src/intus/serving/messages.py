@@ -85,6 +85,7 @@ class EpochReport(Message):
     idle: Annotated[list[Text], Meta(description="layers that were not to be recorded in the epoch")] = []
     notes: Annotated[list[ClientNote], Meta(description="sentences to show on the page")] = []
     total: Annotated[Count, Meta(description="records sent of all epochs of the run so far")] | None = None
+    delivered: Annotated[Count, Meta(description="records that a server accepted in earlier requests")] = 0
 
     @property
     def run_key(self) -> tuple[str, str]:
