@@ -387,7 +387,8 @@ def test_snapshot_of_version_0_1_0_is_restored():
     restored = Aggregator()
     restored.restore(("r", "m"), written)
     now = {
-        "shares": [[0, "c", 2, 3, 0, False, 3, 0]],  # the failed records are new
+        "members": {"c": client | {"before": 0}},
+        "shares": [[0, "c", 2, 3, 0, False, 3, 0, 0]],  # "failed" and "elsewhere" are new
         "layers": [],
         "held": [[[0, 0], 0, False]],
         "doubtful": 0,

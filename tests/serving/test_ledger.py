@@ -28,7 +28,7 @@ class CountingClient:
         self.counts, self.seq, self.epoch = SentCounts(), 0, 0
         self.under_way, self.delivered = [], []
         self.accepted, self.reported = set(), 0
-        self.arrays = 0
+        self.arrays = self.arrived = 0
 
     @property
     def key(self) -> EpochKey:
@@ -57,6 +57,9 @@ class CountingClient:
             assert not self._post(request)
             if request[2]:
                 self.delivered.append(request)
+            self.arrived += len(request[1])
+            for _, _, key in request[1]:
+                self.counts.delivered(key)
             self.counts.acknowledge(request[2])
             self.reported = max(self.reported, request[3])
 
@@ -225,6 +228,61 @@ def test_server_without_a_journal_says_what_it_does_not_know(tmp_path):
     check_sums(row)
     assert (row.sent, row.unknown, row.kept) == (8, 6, 2)
     client.machine.stop()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.one_of(STEP, st.just(("replace",))), max_size=40))
+def test_ledger_adds_up_after_servers_that_left_no_journal(tmp_path_factory, steps):
+    """Arrays that an earlier server took were "under way" for ever, or counted twice."""
+    machine = Machine(tmp_path_factory.mktemp("journal"))
+    client, outcomes, earlier = CountingClient(machine), Outcomes(), 0
+    for step in steps:
+        if step == ("replace",):
+            machine.stop()
+            client.machine = machine = Machine(tmp_path_factory.mktemp("journal"))
+            outcomes, client.delivered, earlier = Outcomes(), [], client.arrived
+        else:
+            take(step, machine, client, outcomes)
+        if (row := ledger_of(machine)) is not None:
+            check_sums(row)
+    while client.under_way:
+        client.deliver()
+    client.end_epoch()
+    client.counts.close()
+    client.make([])
+    client.deliver()
+    if (row := ledger_of(machine)) is not None:
+        check_sums(row)
+        if ("lose",) not in steps:
+            assert (row.sent, row.unknown, row.under_way) == (client.arrays, earlier, 0)
+    machine.stop()
+
+
+def test_arrays_that_an_earlier_server_took_are_told(tmp_path):
+    machine = Machine(tmp_path / "first")
+    client = CountingClient(machine)
+    for addresses in ("ab", "ab", "a"):
+        client.make(addresses)
+        client.deliver()
+        if addresses == "ab":
+            client.end_epoch()
+    machine.stop()
+    client.machine = machine = Machine(tmp_path / "second")
+    client.make("b")
+    client.deliver()
+    client.end_epoch()
+    row = ledger_of(machine)
+    assert (row.sent, row.unknown, row.under_way, row.kept) == (6, 5, 0, 1)
+    (point,) = [point for point, _ in machine.evaluator.waiting]
+    assert point.lacks.startswith("1 of 2 arrays came")
+    (text,) = [each.text for each in machine.evaluator.received_notices if each.code == "taken_before"]
+    assert "had taken 5 arrays of this run, up to epoch 2.0" in text
+    client.counts.close()
+    client.make([])
+    client.deliver()
+    row = ledger_of(machine)
+    assert (row.sent, row.unknown, row.under_way) == (6, 5, 0)
+    machine.stop()
 
 
 def arrays(number, epoch=0, run="r"):

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from intus.core.errors import InputError, ServeError
 from intus.core.results import Results
 from intus.serving.frontend import Frontend
 from intus.serving.run import Server
+from intus.storage import database as database_module
 from intus.storage import log_owner, write_ahead_log
 from intus.storage.database import Database
 
@@ -289,3 +293,56 @@ def test_database_that_a_kill_left_is_opened_by_several(tmp_path):
         first.add_notice("code", "more")
         assert len(second.notices()) == 3
     assert not log_owner.note_of(path).exists()
+
+
+HOLD = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN")
+print(connection.execute("SELECT count(*) FROM notice").fetchone()[0], flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def replaced(tmp_path):
+    """A database that another one replaced while two had it open: this process, and one that still has it."""
+    path = tmp_path / "x.db"
+    with Database(path) as database:
+        database.add_notice("code", "text")
+        command = [sys.executable, "-c", HOLD, str(path)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+            assert holder.stdout.readline() == "1\n"
+            another(tmp_path / "y.db").replace(path)
+            yield path, database, holder
+            holder.kill()
+
+
+def test_database_that_replaced_one_in_use_by_others_is_opened(replaced):
+    """It was "damaged", or a disk I/O error: the index of the other's log was used."""
+    path, database, holder = replaced
+    database.close()
+    with Database(path) as other:
+        other.add_notice("code", "more")
+        assert len(other.notices()) == 2
+    assert holder.poll() is None
+
+
+def test_database_whose_index_another_program_uses_is_refused_with_what_is_known(replaced):
+    path, _, holder = replaced
+    log_owner.log_of(path).rename(path.with_name("aside"))
+    before = path.read_bytes()
+    with pytest.raises(InputError, match=r"another program still has the files open .*x\.db-shm"):
+        Database(path)
+    assert path.read_bytes() == before
+    holder.kill()
+    holder.wait()
+
+
+def test_full_disk_at_the_start_asks_for_room(tmp_path, monkeypatch):
+    def fail(_):
+        raise OperationalError("", None, sqlite3.OperationalError("database or disk is full"))
+
+    monkeypatch.setattr(database_module, "migrate", fail)
+    with pytest.raises(InputError, match=r"disk is full\. Make room on its disk and try again"):
+        Database(tmp_path / "x.db")

@@ -524,6 +524,8 @@ class Sender:
                 return
             job.state = state
             if state == "sent":
+                for epoch in job.epochs:
+                    self._sent_counts.delivered(epoch)
                 self._sent_counts.acknowledge(job.epoch_counts or [])
             else:
                 for epoch in job.epochs:

@@ -37,6 +37,7 @@ class EpochCounts:
         sent: Records added to requests.
         dropped: Records dropped.
         failed: Records that could not be made.
+        delivered: Records that a server has accepted.
         ended: Whether the epoch has ended.
         left: Whether the model is no longer recorded.
         idle: The layers that ``when`` declined, once the epoch has ended.
@@ -48,6 +49,7 @@ class EpochCounts:
     sent: int = 0
     dropped: int = 0
     failed: int = 0
+    delivered: int = 0
     ended: bool = False
     left: bool = False
     idle: list[str] = field(default_factory=list)
@@ -68,7 +70,8 @@ class EpochCounts:
     def row(self) -> dict[str, Any]:
         """Return the report, as a JSON-serializable dict."""
         counts: dict[str, Any] = dict(zip(_FIELDS, self.current, strict=True))
-        return counts | {"idle": self.idle, "reasons": list(self.reasons), "notes": list(self.notes)}
+        told = {"idle": self.idle, "reasons": list(self.reasons), "notes": list(self.notes)}
+        return counts | {"delivered": self.delivered} | told
 
 
 _FIELDS = "sent", "dropped", "failed", "ended", "left"
@@ -113,6 +116,15 @@ class SentCounts:
         """Count a record that was added to a request."""
         self._counts_of(self.current(key)).sent += 1
         self._totals[key[:2]] += 1
+
+    def delivered(self, key: EpochKey) -> None:
+        """Count a record that a server has accepted.
+
+        Args:
+            key: Its epoch, as ``current`` returned it when the record was added to a request.
+        """
+        if key in self._counts:
+            self._counts[key].delivered += 1
 
     def dropped(self, key: EpochKey, why: str = "") -> None:
         """Count a record that was dropped, and note why."""

@@ -90,6 +90,7 @@ class EpochReport(Message):
     training: Annotated[
         Count, Meta(description="how many trainings the client began before under the same names")
     ] = 0
+    delivered: Annotated[Count, Meta(description="records that a server accepted in earlier requests")] = 0
 
     @property
     def run_key(self) -> tuple[str, str]:

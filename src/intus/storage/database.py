@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sqlite3
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -685,25 +686,29 @@ class Database:
         """Watch the files of an SQLite database, which one connection holds open until the end."""
         if self.url.get_backend_name() == "sqlite":
             self._anchor = self._engine.connect()
-            if has_new_id:  # it is still in the log alone
-                self._anchor.connection.cursor().execute("PRAGMA wal_checkpoint").close()
+            if has_new_id:  # it is in the log alone, and stays there without room on the disk
+                with suppress(sqlite3.Error):
+                    self._anchor.connection.cursor().execute("PRAGMA wal_checkpoint").close()
             path = Path(str(self.url.database))
             self._files = WatchedFiles([path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))])
             log_owner.write_note(path)
             sa.event.listen(self._engine, "connect", lambda *_: self.check(), insert=True)
 
     def _set_log_aside(self) -> None:
-        """Move the write-ahead log away from a database that is not its own.
+        """Move the write-ahead log away from a database that is not its own, and delete the log's index.
 
-        SQLite leaves it if the database's file was replaced, and writes it into the other one when that is
-        opened.
+        SQLite leaves them if the database's file was replaced, and uses them for the other one when that is
+        opened. A process that still has the earlier files open goes on to use these.
         """
         path = Path(str(self.url.database))
+        index = path.with_name(f"{path.name}-shm")
         log = log_owner.log_of(path)
         if self._files.still(log) and not self._files.still(path):
             with suppress(OSError):
                 kept = log.replace(path.with_name(f"{path.name}.lost-wal"))
                 _log.warning("%s is kept as %s: the database that it belongs to is gone.", log, kept)
+                if self._files.still(index):
+                    index.unlink()
 
     @contextmanager
     def _write(self) -> Iterator[sa.Connection]:
@@ -731,6 +736,14 @@ def _remedy(url: sa.URL, why: str) -> str:
     """Return what the user can do if a database does not open."""
     if url.get_backend_name() == "postgresql":
         return "Check that the PostgreSQL server is running, and that it has this database and user."
+    if "disk I/O error" in why or "error code=" in why:  # of a page that could not be read
+        return (
+            "The disk may fail; or another program still has the files open of an earlier database of this "
+            f"name (a server that ends, a notebook), and uses {url.database}-shm. Nothing was changed. End that "
+            "program and try again."
+        )
+    if "full" in why:
+        return "Make room on its disk and try again. Nothing was lost."
     if "malformed" in why or "damaged" in why:
         return (
             f"Restore a copy of it; or save what SQLite's own program can read (sqlite3 {url.database} "

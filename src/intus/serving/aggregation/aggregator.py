@@ -204,7 +204,7 @@ class Aggregator:
             self._count(run, "dropped", lost)
             out.notices.append(notices.dropped(run_key))
         client.dropped = max(client.dropped, dropped)
-        self._take_reports(reports, part, client_id)
+        self._take_reports(reports, part, client_id, Counter(record.epoch for record in records))
         if seq is not None:
             client.seqs.add(seq)
         out.ready += self._complete(run, now)
@@ -217,7 +217,7 @@ class Aggregator:
             return
         earlier = [report for report in reports if report.training < newest]
         if client.reports:
-            self._take_reports(earlier, part, client_id)
+            self._take_reports(earlier, part, client_id, {})
             part.out.ready += self._complete(run, part.now)
         run.begin_training(client_id, newest)
         epochs = [report.epoch for report in reports if report.training == newest]
@@ -234,12 +234,19 @@ class Aggregator:
         part.out.notices.append(notices.restarted(run.run_key, epoch, newest))  # type: ignore[arg-type]
         run.restart(part.client_id, self.trigger)
 
-    def _take_reports(self, reports: Sequence[EpochReport], part: RequestPart, client_id: str) -> None:
-        part.run.meet(reports, client_id)
+    def _take_reports(
+        self,
+        reports: Sequence[EpochReport],
+        part: RequestPart,
+        client_id: str,
+        came: Mapping[float | None, int],
+    ) -> None:
+        elsewhere = part.run.elsewhere
+        unreported = part.run.meet(reports, client_id)
         for report in reports:
             progress = part.run.progress(report.epoch, client_id)
             before, failed = progress.dropped, progress.failed
-            part.run.take_report(report, client_id, part.seq)
+            part.run.take_report(report, client_id, part.seq, came.get(report.epoch, 0))
             known = bool(part.run.windows or part.run.finished or part.run.leaving)
             part.out.notices += [
                 notices.from_client(part.run.run_key, note, known=known) for note in report.notes
@@ -249,6 +256,10 @@ class Aggregator:
             if progress.dropped > before:
                 self._count(part.run, "dropped", progress.dropped - before)
                 part.out.notices.append(notices.dropped(part.run.run_key, report.reasons))
+        part.run.clients[client_id].before += unreported
+        if (more := part.run.elsewhere - elsewhere) > 0:
+            last = max((report.epoch for report in reports), key=rank)
+            part.out.notices.append(notices.taken_before(part.run.run_key, more, last))
 
     def settled(self, point: DataPoint, scored: bool) -> RunKey | None:
         """Mark a data point as done; return its (run, model), None if it is not known.

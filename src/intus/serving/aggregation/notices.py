@@ -146,6 +146,16 @@ def too_many(record: Record, limit: int) -> Notice:
     return Notice("too_many", text, "warning", record.run, record.model)
 
 
+def taken_before(run_key: RunKey, number: int, epoch: float | None) -> Notice:
+    """Return the notice that an earlier server accepted records that are not in the journal."""
+    text = (
+        f"A server that ended before this one had taken {number} arrays of this run, up to epoch {epoch}. Those "
+        "that it had not scored are lost, since there is no journal of them (--journal memory, or its folder "
+        "was deleted or changed): these epochs may be incomplete. The status counts the arrays as unknown."
+    )
+    return Notice("taken_before", text, "warning", *run_key)
+
+
 def evicted(window: Window, lost: int, limit: int) -> Notice:
     """Return the notice that ``lost`` records were evicted from memory before they were scored."""
     text = (

@@ -79,6 +79,7 @@ class EpochProgress:
         ended: Whether the client reported the end of the epoch.
         seq: The request number of the newest report, -1 before the first.
         failed: Number of records that the client reported as impossible to make.
+        elsewhere: Number of records that a server before this one accepted, and did not leave in a journal.
     """
 
     received: int = 0
@@ -87,11 +88,17 @@ class EpochProgress:
     ended: bool = False
     seq: int = -1
     failed: int = 0
+    elsewhere: int = 0
 
     @property
     def missing(self) -> int:
         """Number of records that were sent and have not arrived."""
         return max(self.sent - self.received, 0)
+
+    @property
+    def unknown(self) -> int:
+        """Number of the missing records of which nothing more will come."""
+        return min(self.elsewhere, self.missing)
 
     @property
     def known(self) -> int:
@@ -100,12 +107,12 @@ class EpochProgress:
 
     @property
     def is_complete(self) -> bool:
-        """True if the client has ended the epoch and all records it sent have arrived."""
-        return self.ended and not self.missing
+        """True if the client has ended the epoch and all records that can come have arrived."""
+        return self.ended and self.missing == self.unknown
 
 
-#: The fields of EpochProgress in the journal; ``failed`` is missing in that of older versions.
-_PROGRESS = "received", "sent", "dropped", "ended", "seq", "failed"
+#: The fields of EpochProgress in the journal; the last two are missing in that of older versions.
+_PROGRESS = "received", "sent", "dropped", "ended", "seq", "failed", "elsewhere"
 
 
 @dataclass(slots=True)
@@ -121,6 +128,7 @@ class ClientState:
         dropped: Records that it has dropped since it began.
         training: How many trainings it began before under the same names.
         attempt: The attempt of the run that it sends to, None before its first record.
+        before: Records that a server before this one accepted, of epochs that it has not reported here.
     """
 
     seqs: IntRanges = field(default_factory=IntRanges)
@@ -131,6 +139,7 @@ class ClientState:
     dropped: int = 0
     training: int = 0
     attempt: int | None = None
+    before: int = 0
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as JSON. The names are those of the journal's format."""
@@ -144,6 +153,7 @@ class ClientState:
             "heard": self.heard,
             "training": self.training,
             "attempt": self.attempt,
+            "before": self.before,
         }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
@@ -151,7 +161,7 @@ class ClientState:
         for low, high in snapshot["seqs"]:
             self.seqs = _joined(self.seqs, low, high)
         self.left, self.reports, self.dropped = snapshot["left"], snapshot["states"], snapshot["dropped"]
-        self.heard = snapshot["heard"]
+        self.heard, self.before = snapshot["heard"], snapshot.get("before", 0)  # older ones did not store it
         self.newest = -math.inf if snapshot["newest"] is None else snapshot["newest"]
         self.training = snapshot.get("training", 0)  # older versions did not store it
         self.attempt = snapshot.get("attempt", self.attempt)  # likewise
@@ -262,16 +272,25 @@ class RunState:
         progress.received += 1
         self.counts["sent"] += progress.known - before
 
-    def meet(self, reports: Sequence[EpochReport], client_id: str) -> None:
-        """Count what a client sent before its first reports here, to a server that ended without a trace."""
+    def meet(self, reports: Sequence[EpochReport], client_id: str) -> int:
+        """Count, and return, what a client sent before its first reports here, to a server that ended without a trace."""
         total = max((report.total or 0 for report in reports), default=0)
-        if total and not self.clients[client_id].reports and len(self.clients) < MOST_CLIENTS:
-            before = max(total - sum(report.sent for report in reports), 0)
-            self.counts["unknown"] += before
-            self.counts["sent"] += before
+        if not total or self.clients[client_id].reports or len(self.clients) >= MOST_CLIENTS:
+            return 0
+        before = max(total - sum(report.sent for report in reports), 0)
+        self.counts["unknown"] += before
+        self.counts["sent"] += before
+        return before
 
-    def take_report(self, report: EpochReport, client_id: str, seq: int) -> None:
-        """Store a client's report, unless a newer one arrived before."""
+    def take_report(self, report: EpochReport, client_id: str, seq: int, came: int = 0) -> None:
+        """Store a client's report, unless a newer one arrived before.
+
+        Args:
+            report: The report.
+            client_id: The client.
+            seq: The number of its request.
+            came: Number of records of the epoch that came with it.
+        """
         client = self.clients[client_id]
         client.reports = True
         if not self._is_present(client) or report.training < client.training:
@@ -283,6 +302,12 @@ class RunState:
             and any(key[0] == report.epoch for key in self.finished)
         ):
             progress.received = report.sent  # counted when the epoch ended; clients repeat it as they leave
+        if (elsewhere := report.delivered - progress.received + came) > progress.elsewhere:
+            counted = min(client.before, elsewhere - progress.elsewhere)  # when the client was met
+            client.before -= counted
+            self.counts["unknown"] -= counted
+            self.counts["sent"] -= counted
+            progress.elsewhere = elsewhere
         if seq >= progress.seq:
             before = progress.known
             progress.seq, progress.sent, progress.dropped = seq, report.sent, report.dropped
@@ -488,22 +513,37 @@ class RunState:
         self._forget_epochs(
             epoch
             for place, epoch in enumerate(ended)
-            if place < len(ended) - MOST_AWAITED or not self._under_way(epoch)
+            if place < len(ended) - MOST_AWAITED or not self._awaited(epoch)
         )
 
     def _forget_epochs(self, epochs: Iterable[float | None]) -> None:
         for epoch in epochs:
-            self.counts["unknown"] += self._under_way(epoch)
+            self.counts["unknown"] += self._missing(epoch)
+            for client_id, progress in self.epochs[epoch].items():
+                if client_id in self.clients:  # it may report the epoch again as it leaves
+                    self.clients[client_id].before += progress.unknown
             del self.epochs[epoch]
             self.declined.pop(epoch, None)
 
-    def _under_way(self, epoch: float | None) -> int:
+    def _awaited(self, epoch: float | None) -> int:
+        return sum(progress.missing - progress.unknown for progress in self.epochs[epoch].values())
+
+    def _missing(self, epoch: float | None) -> int:
         return sum(progress.missing for progress in self.epochs[epoch].values())
 
     @property
     def under_way(self) -> int:
         """Number of records that clients sent and that did not arrive."""
-        return sum(map(self._under_way, self.epochs))
+        return sum(map(self._awaited, self.epochs))
+
+    @property
+    def elsewhere(self) -> int:
+        """Number of records that a server before this one accepted, and did not leave in a journal."""
+        return self._unknown + sum(client.before for client in self.clients.values())
+
+    @property
+    def _unknown(self) -> int:
+        return sum(each.unknown for progress in self.epochs.values() for each in progress.values())
 
     @property
     def idle(self) -> bool:
@@ -558,6 +598,7 @@ class RunState:
         return named | self.counts | {
             "since": self.began,
             "under_way": self.under_way,
+            "unknown": self.counts["unknown"] + self._unknown,
             "waiting": self.counts["kept"] - settled,
             "open": sum(window.open_arrays for window in windows),
             "queued": sum(len(window.awaited) for window in windows),
