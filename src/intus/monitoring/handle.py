@@ -215,6 +215,7 @@ def probe(
         together=together,
         kinds=kinds,
     )
+    tap.replace_earlier()
     try:
         known = backend.operations(model)
         operations = schedule.chosen(model, known, modules_graph(backend, tap.name, known))

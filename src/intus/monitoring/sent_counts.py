@@ -92,7 +92,7 @@ class SentCounts:
 
     def __init__(self) -> None:
         self._counts: dict[EpochKey, EpochCounts] = {}
-        self._totals: Counter[tuple[str, str]] = Counter()  # records sent of each (run, model), of all epochs
+        self._totals: Counter[tuple[str, str, int]] = Counter()  # records sent of each training, all epochs
         self._trainings: Counter[tuple[str, str]] = Counter()  # the number of the present one
         self._known: set[tuple[str, str]] = set()  # of which something was counted in the present training
 
@@ -115,7 +115,7 @@ class SentCounts:
     def sent(self, key: EpochKey) -> None:
         """Count a record that was added to a request."""
         self._counts_of(self.current(key)).sent += 1
-        self._totals[key[:2]] += 1
+        self._totals[(*key[:2], self._trainings[key[:2]])] += 1
 
     def delivered(self, key: EpochKey) -> None:
         """Count a record that a server has accepted.
@@ -154,7 +154,7 @@ class SentCounts:
         counts = self._counts_of(key)
         counts.sent = max(counts.sent - 1, 0)
         self._drop(counts, why)
-        self._totals[key[:2]] -= 1
+        self._totals[key.run, key.model, key.training] -= 1
 
     def begin(self, key: EpochKey) -> None:
         """Register the start of an epoch.
@@ -186,11 +186,15 @@ class SentCounts:
         """
         newest = {key[:2]: key.training for key in keys or ()}
         return [
-            key._asdict() | counts.row() | {"total": self._totals[key[:2]]}
+            key._asdict() | counts.row() | {"total": self._total(key)}
             for key, counts in self._counts.items()
             if (counts.has_news or (keys is not None and key in keys))
             and key.training <= newest.get(key[:2], key.training)
         ]
+
+    def _total(self, key: EpochKey) -> int:
+        """Return the number of records sent of a (run, model) up to this training."""
+        return sum(self._totals[key.run, key.model, number] for number in range(key.training + 1))
 
     def has_notes(self) -> bool:
         """Return whether there are notes that the server has not received."""

@@ -52,6 +52,10 @@ _MISFIT = (
 _MISFITS = (
     "Epoch {}: in {} of {} passes, Probe.items had another number of ids than rows; these have no labels."
 )
+_REPLACED = (
+    "intus: %s of run %r is probed anew, as another training, so the earlier probe records nothing more. To "
+    "record both, pass another run= (or for two models of one training, another name=)."
+)
 _NO_CALL = "intus: %s was never called while it was probed, so nothing is recorded. %s"
 _NO_PASS = (
     "intus: epoch %s of %s has no data: all its %s passes were skipped to take at most %s of the training "
@@ -149,6 +153,7 @@ class ModelTap:
         self._misfits = 0  # passes of this epoch whose ids do not fit
         self._epoch_began = 0, 0, 0  # passes, skipped passes and records before the epoch
         self._ended = False
+        self._replaced = False  # whether another training of this process has the same names
         self.evaluates = probe_set is not None
         self._is_silence_known = self._are_skips_known = False
         self._model = weakref.ref(model)
@@ -261,6 +266,8 @@ class ModelTap:
 
     def change_epoch(self, old: float, new: float) -> None:
         """End an epoch of the records and begin another."""
+        if self._ended:
+            return
         self._end_epoch(old)
         self.sender.begin(EpochKey(self.run, self.name, new))
 
@@ -302,7 +309,7 @@ class ModelTap:
         """Tag a pass; False if it is not recorded."""
         if self._left_out is not None:
             self.count_left_out()
-        if are_probes_disabled() and not self.probe_runs.running:  # trace or inspect
+        if self._replaced or (are_probes_disabled() and not self.probe_runs.running):  # trace or inspect
             return False
         if self._skips_again():
             return False
@@ -671,6 +678,22 @@ class ModelTap:
         self.probe_runs.training_ends()
         self.source.end(self.name, self.epoch)
         self._tell(self.epoch)
+
+    def replace_earlier(self) -> None:
+        """End the probes of an earlier training of this process with the same names; must come first.
+
+        Those of the same model are of the same training until something of it was recorded.
+        """
+        model = self._model()
+        same = [tap for tap in self.sender.taps if (tap.run, tap.name) == (self.run, self.name)]
+        earlier = [tap for tap in same if not tap._ended and (tap._model() is not model or tap.recorded)]
+        for tap in earlier:
+            tap.end()
+            tap._replaced = True
+            tap.troubles.warn_once(_REPLACED, self.name, self.run)
+        if any(tap not in earlier and not tap._ended for tap in same):
+            return
+        self.sender.begin_training(self.run, self.name)
 
     def end(self) -> None:
         """Run the probe set if it is due, send the collected records, and end the recording of a graph."""

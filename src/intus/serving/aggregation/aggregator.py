@@ -210,7 +210,7 @@ class Aggregator:
         out.ready += self._complete(run, now)
 
     def _begin_training(self, reports: Sequence[EpochReport], part: RequestPart, client_id: str) -> None:
-        """Begin another training of a client if its reports name a newer one, which is that of its records."""
+        """Begin another training of a client if its reports name a newer one, that of its records."""
         run, client = part.run, part.run.clients[client_id]
         newest = max((report.training for report in reports), default=client.training)
         if newest <= client.training:

@@ -429,7 +429,7 @@ class RunState:
 
     def _others_send(self, client: ClientState, now: float) -> bool:
         others = (o for o in self.clients.values() if o is not client and o.attempt == self.attempt)
-        return any(other.reports and not other.left and now - other.heard <= LIVELY_S for other in others)
+        return any(not other.left and now - other.heard <= LIVELY_S for other in others)
 
     def restart(self, client_id: str | None, trigger: tuple[str, ...]) -> None:
         """Retire the windows of the previous training, and wait for no client but the restarting one."""

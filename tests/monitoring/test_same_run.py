@@ -1,0 +1,118 @@
+"""The same ``run=`` used again: no score is of the rows of two trainings."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+
+import numpy as np
+import pytest
+import torch
+from test_with_server import points, read
+from torch import nn
+
+from intus.monitoring import flush, probe
+from intus.serving.run import Server
+
+ROWS = 40
+
+
+class Planted(nn.Module):
+    """A model whose output is its weight, so that the mean of a score says which training it is of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(1, 1, bias=False)
+
+    def forward(self, rows):
+        return self.layer(rows)
+
+
+def train(server, value, epochs, *, own=True, end=True, kept=(), **options):
+    """Train a model whose outputs in each epoch are ``value`` plus the number of the epoch."""
+    model, rows = Planted(), torch.ones(ROWS, 1)
+    given = {} if own else {"probe_set": (rows, {"label": np.arange(ROWS) % 2})}
+    watch = probe(
+        model, *server, run="r", name="Sequential", budget=math.inf, statistics=not own and "auto", **given
+    )
+    for epoch in epochs:
+        watch.epoch = epoch
+        with torch.no_grad():
+            model.layer.weight.fill_(value + epoch)
+        for _ in range(2):
+            model(rows)
+    if end:
+        watch.remove()
+    return watch, model
+
+
+def check(server, watch, expected, own=True):
+    assert flush(server.host, server.port)
+    found = points(server, "r", score="mean", address="layer")
+    assert dict(zip(found["epoch"], found["value"], strict=True)) == pytest.approx(expected)
+    assert found["n"] == [ROWS * (2 if own else 1)] * len(expected)
+    ledger = watch.status()["ledger"]
+    assert ledger["sent"] == sum(ledger[name] for name in ("under_way", "unknown", "refused", "kept"))
+    assert ledger["kept"] == sum(ledger[name] for name in ("waiting", "scored", "failed", "lost"))
+    assert (ledger["under_way"], ledger["unknown"], ledger["waiting"]) == (0, 0, 0)
+    return ledger
+
+
+def codes(server):
+    return [notice["code"] for notice in read(server, "api/notices")["notices"] if notice["run"] == "r"]
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize(("first", "second"), [(1, 1), (2, 1), (3, 1), (2, 3)])
+def test_training_begun_anew_in_one_process_replaces_the_earlier_one(tmp_path, first, second, own):
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        at = server.host, server.port
+        train(at, 100, range(1, first + 1), own=own)
+        watch, _ = train(at, 200, range(1, second + 1), own=own)
+        expected = {epoch: 100 + epoch for epoch in range(1, first + 1)}
+        expected |= {epoch: 200 + epoch for epoch in range(1, second + 1)}
+        ledger = check(server, watch, expected, own)
+        assert ledger["sent"] == ledger["scored"] == (first + second) * 2 * (2 if own else 1)
+        assert "restarted" in codes(server)
+        assert "incomplete" not in codes(server)
+
+
+def test_cell_that_is_run_again_without_remove_replaces_the_earlier_training(tmp_path, caplog):
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        at = server.host, server.port
+        earlier, model = train(at, 100, [1, 2], end=False)
+        watch, _ = train(at, 200, [1])
+        earlier.epoch = 1  # the earlier model goes on beside it
+        model(torch.ones(ROWS, 1))
+        check(server, watch, {1: 201, 2: 102})
+        assert "probed anew" in " ".join(earlier.status()["faults"])
+        assert "probed anew" in caplog.text
+
+
+def test_resumed_training_of_one_process_goes_on_as_one_curve(tmp_path):
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        at = server.host, server.port
+        train(at, 100, [1, 2])
+        watch, _ = train(at, 100, [3, 4])
+        check(server, watch, {epoch: 100 + epoch for epoch in range(1, 5)})
+        assert "restarted" not in codes(server)
+
+
+def in_other_process(*arguments, **options):
+    train(*arguments, **options)
+    assert flush(*arguments[0])
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_training_begun_anew_in_another_process_replaces_the_earlier_one(tmp_path, own):
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        at = server.host, server.port
+        other = multiprocessing.get_context("spawn").Process(
+            target=in_other_process, args=(at, 100, [1, 2]), kwargs={"own": own}
+        )
+        other.start()
+        other.join(120)
+        assert other.exitcode == 0
+        watch, _ = train(at, 200, [1], own=own)
+        check(server, watch, {1: 201, 2: 102}, own)
+        assert "restarted" in codes(server)
