@@ -94,6 +94,7 @@ def test_refused_records_count_as_dropped(server):
         server.answer = lambda path: 200
         watch.epoch = 1
         model(torch.from_numpy(np.ones((4, 3), np.float32)))
-    assert flush("127.0.0.1", server.port)
+    assert not flush("127.0.0.1", server.port)  # what was refused is never scored
     (row,) = [row for row in server.batches()[-1][1]["epochs"] if row["epoch"] == 0][-1:] or [None]
     assert (row["sent"], row["dropped"], row["ended"]) == (0, 1, True)
+    assert row["reasons"] == ["the server refused them: no thanks"]
