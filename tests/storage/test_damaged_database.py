@@ -205,7 +205,7 @@ def test_database_with_a_damaged_log_is_refused_and_left_as_it_is(tmp_path):
 
 
 def left_by_a_kill(path, folder, *, after=2):
-    """Put the files into a folder that a killed process leaves: a database with its newest rows in its log."""
+    """Put the files into a folder that a killed process leaves: a database with its new rows in its log."""
     with Database(path) as database:
         for number in range(after):
             database.add_notice("code", f"text {number}")
