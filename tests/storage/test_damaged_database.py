@@ -205,7 +205,7 @@ def test_database_with_a_damaged_log_is_refused_and_left_as_it_is(tmp_path):
 
 
 def left_by_a_kill(path, folder, *, after=2):
-    """Put the files into a folder that a killed process leaves: a database whose newest rows are in its log."""
+    """Put the files into a folder that a killed process leaves: a database with its new rows in its log."""
     with Database(path) as database:
         for number in range(after):
             database.add_notice("code", f"text {number}")
@@ -246,7 +246,9 @@ def test_log_is_not_written_into_another_database(tmp_path, how):
     STRAYS[how](path)
     files = {file: file.read_bytes() for file in tmp_path.glob("x.db*")}
     for _ in range(2):
-        with pytest.raises(InputError, match=r"x\.db-wal' (was not written for|belongs to) .*Put the earlier"):
+        with pytest.raises(
+            InputError, match=r"x\.db-wal' (was not written for|belongs to) .*Put the earlier"
+        ):
             Database(path)
     assert files == {file: file.read_bytes() for file in tmp_path.glob("x.db*")}
     log_owner.log_of(path).rename(tmp_path / "aside")

@@ -545,7 +545,7 @@ def test_all_result_columns_are_stored():
 
 
 def test_ids_of_a_commit_that_failed_are_forgotten(tmp_path):
-    """After a full disk, all writes failed by a foreign key; a new run would have got the ids of the lost one."""
+    """After a full disk, all writes failed by a foreign key, or a new run got the ids of the lost one."""
     rows = [{"run": "lost", "model": "m", "epoch": 0, "address": "fc1", "score": "mean", "value": 0.5}]
 
     def fail(_):

@@ -739,8 +739,8 @@ def _remedy(url: sa.URL, why: str) -> str:
     if "disk I/O error" in why or "error code=" in why:  # of a page that could not be read
         return (
             "The disk may fail; or another program still has the files open of an earlier database of this "
-            f"name (a server that ends, a notebook), and uses {url.database}-shm. Nothing was changed. End that "
-            "program and try again."
+            f"name (a server that ends, a notebook), and uses {url.database}-shm. Nothing was changed. End "
+            "that program and try again."
         )
     if "full" in why:
         return "Make room on its disk and try again. Nothing was lost."

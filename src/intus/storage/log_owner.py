@@ -1,7 +1,8 @@
 """Note which database a write-ahead log belongs to: SQLite writes a log into any file that is at its path.
 
-Every SQLite database of intus has a random id in its header. While it is open, a file beside it (``x.db-owner``)
-names this id, and which files the database and its log are. A process that is killed leaves that and the log.
+Every SQLite database of intus has a random id in its header. While it is open, a file beside it
+(``x.db-owner``) names this id, and which files the database and its log are. A process that is killed leaves
+that and the log.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import sqlalchemy as sa
 
 from .same_file import identity
 
-_ID = slice(68, 72)  #: the bytes of ``PRAGMA application_id`` in a database: https://sqlite.org/fileformat2.html
+_ID = slice(
+    68, 72
+)  #: the bytes of ``PRAGMA application_id`` in a database: https://sqlite.org/fileformat2.html
 
 
 def log_of(path: Path) -> Path:
@@ -62,8 +65,8 @@ def remove_note(path: Path) -> None:
 def stray_log(path: Path) -> str:
     """Return why a database must not be opened with the log beside it; "" if nothing is known against it.
 
-    It is another file than the noted one if it has another id. One with the same id is an older or newer copy if
-    it is another file beside the same log: both are others if they were copied together.
+    It is another database than the noted one if it has another id. One with the same id is an older or newer
+    copy if it is another file beside the same log: both are others if they were copied together.
     """
     noted, found = _read(note_of(path)), _facts(path)
     if not noted or not found["log"] or noted["log"] != found["log"]:
@@ -77,12 +80,13 @@ def stray_log(path: Path) -> str:
     else:
         before = "another database" if another else "an earlier file"
         what = (
-            f"was not written for {str(path)!r}, which took the place of {before}: SQLite would write the log "
-            "into it and damage it"
+            f"was not written for {str(path)!r}, which took the place of {before}: SQLite would write the "
+            "log into it and damage it"
         )
     return (
         f"The log {log!r} {what}. Put the earlier file back. Or move the log away: then the newest scores of "
-        f"the earlier file are lost that are in it alone. If both files were restored together, delete {note!r}."
+        "the earlier file are lost that are in it alone. If both files were restored together, delete "
+        f"{note!r}."
     )
 
 

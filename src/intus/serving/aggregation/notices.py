@@ -149,9 +149,9 @@ def too_many(record: Record, limit: int) -> Notice:
 def taken_before(run_key: RunKey, number: int, epoch: float | None) -> Notice:
     """Return the notice that an earlier server accepted records that are not in the journal."""
     text = (
-        f"A server that ended before this one had taken {number} arrays of this run, up to epoch {epoch}. Those "
-        "that it had not scored are lost, since there is no journal of them (--journal memory, or its folder "
-        "was deleted or changed): these epochs may be incomplete. The status counts the arrays as unknown."
+        f"A server that ended before this one had taken {number} arrays of this run, up to epoch {epoch}. "
+        "Those that it had not scored are lost, since there is no journal of them (--journal memory, or its "
+        "folder was deleted or changed): these epochs may be incomplete. The status counts them as unknown."
     )
     return Notice("taken_before", text, "warning", *run_key)
 

@@ -273,7 +273,7 @@ class RunState:
         self.counts["sent"] += progress.known - before
 
     def meet(self, reports: Sequence[EpochReport], client_id: str) -> int:
-        """Count, and return, what a client sent before its first reports here, to a server that ended without a trace."""
+        """Count what a client sent before its first reports here, to a server without a trace; return it."""
         total = max((report.total or 0 for report in reports), default=0)
         if not total or self.clients[client_id].reports or len(self.clients) >= MOST_CLIENTS:
             return 0
