@@ -188,7 +188,10 @@ def test_short_epochs_keep_the_share_and_are_recorded_evenly():
         watched.append(sum(training.step(epoch) for _ in range(70)) > 0)
     assert training.spent / (training.now - training.spent) <= 0.0205
     skipped = training.budget.skipped_periods
-    assert abs(skipped - watched.count(False)) <= 1
+    assert skipped == watched.count(False) - (not watched[-1])  # without the present one
+    training.budget.end()
+    assert training.budget.skipped_periods == watched.count(False)
+    assert training.budget.periods == 1000
     gaps = np.diff(np.flatnonzero(watched[300:]))  # the loan is repaid
     assert set(gaps) <= {3, 4, 5}
 
@@ -274,3 +277,37 @@ def test_rare_unseen_cost_counts_and_checkpoints_do_not():
         training.unseen_s = 0.005 if recorded % 4 == 0 else 0.0
         recorded += training.step(number // 500, seconds=1.0 if number % 100 == 50 else 0.01)
     assert training.budget.spent.processor == pytest.approx(training.spent, rel=0.15)
+
+
+def test_period_that_comes_again_counts_once():
+    """Evaluation within an epoch divides its training in two."""
+    budget = Budget(1e-9)
+    assert budget.allows(Seconds(0, 0), (0, "train"), "train")
+    budget.pay(Seconds(9, 9))
+    for number, period in enumerate([(0, "eval"), (0, "train"), (0, "eval"), (1, "train")]):
+        assert not budget.allows(Seconds(number + 1, number + 1), period, period[1])
+    budget.end()
+    assert (budget.skipped_periods, budget.periods) == (2, 3)
+
+
+def test_time_is_counted_without_a_bound():
+    budget = Budget(math.inf)
+    assert budget.allows(Seconds(0, 0), 0)
+    budget.pay(Seconds(1, 2))
+    budget.pay_once(Seconds(3, 4))
+    assert budget.spent == Seconds(4, 6)
+    assert budget.allows(Seconds(5, 5), 0)
+
+
+def test_epochs_without_data_are_counted_and_said_at_the_end(unused_port, monkeypatch):
+    """Before, the last was not counted, and the log said that they were even over the training."""
+    monkeypatch.setattr(Budget, "_affords", lambda self, now, mode, is_first: self._period[0] < 2)
+    model = nn.Linear(2, 2)
+    with probe(model, HOST, unused_port, structure=False) as watch:
+        for watch.epoch in range(5):
+            for _ in range(3):
+                model(torch.ones(4, 2))
+    assert watch.status()["skipped_epochs"] == 3
+    faults = watch.status()["faults"]
+    assert any("3 of 5 epochs of Linear have no data" in one and "is epoch 1." in one for one in faults)
+    assert not any("evenly" in one for one in faults)

@@ -304,3 +304,24 @@ def test_pattern_that_matches_no_layer_is_told_to_the_client(server, caplog, ord
     with probe(model, HOST, server.port) as later:
         model(torch.ones(2, 4))
     assert later.status()["faults"] == []
+
+
+@pytest.mark.parametrize(
+    ("numbers", "epochs"),
+    [((1, 2), [0, 1, 2]), ((0, 1), [0, 1]), ((5, 6), [5, 6])],
+    ids=["from 1", "from 0", "resumed"],
+)
+def test_untrained_model_is_epoch_0_if_the_script_counts_from_1(server, numbers, epochs):
+    model = seeded() or Net()
+    head = copy.deepcopy(model.head.state_dict())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    options = {"which": "head", "kinds": ("parameter",), "block": True, "structure": False}
+    with probe(model, HOST, server.port, probe_set=SET, **options) as watch:
+        for watch.epoch in numbers:
+            F.cross_entropy(model(IMAGES[:32]), LABELS[:32]).backward()
+            optimizer.step()
+    assert flush(HOST, server.port)
+    sent = [one for one in server.records() if one.address == "head.weight"]
+    assert [one.epoch for one in sent] == epochs
+    untrained = [one.epoch for one in sent if np.array_equal(one.array, head["weight"].numpy())]
+    assert untrained == [0] * (numbers[0] == 1)

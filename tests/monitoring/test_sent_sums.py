@@ -420,3 +420,23 @@ def test_own_passes_with_labels_by_layer_send_rows_and_say_so(server):
     assert flush(HOST, server.port)
     assert {one.statistics for one in server.records()} == {None}
     assert any("different labels of the name 'digit'" in fault for fault in watch.status()["faults"])
+
+
+def test_own_passes_before_labels_are_registered_send_rows_and_say_so(server):
+    """The labels that the process registers in epoch 2 are those of epoch 3."""
+    model = net()
+    with probe(model, HOST, server.port, run="r", statistics=True, budget=math.inf) as watch:
+        for watch.epoch in (1, 2, 3):
+            for part in torch.arange(len(IMAGES)).split(900):
+                watch.items = part
+                model(IMAGES[part])
+                if watch.epoch == 2:
+                    register_targets(HOST, server.port, name="digit", targets=LABELS)
+    assert flush(HOST, server.port)
+    by_epoch = {one.epoch: set() for one in server.records()}
+    for one in server.records():
+        by_epoch[one.epoch].add(one.statistics is not None)
+    assert by_epoch == {1: {False}, 2: {False}, 3: {True}}
+    assert any(
+        "had registered no labels for them when the epoch began" in one for one in watch.status()["faults"]
+    )

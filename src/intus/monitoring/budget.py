@@ -202,7 +202,6 @@ class Budget:
         share: The share of the time that monitoring may take; infinite for no bound.
         rows: The number of rows per batch that the budget affords; None for all.
         skipped: The number of passes that were not recorded.
-        skipped_periods: The number of periods without any recorded pass, the present one not included.
 
     Example:
         >>> budget = Budget(0.05)
@@ -217,12 +216,13 @@ class Budget:
     def __init__(self, share: float) -> None:
         self.share = share
         self.rows: int | None = None
-        self.skipped = self.skipped_periods = 0
+        self.skipped = 0
         self._accounts = _Account(WALL * FREE_S, guesses=False), _Account(FREE_S, guesses=True)
         self._period: Any = None
         self._mode: Any = None
         self._last_recorded = True  # whether the last pass was recorded
-        self._period_recorded = True  # whether a pass of the present period was
+        self._periods: dict[Any, bool] = {}  # whether a pass of each period was recorded
+        self._empty = 0  # periods without a recorded pass, the present one included
         self._waiting: list[Any] = []  # modes that had a period without any recorded pass, the earliest first
         self._has_begun = False
         self._unclocked = 0  # how many more passes can be skipped without a look at the clocks
@@ -233,6 +233,20 @@ class Budget:
         """The time that monitoring took since the start."""
         wall, processor = (account.spent for account in self._accounts)
         return Seconds(wall, processor)
+
+    @property
+    def skipped_periods(self) -> int:
+        """The number of periods without any recorded pass, the present one not included."""
+        return self._empty - (not self._periods.get(self._period, True))
+
+    @property
+    def periods(self) -> int:
+        """The number of periods."""
+        return len(self._periods)
+
+    def end(self) -> None:
+        """End the present period."""
+        self._period = None
 
     def skips(self, period: Any, mode: Any = None) -> bool:
         """Return whether the pass that begins now cannot be paid, whatever the clocks show.
@@ -275,12 +289,15 @@ class Budget:
         """
         is_first = period != self._period
         if is_first:
-            self.skipped_periods += not self._period_recorded
-            self._period, self._period_recorded = period, False
+            self._period = period
+            if period not in self._periods:
+                self._periods[period] = False
+                self._empty += 1
         allowed = self.share == math.inf or self._affords(now, mode, is_first)
         self._mode, self._last_recorded = mode, allowed
         if allowed:
-            self._period_recorded = True
+            self._empty -= not self._periods[period]
+            self._periods[period] = True
         else:
             self.skipped += 1
         return allowed
@@ -310,15 +327,13 @@ class Budget:
 
     def pay(self, spent: Seconds) -> None:
         """Subtract time that monitoring took."""
-        if self.share < math.inf:
-            for account, seconds in zip(self._accounts, spent, strict=True):
-                account.pay(seconds)
+        for account, seconds in zip(self._accounts, spent, strict=True):
+            account.pay(seconds)
 
     def pay_once(self, spent: Seconds) -> None:
         """Subtract time that monitoring took, and will not take in each pass."""
-        if self.share < math.inf:
-            for account, seconds in zip(self._accounts, spent, strict=True):
-                account.pay_once(seconds)
+        for account, seconds in zip(self._accounts, spent, strict=True):
+            account.pay_once(seconds)
 
     def adapt_rows(self, nbytes: int, rows: int) -> None:
         """Set ``rows`` for the next pass, from the size of the last recorded one.

@@ -389,9 +389,10 @@ class Probe:
 
         Returns:
             A dict. About this probe: ``passes``, the calls of the model; ``skipped``, those skipped for the
-            budget; ``skipped_epochs``, the epochs in which all passes were skipped, training and evaluation
-            counted apart; ``spent``, the processor seconds that monitoring took, as the budget counts them;
-            ``recorded``, the records made; ``troubles``, the errors in hooks, ``which`` or ``when``;
+            budget; ``skipped_epochs``, the epochs that are over and in which all passes were skipped,
+            training and evaluation counted apart; ``spent``, the processor seconds that monitoring took, as
+            the budget counts them; ``recorded``, the records made; ``troubles``, the errors in hooks,
+            ``which`` or ``when``;
             ``never_called``, the addresses of operations that never ran; ``silent``, of those that recorded
             nothing; ``epochs`` and ``items``, how these are found, in words; ``faults``, every warning so
             far, and why the server refuses what this process sends, as sentences. About the queue to the

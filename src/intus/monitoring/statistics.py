@@ -83,6 +83,11 @@ class Labels:
             )
         return self._names[address]
 
+    @property
+    def exist(self) -> bool:
+        """True if there are any."""
+        return bool(self._tables)
+
     def have(self, items: np.ndarray) -> bool:
         """Return whether every target has a label, or None, for each of some items."""
         if not len(items) or int(items.min()) < 0:

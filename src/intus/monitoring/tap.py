@@ -80,6 +80,10 @@ _NO_STATISTICS = (
     "entry in the registered labels, so the rows of these passes are sent. Read the data from a DataLoader, "
     "or set Probe.items = ids before each call."
 )
+_NO_LABELS = (
+    "intus: statistics=True cannot make statistics of passes of %s, because this process had registered no "
+    "labels for them when the epoch began, so their rows are sent. Register labels before the first epoch."
+)
 _LABELS_BY_LAYER = (
     "intus: statistics=True cannot make statistics of passes of %s, because its layers have different labels "
     "of the name %r, so rows are sent. Register the labels for each layer_pattern under a name of their own."
@@ -92,8 +96,13 @@ _OTHER_GROUPS = (
 _PROBE_SET_WAIT_S, _ROOM = 60.0, 0.9
 _SKIPPED_EPOCHS = (
     "intus: epochs of %s are too short for a recorded pass in each, which would take more than %s of the "
-    "training time. Some are left out, evenly over the training; Probe.status() counts them. Raise budget=, "
-    "record fewer layers (which=) or rows (rows=), or set Probe.epoch less often."
+    "training time. The first are recorded on a loan of about a second, and until it is repaid, later ones "
+    "may have no data; in a short training, all of them. Probe.status() counts them. Raise budget=, record "
+    "fewer layers (which=) or rows (rows=), or set Probe.epoch less often."
+)
+_SKIPPED_AT_END = (
+    "{} of {} epochs of {} have no data (training and evaluation counted apart), because a recorded pass in "
+    "each would have taken more than {} of the training time. The last with data is epoch {:g}."
 )
 
 
@@ -175,6 +184,7 @@ class ModelTap:
         self._queue_rows: int | None = None  # of which a pass fits into the queue; None for all
         self._wait_until = math.inf  # when a pass of the probe set no longer waits for room
         self._order = RowOrder(name, troubles)
+        self._last_watched: float = 0  # the epoch of the last recorded pass of the training
         self._skips = self._skips_epochs = False  # whether the warnings were given
         # The epoch, the mode and whether there were no ids, of the last pass if it was skipped; else None.
         self._skipped_like: tuple[float, str, bool] | None = None
@@ -217,6 +227,8 @@ class ModelTap:
     def epoch(self, value: float) -> None:
         if value != self._epoch:
             self.count_left_out()
+            if value == 1 and self._epoch == 0 and not self._passes:
+                self.probe_runs.training_begins()  # the script counts from 1
             self.probe_runs.epoch_ends()
             self.change_epoch(self._epoch, value)
         self._epoch = value
@@ -461,6 +473,7 @@ class ModelTap:
             if not self.source.is_searching:
                 self._skipped_like = epoch, mode, is_unnamed
             return None
+        self._last_watched = epoch
         ordered = items is not None or self._order.is_known(mode)
         labels = None if self.statistics is None else self._labels(period, items)
         return PassTags(epoch, step, mode, items, self.budget.rows, ordered, labels)
@@ -480,9 +493,9 @@ class ModelTap:
         self.budget.pay_once(process_seconds_since(began))
         if labels.left_out:
             self.troubles.warn_once(_OTHER_GROUPS, ", ".join(labels.left_out), self.name)
-        if items is not None and labels.have(items):
+        if items is not None and labels.exist and labels.have(items):
             return labels
-        self.troubles.warn_once(_NO_STATISTICS, self.name)
+        self.troubles.warn_once(_NO_STATISTICS if labels.exist else _NO_LABELS, self.name)
         return None
 
     def _adapt_rows(self) -> None:
@@ -502,6 +515,16 @@ class ModelTap:
         if self.budget.skipped_periods and not self._skips_epochs:
             self._skips_epochs = True
             self.troubles.warn_once(_SKIPPED_EPOCHS, self.name, f"{self.budget.share:.0%}")
+
+    def _warn_skipped_epochs(self) -> None:
+        """Say at the end of the training which epochs have no data."""
+        self.budget.end()
+        skipped, all_ = self.budget.skipped_periods, self.budget.periods
+        if 0 < skipped < all_:
+            text = _SKIPPED_AT_END.format(
+                skipped, all_, self.name, f"{self.budget.share:.0%}", self._last_watched
+            )
+            self.troubles.inform("skipped", text, "warning")
 
     def wants(self, operation: Operation) -> PassTags | None:
         """Return the tags of the pass if the operation is recorded."""
@@ -707,6 +730,7 @@ class ModelTap:
             self.troubles.warn_once(_NO_CALL, self.name, self._backend.blind_spot)
         try:
             self.on_forward_end(None)
+            self._warn_skipped_epochs()
             self._end_epoch(self.epoch if self.probe_runs.number is None else self.probe_runs.number)
             self.sender.close_model(self.run, self.name)
         except Exception as error:

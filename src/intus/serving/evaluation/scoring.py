@@ -243,7 +243,8 @@ def _measured_from_statistics(
         if target.name not in out.fitted:
             out.misfits[target.name] = (
                 f"Target {target.name!r} cannot be matched to {point.key.address!r} of {point.key.model!r}: "
-                f"statistics were made where the model runs, of the labels {sorted(out.fitted)}."
+                f"statistics were made where the model runs, of "
+                + (f"the labels {sorted(out.fitted)}." if out.fitted else "no labels, which came too late.")
             )
     return out
 
