@@ -73,7 +73,8 @@ class JaxBackend:
     def mode(self, model: Any) -> str:
         """Return ``"train"`` or ``"eval"``, from the flags of dropout and normalizations.
 
-        Of a model without such flags, from the step that is about to run: one without gradients is ``"eval"``.
+        Of a model without such flags, from the step that is about to run: without gradients it is
+        ``"eval"``.
         """
         if self._mode is None or self._mode[0]() is not model:
             library = _library(model)

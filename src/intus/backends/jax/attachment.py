@@ -206,7 +206,7 @@ class Attachment:
             self._tap.on_error(error)
 
     def mode(self, function: Callable[..., Any], args: Any, kwargs: Any) -> str:
-        """Return the mode of a step whose model does not tell: ``"train"`` if it takes gradients, else ``"eval"``.
+        """Return ``"train"`` for a step that takes gradients, else ``"eval"``.
 
         Functions of one mode are scored together, which is said.
         """
@@ -221,8 +221,8 @@ class Attachment:
             if len(alike) == 1:
                 takes = "take" if mode == "train" else "take no"
                 logger.warning(
-                    "intus: %s and %s both %s gradients of %s, so their rows are scored together, as mode %r. Set "
-                    "Probe.mode before each call to keep them apart.",
+                    "intus: %s and %s both %s gradients of %s, so their rows are scored together as %r. "
+                    "Set Probe.mode before each call to keep them apart.",
                     *(*alike, _name(function), takes, type(self.model).__name__, mode),
                 )
         return mode
