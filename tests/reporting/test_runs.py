@@ -192,6 +192,22 @@ def test_export_writes_the_same_table(server, tmp_path):
     assert run(*chosen).stdout == (tmp_path / "scores.csv").read_text()
 
 
+def test_probe_registers_targets_for_its_own_run(tmp_path):
+    path, labels = tmp_path / "own.db", np.arange(200) % 2
+    with Server(database=path, port=0) as own:
+        for run, registers in (("one+", True), ("other", False)):
+            model = torch.nn.Linear(4, 4)
+            with intus.probe(model, own.host, own.port, run=run, budget=math.inf) as watch:
+                if registers:
+                    assert watch.register_targets(name="half", targets=labels)
+                watch.items = np.arange(200)
+                model(torch.randn(200, 4))
+        assert intus.flush(own.host, own.port)
+    scores = intus.runs(path).scores()
+    assert set(scores["run"]) == {"one+", "other"}
+    assert set(scores[scores["target"] == "half"]["run"]) == {"one+"}
+
+
 def test_export_as_json_has_every_digit(server, tmp_path):
     """Python's own JSON reader is the judge; a value may be as small as those of gradients are."""
     path, out = tmp_path / "small.db", tmp_path / "small.json"
@@ -211,7 +227,7 @@ def test_export_as_json_has_every_digit(server, tmp_path):
             column = expected[name].tolist()
             assert [row[name] for row in rows] == [None if one != one else one for one in column], name
         assert expected["low"].isna().any()
-        assert (0 < expected["value"]).any()
+        assert (expected["value"] > 0).any()
     assert (intus.runs(path).scores(score="mean_abs")["value"] < 1e-9).all()
 
 

@@ -19,7 +19,7 @@ from ..core.findings import Finding
 from ..core.names import check_name
 from ..core.record import OF_PROBE_SET, PROBE_SET_MODE
 from .budget import Budget, check_share
-from .commands import HOST, PORT, flush, queue_targets
+from .commands import HOST, PORT, flush, queue_targets, register_targets
 from .follower import Follower
 from .private_server import private_server
 from .probe_set import check_probe_set, check_statistics
@@ -500,6 +500,39 @@ class Probe:
                 "This probe has no probe set to run. Pass probe_set=(inputs, labels) to probe()."
             )
         self._tap.probe_runs.run()
+
+    def register_targets(
+        self, *, name: str, targets: Any, groups: Any = None, types: Any = None, layer_pattern: str = ".*"
+    ) -> bool:
+        """Register labels for this run with the probe's server, also if ``to=`` started it.
+
+        Args:
+            name: The name of the target.
+            targets: The labels, as in ``intus.register_targets``.
+            groups: What items belong to, likewise.
+            types: What each label's row is an instance of, likewise.
+            layer_pattern: Regular expression for the addresses of layers. All by default.
+
+        Returns:
+            Whether the server has received them; else they wait in the queue.
+
+        Raises:
+            InputError: If the labels or the pattern cannot be used.
+
+        Example:
+            >>> watch.register_targets(name="digit", targets=[3, 1, 4])  # doctest: +SKIP
+            True
+        """
+        return register_targets(
+            self._tap.sender.host,
+            self._tap.sender.port,
+            name=name,
+            targets=targets,
+            groups=groups,
+            types=types,
+            layer_pattern=layer_pattern,
+            run_pattern=f"^{re.escape(self.run)}$",
+        )
 
     def flush(self, timeout: float = 120.0) -> bool:
         """Wait until everything that this process recorded is scored and stored; see ``intus.flush``.

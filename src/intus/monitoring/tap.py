@@ -439,14 +439,14 @@ class ModelTap:
 
     def _training_tags(self, inputs: Any) -> PassTags | None:
         """Return the tags of a call of the training, or None if it is not recorded."""
-        epoch, step, mode, items = self._epoch, self._step, self.current_mode(), self._items
+        epoch, step, items = self._epoch, self._step, self._items
         self._step += 1
         self._passes += 1
         self._items = None
         self._skipped_like = None
         if self.probe_runs.replaces_training:
             return None
-        is_unnamed = items is None
+        mode, is_unnamed = self.current_mode(), items is None
         busy = self.sender.busy_seconds
         if busy != self._busy_before:
             since, self._busy_before = busy - self._busy_before, busy

@@ -14,7 +14,12 @@ class Net(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.table, self.fc, self.act, self.out = nn.Embedding(10, 4), nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2)
+        self.table, self.fc, self.act, self.out = (
+            nn.Embedding(10, 4),
+            nn.Linear(4, 8),
+            nn.GELU(),
+            nn.Linear(8, 2),
+        )
         self.norm = nn.BatchNorm1d(8)
         self.register_buffer("mask", torch.arange(8.0))
         self.constant = torch.tensor([1.0, 2.0])

@@ -529,3 +529,80 @@ def test_model_split_into_several_states(extra):
     assert tap.errors == []
     np.testing.assert_allclose(tap.seen[0]["output", "fc"], model.fc(x), rtol=1e-5)
     assert ("grad_output", "norm") in tap.seen[0]
+
+
+class Dense(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return linen.Dense(2)(linen.relu(linen.Dense(5)(x)))
+
+
+class Plain(nnx.Module):
+    """A module without a flag that says its mode."""
+
+    def __init__(self):
+        self.fc = nnx.Linear(4, 2, rngs=nnx.Rngs(0))
+
+    def __call__(self, x):
+        return self.fc(x)
+
+
+def without_flags(kind):
+    """Return a model, what a step gets for it, a compiled training step and a compiled evaluation."""
+    if kind == "linen":
+        model = Dense()
+        given, call, jit = model.init(jax.random.key(0), X), model.apply, jax.jit
+    elif kind == "equinox":
+        model = given = eqx.nn.MLP(4, 2, 5, 1, key=jax.random.key(0))
+        call, jit = (lambda net, x: jax.vmap(net)(x)), eqx.filter_jit
+    else:
+        model = given = Plain()
+        call, jit = (lambda net, x: net(x)), nnx.jit
+    grad = {"linen": jax.grad, "equinox": eqx.filter_grad, "nnx": nnx.grad}[kind]
+
+    def train(given, x):
+        return jax.tree.leaves(grad(lambda given: (call(given, x) ** 2).mean())(given))[0]
+
+    return model, given, jit(train), jit(call)
+
+
+@pytest.mark.parametrize("which", ["all", "first"])
+@pytest.mark.parametrize("first", ["train", "evaluate"])
+@pytest.mark.parametrize("kind", ["linen", "equinox", "nnx"])
+def test_steps_with_and_without_gradients_have_modes_of_their_own(kind, first, which):
+    model, given, train, evaluate = without_flags(kind)
+    backend = for_model(model)
+    tap = Collect(backend=backend, model=model)
+    operations = backend.operations(model)[1:2] if which == "first" else backend.operations(model)
+    handle = backend.attach(model, operations, ("output",), tap)
+    train, evaluate = handle.through(train), handle.through(evaluate)
+    for step in (train, evaluate, train) if first == "train" else (evaluate, train, train):
+        step(given, X)
+    handle.remove()
+    assert tap.modes == (["train", "eval", "train"] if first == "train" else ["eval", "train", "train"])
+    assert not tap.errors
+    assert backend.mode(model) == "train"  # outside of a step
+
+
+def test_functions_of_one_mode_are_named_once(caplog):
+    model, given, _, evaluate = without_flags("linen")
+
+    @jax.jit
+    def test(given, x):
+        return model.apply(given, x)
+
+    @jax.jit
+    def predict(given, x):
+        return model.apply(given, x)
+
+    backend = for_model(model)
+    tap = Collect(backend=backend, model=model)
+    handle = backend.attach(model, [], ("output",), tap)
+    with caplog.at_level(logging.WARNING, "intus.backends"):
+        for step in map(handle.through, (evaluate, test, predict, test)):
+            step(given, X)
+    handle.remove()
+    assert tap.modes == ["eval"] * 4
+    (record,) = caplog.records
+    assert "apply and test both take no gradients of Dense" in record.getMessage()
+    assert "Set Probe.mode" in record.getMessage()

@@ -296,6 +296,11 @@ def test_random_operations_are_not_evaluated():
     assert not np.array_equal(*draws)
 
 
+def test_blind_spot_says_what_a_probe_set_leaves_out(session):
+    assert "draws random numbers" in for_model(session).blind_spot
+    assert "placeholder that it does not feed" in for_model(session).blind_spot
+
+
 def test_trace_with_values(session):
     """Every value equals that of run; name scopes are modules."""
     traced = for_model(session).trace(session, (["c:0"],), {"feed_dict": {"x:0": ROWS}})

@@ -550,3 +550,20 @@ def test_note_of_many_classes_that_are_numbers():
     ):
         note = next(r.note for r in fed(["linear_f1"], x, {"y": labels}).result() if r.score == "linear_f1")
         assert words in note
+
+
+def test_classes_without_a_held_out_row_are_counted(rng):
+    x, items = rng.normal(size=(400, 5)), np.arange(400)
+    held = places(items, 0).held
+    y = (x[:, 0] > 0).astype(int)
+    notes = {}
+    for rare in (0, 1, 2):
+        labels = y.copy()
+        labels[np.flatnonzero(~held)[:rare]] = 10 + np.arange(rare)
+        scorer = fed(["linear_f1", "linear_accuracy"], x, {"y": labels}, items)
+        notes[rare] = {read(scorer, name, "y").note for name in ("linear_f1", "linear_accuracy")}
+    assert notes == {
+        0: {""},
+        1: {"1 of 3 classes has no held-out row: this says nothing of it"},
+        2: {"2 of 4 classes have no held-out row: this says nothing of them"},
+    }

@@ -27,7 +27,7 @@ from ...core.traced import Traced
 from ..base import GraphRecorder, Operation, Tap, check_kinds
 from ..host_arrays import hashed
 from .arrays import first_rows, is_array
-from .attachment import Attachment, StepInputs, attached_to, latest
+from .attachment import Attachment, StepInputs, attached_to, latest, mode_of_call
 from .graph import trace
 from .interception import Met, intercepting
 from .library import Library
@@ -44,7 +44,9 @@ class JaxBackend:
     )
 
     def __init__(self) -> None:
-        self._mode: tuple[ref[Any], Callable[[], bool]] | None = None  # of the last model: asked at each step
+        self._mode: tuple[ref[Any], Callable[[], bool] | None] | None = (
+            None  # of the last model: asked at each step
+        )
         self._met: tuple[ref[Any], list[Operation]] | None = (
             None  # of the last model that knows no operations
         )
@@ -69,10 +71,19 @@ class JaxBackend:
         return _library(operation.module).unit_axis(operation.module, len(shape))
 
     def mode(self, model: Any) -> str:
-        """Return ``"train"`` or ``"eval"``, from the flags of dropout and normalizations."""
+        """Return ``"train"`` or ``"eval"``, from the flags of dropout and normalizations.
+
+        Of a model without such flags, from the step that is about to run: without gradients it is
+        ``"eval"``.
+        """
         if self._mode is None or self._mode[0]() is not model:
-            self._mode = ref(model), _library(model).training(model)
-        return "train" if self._mode[1]() else "eval"
+            library = _library(model)
+            told = library.training(model) if library.tells_mode(model) else None
+            self._mode = ref(model), told
+        is_training = self._mode[1]
+        if is_training is None:
+            return mode_of_call(model)
+        return "train" if is_training() else "eval"
 
     def inner(self, model: Any, *, compiled: bool) -> Any:
         """Return the model itself."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Hashable, Sequence
+from contextvars import ContextVar
 from functools import partial, update_wrapper
 from types import FunctionType, MethodType
 from typing import Any
@@ -16,6 +18,7 @@ from .followed import Followed
 from .library import Library, Opened
 from .shadow import ModelCall, Shadow
 
+logger = logging.getLogger("intus.backends")
 #: The most shadows of one step. A step that is traced anew so often is not worth observing.
 _MOST = 16
 
@@ -38,6 +41,21 @@ def latest(model: Any) -> Any:
     attached = attached_to(model)
     following = [attachment for attachment in attached if attachment.follows] or attached
     return following[0].latest() if following else model
+
+
+#: The call of a step whose start is being reported to the tap, for ``mode_of_call``.
+_STARTING: ContextVar[tuple[Attachment, Callable[..., Any], Any, Any] | None] = ContextVar(
+    "starting", default=None
+)
+
+
+def mode_of_call(model: Any) -> str:
+    """Return the mode of the call of a model's step that is about to start; ``"train"`` if none is."""
+    starting = _STARTING.get()
+    if starting is None or starting[0].model is not model:
+        return "train"
+    attachment, *call = starting
+    return attachment.mode(*call)
 
 
 class StepInputs:
@@ -91,6 +109,7 @@ class Attachment:
         self._shadows: dict[tuple[Any, Hashable], Shadow | Exception] = {}
         #: Steps that need the values of numbers among their arguments (``static_argnums``).
         self._static: set[Callable[..., Any]] = set()
+        self._modes: dict[Callable[..., Any], str] = {}
         self._updates: bool | None = None  # whether the steps update the model itself; None before the first
         self._followed: Followed | None = None  # the model, if the steps return another one
         self._made_of: Callable[[Sequence[Any]], Any] | None = None  # makes the model of other arrays
@@ -164,7 +183,12 @@ class Attachment:
     def observe(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
         """Pass the tensors of a call to the tap, if it wants this call. It never raises."""
         try:
-            if self._tap.on_forward_start(StepInputs(self, function, args, kwargs)) is False:
+            token = _STARTING.set((self, function, args, kwargs))
+            try:
+                is_left_out = self._tap.on_forward_start(StepInputs(self, function, args, kwargs)) is False
+            finally:
+                _STARTING.reset(token)
+            if is_left_out:
                 return
             output: Any = None
             try:
@@ -180,6 +204,28 @@ class Attachment:
             self._tap.on_forward_end(output)
         except Exception as error:
             self._tap.on_error(error)
+
+    def mode(self, function: Callable[..., Any], args: Any, kwargs: Any) -> str:
+        """Return ``"train"`` for a step that takes gradients, else ``"eval"``.
+
+        Functions of one mode are scored together, which is said.
+        """
+        mode = self._modes.get(function)
+        if mode is None:
+            try:
+                mode = "train" if self.shadow(function, args, kwargs)[0].takes_gradients else "eval"
+            except Exception:  # it is not recorded, which is said when that is tried
+                mode = "train"
+            alike = [_name(one) for one, other in self._modes.items() if other == mode]
+            self._modes[function] = mode
+            if len(alike) == 1:
+                takes = "take" if mode == "train" else "take no"
+                logger.warning(
+                    "intus: %s and %s both %s gradients of %s, so their rows are scored together as %r. "
+                    "Set Probe.mode before each call to keep them apart.",
+                    *(*alike, _name(function), takes, type(self.model).__name__, mode),
+                )
+        return mode
 
     def shadow(self, function: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Shadow, list[Any]]:
         """Return the shadow of a call, and the arrays of the call's arguments.
@@ -270,6 +316,10 @@ class ObservedStep:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__wrapped__, name)
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", "a function")
 
 
 def _python_function(step: Any) -> Callable[..., Any]:

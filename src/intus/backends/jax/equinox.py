@@ -58,6 +58,10 @@ class Equinox:
         is_training = not flags or not all(flags)
         return lambda: is_training
 
+    def tells_mode(self, model: eqx.Module) -> bool:
+        """Return False: ``inference`` is part of a value, and steps may get other values."""
+        return False
+
     def state(self, model: eqx.Module) -> list[StateArray]:
         """Return all arrays; those of floating-point numbers are parameters."""
         return [

@@ -65,6 +65,9 @@ class Library(Protocol):
     def training(self, model: Any) -> Callable[[], bool]:
         """Return a fast function that returns whether any module is in training mode."""
 
+    def tells_mode(self, model: Any) -> bool:
+        """Return whether ``training`` of a probed model holds for each step, and is no argument or value."""
+
     def state(self, model: Any) -> list[StateArray]:
         """Return the arrays that a model consists of."""
 

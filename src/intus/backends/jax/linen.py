@@ -94,6 +94,10 @@ class Linen:
         """Return a function that returns True: the mode is an argument of the call, unknown to a module."""
         return lambda: True
 
+    def tells_mode(self, model: linen.Module) -> bool:
+        """Return False: the mode is an argument of the call."""
+        return False
+
     def state(self, model: linen.Module | Bound) -> list[StateArray]:
         """Return the variables of a bound module."""
         bound = model if isinstance(model, Bound) else Bound.of(model)

@@ -63,13 +63,12 @@ class Nnx:
 
     def training(self, model: nnx.Module) -> Callable[[], bool]:
         """Return a function that returns whether dropout is active or a normalization uses the batch."""
-        flags = [
-            (weakref.ref(module), name)
-            for _, module in modules(model)
-            for name in ("deterministic", "use_running_average")
-            if isinstance(vars(module).get(name), bool)
-        ]
+        flags = [(weakref.ref(module), name) for module, name in _flags(model)]
         return lambda: not flags or any(getattr(module(), name, None) is False for module, name in flags)
+
+    def tells_mode(self, model: nnx.Module) -> bool:
+        """Return whether there is a dropout or a normalization, which ``train()`` and ``eval()`` set."""
+        return bool(_flags(model))
 
     def state(self, model: nnx.Module) -> list[StateArray]:
         """Return the values of all variables."""
@@ -151,6 +150,16 @@ class Nnx:
             return definition
         _tap_modules(_at(merged, path), origins=True)
         return nnx.split(merged)[0]
+
+
+def _flags(model: nnx.Module) -> list[tuple[nnx.Module, str]]:
+    """Return the modules with a flag of the mode, and its name."""
+    return [
+        (module, name)
+        for _, module in modules(model)
+        for name in ("deterministic", "use_running_average")
+        if isinstance(vars(module).get(name), bool)
+    ]
 
 
 def modules(root: Any) -> Iterator[tuple[Path, nnx.Module]]:

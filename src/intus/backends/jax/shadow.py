@@ -26,6 +26,8 @@ from .tap_primitive import GRADIENT, VALUE, Mark, tap, tap_p
 
 #: The kind of the mark of a parameter that shows which state a module was made of.
 _ORIGIN = "origin"
+#: The kind of the mark of the model's result that shows whether a step takes gradients.
+_END = "end"
 #: The kind of the gradient of each kind of marked value.
 _GRADIENTS = {"output": "grad_output", "input": "grad_input", "parameter": "parameter_grad"}
 
@@ -102,6 +104,8 @@ class Taps:
         if not address or (observed and self._inputs):
             args, kwargs = self._marked((args, kwargs), Mark(address, "input", number))
         result = run(*args, **kwargs)
+        if not address:
+            result = self._marked(result, Mark(address, _END, number))
         return self._marked(result, Mark(address, "output", number)) if observed else result
 
     def parameter(self, address: str, name: str, value: Any) -> Any:
@@ -176,6 +180,7 @@ class Shadow:
         model_call: The first call of the model; None if there was none.
         visits: The calls of modules in order.
         avals: Shape and dtype of each output.
+        takes_gradients: Whether the step takes gradients through the model.
 
     Raises:
         CaptureError: If a module needs values that only the host knows, or one graph definition is called
@@ -196,6 +201,10 @@ class Shadow:
         self.classes, self.model_call = taps.classes, taps.model_call
         _check_origins(flat)
         self.visits, outputs = _visits(flat, kinds)
+        self.takes_gradients = any(
+            equation.primitive is tap_p and equation.params["stage"] == GRADIENT
+            for equation in flat.jaxpr.eqns
+        )
         kept, self._inputs = _cut(flat, outputs)
         self._data = _data(flat)
         self.avals = [variable.aval for variable in outputs]
@@ -338,7 +347,7 @@ def _visits(flat: ClosedJaxpr, kinds: Collection[str]) -> tuple[list[Visit], lis
                 order.append((mark, len(marked[mark, stage]) - 1))
     marks_of: dict[tuple[str, int], list[Mark]] = defaultdict(list)
     for mark, stage in marked:
-        if stage == VALUE and mark.kind != _ORIGIN:
+        if stage == VALUE and mark.kind not in (_ORIGIN, _END):
             marks_of[mark.address, mark.call].append(mark)
     total, variables, visits = _Totals(flat), list[Any](), list[Visit]()
     counts: dict[str, int] = defaultdict(int)

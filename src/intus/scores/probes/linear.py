@@ -83,8 +83,23 @@ def _outcome(statistics: Statistics, target: str, fit: Method) -> ClassifierResu
         judge(truth, guess, groups),
         judge(truth, np.full_like(truth, sums.counts.argmax()), groups),
         len(truth),
-        _joined(statistics.note, fitted_to),
+        _joined(statistics.note, fitted_to, _unseen(sums, truth)),
     )
+
+
+def _unseen(sums: Sums, truth: np.ndarray) -> str:
+    """Return how many classes have no held-out row, so that a score says nothing of them; "" if none.
+
+    Args:
+        sums: The sums of the training rows by class.
+        truth: The classes of the held-out rows.
+    """
+    trained = np.flatnonzero(sums.counts)
+    known, missing = np.union1d(trained, truth), np.setdiff1d(trained, truth)
+    if not len(missing):
+        return ""
+    have, them = ("has", "it") if len(missing) == 1 else ("have", "them")
+    return f"{len(missing):,} of {len(known):,} classes {have} no held-out row: this says nothing of {them}"
 
 
 def merged(statistics: Statistics) -> dict[str, np.ndarray]:

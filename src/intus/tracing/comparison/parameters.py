@@ -114,7 +114,9 @@ def _difference(a: Trace, address: str, b: Trace, other: str) -> str:
     apart = _nearest(x, y)
     if apart is None:
         return f"{both} are of shapes {x.array.shape} and {y.array.shape}"
-    return f"{both} {_words(apart)}" if _is_other(apart, x, y, exact=address == other and _is_exact(b)) else ""
+    return (
+        f"{both} {_words(apart)}" if _is_other(apart, x, y, exact=address == other and _is_exact(b)) else ""
+    )
 
 
 def _is_exact(file: Trace) -> bool:
