@@ -40,7 +40,9 @@ def test_restarted_epoch_resets_counts():
         counts.sent(KEY._replace(epoch=epoch))
         counts.end(KEY._replace(epoch=epoch))
     counts.begin(KEY._replace(epoch=1))
-    assert [row["epoch"] for row in counts.unacknowledged()] == [0]
+    counts.sent(KEY._replace(epoch=1))
+    rows = [(row["training"], row["epoch"], row["sent"], row["total"]) for row in counts.unacknowledged()]
+    assert rows == [(0, 0, 1, 3), (0, 1, 1, 3), (0, 2, 1, 3), (1, 1, 1, 4)]
 
 
 def test_acknowledged_epochs_are_pruned():
