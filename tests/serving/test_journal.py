@@ -387,12 +387,14 @@ def test_snapshot_of_version_0_1_0_is_restored():
     restored = Aggregator()
     restored.restore(("r", "m"), written)
     now = {
-        "members": {"c": client | {"before": 0}},
+        "members": {"c": client | {"before": 0, "training": 0, "attempt": 0}},
         "shares": [[0, "c", 2, 3, 0, False, 3, 0, 0]],  # "failed" and "elsewhere" are new
         "layers": [],
-        "held": [[[0, 0], 0, False]],
+        "windows": [window | {"lost": [key], "scored": [], "pooled": False}],
+        "held": [[[0, 0], 0, False, 0]],
         "doubtful": 0,
         "attempt": 0,
+        "training": 0,
         "counts": dict.fromkeys(STORED, 0),
     }
     assert restored.snapshot(("r", "m"), 0.0) == written | now

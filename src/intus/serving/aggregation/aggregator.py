@@ -230,7 +230,7 @@ class Aggregator:
             return
         for window in run.windows.values():
             part.out.ready += self._hand_on(run, window, close=True)
-        newest = max((key[0] for key in [*run.windows, *run.finished]), key=rank)  # type: ignore[arg-type, type-var]
+        newest = max((key[0] for key in [*run.windows, *run.finished]), key=rank)  # type: ignore[arg-type]
         part.out.notices.append(notices.restarted(run.run_key, epoch, newest))  # type: ignore[arg-type]
         run.restart(part.client_id, self.trigger)
 

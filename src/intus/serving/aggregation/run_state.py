@@ -659,6 +659,9 @@ class RunState:
         self.finished = {tuple(key): None for key in snapshot["finished"]}
         self.counts = Counter(snapshot.get("counts", {}))  # older versions did not store them
         self.attempt, self.training = snapshot.get("attempt", 0), snapshot.get("training", 0)  # likewise
+        for client_id, of_client in snapshot["members"].items():
+            if "attempt" not in of_client:  # older versions told no attempts of clients apart
+                self.clients[client_id].attempt = self.attempt
         self.layers = {(kind, mode): layers for kind, mode, layers in snapshot.get("layers", ())}
         before, self.windows = self.windows, {}
         for of_window in snapshot["windows"]:
