@@ -348,3 +348,17 @@ def test_full_disk_at_the_start_asks_for_room(tmp_path, monkeypatch):
     monkeypatch.setattr(database_module, "migrate", fail)
     with pytest.raises(InputError, match=r"disk is full\. Make room on its disk and try again"):
         Database(tmp_path / "x.db")
+
+
+def test_log_of_an_open_database_stays_when_other_processes_close_it(tmp_path):
+    """SQLite deletes the log with the last connection, and a process must not lose the locks of its own."""
+    path = tmp_path / "with space.db"
+    reader = f"import sqlite3; c = sqlite3.connect({str(path)!r}); c.execute('SELECT 1 FROM run'); c.close()"
+    with Database(path) as database:
+        with Database(path):
+            pass
+        subprocess.run([sys.executable, "-c", reader], check=True, timeout=60)
+        assert log_owner.log_of(path).exists()
+        database.add_notice("code", "text")
+    with Database(path) as database:
+        assert [notice["text"] for notice in database.notices()] == ["text"]

@@ -10,17 +10,14 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from contextlib import suppress
+import sqlite3
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
 from .same_file import identity
-
-_ID = slice(
-    68, 72
-)  #: the bytes of ``PRAGMA application_id`` in a database: https://sqlite.org/fileformat2.html
 
 
 def log_of(path: Path) -> Path:
@@ -93,10 +90,23 @@ def stray_log(path: Path) -> str:
 def _facts(path: Path) -> dict[str, Any]:
     """Return what is noted of a database, as JSON has it."""
     found: dict[str, Any] = {name: identity(file) for name, file in (("file", path), ("log", log_of(path)))}
-    id_ = b""
-    with suppress(OSError), path.open("rb") as file:
-        id_ = file.read(_ID.stop)[_ID]
-    return {name: each and list(each) for name, each in found.items()} | {"id": id_.hex() if any(id_) else ""}
+    return {name: each and list(each) for name, each in found.items()} | {"id": _id_of(path)}
+
+
+def _id_of(path: Path) -> str:
+    """Return the id in a database's file; "" if it has none.
+
+    SQLite reads it: a process that opens and closes the file by itself loses the locks of all its
+    connections, and another could then delete the log (https://sqlite.org/howtocorrupt.html, section 2.2).
+    """
+    with suppress(sqlite3.Error), closing(sqlite3.connect(_without_log(path), uri=True)) as connection:
+        (number,) = connection.execute("PRAGMA application_id").fetchone()
+        return f"{number:08x}" if number else ""
+    return ""
+
+
+def _without_log(path: Path) -> str:
+    return f"{path.resolve().as_uri()}?mode=ro&immutable=1"
 
 
 def _read(note: Path) -> dict[str, Any]:
