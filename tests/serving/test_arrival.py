@@ -77,6 +77,7 @@ def test_training_started_again_under_its_name_is_another_attempt(tmp_path):
     machine = Machine(tmp_path / "journal")
     for epoch in range(4):
         machine.send(epoch, seq=epoch, epoch=epoch)
+    machine.time += 10.0  # no process of the first training sends any more
     machine.send(9, seq=0, client="again", epoch=0)
     machine.service.flush()
     found = [(each.epoch, each.attempt, each.previous) for each in machine.evaluator.got]

@@ -329,11 +329,6 @@ BAD = [
         encode_records([record()], {"epochs": 1}),
         "envelope of the records: epochs must be a list.* got 1",
     ),
-    (
-        "/records",
-        encode_records([record()], {"epochs": [{"run": "r"}]}),
-        r"epochs\[0\]\.model is missing; it must be a string",
-    ),
     ("/claim", {"name": "a"}, r"^owner is missing; it must be a string .* \(the id of the client"),
     ("/claim", {"name": "a", "owner": 3}, r"^owner must be a string .*, got 3\.$"),
     ("/records", encode_records([record(epoch=float("1e999"))]), "Malformed JSON: Infinity is not JSON"),

@@ -287,6 +287,7 @@ def test_database_that_is_gone_is_told_through_all_roles(tmp_path):
         assert "x.db' was deleted or moved" in row["trouble"]
         assert apart.ask("frontend", "/api/runs")[0] == 503
         apart.kill("aggregator", "frontend")
+        (tmp_path / "x.db-wal").rename(tmp_path / "moved.db-wal")  # with it, a start is refused
         apart.start("aggregator", "frontend")
         assert apart.ask("aggregator", "/flush", {}) == (200, {})
         assert apart.ask("frontend", "/api/points?run=r&model=m&score=mean")[1]["epoch"] == [1]
