@@ -65,7 +65,7 @@ def test_scores_are_those_of_a_server_from_rows(dtype, offset, precision):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("features", [300, 3000])
 def test_sums_are_those_of_float64(dtype, offset, features, precision):
-    """Of a wide layer they are sums of its dense sketch, beside single units."""
+    """Sums of a wide layer are those of its dense sketch, beside single units."""
     tensor, y = planted(features, dtype, offset, 9000)
     held = np.random.default_rng(0).random(9000) < 0.25
     tensor[11, 3] = np.inf

@@ -99,14 +99,11 @@ def _id_of(path: Path) -> str:
     SQLite reads it: a process that opens and closes the file by itself loses the locks of all its
     connections, and another could then delete the log (https://sqlite.org/howtocorrupt.html, section 2.2).
     """
-    with suppress(sqlite3.Error), closing(sqlite3.connect(_without_log(path), uri=True)) as connection:
+    alone = f"{path.resolve().as_uri()}?mode=ro&immutable=1"  # without the log
+    with suppress(sqlite3.Error), closing(sqlite3.connect(alone, uri=True)) as connection:
         (number,) = connection.execute("PRAGMA application_id").fetchone()
         return f"{number:08x}" if number else ""
     return ""
-
-
-def _without_log(path: Path) -> str:
-    return f"{path.resolve().as_uri()}?mode=ro&immutable=1"
 
 
 def _read(note: Path) -> dict[str, Any]:

@@ -44,9 +44,8 @@ class JaxBackend:
     )
 
     def __init__(self) -> None:
-        self._mode: tuple[ref[Any], Callable[[], bool] | None] | None = (
-            None  # of the last model: asked at each step
-        )
+        #: Of the last model, which is asked at each step.
+        self._mode: tuple[ref[Any], Callable[[], bool] | None] | None = None
         self._met: tuple[ref[Any], list[Operation]] | None = (
             None  # of the last model that knows no operations
         )
