@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -419,7 +419,10 @@ def post(server, path, body=b"{}", content=JSON):
 
 def open_files(process):
     """Return the files that a process has open, except devices, pipes and sockets."""
-    places = (os.readlink(each) for each in Path(f"/proc/{process}/fd").iterdir())
+    places = set()
+    for each in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            places.add(os.readlink(each))
     return {place for place in places if place.startswith("/") and not place.startswith("/dev/")}
 
 
