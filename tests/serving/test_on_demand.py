@@ -133,10 +133,14 @@ def test_workers_end_with_a_process_that_is_killed(tmp_path):
         "import os\nfrom intus.engines import Task, make_engine\n"
         "if __name__ == '__main__':\n"
         "    engine = make_engine('processes', 1)\n"
+        "    assert engine.submit(Task(max, (3,), shared=(4,)))() == 4\n"
         "    print(engine.submit(Task(os.getpid))(), flush=True)\n"
         "    os.kill(os.getpid(), 9)\n"
     )
-    done = subprocess.run([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, check=False)
+    (tmp_path / "files").mkdir()
+    environment = os.environ | {"TMPDIR": str(tmp_path / "files")}
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=environment)
     worker = int(done.stdout)
 
     def ended():
@@ -147,6 +151,7 @@ def test_workers_end_with_a_process_that_is_killed(tmp_path):
         return False
 
     wait_for(ended, 30)
+    assert not list(tmp_path.glob("files/intus-engine-*"))
 
 
 def test_default_is_half_of_the_cores(monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import shutil
 import signal
 import tempfile
 import threading
@@ -81,15 +82,17 @@ class ProcessEngine:
             if self._pool is not None and self._pool is broken:
                 _log.warning("A worker died. All workers are started again, and continue where they were.")
             if self._pool is None or self._pool is broken:
-                self._pool = self._loky.ProcessPoolExecutor(
-                    self.workers, env=one_thread(), initializer=_set_up, initargs=(os.getpid(),)
-                )
-            pool = self._pool
+                self._pool = self._new_pool()
             try:
-                return pool, pool.submit(call)
+                return self._pool, self._pool.submit(call)
             except self._loky.process_executor.BrokenProcessPool:  # it broke before anything was sent
-                self._pool = pool = self._loky.ProcessPoolExecutor(self.workers, env=one_thread())
-                return pool, pool.submit(call)
+                self._pool = self._new_pool()
+                return self._pool, self._pool.submit(call)
+
+    def _new_pool(self) -> Any:
+        return self._loky.ProcessPoolExecutor(
+            self.workers, env=one_thread(), initializer=_set_up, initargs=(os.getpid(), self._folder.name)
+        )
 
     def _gather(self, call: Any, sent: tuple[Any, Any]) -> Any:
         pool, future = sent
@@ -113,15 +116,21 @@ def pickled(value: Any) -> bytes:
         ) from error
 
 
-def _set_up(parent: int) -> None:
-    """Leave Ctrl+C to the process that started this worker, and end with it, also if it is killed."""
+def _set_up(parent: int, folder: str) -> None:
+    """Leave Ctrl+C to the process that started this worker, and end with it, also if it is killed.
+
+    Args:
+        parent: The number of that process.
+        folder: Its files, which nobody else deletes if it is killed.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=_end_with, args=(parent, folder), daemon=True).start()
 
 
-def _end_with(parent: int) -> None:
+def _end_with(parent: int, folder: str) -> None:
     while os.getppid() == parent:
         time.sleep(1.0)
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 
 
