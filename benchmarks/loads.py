@@ -50,13 +50,20 @@ class Asker:
         """Return the status, the content and the seconds that a request took."""
         began = time.perf_counter()
         try:
-            self._connection.request("GET" if body is None else "POST", path, body)
-            answer = self._connection.getresponse()
-            content = answer.read()
+            try:
+                answer, content = self._ask(path, body)
+            except (http.client.RemoteDisconnected, ConnectionError):  # the server closes what is idle
+                self._connection.close()
+                answer, content = self._ask(path, body)
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             return 0, str(error).encode(), time.perf_counter() - began
         return answer.status, content, time.perf_counter() - began
+
+    def _ask(self, path: str, body: bytes | None) -> tuple[http.client.HTTPResponse, bytes]:
+        self._connection.request("GET" if body is None else "POST", path, body)
+        answer = self._connection.getresponse()
+        return answer, answer.read()
 
     def json(self, path: str) -> Any:
         """Return the JSON of a request that must succeed."""

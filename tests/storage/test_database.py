@@ -285,6 +285,75 @@ def test_revision_counts_changed_values(database):
     assert revision() == [2]
 
 
+class Reader:
+    """Reads a run as a page does: after the first time only the epochs that changed."""
+
+    NAMES = ("epoch", "address", "value", "note", "revision")
+
+    def __init__(self):
+        self.change, self.rows = 0, set()
+
+    def read(self, database):
+        number = database.change_number()
+        epochs = database.epochs_after("r", "m", self.change) if self.change else None
+        news = set(zip(*database.columns("r", "m", self.NAMES, epochs=epochs).values(), strict=True))
+        changed = {row[0] for row in news}
+        self.rows = news if epochs is None else {row for row in self.rows if row[0] not in changed} | news
+        self.change = number
+        return epochs
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_reading_only_changed_epochs_equals_reading_all(database, seed):
+    rng, reader = np.random.default_rng(seed), Reader()
+
+    def add(run="r", **more):
+        epoch = [np.nan, 0, 0.5, 1, 2][rng.integers(5)]
+        database.add(
+            Results.concat(
+                [
+                    rows(
+                        run=run,
+                        epoch=epoch,
+                        address=f"l{rng.integers(3)}",
+                        value=float(rng.integers(3)),
+                        **more,
+                    )
+                    for _ in range(2)
+                ]
+            )
+        )
+
+    def rename(old, new):
+        if {old} <= (known := {each["run"] for each in database.runs()}) and new not in known:
+            database.rename(old, new)
+
+    actions = [add, add, add, add, lambda: add(run="other"), lambda: add(note="by order"),
+               lambda: database.revise("r", "m", "", "by order", "withdrawn", withdraw=True),
+               lambda: database.remove(run="r"), lambda: rename("r", "other"), lambda: rename("other", "r"),
+               lambda: database.put_run("r", "m", tags=["a"])]  # fmt: skip
+    parts = 0
+    for _ in range(120):
+        actions[rng.integers(len(actions))]()
+        if rng.integers(2):
+            parts += reader.read(database) is not None
+            whole = set(zip(*database.columns("r", "m", Reader.NAMES).values(), strict=True))
+            assert reader.rows == whole
+    assert parts > 10
+
+
+def test_only_changed_epochs_are_returned(database):
+    database.add(Results.concat([rows(epoch=epoch) for epoch in range(3)]))
+    change = database.change_number()
+    assert database.epochs_after("r", "m", change) == []
+    database.add(Results.concat([rows(epoch=1, value=2.0), rows(epoch=3)]))
+    assert sorted(database.epochs_after("r", "m", change)) == [1, 3]
+    assert database.columns("r", "m", ["epoch", "value"], epochs=[1, 3]) == {"epoch": [1, 3], "value": [2, 1]}
+    database.add(Results.concat([rows(epoch=epoch) for epoch in range(4, 300)]))
+    assert database.epochs_after("r", "m", change) is None  # as many as that are read with the others
+    assert database.epochs_after("r", "gone", change) is None
+
+
 def test_remove_and_clear(database):
     for model in ("m", "other"):
         database.add(rows(model=model))

@@ -215,7 +215,7 @@ def probe(
         together=together,
         kinds=kinds,
     )
-    tap.replace_earlier()
+    tap.replace_earlier(backend.job() if isinstance(backend, Shards) else "")
     try:
         known = backend.operations(model)
         operations = schedule.chosen(model, known, modules_graph(backend, tap.name, known))

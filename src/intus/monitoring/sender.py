@@ -233,11 +233,18 @@ class Sender:
         job.body = encode
         return job
 
-    def begin_training(self, run: str, model: str) -> bool:
-        """Register a training; return whether this process sent of another one under the same names."""
+    def begin_training(self, run: str, model: str, job: str = "") -> bool:
+        """Register a training; return whether this process sent of another one under the same names.
+
+        Args:
+            run: The run.
+            model: The model.
+            job: The name that the processes of the training share; "" if unknown.
+        """
         self._reset_if_forked()
         with self._changed:
             self._post()
+            self._sent_counts.jobs[run, model] = job
             return self._sent_counts.begin_training(run, model)
 
     def begin(self, epoch: EpochKey) -> None:

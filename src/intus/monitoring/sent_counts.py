@@ -80,6 +80,9 @@ _FIELDS = "sent", "dropped", "failed", "ended", "left"
 class SentCounts:
     """The counts of everything that a process sends to one server. It is pure.
 
+    Attributes:
+        jobs: The name that the processes of a training share, by (run, model).
+
     Example:
         >>> counts = SentCounts()
         >>> key = EpochKey("r", "m", 0)
@@ -91,6 +94,7 @@ class SentCounts:
     """
 
     def __init__(self) -> None:
+        self.jobs: dict[tuple[str, str], str] = {}
         self._counts: dict[EpochKey, EpochCounts] = {}
         self._totals: Counter[tuple[str, str, int]] = Counter()  # records sent of each training, all epochs
         self._trainings: Counter[tuple[str, str]] = Counter()  # the number of the present one
@@ -186,7 +190,7 @@ class SentCounts:
         """
         newest = {key[:2]: key.training for key in keys or ()}
         return [
-            key._asdict() | counts.row() | {"total": self._total(key)}
+            key._asdict() | counts.row() | {"total": self._total(key), "job": self.jobs.get(key[:2], "")}
             for key, counts in self._counts.items()
             if (counts.has_news or (keys is not None and key in keys))
             and key.training <= newest.get(key[:2], key.training)

@@ -702,10 +702,13 @@ class ModelTap:
         self.source.end(self.name, self.epoch)
         self._tell(self.epoch)
 
-    def replace_earlier(self) -> None:
+    def replace_earlier(self, job: str) -> None:
         """End the probes of an earlier training of this process with the same names; must come first.
 
         Those of the same model are of the same training until something of it was recorded.
+
+        Args:
+            job: The name that this process shares with the other processes of the training; "" if unknown.
         """
         model = self._model()
         same = [tap for tap in self.sender.taps if (tap.run, tap.name) == (self.run, self.name)]
@@ -716,7 +719,7 @@ class ModelTap:
             tap.troubles.warn_once(_REPLACED, self.name, self.run)
         if any(tap not in earlier and not tap._ended for tap in same):
             return
-        self.sender.begin_training(self.run, self.name)
+        self.sender.begin_training(self.run, self.name, job)
 
     def end(self) -> None:
         """Run the probe set if it is due, send the collected records, and end the recording of a graph."""

@@ -111,7 +111,8 @@ class Frontend:
     def notices(self, notices: Sequence[Notice]) -> None:
         """Store notices, and log them."""
         for notice in notices:
-            _log.log(_LEVELS[notice.level], "%s: %s", notice.code, notice.text)
+            place = f" in {notice.run}" if notice.run else ""
+            _log.log(_LEVELS[notice.level], "%s%s: %s", notice.code, place, notice.text)
             self.database.add_notice(
                 notice.code, notice.text, level=notice.level, run=notice.run, model=notice.model
             )

@@ -91,6 +91,7 @@ class EpochReport(Message):
         Count, Meta(description="how many trainings the client began before under the same names")
     ] = 0
     delivered: Annotated[Count, Meta(description="records that a server accepted in earlier requests")] = 0
+    job: Annotated[Text, Meta(description="a name that the processes of one training share")] = ""
 
     @property
     def run_key(self) -> tuple[str, str]:
@@ -739,10 +740,15 @@ class PointsReply(Message, omit_defaults=True):
     revision: Annotated[
         list[int], Meta(description="number of times that the value was replaced by a different one")
     ] = []
+    change: Annotated[
+        int, Meta(description="the number of the last change that is contained; the next query's ``after``")
+    ] = 0
+    whole: Annotated[bool, Meta(description="false if points of the epochs before are left out")] = True
 
 
-#: A column of ``PointsReply``, as a regular expression.
-_COLUMN = "|".join(PointsReply.__struct_fields__)
+#: The columns of ``PointsReply``, and one of them as a regular expression.
+POINT_COLUMNS = tuple(name for name in PointsReply.__struct_fields__ if name not in ("change", "whole"))
+_COLUMN = "|".join(POINT_COLUMNS)
 
 
 class PointsQuery(Message):
@@ -756,6 +762,13 @@ class PointsQuery(Message):
     address: Text | None = None
     level: Literal["layer", "unit"] = "layer"
     since: Annotated[Epoch, Meta(description="only of this epoch and later ones")] | None = None
+    after: Annotated[
+        Count,
+        Meta(
+            description="the number of a change: of the epochs that did not change after it, points are left "
+            "out, unless the reply is whole"
+        ),
+    ] = 0
     group: Annotated[
         bool, Meta(description="the mean over the runs of the run's group, and its interval")
     ] = False

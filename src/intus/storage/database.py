@@ -35,6 +35,8 @@ from .tables import insert_into, lock_for_write, make_engine, read_url, upsert
 
 #: Most bytes of an SQLite database that is checked when it is opened, which takes a second for a gigabyte.
 CHECKED_BYTES = 256 << 20
+#: Most epochs that are returned as a part of a run's points.
+MOST_EPOCHS = 100
 _log = logging.getLogger("intus.storage")
 
 
@@ -163,12 +165,12 @@ class Database:
         with self._write() as connection:
             rows = [{"name": name, "info": json.dumps(info.to_json())} for name, info in changed.items()]
             upsert(connection, t.score, rows, ["name"])
+            change = _increment_counter(connection, [("points", run, model) for run, model, _ in groups])
             for run, model, columns in groups:
                 number = _run_id(connection, run, model)
-                new += points.add(connection, self._series, number, columns)
+                new += points.add(connection, self._series, number, columns, change)
                 own = [each for each in predicted if (each.run, each.model) == (run, model)]
                 predictions.put(connection, number, self._series[number], own)
-            _increment_counter(connection, [("points", run, model) for run, model, _ in groups])
         self._infos |= changed
         return new
 
@@ -230,7 +232,11 @@ class Database:
             matching = t.point.c.series.in_(series), note.contains(old, autoescape=True)
             count = connection.execute(sa.update(t.point).where(*matching).values(change)).rowcount
             if count:
-                _increment_counter(connection, [("points", run, model)])
+                number = _increment_counter(connection, [("points", run, model)])
+                of_run = t.epoch.c.run.in_(
+                    sa.select(t.run.c.id).where(t.run.c.run == run, t.run.c.model == model)
+                )
+                connection.execute(sa.update(t.epoch).where(of_run).values(number=number))
         return int(count)
 
     def points(self, run: str, model: str, *, level: str | None = None, **equal: Any) -> Results:
@@ -262,6 +268,7 @@ class Database:
         *,
         level: str | None = None,
         since: float | None = None,
+        epochs: Collection[float | None] | None = None,
         **equal: Any,
     ) -> dict[str, list[Any]]:
         """Return the same points as lists, with None for missing numbers.
@@ -272,6 +279,7 @@ class Database:
             names: Columns of ``Results``, or ``revision``: how often the values of a point changed.
             level: As for ``points``.
             since: The first epoch to return; None for all.
+            epochs: The epochs to return, None among them for points without one; None for all.
             **equal: As for ``points``.
 
         Raises:
@@ -294,6 +302,8 @@ class Database:
             query = query.where(t.series.c.unit < 0 if level == "layer" else t.series.c.unit >= 0)
         if since is not None:
             query = query.where(t.point.c.epoch >= since)
+        if epochs is not None:
+            query = query.where(t.point.c.epoch.in_(NO_EPOCH if each is None else each for each in epochs))
         with self._read() as connection:
             query = query.order_by(t.point.c.epoch, t.point.c.step, t.series.c.id)
             rows = connection.execute(query).all()
@@ -303,6 +313,28 @@ class Database:
         if "epoch" in found:
             found["epoch"] = [None if epoch == NO_EPOCH else epoch for epoch in found["epoch"]]
         return found
+
+    def epochs_after(self, run: str, model: str, change: int) -> list[float | None] | None:
+        """Return the epochs of a run with points that changed after a change, at most ``MOST_EPOCHS``.
+
+        Args:
+            run: The run.
+            model: The model.
+            change: The number of a change.
+
+        Returns:
+            The epochs, None for points without one. Instead of the list, None if there are more, or the run
+            was given its name after that change, so that all of its points may be others.
+        """
+        query = sa.select(t.epoch.c.epoch).join(t.run, t.run.c.id == t.epoch.c.run)
+        query = query.where(t.run.c.run == run, t.run.c.model == model, t.epoch.c.number > change)
+        named = sa.select(t.run.c.named).where(t.run.c.run == run, t.run.c.model == model)
+        with self._read() as connection:
+            since = connection.execute(named).scalar()
+            found = connection.execute(query.limit(MOST_EPOCHS + 1)).scalars().all()
+        if since is None or since > change or len(found) > MOST_EPOCHS:
+            return None
+        return [None if epoch == NO_EPOCH else epoch for epoch in found]
 
     def runs(self) -> list[dict[str, Any]]:
         """Return every (run, model) with a summary of its contents, newest first.
@@ -365,11 +397,11 @@ class Database:
                     f"The run {run!r} cannot be renamed to {name!r}: there is "
                     + ("a run of that name. Choose another." if models else "no such run.")
                 )
-            for table in (t.run, t.notice):
-                connection.execute(sa.update(table).where(table.c.run == run).values(run=name))
             changed = [(each, model) for each in (run, name) for model in models]
             changes = [(what, *key) for key in changed for what in ("points", "graph", "log")]
-            _increment_counter(connection, [*changes, ("notices", "", "")])
+            number = _increment_counter(connection, [*changes, ("notices", "", "")])
+            connection.execute(sa.update(t.run).where(t.run.c.run == run).values(run=name, named=number))
+            connection.execute(sa.update(t.notice).where(t.notice.c.run == run).values(run=name))
 
     def addresses(self, run: str, model: str) -> list[str]:
         """Return the layers of a run in network order, or in order of first appearance without a graph."""
@@ -775,7 +807,13 @@ def _run_id(connection: sa.Connection, run: str, model: str) -> int:
     """Return the id of a run, creating it if it is new."""
     now = time.time()
     statement = insert_into(connection, t.run).values(
-        run=run, model=model, framework="", started=now, updated=now, points=0
+        run=run,
+        model=model,
+        framework="",
+        started=now,
+        updated=now,
+        points=0,
+        named=_change_number(connection),
     )
     connection.execute(
         statement.on_conflict_do_update(index_elements=["run", "model"], set_={"updated": now})
@@ -790,10 +828,14 @@ def _change_number(connection: sa.Connection) -> int:
     )
 
 
-def _increment_counter(connection: sa.Connection, changes: Sequence[tuple[str, str, str]]) -> None:
-    """Give each changed (what, run, model) the next change number, in the transaction of the change."""
+def _increment_counter(connection: sa.Connection, changes: Sequence[tuple[str, str, str]]) -> int:
+    """Give each changed (what, run, model) the next change number, and return it.
+
+    It belongs to the transaction of the change.
+    """
     is_change = t.counter.c.name == "change"
     connection.execute(sa.update(t.counter).where(is_change).values(value=t.counter.c.value + 1))
     number = connection.execute(sa.select(t.counter.c.value).where(is_change)).scalar_one()
     rows = [{"what": w, "run": run, "model": model, "number": number} for w, run, model in changes]
     upsert(connection, t.change, rows, ["what", "run", "model"])
+    return int(number)

@@ -158,6 +158,13 @@ ALTER TABLE label RENAME TO target;
 CREATE INDEX target_by_name ON target (name, owner)
 """
 
+# The number of the last change of each epoch, and of the change that gave a run its name, so that a page that
+# knows a run up to some change need not read all of it again.
+_LAST_CHANGES = """
+ALTER TABLE epoch ADD COLUMN number BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE run ADD COLUMN named BIGINT NOT NULL DEFAULT 0
+"""
+
 #: SQL of every step, in order; the first takes an empty database to version 1.
 STEPS: Sequence[str] = (
     _TABLES,
@@ -172,6 +179,7 @@ STEPS: Sequence[str] = (
     _RUN_FACTS,
     _EXACT,
     _PATTERNS,
+    _LAST_CHANGES,
 )
 
 

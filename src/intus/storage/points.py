@@ -60,7 +60,7 @@ def grouped(results: Results) -> Iterator[tuple[str, str, Columns]]:
         yield run, model, columns if single else {name: [c[r] for r in rows] for name, c in columns.items()}
 
 
-def add(connection: sa.Connection, series: Series, run: int, columns: Columns) -> int:
+def add(connection: sa.Connection, series: Series, run: int, columns: Columns, number: int) -> int:
     """Insert new points, and overwrite those that exist.
 
     All rows are written again only if some of them exist.
@@ -70,13 +70,14 @@ def add(connection: sa.Connection, series: Series, run: int, columns: Columns) -
         series: The cache of ids.
         run: The id of the run.
         columns: Lists by column name, from ``grouped``.
+        number: The number of this change.
 
     Returns:
         The number of new points.
     """
     keys = list(zip(*(columns[name] for name in SERIES_KEY), strict=True))
     ids = _ids(connection, series, run, keys)
-    epochs = [{"run": run, "epoch": epoch} for epoch in set(columns["epoch"])]
+    epochs = [{"run": run, "epoch": epoch, "number": number} for epoch in set(columns["epoch"])]
     upsert(connection, t.epoch, epochs, ["run", "epoch"])
     rows = list(zip(map(ids.__getitem__, keys), *(columns[name] for name in _WRITTEN[1:]), strict=True))
     new = _execute(connection, rows, overwrite=False)

@@ -19,12 +19,14 @@ def _table(name: str, *columns: str, floats: str = "") -> sa.Table:
     return sa.Table(name, sa.MetaData(), *(sa.Column(column, types.get(column)) for column in columns))
 
 
-run = _table("run", "id", "run", "model", "framework", "started", "updated", "points", "config", "tags")
+run = _table(
+    "run", "id", "run", "model", "framework", "started", "updated", "points", "config", "tags", "named"
+)
 series = _table("series", "id", "run", "address", "unit", "kind", "target", "score")
 point = _table(
     "point", "series", "epoch", "step", "value", "low", "high", "baseline", "n", "note", "revision"
 )
-epoch = _table("epoch", "run", "epoch")
+epoch = _table("epoch", "run", "epoch", "number", floats="epoch")
 graph = _table("graph", "run", "content")
 place = _table("place", "run", "address", "rank")
 notice = _table("notice", "id", "run", "model", "level", "code", "text", "count", "time")

@@ -23,7 +23,8 @@ def test_pure_modules_of_the_page(tmp_path: Path) -> None:
     command = [str(ESBUILD), "src/page/page.test.ts", "--bundle", "--platform=node", "--format=cjs"]
     command += ["--loader:.css=empty", "--log-level=error", f"--outfile={bundle}"]
     subprocess.run(command, cwd=WEB, check=True, timeout=60)
-    run = f"console.log(JSON.stringify(require({json.dumps(str(bundle))}).results))"
+    results = f"require({json.dumps(str(bundle))}).results"
+    run = f"{results}.then((found) => console.log(JSON.stringify(found)))"
     output = subprocess.run(["node", "-e", run], check=True, capture_output=True, text=True, timeout=60)
     results = json.loads(output.stdout)
     assert len(results) > 20

@@ -162,6 +162,23 @@ torch.distributed.barrier()
 torch.distributed.destroy_process_group()
 """
 
+LATE = """
+found = {}
+for own in (True, False):
+    for rank_of_turn in range(world):  # the second process begins when the first has left
+        torch.distributed.barrier()
+        if rank == rank_of_turn:
+            net = nn.Linear(8, 6)
+            options = {} if own else {"ranks": (rank, world), "probe_set": SET}
+            watch = intus.probe(net, port=port, run=f"late {own}", name="net", budget=math.inf, **options)
+            for epoch in (1, 2):
+                watch.epoch = epoch
+                net(rows[20 * rank:][:20])
+            watch.remove()
+            assert intus.flush(port=port)
+torch.distributed.destroy_process_group()
+"""
+
 
 @pytest.fixture
 def ranks(tmp_path):
@@ -260,3 +277,15 @@ def test_what_processes_cannot_record_together_is_refused(ranks, tmp_path):
         assert found["same"]
         assert found["troubles"] == 1
     assert means["epoch"].tolist() == [0, 2]  # the untrained model, and the second epoch, which ended in both
+
+
+def test_process_that_begins_when_the_others_have_left_is_of_the_same_training(ranks):
+    with ranks(LATE) as database:
+        for own in (True, False):
+            means = database.points(f"late {own}", "net").where(score="mean", address="")
+            assert means["epoch"].tolist() == ([1, 2] if own else [0, 1, 2])
+            counts = means["n"].tolist()
+            assert counts[-2:] == [40, 40]
+            assert counts[:-2] == [20] * (not own)  # older epochs are not waited for
+            assert [note for note in means["note"] if note] == ["1 of 2 ranks"] * (not own)
+        assert not {notice["code"] for notice in database.notices()} & {"restarted", "superseded"}

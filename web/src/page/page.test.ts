@@ -20,6 +20,7 @@ import { pointMarks } from "./plot/pointMarks.ts";
 import { boundsText, doubtsText, notesText } from "./plot/plotPanel.ts";
 import { padded, ticks } from "./plot/scales.ts";
 import type { Columns, Run, ScoreInfo } from "./server/api.ts";
+import { KnownPoints } from "./server/knownPoints.ts";
 import { backoff } from "./server/stream.ts";
 import { choiceOfHash, hashOfChoice } from "./state/choiceHash.ts";
 import { requestedTarget, initial, reduce, type State } from "./state/state.ts";
@@ -64,7 +65,7 @@ const INKS = { text: "#000", "text-soft": "#555", line: "#ddd", surface: "#fff",
 
 const OPTIONS = { title: "t", subtitle: "s", focus: null, inks: INKS, compared: [], center: null };
 
-const tests: Record<string, () => void> = {
+const tests: Record<string, () => void | Promise<void>> = {
   "layers are in network order and share one axis of epochs": () => {
     const made = chart(columns([["b", 0, 0.5], ["a", 1, 0.7], ["z", 2.5, 0.2]]), ["a", "b"]);
     equal(made.epochs, [0, 1, 2.5]);
@@ -278,6 +279,19 @@ const tests: Record<string, () => void> = {
     equal(notesText(made), "1 point changed by late rows (diamond). Notes: “matched 16 of 1797 labels” on 3 points; “order not verified” on 1 point.");
     equal(notesText(chart(columns([["a", 0, 0.5]]), [])), "");
   },
+  "of a score that is loaded again, only the epochs that changed are loaded": async () => {
+    const [asked, query] = [[] as (number | undefined)[], { run: "r", model: "m", score: "s", target: "", kind: "", level: "layer", group: "" } as const];
+    const replies = [
+      { ...columns([["a", 0, 0.1], ["b", 0, 0.2], ["a", 1, 0.3]]), change: 5 },
+      { ...columns([["a", 1, 0.4], ["b", 1, 0.5], ["a", 2, 0.6]]), change: 7, whole: false as const },
+      { ...columns([["c", 0, 0.9]]), change: 9 }, // of another run of that name
+    ];
+    const known = new KnownPoints(async (_, after) => (asked.push(after), replies[asked.length - 1] as (typeof replies)[0]));
+    equal((await known.of(query)).value, [0.1, 0.2, 0.3]);
+    const later = await known.of({ ...query });
+    equal([later.address, later.epoch, later.value], [["a", "b", "a", "b", "a"], [0, 0, 1, 1, 2], [0.1, 0.2, 0.4, 0.5, 0.6]]);
+    equal([(await known.of(query)).value, asked], [[0.9], [undefined, 5, 7]]);
+  },
   "the baseline and the interval of a single epoch are visible": () => {
     const made = chart(columns([["a", 0, 0.5, { low: 0.4, high: 0.6, revision: 1 }]]), []);
     const picture = plotSvg(made, { ...OPTIONS, focus: "a", colours: depthColours(["a"], "light") });
@@ -385,11 +399,11 @@ const tests: Record<string, () => void> = {
 };
 
 /** Name and error text ("" for none) of every test. */
-export const results = Object.entries(tests).map(([name, test]) => {
+export const results = Promise.all(Object.entries(tests).map(async ([name, test]) => {
   try {
-    test();
+    await test();
     return [name, ""];
   } catch (error) {
     return [name, String(error)];
   }
-});
+}));

@@ -29,7 +29,7 @@ from ..base import GraphRecorder, Handle, Operation, Tap, check_kinds
 from ..feeds import Feed
 from ..reading import Reading, Target
 from .ablating import ablate
-from .agreement import Together, together
+from .agreement import Together, job, together
 from .attachment import Attachment
 from .attribution import attribute
 from .eval_forward import as_inputs, evaluation, unwrapped, version_and_values
@@ -181,6 +181,10 @@ class TorchBackend:
     def is_shared(self, model: nn.Module) -> bool:
         """Return whether several processes can run a model only together."""
         return bool(ranks_of(model))
+
+    def job(self) -> str:
+        """Return the name of the process group's job; "" outside of one."""
+        return job()
 
     def together(self, model: nn.Module, about: str) -> Together | None:
         """Agree with the processes that share a sharded model; None if there are none."""

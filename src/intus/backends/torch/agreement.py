@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -80,6 +81,17 @@ class Together:
             time.sleep(pause)
             pause = min(1.5 * pause, 0.2)
         return True
+
+
+def job() -> str:
+    """Return a name that every process of the default group finds when it asks; "" without a group."""
+    if not distributed.is_available() or not distributed.is_initialized():
+        return ""
+    store = distributed.distributed_c10d._get_default_store()
+    try:
+        return str(store.compare_set("intus/job", "", uuid.uuid4().hex).decode())
+    except (RuntimeError, ValueError):  # of a store that is gone
+        return ""
 
 
 def together(ranks: tuple[int, ...], about: str) -> Together | None:

@@ -212,6 +212,7 @@ class Aggregator:
     def _begin_training(self, reports: Sequence[EpochReport], part: RequestPart, client_id: str) -> None:
         """Begin another training of a client if its reports name a newer one, that of its records."""
         run, client = part.run, part.run.clients[client_id]
+        client.job = next((report.job for report in reports if report.job), client.job)
         newest = max((report.training for report in reports), default=client.training)
         if newest <= client.training:
             return

@@ -129,6 +129,7 @@ class ClientState:
         training: How many trainings it began before under the same names.
         attempt: The attempt of the run that it sends to, None before its first record.
         before: Records that a server before this one accepted, of epochs that it has not reported here.
+        job: The name that it shares with the other processes of its training; "" if unknown.
     """
 
     seqs: IntRanges = field(default_factory=IntRanges)
@@ -140,6 +141,7 @@ class ClientState:
     training: int = 0
     attempt: int | None = None
     before: int = 0
+    job: str = ""
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as JSON. The names are those of the journal's format."""
@@ -154,6 +156,7 @@ class ClientState:
             "training": self.training,
             "attempt": self.attempt,
             "before": self.before,
+            "job": self.job,
         }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
@@ -162,6 +165,7 @@ class ClientState:
             self.seqs = _joined(self.seqs, low, high)
         self.left, self.reports, self.dropped = snapshot["left"], snapshot["states"], snapshot["dropped"]
         self.heard, self.before = snapshot["heard"], snapshot.get("before", 0)  # older ones did not store it
+        self.job = snapshot.get("job", self.job)  # likewise
         self.newest = -math.inf if snapshot["newest"] is None else snapshot["newest"]
         self.training = snapshot.get("training", 0)  # older versions did not store it
         self.attempt = snapshot.get("attempt", self.attempt)  # likewise
@@ -380,6 +384,15 @@ class RunState:
         """Return whether a client takes part in the present attempt, or may yet."""
         return client.attempt in (None, self.attempt)
 
+    def _sends_with(self, client: ClientState, other: ClientState, now: float) -> bool:
+        """Return whether two clients are processes of one training.
+
+        Unless both know, they are if the other sends until now: a client that was killed sends no more.
+        """
+        if client.job and other.job:
+            return client.job == other.job
+        return not other.left and now - other.heard <= LIVELY_S
+
     def begin_training(self, client_id: str, training: int) -> None:
         """Note that a client begins another training, by its own count."""
         client = self.clients[client_id]
@@ -389,7 +402,7 @@ class RunState:
         """Let a client that begins take part; return whether it begins another attempt.
 
         It does if its first epoch is one that was sent before, unless it is another process of the present
-        training: then others still send. A client whose training was replaced by that of others follows them
+        training. A client whose training was replaced by that of others follows them
         when its own epochs begin again.
         """
         client = self.clients.get(client_id) if client_id is not None else None
@@ -401,7 +414,7 @@ class RunState:
             client.newest = -math.inf
         begun = [key[0] for key in [*self.windows, *self.finished]]
         is_sent = bool(begun) and rank(epoch) <= max(rank(each) for each in begun)  # type: ignore[arg-type]
-        together = client.training <= self.training and self._others_send(client, now)
+        together = client.training <= self.training and self._has_others(client, now)
         if is_sent and not together:
             return True
         client.attempt = self.attempt
@@ -414,8 +427,7 @@ class RunState:
     def is_restart(self, record: Record, client_id: str | None, seq: int, now: float) -> bool:
         """Return whether a record shows that the training was started again under the same name.
 
-        An old record is late, not a restart, while other clients still send requests. A client that was
-        killed sends none.
+        An old record is late, not a restart, if it is of another process of the present training.
         """
         older = all(rank(record.epoch) < rank(window.epoch) for window in self.windows.values())
         if len(self.windows) < KEPT_WINDOWS or not older:
@@ -425,11 +437,12 @@ class RunState:
             return True
         if client.newest > -math.inf:
             return rank(record.epoch) < client.newest and seq >= client.seqs.newest
-        return not self._others_send(client, now)
+        return not self._has_others(client, now)
 
-    def _others_send(self, client: ClientState, now: float) -> bool:
+    def _has_others(self, client: ClientState, now: float) -> bool:
+        """Return whether the present attempt has other processes of a client's training."""
         others = (o for o in self.clients.values() if o is not client and o.attempt == self.attempt)
-        return any(not other.left and now - other.heard <= LIVELY_S for other in others)
+        return any(self._sends_with(client, other, now) for other in others)
 
     def restart(self, client_id: str | None, trigger: tuple[str, ...]) -> None:
         """Retire the windows of the previous training, and wait for no client but the restarting one."""

@@ -14,6 +14,7 @@ from ...storage.codec import decode_graph
 from ...viewing.scene import scene
 from ..frontend import Frontend
 from ..messages import (
+    POINT_COLUMNS,
     AboveQuery,
     ChangeRunRequest,
     ConfusionReply,
@@ -36,26 +37,29 @@ from .endpoints import CheckedRequest, Endpoint, get, json_response, post
 from .feed import ChangeFeed
 
 STATIC = Path(__file__).resolve().parents[2] / "_static"
-_POINT_COLUMNS = PointsReply.__struct_fields__
 
 
 def page_routes(frontend: Frontend) -> list[Endpoint]:
     """Return the endpoints from which the page reads its data."""
     database = frontend.database
 
-    def points(request: CheckedRequest) -> dict[str, list[Any]]:
+    def points(request: CheckedRequest) -> dict[str, Any]:
         query: PointsQuery = request.query
         named = {"score": query.score, "target": query.target, "kind": query.kind, "address": query.address}
-        names = _POINT_COLUMNS if query.columns is None else query.columns.split(",")
+        names = POINT_COLUMNS if query.columns is None else query.columns.split(",")
         for name in names:
-            if name not in _POINT_COLUMNS:
-                raise InputError(f"Points have no column {name!r}. {did_you_mean(name, _POINT_COLUMNS)}")
+            if name not in POINT_COLUMNS:
+                raise InputError(f"Points have no column {name!r}. {did_you_mean(name, POINT_COLUMNS)}")
         equal = {name: value for name, value in named.items() if value is not None}
         model = _only_model(query.run) if query.model is None else query.model
         frontend.on_show.note(query.run, model, query.address)
+        change = {"change": database.change_number()}  # read first: what changes meanwhile comes again
         if query.group:
-            return frontend.grouped(query.run, model, names, level=query.level, **equal)
-        return database.columns(query.run, model, names, level=query.level, since=query.since, **equal)
+            return change | frontend.grouped(query.run, model, names, level=query.level, **equal)
+        epochs = database.epochs_after(query.run, model, query.after) if query.after else None
+        chosen: dict[str, Any] = {"level": query.level, "since": query.since, "epochs": epochs}
+        columns = database.columns(query.run, model, names, **chosen, **equal)
+        return change | columns | ({} if epochs is None else {"whole": False})
 
     def _only_model(run: str) -> str:
         models = [one["model"] for one in database.runs() if one["run"] == run]

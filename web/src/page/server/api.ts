@@ -73,6 +73,14 @@ export interface Columns extends Measured {
   target: (string | null)[];
 }
 
+/** Columns of which those of epochs that did not change after the change of the query may be left out. */
+export interface PointsReply extends Columns {
+  /** The number of the last change that is contained. */
+  change: number;
+  /** Absent if nothing is left out. */
+  whole?: false;
+}
+
 const LAYER = ["address", "epoch", "step", "value", "low", "high", "baseline", "n", "note", "revision"];
 const REQUESTED = { layer: LAYER, unit: [...LAYER, "unit", "target"] };
 
@@ -226,10 +234,11 @@ export async function getRuns(): Promise<RunsReply> {
   return json<RunsReply>(await get("/api/runs"));
 }
 
-/** Return the rows of a score; an empty target or kind selects all. */
-export async function getPoints(query: PointsQuery): Promise<Columns> {
-  const filters = Object.fromEntries(Object.entries(query).filter(([, value]) => value !== ""));
-  return json<Columns>(await get("/api/points", { ...filters, columns: REQUESTED[query.level].join(",") }));
+/** Return the rows of a score; an empty target or kind selects all. With `after`, epochs that did not change after that change
+ * may be left out. */
+export async function getPoints(query: PointsQuery, after?: number): Promise<PointsReply> {
+  const filters = Object.fromEntries(Object.entries({ ...query, after: String(after ?? "") }).filter(([, value]) => value !== ""));
+  return json<PointsReply>(await get("/api/points", { ...filters, columns: REQUESTED[query.level].join(",") }));
 }
 
 /** Return the table of confused classes at a point. */

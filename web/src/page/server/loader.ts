@@ -6,6 +6,7 @@ import { unitChart } from "../model/unitRows.ts";
 import { currentRun, requestedTarget, type State } from "../state/state.ts";
 import type { Dispatch } from "../state/view.ts";
 import * as api from "./api.ts";
+import { KnownPoints } from "./knownPoints.ts";
 import type { Change } from "./stream.ts";
 
 const GAP = 150; // milliseconds between an answer and the next request
@@ -40,6 +41,7 @@ const keyOf = (...parts: unknown[]): string => JSON.stringify(parts);
 
 export class Loader {
   private keys = { ...NONE };
+  private readonly points = new KnownPoints();
   private again = 0; // the timer of the next request for the status
   private shownChart = ""; // the key of the current chart
   private listed = -1; // the last change that the list of runs contains
@@ -189,7 +191,7 @@ export class Loader {
     const ofUnits = isOfUnits(run, choice.score);
     const what = { score: choice.score, target: requestedTarget(choice, run), kind: ofUnits ? "" : choice.kind, group: run.group && choice.group };
     const level = ofUnits ? "unit" : "layer";
-    return toChart(await api.getPoints({ run: run.run, model: run.model, ...what, level }), run.addresses);
+    return toChart(await this.points.of({ run: run.run, model: run.model, ...what, level }), run.addresses);
   }
 
   /** Return the query for the predictions of the selected layer; null if no layer is selected, or its score has no target. */
@@ -262,7 +264,7 @@ export class Loader {
     const run = currentRun(this.state());
     if (!run || run.units.length === 0) return this.set({ units: EMPTY });
     const { score, target } = hypothesis;
-    const columns = await api.getPoints({ run: run.run, model: run.model, score, target, kind: "", level: "unit", group: "" });
+    const columns = await this.points.of({ run: run.run, model: run.model, score, target, kind: "", level: "unit", group: "" });
     if (key === this.wanted().units) this.set({ units: unitChart(columns, target) });
   }
 
