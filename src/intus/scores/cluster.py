@@ -24,55 +24,61 @@ INTERVAL = (
     "each other"
 )
 
-#: A measure of agreement of a contingency table (classes, clusters).
-Measure = Callable[[np.ndarray], float]
+#: A measure of agreement of contingency tables (…, classes, clusters); the result is (…).
+Measure = Callable[[np.ndarray], np.ndarray]
+#: Most cells of the tables that are measured at once.
+MOST_CELLS = 1 << 20
 
 
-def mutual_information(table: np.ndarray) -> float:
+def mutual_information(tables: np.ndarray) -> np.ndarray:
     """Return the mutual information of classes and clusters in nats; random clusters do not give 0.
 
-    >>> round(mutual_information(np.eye(4)), 4) == round(float(np.log(4)), 4)
+    >>> bool(np.isclose(mutual_information(np.eye(4)), np.log(4)))
     True
     """
-    n = table.sum()
-    expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / n
-    met = table > 0
-    return max(float((table[met] / n * np.log(table[met] / expected[met])).sum()), 0.0)
+    return np.maximum(2 * _mean_entropy(tables) - _entropy(tables, (-2, -1)), 0.0)
 
 
-def normalised(table: np.ndarray) -> float:
+def normalised(tables: np.ndarray) -> np.ndarray:
     """Return mutual information divided by the mean of the two entropies: 1 for equal labellings.
 
     It is the V-measure, the harmonic mean of homogeneity and completeness (Rosenberg and Hirschberg 2007).
     """
-    mean = _mean_entropy(table)
-    return mutual_information(table) / mean if mean > 0 else 1.0
+    return _ratio(mutual_information(tables), _mean_entropy(tables))
 
 
-def adjusted(table: np.ndarray, chance: float | None = None) -> float:
+def adjusted(tables: np.ndarray, chance: np.ndarray | None = None) -> np.ndarray:
     """Return adjusted mutual information: 0 for random labellings, 1 for equal ones (Vinh et al. 2010).
 
-    ``chance`` is the mutual information of random labellings of these sizes; by default it is computed.
+    ``chance`` is the mutual information of random labellings of these sizes; by default it is computed, for
+    one table.
     """
-    chance = _expected(table) if chance is None else chance
-    gap = _mean_entropy(table) - chance
-    return (mutual_information(table) - chance) / gap if abs(gap) > 1e-15 else 1.0
+    chance = _expected(tables) if chance is None else chance
+    return _ratio(mutual_information(tables) - chance, _mean_entropy(tables) - chance)
 
 
-def _expected(table: np.ndarray) -> float:
+def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Return a ratio that is 1 where the whole is 0 but for rounding, as for one class in one cluster."""
+    known = np.abs(whole) > 1e-12
+    return np.where(known | np.isnan(whole), part / np.where(known, whole, 1.0), 1.0)[()]
+
+
+def _expected(table: np.ndarray) -> np.ndarray:
     """Return the expected mutual information of random labellings of the same sizes."""
     metrics = require("sklearn.metrics.cluster", extra="server", why="to compare clusters with labels")
     whole = table[table.any(axis=1)][:, table.any(axis=0)].astype(np.int64)
-    return float(metrics.expected_mutual_information(whole, int(whole.sum())))
+    return np.float64(metrics.expected_mutual_information(whole, int(whole.sum())))
 
 
-def _mean_entropy(table: np.ndarray) -> float:
-    return float(np.mean([_entropy(table.sum(axis=0)), _entropy(table.sum(axis=1))]))
+def _mean_entropy(tables: np.ndarray) -> np.ndarray:
+    return (_entropy(tables.sum(axis=-1), -1) + _entropy(tables.sum(axis=-2), -1)) / 2
 
 
-def _entropy(counts: np.ndarray) -> float:
-    share = counts[counts > 0] / counts.sum()
-    return float(-(share * np.log(share)).sum())
+def _entropy(counts: np.ndarray, axis: int | tuple[int, ...]) -> np.ndarray:
+    """Return the entropy in nats of a distribution that is given as counts; NaN if there are none."""
+    n = counts.sum(axis=axis)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.log(n) - (counts * np.log(np.maximum(counts, 1))).sum(axis=axis) / n
 
 
 def agreement(
@@ -88,11 +94,11 @@ def agreement(
     tables = _tables(truth, cluster, group)
     table = tables.sum(axis=0)
     near = _near(measure, table)
-    value = near(table)
-    without = np.array([near(part) if part.any() else NAN for part in leave_one_out(tables, 0)])
+    value = float(near(table))
+    without = _in_pieces(near, leave_one_out(tables, 0))
     least, most = (0, np.inf) if measure is mutual_information else (-np.inf, 1)
     low, high = np.clip(jackknife(np.asarray(value), without)[:2], least, most)
-    base = measure(_tables(shuffled(truth, statistics.seed), cluster, group).sum(axis=0))
+    base = float(measure(_tables(shuffled(truth, statistics.seed), cluster, group).sum(axis=0)))
     return ScoreResult(name, value, target, -1, float(low), float(high), base, len(truth), statistics.note)
 
 
@@ -109,8 +115,20 @@ def _near(measure: Measure, table: np.ndarray) -> Measure:
     """
     if measure is not adjusted:
         return measure
-    chance = _expected(table) * float(table.sum())
-    return lambda part: adjusted(part, chance / float(part.sum()))
+    chance = _expected(table) * table.sum()
+
+    def near(tables: np.ndarray) -> np.ndarray:
+        with np.errstate(divide="ignore"):
+            return adjusted(tables, chance / tables.sum(axis=(-2, -1)))
+
+    return near
+
+
+def _in_pieces(measure: Measure, tables: np.ndarray) -> np.ndarray:
+    """Return the measure of many tables, of some at a time, so that large ones need little memory."""
+    step = max(MOST_CELLS // max(tables[0].size, 1), 1) if len(tables) else 1
+    pieces = [measure(tables[start : start + step]) for start in range(0, len(tables), step)]
+    return np.concatenate(pieces) if pieces else np.empty(0)
 
 
 def _tables(truth: np.ndarray, cluster: np.ndarray, group: np.ndarray) -> np.ndarray:

@@ -13,10 +13,12 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 
 from ..core.errors import InputError, did_you_mean
 from ..core.followup import UnitExamples, UnitVerification
@@ -805,27 +807,32 @@ def network_order(graph: Graph) -> dict[str, int]:
 
 def _run_id(connection: sa.Connection, run: str, model: str) -> int:
     """Return the id of a run, creating it if it is new."""
-    now = time.time()
-    statement = insert_into(connection, t.run).values(
-        run=run,
-        model=model,
-        framework="",
-        started=now,
-        updated=now,
-        points=0,
-        named=_change_number(connection),
+    values = {"run": run, "model": model, "now": time.time(), "named": _change_number(connection)}
+    return int(connection.execute(_put_run(connection.dialect.name), values).scalar_one())
+
+
+@lru_cache(maxsize=2)
+def _put_run(dialect: str) -> Any:
+    now = sa.bindparam("now", type_=sa.Float())
+    insert = (sqlite if dialect == "sqlite" else postgresql).insert(t.run)
+    row = insert.values(
+        run=sa.bindparam("run"), model=sa.bindparam("model"), named=sa.bindparam("named"),
+        framework="", started=now, updated=now, points=0,
+    )  # fmt: skip
+    return row.on_conflict_do_update(index_elements=["run", "model"], set_={"updated": now}).returning(
+        t.run.c.id
     )
-    connection.execute(
-        statement.on_conflict_do_update(index_elements=["run", "model"], set_={"updated": now})
-    )
-    query = sa.select(t.run.c.id).where(t.run.c.run == run, t.run.c.model == model)
-    return int(connection.execute(query).scalar_one())
+
+
+_IS_CHANGE = t.counter.c.name == "change"
+_CHANGE = sa.select(t.counter.c.value).where(_IS_CHANGE)
+_NEXT_CHANGE = (
+    sa.update(t.counter).where(_IS_CHANGE).values(value=t.counter.c.value + 1).returning(t.counter.c.value)
+)
 
 
 def _change_number(connection: sa.Connection) -> int:
-    return int(
-        connection.execute(sa.select(t.counter.c.value).where(t.counter.c.name == "change")).scalar() or 0
-    )
+    return int(connection.execute(_CHANGE).scalar() or 0)
 
 
 def _increment_counter(connection: sa.Connection, changes: Sequence[tuple[str, str, str]]) -> int:
@@ -833,9 +840,7 @@ def _increment_counter(connection: sa.Connection, changes: Sequence[tuple[str, s
 
     It belongs to the transaction of the change.
     """
-    is_change = t.counter.c.name == "change"
-    connection.execute(sa.update(t.counter).where(is_change).values(value=t.counter.c.value + 1))
-    number = connection.execute(sa.select(t.counter.c.value).where(is_change)).scalar_one()
+    number = connection.execute(_NEXT_CHANGE).scalar_one()
     rows = [{"what": w, "run": run, "model": model, "number": number} for w, run, model in changes]
     upsert(connection, t.change, rows, ["what", "run", "model"])
     return int(number)

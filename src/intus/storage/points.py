@@ -24,6 +24,12 @@ _WRITTEN = (*_KEY, *_VALUES)
 NO_EPOCH = -1e300
 _COLUMNS = [t.series.c[name] for name in ("id", *SERIES_KEY)]
 
+_COUNT = (
+    sa.update(t.run)
+    .where(t.run.c.id == sa.bindparam("of"))
+    .values(points=t.run.c.points + sa.bindparam("new"))
+)
+
 #: The ids of series, by run and key. They never change: a run that is removed and added again has a new id.
 Series = dict[int, dict[tuple[Any, ...], int]]
 #: Columns of points, by name.
@@ -83,7 +89,7 @@ def add(connection: sa.Connection, series: Series, run: int, columns: Columns, n
     new = _execute(connection, rows, overwrite=False)
     if new < len(rows):
         _execute(connection, rows, overwrite=True)
-    connection.execute(sa.update(t.run).where(t.run.c.id == run).values(points=t.run.c.points + new))
+    connection.execute(_COUNT, {"of": run, "new": new})
     return new
 
 

@@ -21,6 +21,10 @@ from . import tables as t
 from .points import NO_EPOCH
 from .tables import insert_into, upsert
 
+_KNOWN = sa.select(t.held_out.c.id).where(
+    t.held_out.c.run == sa.bindparam("run"), t.held_out.c.digest == sa.bindparam("digest")
+)
+
 
 def put(
     connection: sa.Connection,
@@ -117,13 +121,12 @@ def _held_out(connection: sa.Connection, run: int, predictions: Predictions) -> 
     classes = json.dumps(list(predictions.classes))
     content = predictions.items.astype("<i8").tobytes() + predictions.truth.astype("<u2").tobytes()
     digest = blake2b(content + classes.encode(), digest_size=16).hexdigest()
-    known = sa.select(t.held_out.c.id).where(t.held_out.c.run == run, t.held_out.c.digest == digest)
-    number = connection.execute(known).scalar()
+    number = connection.execute(_KNOWN, {"run": run, "digest": digest}).scalar()
     if number is None:
         row = {"run": run, "digest": digest, "classes": classes, "content": zlib.compress(content)}
         insert = insert_into(connection, t.held_out).values(row)
         connection.execute(insert.on_conflict_do_nothing(index_elements=["run", "digest"]))
-        number = connection.execute(known).scalar_one()
+        number = connection.execute(_KNOWN, {"run": run, "digest": digest}).scalar_one()
     return int(number)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -60,15 +60,19 @@ def upsert(
         rows: Dicts by column name.
         keys: The columns of a unique key of the table.
     """
-    if not rows:
-        return
-    statement = insert_into(connection, table)
-    others = {name: statement.excluded[name] for name in rows[0] if name not in keys}
+    if rows:
+        statement = _upsert(connection.dialect.name, table, tuple(rows[0]), tuple(keys))
+        connection.execute(statement, [dict(row) for row in rows])
+
+
+@lru_cache(maxsize=64)
+def _upsert(dialect: str, table: sa.Table, names: tuple[str, ...], keys: tuple[str, ...]) -> Any:
+    """Return the statement; to make it and to find it in SQLAlchemy's cache takes longer than SQLite does."""
+    statement = (sqlite if dialect == "sqlite" else postgresql).insert(table)
+    others = {name: statement.excluded[name] for name in names if name not in keys}
     if others:
-        statement = statement.on_conflict_do_update(index_elements=list(keys), set_=others)
-    else:
-        statement = statement.on_conflict_do_nothing(index_elements=list(keys))
-    connection.execute(statement, [dict(row) for row in rows])
+        return statement.on_conflict_do_update(index_elements=list(keys), set_=others)
+    return statement.on_conflict_do_nothing(index_elements=list(keys))
 
 
 def read_url(where: str | Path) -> sa.URL:

@@ -37,6 +37,8 @@ from .window import RunKey
 
 _log = logging.getLogger("intus.serving")
 TICK_S = 1.0
+#: Seconds between two reports of the counts to the frontend while requests come.
+REPORT_S = 0.25
 #: Seconds that older epochs must wait until a notice says so.
 BEHIND_S = 60.0
 #: Seconds that a rare request waits while the journal is read after a start.
@@ -84,6 +86,7 @@ class AggregatorService:
         self._rate = ScoringRate()
         self._behind: set[RunKey] = set()  # runs of which it was told that older epochs wait
         self._reported: tuple[dict[str, int], list[EpochWait]] = {}, []
+        self._reported_at = -math.inf
         self._closed, self._is_read = threading.Event(), threading.Event()
         self._news: list[Notice] = []  # of the journal
         self._gone = ""  # why nothing can be stored
@@ -343,10 +346,12 @@ class AggregatorService:
         if ready:
             self._rate.note(self._clock(), waiting=self.aggregator.queued + len(ready))
             self.evaluator.points(ready, self._done)
-            self._report()
+            if self._clock() - self._reported_at >= REPORT_S:
+                self._report()
 
     def _report(self) -> None:
-        counts, waits = self._status(), self.aggregator.waits(self._clock())
+        self._reported_at = self._clock()
+        counts, waits = self._status(), self.aggregator.waits(self._reported_at)
         if (counts, waits) != self._reported:
             self._reported = counts, waits
             self.evaluator.report(self._report_of(counts))
