@@ -93,9 +93,12 @@ def test_older_epochs_come_on_a_grid_from_coarse_to_fine():
         if turn % 2 == 0:
             newest += 1
             queue.append(("a", newest, 0))
-    by_worth = [epoch for turn, epoch in enumerate(out) if turn % 2 and turn % CYCLE < CYCLE - 1]
+    is_new = [epoch > max(out[:turn], default=-1) for turn, epoch in enumerate(out)]
+    assert sum(is_new) >= 12  # whenever there is a newer one, but for two of eight turns
+    by_worth = [out[turn] for turn in range(24) if not is_new[turn] and turn % CYCLE < CYCLE - 1]
     assert by_worth[0] == 0
-    assert [epoch % 8 for epoch in by_worth] == [0] * len(by_worth)
+    assert [epoch % 8 for epoch in by_worth[:8]] == [0] * 8
+    assert [epoch % 4 for epoch in by_worth] == [0] * len(by_worth)
     assert set(range(0, 64, 8)) <= set(out)
 
 
@@ -171,16 +174,18 @@ def test_layer_on_show_is_done_early_once_and_keeps_its_turn():
     assert not [item for item in rest if item[0] == "early"]
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40)), min_size=1, unique=True), st.integers(0, 99)
-)
-def test_choice_of_an_epoch_depends_on_what_waits_alone(waiting, turn):
-    moments = [Moment(attempt, epoch) for attempt, epoch in waiting]
-    chosen = next_moment(moments, turn)
-    assert chosen in moments
-    assert chosen == next_moment(list(moments), turn + CYCLE)
-    if turn % 2 == 0:
-        assert chosen == max(moments)
+MOMENTS = st.builds(Moment, st.integers(0, 3), st.integers(0, 40))
+
+
+@given(st.lists(MOMENTS, min_size=1, unique=True), st.integers(0, 99), st.none() | MOMENTS)
+def test_choice_of_an_epoch_depends_on_what_waits_and_the_newest_alone(waiting, turn, newest):
+    chosen = next_moment(waiting, turn, newest)
+    assert chosen in waiting
+    assert chosen == next_moment(list(waiting), turn + CYCLE, newest)
+    if turn % 4 < 3 and (newest is None or newest < max(waiting)):
+        assert chosen == max(waiting)
+    elif turn % CYCLE == CYCLE - 1:
+        assert chosen == waiting[0]
 
 
 def test_what_is_on_show_ends():

@@ -1,8 +1,9 @@
 """The order in which waiting data points are scored: by their worth to somebody who watches the trainings.
 
-Runs take turns. A turn is an epoch of a run, or a part of a large one. Most turns of a run go to its newest
-epoch and the others to older ones, of which those on a coarse grid come first, so that the curves are evenly
-covered while scoring is behind. Nothing is left out: what was passed over is scored when there is time.
+Runs take turns. A turn is an epoch of a run, or a part of a large one. Three of four turns of a run go to an
+epoch that is newer than all before, if there is one, and the others to older ones, of which those on a coarse
+grid come first, so that the curves are evenly covered while scoring is behind. Nothing is left out: what was
+passed over is scored when there is time.
 """
 
 from __future__ import annotations
@@ -71,22 +72,25 @@ def grid_level(moment: Moment) -> float:
     return (whole & -whole).bit_length() - 1 if whole else math.inf
 
 
-def next_moment(waiting: Sequence[Moment], turn: int) -> Moment:
+def next_moment(waiting: Sequence[Moment], turn: int, newest: Moment | None) -> Moment:
     """Return the epoch that a run's turn goes to.
 
     Args:
         waiting: The epochs with data points that wait, in the order in which they began to wait.
         turn: The number of the turn, from 0.
+        newest: The newest epoch that had a turn; None for none.
 
     >>> epochs = [Moment(0, epoch) for epoch in (1, 2, 3, 4, 5)]
-    >>> [next_moment(epochs, turn).epoch for turn in (0, 1, 7)]
+    >>> [next_moment(epochs, turn, Moment(0, 3)).epoch for turn in (0, 3, 7)]
     [5, 4, 1]
+    >>> next_moment(epochs[:3], 0, Moment(0, 3)).epoch
+    2
     """
     if turn % CYCLE == CYCLE - 1:
         return waiting[0]
-    if turn % 2:
-        return max(waiting, key=_worth)
-    return max(waiting)
+    last = max(waiting)
+    is_new = newest is None or last > newest
+    return last if is_new and turn % CYCLE != CYCLE // 2 - 1 else max(waiting, key=_worth)
 
 
 def _worth(moment: Moment) -> tuple[int, float, Moment]:
@@ -103,6 +107,7 @@ class _Waiting(Generic[T]):
         served: When it had the last one, by the number of all turns.
         rest: How many items are left of the epoch that was begun, which is finished first.
         begun: That epoch.
+        newest: The newest epoch that had a turn; None for none.
     """
 
     epochs: dict[Moment, deque[tuple[str, T]]] = field(default_factory=dict)
@@ -110,13 +115,16 @@ class _Waiting(Generic[T]):
     served: int = -1
     rest: int = 0
     begun: Moment | None = None
+    newest: Moment | None = None
 
     def next(self) -> Moment:
         """Return the epoch that the next turn goes to."""
         if self.rest and self.begun in self.epochs:
             return self.begun
         oldest = min(each.attempt for each in self.epochs)  # whose scores those of a later one replace
-        self.begun = next_moment([each for each in self.epochs if each.attempt == oldest], self.turns)
+        waiting = [each for each in self.epochs if each.attempt == oldest]
+        self.begun = next_moment(waiting, self.turns, self.newest)
+        self.newest = self.begun if self.newest is None else max(self.newest, self.begun)
         self.rest = len(self.epochs[self.begun])
         return self.begun
 
