@@ -332,6 +332,7 @@ def models():
     return module
 
 
+@pytest.mark.slow
 def test_other_processes_find_the_same():
     pytest.importorskip("transformers")
     code = _BERT.format(folder=str(__file__).rpartition("/")[0]) + "\nprint('\\n'.join(map(str, states())))"

@@ -297,7 +297,7 @@ def run_ranks(tmp_path, port, world, kind):
     assert [rank.returncode for rank in ranks] == [0] * world, errors
 
 
-@pytest.mark.parametrize(("kind", "world"), [("ddp", 4), ("fsdp", 2)])
+@pytest.mark.parametrize(("kind", "world"), [pytest.param("ddp", 4, marks=pytest.mark.slow), ("fsdp", 2)])
 def test_ranks_share_a_probe_set(tmp_path, kind, world):
     """The untrained model is scored as by one process; what a missing rank lacks is said."""
     with Server(database=tmp_path / "x.db", port=0) as server:

@@ -120,6 +120,7 @@ def scored(server):
     return found
 
 
+@pytest.mark.slow
 def test_projection_keeps_ranking_of_layers_and_scores(server):
     found = scored(server)
     cells = sorted(found["whole"])

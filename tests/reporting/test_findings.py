@@ -47,6 +47,7 @@ def told(results, kind, layers=LAYERS):
     return [(each.address, each.epoch) for each in findings(results, layers) if each.kind == kind]
 
 
+@pytest.mark.slow
 def test_noise_gives_a_finding_in_at_most_five_percent_of_runs():
     """Each run has 6 layers, 6 epochs and labels that say nothing."""
     runs = 60

@@ -72,7 +72,7 @@ def test_label_of_a_record_leaves_padding_out(bert, alone, batch, side):
     assert set(table.note) == {""}
 
 
-@pytest.mark.parametrize("engine", [None, 2])
+@pytest.mark.parametrize("engine", [None, pytest.param(2, marks=pytest.mark.slow)])
 def test_result_does_not_depend_on_the_order_of_records(bert, engine):
     order = np.random.default_rng(1).permutation(len(TEXTS))
     tables = [
@@ -217,7 +217,7 @@ class Parts(nn.Module):
         return self.head(self.words(ids) + self.places(torch.arange(ids.shape[1])[None]))
 
 
-@pytest.mark.parametrize("engine", [None, 2])
+@pytest.mark.parametrize("engine", [None, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("units", [None, ["words", "p*", "head"]])
 def test_layers_that_cannot_be_read_are_left_out_unless_named(units, engine):
     net, ids = Parts(), np.random.default_rng(0).integers(0, 20, (40, 7))

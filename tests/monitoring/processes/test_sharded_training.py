@@ -232,6 +232,7 @@ def test_probe_set_of_sharded_model_runs_in_every_process_and_is_sent_once(ranks
         assert repeated == {"ddp None", "ddp 3"}
 
 
+@pytest.mark.slow
 def test_model_sharded_over_a_mesh_of_two_axes(ranks, tmp_path):
     """HSDP: 2 × 2 processes, of which one sends; sequence parallelism is refused, alone and inside."""
     with ranks(TWO_AXES, world=4) as database:
