@@ -36,7 +36,7 @@ def mutual_information(tables: np.ndarray) -> np.ndarray:
     >>> bool(np.isclose(mutual_information(np.eye(4)), np.log(4)))
     True
     """
-    return np.maximum(2 * _mean_entropy(tables) - _entropy(tables, (-2, -1)), 0.0)
+    return np.asarray(np.maximum(2 * _mean_entropy(tables) - _entropy(tables, (-2, -1)), 0.0))
 
 
 def normalised(tables: np.ndarray) -> np.ndarray:
@@ -60,25 +60,25 @@ def adjusted(tables: np.ndarray, chance: np.ndarray | None = None) -> np.ndarray
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     """Return a ratio that is 1 where the whole is 0 but for rounding, as for one class in one cluster."""
     known = np.abs(whole) > 1e-12
-    return np.where(known | np.isnan(whole), part / np.where(known, whole, 1.0), 1.0)[()]
+    return np.where(known | np.isnan(whole), part / np.where(known, whole, 1.0), 1.0)
 
 
 def _expected(table: np.ndarray) -> np.ndarray:
     """Return the expected mutual information of random labellings of the same sizes."""
     metrics = require("sklearn.metrics.cluster", extra="server", why="to compare clusters with labels")
     whole = table[table.any(axis=1)][:, table.any(axis=0)].astype(np.int64)
-    return np.float64(metrics.expected_mutual_information(whole, int(whole.sum())))
+    return np.asarray(metrics.expected_mutual_information(whole, int(whole.sum())))
 
 
 def _mean_entropy(tables: np.ndarray) -> np.ndarray:
-    return (_entropy(tables.sum(axis=-1), -1) + _entropy(tables.sum(axis=-2), -1)) / 2
+    return np.asarray(_entropy(tables.sum(axis=-1), -1) + _entropy(tables.sum(axis=-2), -1)) / 2
 
 
 def _entropy(counts: np.ndarray, axis: int | tuple[int, ...]) -> np.ndarray:
     """Return the entropy in nats of a distribution that is given as counts; NaN if there are none."""
     n = counts.sum(axis=axis)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.log(n) - (counts * np.log(np.maximum(counts, 1))).sum(axis=axis) / n
+        return np.asarray(np.log(n) - (counts * np.log(np.maximum(counts, 1))).sum(axis=axis) / n)
 
 
 def agreement(

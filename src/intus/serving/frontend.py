@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
@@ -13,7 +12,6 @@ import msgspec
 from sqlalchemy.exc import DataError, DBAPIError
 
 from .. import scores
-from ..core import findings
 from ..core.errors import InputError, ServeError
 from ..core.results import COLUMNS, Predictions, Results
 from ..core.score_info import ScoreInfo
@@ -27,6 +25,7 @@ from .decoding import decode
 from .errors import AwayError, fault
 from .evaluation.arrival_order import BY_ORDER, UNVERIFIED, WITHDRAWN
 from .evaluation.targets import Target
+from .findings_of_runs import FindingsOfRuns
 from .messages import (
     AboveQuery,
     ChangeRunRequest,
@@ -88,9 +87,7 @@ class Frontend:
         self.reported: dict[str, StatusReport] = {}
         self.on_show = OnShow()
         self._counts: Counter[str] = Counter(results=0, notices=0)
-        self._new: dict[tuple[str, str], None] = {}  # (run, model) pairs with scores since the last findings
-        self._found: dict[tuple[str, str], list[findings.Finding]] = {}  # of the runs with scores
-        self._not_finite: set[tuple[str, str, str]] = set()  # names of logged values, with run and model
+        self._findings = FindingsOfRuns(database)
         try:
             database.end_targets()
             database.targets()
@@ -104,7 +101,7 @@ class Frontend:
     ) -> None:
         """Store results, the descriptions of their scores, and the predictions of classifiers."""
         self.database.add(results, infos, predicted)
-        self._new |= dict.fromkeys(zip(results["run"], results["model"], strict=True))
+        self._findings.scored(zip(results["run"], results["model"], strict=True))
         self._counts["results"] += len(results)
 
     @_storing
@@ -206,10 +203,7 @@ class Frontend:
             for name, value in entry.values.items()
         ]
         self.database.put_run(request.run, request.model, config=request.config, tags=request.tags, log=log)
-        bad = {(request.run, request.model, each.name) for each in log if not math.isfinite(each.value)}
-        if bad - self._not_finite:
-            self._not_finite |= bad
-            self._find(request.run, request.model, of_log=True)
+        self._findings.logged(request.run, request.model, log)
 
     @_storing
     def change_run(self, change: ChangeRunRequest) -> None:
@@ -271,14 +265,12 @@ class Frontend:
         """
         self.reported["aggregator" if report.aggregator is not None else "evaluator"] = report
         if report.evaluator is not None:
-            new, self._new = self._new, {}
-            for run, model in new:
-                self._find(run, model)
+            self._findings.update()
 
     def findings(self, run: str, model: str) -> FindingsReply:
         """Return what follows from the scores of a run; see ``messages.FindingsReply``."""
         change = self.database.last_change(run, model)  # before the findings, which may only be newer
-        found = self._found.get((run, model), [])
+        found = self._findings.of(run, model)
         return FindingsReply(
             change,
             [
@@ -287,38 +279,11 @@ class Frontend:
             ],
         )
 
-    def _find(self, run: str, model: str, *, of_log: bool = False) -> None:
-        """Store and log the findings of a run; a failure is logged, and stops nothing else.
-
-        Args:
-            run: The run.
-            model: The model.
-            of_log: Whether only logged values changed. Then the scores of the present epoch may be
-                incomplete, and what was found in them before is kept.
-        """
-        try:
-            log = [(each.name, each.step, each.epoch, each.value) for each in self.database.log(run, model)]
-            kept = self._found.get((run, model)) if of_log else None
-            if kept is None:
-                names = findings.SCORES
-                tables = [self.database.points(run, model, level="layer", score=name) for name in names]
-                found = findings.findings(Results.concat(tables), self.database.addresses(run, model), log)
-            else:
-                found = [each for each in kept if each.kind != "logged"]
-                found += findings.findings(Results(), (), log)
-            self._found[run, model] = found
-            texts = [
-                each.text for each in found if each.kind != "nonfinite"
-            ]  # the evaluator reports it at once
-            for text in self.database.put_findings(run, model, texts):
-                _log.info("finding in %s: %s", run or model, text)
-        except Exception:
-            _log.exception("The findings of %s could not be computed", run or model)
-
     @_storing
     def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
-        """Check that the database is still there; the frontend has no queue."""
+        """Check that the database is still there, and look at scores that were not looked at."""
         self.check()
+        self._findings.flush(run, model)
 
     def check(self) -> None:
         """Raise ReplacedError if what is stored would be lost."""
@@ -332,8 +297,7 @@ class Frontend:
     @_storing
     def remove(self, run: str, model: str | None = None) -> bool:
         """Delete a run, or a model of it, and return whether it was stored."""
-        for key in [key for key in self._found if key[0] == run and model in (None, key[1])]:
-            del self._found[key]
+        self._findings.forget(run, model)
         return self.database.remove(model, run=run) > 0
 
     def status(self) -> dict[str, int]:
@@ -342,6 +306,7 @@ class Frontend:
 
     def close(self) -> None:
         """Close the database."""
+        self._findings.close()
         self.database.close()
 
 

@@ -299,7 +299,7 @@ def _agreement(score: Score, draw: Draw, large: Draw, seed: int) -> float:
     nearest = ((large.x**2).sum(axis=1)[:, None] - 2 * large.x @ centers.T + (centers**2).sum(axis=1)).argmin(
         1
     )
-    return _AGREEMENTS[score.name](contingency(large.labels["y"], nearest))
+    return float(_AGREEMENTS[score.name](contingency(large.labels["y"], nearest)))
 
 
 # -- all scores ---------------------------------------------------------------------------------------

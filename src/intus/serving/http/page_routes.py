@@ -50,7 +50,7 @@ def page_routes(frontend: Frontend) -> list[Endpoint]:
         for name in names:
             if name not in POINT_COLUMNS:
                 raise InputError(f"Points have no column {name!r}. {did_you_mean(name, POINT_COLUMNS)}")
-        equal = {name: value for name, value in named.items() if value is not None}
+        equal: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
         model = _only_model(query.run) if query.model is None else query.model
         frontend.on_show.note(query.run, model, query.address)
         change = {"change": database.change_number()}  # read first: what changes meanwhile comes again

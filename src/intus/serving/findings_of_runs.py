@@ -1,0 +1,138 @@
+"""Keep what follows from the scores of each run up to date, in a small share of the time."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Iterable
+
+from ..core import findings
+from ..core.findings import Finding
+from ..core.results import Results
+from ..storage.database import Database
+from ..storage.logged import Logged
+
+#: After the scores of a run were looked through, it is not done again for this many times as long.
+PAUSE = 20.0
+#: Seconds that it may take when the server ends.
+AT_END_S = 0.5
+_log = logging.getLogger("intus.serving")
+_RunKey = tuple[str, str]
+
+
+class FindingsOfRuns:
+    """Finds, stores and logs what follows from the scores and the logged values of runs.
+
+    It reads all scores of a run, which takes seconds for a hundred thousand points. What is not looked at now
+    is looked at by a timer.
+
+    Args:
+        database: The database.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._found: dict[_RunKey, list[Finding]] = {}
+        self._new: dict[_RunKey, None] = {}  # with scores since they were looked at
+        self._took: dict[_RunKey, float] = {}  # seconds, the last time
+        self._due: dict[_RunKey, float] = {}
+        self._not_finite: set[tuple[str, str, str]] = set()  # names of logged values, with run and model
+        self._looking = threading.Lock()
+        self._timer: threading.Timer | None = None
+        self._closed = False
+
+    def of(self, run: str, model: str) -> list[Finding]:
+        """Return the findings of a run, as far as its scores were looked at."""
+        return self._found.get((run, model), [])
+
+    def scored(self, runs: Iterable[_RunKey]) -> None:
+        """Note runs that have new scores."""
+        self._new.update(dict.fromkeys(runs))
+
+    def flush(self, run: str | None = None, model: str | None = None) -> None:
+        """Look at the new scores of all runs, or of one, now."""
+        with self._looking:
+            for run_key in list(self._new):
+                if run in (None, run_key[0]) and model in (None, run_key[1]):
+                    self._look(run_key)
+
+    def update(self) -> None:
+        """Look at the new scores of runs that are due, unless another thread does so now."""
+        if not self._looking.acquire(blocking=False):
+            return
+        try:
+            for run_key in list(self._new):
+                if self._due.get(run_key, 0.0) <= time.monotonic():
+                    self._look(run_key)
+        finally:
+            self._looking.release()
+        if self._new and self._timer is None and not self._closed:
+            pause = min(self._due.get(run_key, 0.0) for run_key in list(self._new)) - time.monotonic()
+            self._timer = threading.Timer(max(pause, 0.01), self._timed)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def logged(self, run: str, model: str, values: Iterable[Logged]) -> None:
+        """Look at values that the user logged. The scores of the present epoch may be incomplete."""
+        bad = {(run, model, each.name) for each in values if not math.isfinite(each.value)}
+        if bad - self._not_finite:
+            self._not_finite |= bad
+            with self._looking:
+                self._find(run, model, of_log=True)
+
+    def forget(self, run: str, model: str | None = None) -> None:
+        """Forget a run, or a model of it, that was deleted."""
+        for known in (self._found, self._new, self._took, self._due):
+            for run_key in [key for key in list(known) if key[0] == run and model in (None, key[1])]:
+                known.pop(run_key, None)
+
+    def close(self) -> None:
+        """End the timer, and look at what takes little time."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        with self._looking:
+            left = AT_END_S
+            for run_key in sorted(self._new, key=lambda run_key: self._took.get(run_key, 0.0)):
+                left -= self._took.get(run_key, 0.0)
+                if left > 0:
+                    self._look(run_key)
+
+    def _timed(self) -> None:
+        self._timer = None
+        self.update()
+
+    def _look(self, run_key: _RunKey) -> None:
+        self._new.pop(run_key, None)
+        began = time.monotonic()
+        self._find(*run_key)
+        ended = time.monotonic()
+        self._took[run_key], self._due[run_key] = ended - began, ended + PAUSE * (ended - began)
+
+    def _find(self, run: str, model: str, *, of_log: bool = False) -> None:
+        """Find, store and log; a failure is logged, and stops nothing else.
+
+        Args:
+            run: The run.
+            model: The model.
+            of_log: Whether only logged values changed. Then what was found in scores before is kept.
+        """
+        try:
+            log = [(each.name, each.step, each.epoch, each.value) for each in self._database.log(run, model)]
+            kept = self._found.get((run, model)) if of_log else None
+            if kept is None:
+                names = findings.SCORES
+                tables = [self._database.points(run, model, level="layer", score=name) for name in names]
+                layers = self._database.addresses(run, model)
+                found = findings.findings(Results.concat(tables), layers, log)
+            else:
+                found = [each for each in kept if each.kind != "logged"]
+                found += findings.findings(Results(), (), log)
+            self._found[run, model] = found
+            texts = [each.text for each in found if each.kind != "nonfinite"]  # which the evaluator reports
+            for text in self._database.put_findings(run, model, texts):
+                _log.info("finding in %s: %s", run or model, text)
+        except Exception:
+            _log.exception("The findings of %s could not be computed", run or model)

@@ -1,0 +1,107 @@
+"""When the scores of runs are looked through for findings."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from intus.core.results import Results
+from intus.serving.findings_of_runs import PAUSE, FindingsOfRuns
+from intus.storage.database import Database
+
+
+class Slow(Database):
+    """A database in which reading the scores of a run takes a while."""
+
+    seconds = 0.02
+
+    def points(self, run, model, **options):
+        if options["score"] == "linear_f1":
+            self.looks.append((run, time.monotonic(), threading.current_thread().name))
+            time.sleep(self.seconds)
+        return super().points(run, model, **options)
+
+
+@pytest.fixture
+def database(tmp_path):
+    with Slow(tmp_path / "x.db") as opened:
+        opened.looks = []
+        yield opened
+
+
+def learned(run, epochs):
+    """Return scores of a layer that knows nothing in the first two of these epochs, and much later."""
+    values = np.array([0.1 if epoch < 2 else 0.9 for epoch in epochs])
+    facts = {"run": run, "model": "m", "address": "fc1", "target": "digit", "score": "linear_f1"}
+    columns = {name: [value] * len(values) for name, value in facts.items()}
+    numbers = {"value": values, "low": values - 0.05, "high": values + 0.05, "baseline": values * 0 + 0.1}
+    return Results(columns | numbers | {"epoch": np.array(epochs, float)})
+
+
+def texts(database, run):
+    return [notice["text"] for notice in database.notices(run) if notice["code"] == "finding"]
+
+
+def test_long_run_is_looked_at_rarely_and_in_the_end_by_a_timer(database):
+    findings = FindingsOfRuns(database)
+    began = time.monotonic()
+    for epoch in range(40):  # each ends while the scores of the one before were just looked through
+        database.add(learned("r", [epoch]))
+        findings.scored([("r", "m")])
+        findings.update()
+    assert len(database.looks) <= 2 + (time.monotonic() - began) / (PAUSE * Slow.seconds)
+    ends = time.monotonic() + 30
+    while not texts(database, "r") and time.monotonic() < ends:
+        time.sleep(0.05)
+    assert any("digit is learned in fc1 from epoch 2" in text for text in texts(database, "r"))
+    assert database.looks[-1][2].startswith("Thread")  # of the timer
+    assert [each.kind for each in findings.of("r", "m")][:1] == ["learned"]
+    findings.close()
+
+
+def test_flush_looks_at_once_and_at_the_run_alone(database):
+    findings = FindingsOfRuns(database)
+    for run in ("a", "b"):
+        database.add(learned(run, range(5)))
+        findings.scored([(run, "m")])
+    findings.flush("a", "m")
+    assert [run for run, *_ in database.looks] == ["a"]
+    assert texts(database, "a")
+    assert not texts(database, "b")
+    findings.flush()
+    assert [run for run, *_ in database.looks] == ["a", "b"]
+    findings.flush()
+    assert len(database.looks) == 2
+    findings.close()
+
+
+@pytest.mark.parametrize(("seconds", "looks"), [(0.0, 2), (0.6, 1)])
+def test_end_looks_at_what_takes_little_time(database, seconds, looks):
+    findings = FindingsOfRuns(database)
+    Slow.seconds, before = seconds, Slow.seconds
+    try:
+        for _ in range(2):
+            database.add(learned("r", range(5)))
+            findings.scored([("r", "m")])
+            if not database.looks:
+                findings.flush()
+        findings.close()
+    finally:
+        Slow.seconds = before
+    assert len(database.looks) == looks
+
+
+def test_deleted_run_is_not_looked_at(database):
+    findings = FindingsOfRuns(database)
+    database.add(learned("r", range(5)))
+    findings.flush()
+    findings.scored([("r", "m")])
+    database.remove(run="r")
+    findings.forget("r")
+    findings.flush()
+    assert database.looks == []
+    assert findings.of("r", "m") == []
+    findings.close()
