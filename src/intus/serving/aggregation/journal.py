@@ -443,9 +443,9 @@ class Journal:
             self._lock = self._take_folder()
         except BlockingIOError:
             raise ServeError(
-                f"The journal {str(self.folder)!r} is used by another server. Stop that one (that of a script "
-                "or notebook which called probe(to=...) ends with it), or choose another folder for this one "
-                "(--journal FOLDER)."
+                f"The journal {str(self.folder)!r} is used by another server. Stop that one (that of a "
+                "script or notebook which called probe(to=...) ends with it), or choose another folder "
+                "for this one (--journal FOLDER)."
             ) from None
         except OSError as error:
             raise ServeError(
