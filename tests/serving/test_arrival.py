@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from serving_help import point, record
+from serving_help import point, record, target_of
 from starlette.testclient import TestClient
 from test_journal import Machine
 
 from intus.core.results import Results
 from intus.serving.evaluation.arrival_order import BY_ORDER, UNVERIFIED, WITHDRAWN, ArrivalOrder
+from intus.serving.evaluation.evaluator import Evaluator
 from intus.serving.frontend import Frontend
 from intus.serving.http.app import build
 from intus.serving.roles import Roles
@@ -105,6 +106,23 @@ def test_order_is_checked_whichever_epoch_is_scored_first():
     assert np.isnan(first["value"][0])
     assert np.isnan(first["low"][0])
     assert first["value"][1] == 1
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_withdrawal_is_told_whichever_epoch_is_scored_first(tmp_path, first):
+    labels = [number % 2 for number in range(40)]
+    epochs = [point(record(40, epoch=0)), point(record(40, epoch=1, items=np.full(40, -1)))]
+    with Database(tmp_path / "x.db") as database:
+        evaluator = Evaluator(Frontend(database), scores=["lda_f1"])
+        evaluator.put_target(target_of({"name": "t", "targets": labels}))
+        for each in (epochs[first], epochs[1 - first]):
+            evaluator.points([each])
+            evaluator.flush()
+        evaluator.close()
+        table = database.points("r", "m").where(score="lda_f1", epoch=0.0)
+        notices = [notice["text"] for notice in database.notices() if notice["code"] == "order"]
+    assert table["note"].tolist() == [WITHDRAWN]
+    assert notices == [f"Scores of the first epoch are {WITHDRAWN}."]
 
 
 def by_order(kind="output", value=0.5, note=UNVERIFIED):

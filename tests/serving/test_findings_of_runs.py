@@ -1,4 +1,4 @@
-"""When the scores of runs are looked through for findings."""
+"""The times at which the scores of runs are looked through for findings."""
 
 from __future__ import annotations
 

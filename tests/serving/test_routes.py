@@ -85,9 +85,12 @@ def test_records_are_scored_as_points(fresh):
     assert points["epoch"] == [0, 1]
     assert all(isinstance(value, float) for value in points["value"])
     some = fresh.get("/api/points?run=r&model=m&score=mean&columns=epoch,value").json()
-    assert some == {name: points[name] for name in ("epoch", "value", "change")}
-    after = fresh.get(f"/api/points?run=r&model=m&score=mean&columns=epoch&after={points['change']}").json()
-    assert after == {"epoch": [], "change": points["change"], "whole": False}
+    assert some == {name: points[name] for name in ("epoch", "value")}
+    query = "/api/points?run=r&model=m&score=mean&columns=epoch&after="
+    first = fresh.get(query + "0").json()
+    assert first == {"epoch": [0, 1], "change": first["change"], "whole": True}
+    later = fresh.get(f"{query}{first['change']}").json()
+    assert later == {"epoch": [], "change": first["change"], "whole": False}
     status = fresh.get("/api/status").json()
     assert (status["aggregator"]["received"], status["aggregator"]["duplicates"]) == (2, 1)
     assert (status["evaluator"]["scored"], status["evaluator"]["pending"]) == (2, 0)

@@ -23,7 +23,7 @@ from ..storage.same_file import ReplacedError
 from .data_point import kind_label
 from .decoding import decode
 from .errors import AwayError, fault
-from .evaluation.arrival_order import BY_ORDER, UNVERIFIED, WITHDRAWN
+from .evaluation.arrival_order import BY_ORDER, UNVERIFIED, WITHDRAWN, withdrawn
 from .evaluation.targets import Target
 from .findings_of_runs import FindingsOfRuns
 from .messages import (
@@ -246,9 +246,7 @@ class Frontend:
         if holds:
             self.database.revise(run, model, mode, UNVERIFIED, BY_ORDER)
         elif self.database.revise(run, model, mode, UNVERIFIED, WITHDRAWN, withdraw=True):
-            self.notices(
-                [Notice("order", f"Scores of the first epoch are {WITHDRAWN}.", "warning", run, model)]
-            )
+            self.notices([withdrawn(run, model)])
 
     @_storing
     def targets(self) -> list[dict[str, Any]]:

@@ -740,10 +740,16 @@ class PointsReply(Message, omit_defaults=True):
     revision: Annotated[
         list[int], Meta(description="number of times that the value was replaced by a different one")
     ] = []
-    change: Annotated[
-        int, Meta(description="the number of the last change that is contained; the next query's ``after``")
-    ] = 0
-    whole: Annotated[bool, Meta(description="false if points of the epochs before are left out")] = True
+    change: (
+        Annotated[
+            int, Meta(description="with ``after``: the last change that is contained, for the next query")
+        ]
+        | None
+    ) = None
+    whole: (
+        Annotated[bool, Meta(description="with ``after``: false if points of the epochs before are left out")]
+        | None
+    ) = None
 
 
 #: The columns of ``PointsReply``, and one of them as a regular expression.
@@ -762,13 +768,16 @@ class PointsQuery(Message):
     address: Text | None = None
     level: Literal["layer", "unit"] = "layer"
     since: Annotated[Epoch, Meta(description="only of this epoch and later ones")] | None = None
-    after: Annotated[
-        Count,
-        Meta(
-            description="the number of a change: of the epochs that did not change after it, points are left "
-            "out, unless the reply is whole"
-        ),
-    ] = 0
+    after: (
+        Annotated[
+            Count,
+            Meta(
+                description="the number of a change, 0 at first: of the epochs that did not change after it, "
+                "points are left out, unless the reply is whole"
+            ),
+        ]
+        | None
+    ) = None
     group: Annotated[
         bool, Meta(description="the mean over the runs of the run's group, and its interval")
     ] = False

@@ -282,9 +282,9 @@ const tests: Record<string, () => void | Promise<void>> = {
   "of a score that is loaded again, only the epochs that changed are loaded": async () => {
     const [asked, query] = [[] as (number | undefined)[], { run: "r", model: "m", score: "s", target: "", kind: "", level: "layer", group: "" } as const];
     const replies = [
-      { ...columns([["a", 0, 0.1], ["b", 0, 0.2], ["a", 1, 0.3]]), change: 5 },
-      { ...columns([["a", 1, 0.4], ["b", 1, 0.5], ["a", 2, 0.6]]), change: 7, whole: false as const },
-      { ...columns([["c", 0, 0.9]]), change: 9 }, // of another run of that name
+      { ...columns([["a", 0, 0.1], ["b", 0, 0.2], ["a", 1, 0.3]]), change: 5, whole: true },
+      { ...columns([["a", 1, 0.4], ["b", 1, 0.5], ["a", 2, 0.6]]), change: 7, whole: false },
+      { ...columns([["c", 0, 0.9]]), change: 9, whole: true }, // of another run of that name
     ];
     const known = new KnownPoints(async (_, after) => (asked.push(after), replies[asked.length - 1] as (typeof replies)[0]));
     equal((await known.of(query)).value, [0.1, 0.2, 0.3]);

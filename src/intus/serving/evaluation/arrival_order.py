@@ -14,6 +14,7 @@ import numpy as np
 
 from ...core.results import COLUMNS, Results
 from ..data_point import DataPoint
+from ..messages import Notice
 
 BY_ORDER = "labels matched by order of arrival"
 UNVERIFIED = f"{BY_ORDER}, not verified"
@@ -91,6 +92,11 @@ class ArrivalOrder:
         """Delete the state of a run, or of one model of it."""
         for source in [each for each in self._states if each[0] == run and model in (None, each[1])]:
             del self._states[source]
+
+
+def withdrawn(run: str, model: str) -> Notice:
+    """Return the notice that scores were withdrawn."""
+    return Notice("order", f"Scores of the first epoch are {WITHDRAWN}.", "warning", run, model)
 
 
 def _source(point: DataPoint) -> _Source:

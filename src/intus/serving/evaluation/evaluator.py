@@ -19,7 +19,7 @@ from ..interfaces import Done, FrontendLink, RunKey
 from ..messages import Notice, RunRequest, StatusReport
 from ..schedule import Moment, Schedule, Shown
 from ..worker import Worker, summary, wait_for
-from .arrival_order import ArrivalOrder
+from .arrival_order import WITHDRAWN, ArrivalOrder, withdrawn
 from .relations import Relations
 from .scoring import Evaluation, Measured, chosen, infos_of, measure, related, renamed
 from .targets import Choice, KnownTargets, Target
@@ -306,8 +306,12 @@ class Evaluator:
         holds = self._order.news(point)
         if holds is not None:
             self.frontend.arrival_order(point.key.run, point.key.model, point.mode_shown, holds)
-        results = Results.concat([self._order.update(point, evaluation.results), evaluation.later])
+        ordered = self._order.update(point, evaluation.results)
+        results = Results.concat([ordered, evaluation.later])
         self.frontend.results(results, infos_of(results, self.splits), evaluation.predictions)
+        key = point.key
+        if WITHDRAWN in ordered["note"] and self._first_time("", key.run, key.model, "withdrawn"):
+            self._notify([withdrawn(key.run, key.model)])  # a newer epoch was scored first, and showed it
 
     def _score(self, job: _Job) -> None:
         evaluation = self._evaluate(job)

@@ -53,13 +53,16 @@ def page_routes(frontend: Frontend) -> list[Endpoint]:
         equal: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
         model = _only_model(query.run) if query.model is None else query.model
         frontend.on_show.note(query.run, model, query.address)
-        change = {"change": database.change_number()}  # read first: what changes meanwhile comes again
+        change = database.change_number()  # read first: what changes meanwhile comes again
+        epochs = (
+            database.epochs_after(query.run, model, query.after) if query.after and not query.group else None
+        )
         if query.group:
-            return change | frontend.grouped(query.run, model, names, level=query.level, **equal)
-        epochs = database.epochs_after(query.run, model, query.after) if query.after else None
-        chosen: dict[str, Any] = {"level": query.level, "since": query.since, "epochs": epochs}
-        columns = database.columns(query.run, model, names, **chosen, **equal)
-        return change | columns | ({} if epochs is None else {"whole": False})
+            columns = frontend.grouped(query.run, model, names, level=query.level, **equal)
+        else:
+            chosen: dict[str, Any] = {"level": query.level, "since": query.since, "epochs": epochs}
+            columns = database.columns(query.run, model, names, **chosen, **equal)
+        return columns | ({} if query.after is None else {"change": change, "whole": epochs is None})
 
     def _only_model(run: str) -> str:
         models = [one["model"] for one in database.runs() if one["run"] == run]

@@ -77,8 +77,8 @@ export interface Columns extends Measured {
 export interface PointsReply extends Columns {
   /** The number of the last change that is contained. */
   change: number;
-  /** Absent if nothing is left out. */
-  whole?: false;
+  /** Whether nothing is left out. */
+  whole: boolean;
 }
 
 const LAYER = ["address", "epoch", "step", "value", "low", "high", "baseline", "n", "note", "revision"];
@@ -234,10 +234,10 @@ export async function getRuns(): Promise<RunsReply> {
   return json<RunsReply>(await get("/api/runs"));
 }
 
-/** Return the rows of a score; an empty target or kind selects all. With `after`, epochs that did not change after that change
- * may be left out. */
-export async function getPoints(query: PointsQuery, after?: number): Promise<PointsReply> {
-  const filters = Object.fromEntries(Object.entries({ ...query, after: String(after ?? "") }).filter(([, value]) => value !== ""));
+/** Return the rows of a score; an empty target or kind selects all. Those of epochs that did not change after the change `after` may
+ * be left out. */
+export async function getPoints(query: PointsQuery, after = 0): Promise<PointsReply> {
+  const filters = Object.fromEntries(Object.entries({ ...query, after: String(after) }).filter(([, value]) => value !== ""));
   return json<PointsReply>(await get("/api/points", { ...filters, columns: REQUESTED[query.level].join(",") }));
 }
 

@@ -22,7 +22,7 @@ export class KnownPoints {
     const key = JSON.stringify(query);
     const before = this.known.get(key);
     const { change, whole, ...news } = await this.load(query, before?.change);
-    const columns = before && whole === false ? merged(before.columns, news) : news;
+    const columns = before && !whole ? merged(before.columns, news) : news;
     this.rows += columns.epoch.length - (before?.columns.epoch.length ?? 0);
     if (this.rows > MOST_ROWS) {
       this.known.clear();
