@@ -181,6 +181,34 @@ def test_log_that_begins_again_in_an_older_one_is_no_damage(tmp_path):
     connection.close()
 
 
+@pytest.mark.parametrize("end", range(0, 33, 4))
+@pytest.mark.parametrize("copied", [True, False])
+def test_crash_while_a_log_begins_anew_is_no_damage(tmp_path, monkeypatch, end, copied):
+    """SQLite writes new first bytes once the database has all of the log; a crash may leave half of them."""
+    monkeypatch.setattr(write_ahead_log, "PAUSE_S", 0)
+    connection = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA wal_autocheckpoint=0")
+    connection.execute("CREATE TABLE item (number INTEGER)")
+    connection.executemany("INSERT INTO item VALUES (?)", [(number,) for number in range(300)])
+    before, log = (tmp_path / "x.db").read_bytes(), tmp_path / "x.db-wal"
+    old = log.read_bytes()
+    connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+    database = (tmp_path / "x.db").read_bytes() if copied else before
+    connection.execute("INSERT INTO item VALUES (0)")
+    new = log.read_bytes()
+    connection.close()
+    assert old[12:32] != new[12:32]
+    torn = new[:end] + old[end:]
+    (tmp_path / "y.db").write_bytes(database)
+    (tmp_path / "y.db-wal").write_bytes(torn)
+    is_torn = end > 12 and torn[:32] not in (old[:32], new[:32])
+    lost = is_torn and not copied
+    assert bool(write_ahead_log.damage(tmp_path / "y.db-wal")) == lost
+    if copied:
+        assert rows_of(tmp_path / "y.db", torn, tmp_path) == 300
+
+
 def test_database_with_a_damaged_log_is_refused_and_left_as_it_is(tmp_path):
     path = tmp_path / "x.db"
     with Database(path) as database:

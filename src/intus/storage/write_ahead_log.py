@@ -36,7 +36,7 @@ def damage(path: Path) -> str:
     for left in reversed(range(TRIES)):
         try:
             with path.open("rb") as file:
-                found = _damage(file)
+                found = _damage(file, path.with_name(path.name.removesuffix("-wal")))
         except FileNotFoundError:
             return ""
         if not found:
@@ -46,7 +46,7 @@ def damage(path: Path) -> str:
     return found
 
 
-def _damage(file: BinaryIO) -> str:
+def _damage(file: BinaryIO, database: Path) -> str:
     begin = file.read(_HEADER.size)
     if len(begin) < _HEADER.size or not any(begin):
         return ""  # it was just begun
@@ -54,6 +54,8 @@ def _damage(file: BinaryIO) -> str:
     order = ">u4" if magic & 1 else "<u4"
     (own,) = zip(*_own_sums(np.frombuffer(begin[:24], order)[None]), strict=True)
     if magic & ~1 != _MAGIC or own != (first, second):
+        if _is_in_database(file, database):
+            return ""
         return "its first bytes are damaged, so that no transaction in it can be read"
     sums, broken, lost = (first, second), False, 0
     while frames := len(block := file.read(_BLOCK * (_FRAME + size))) // (_FRAME + size):
@@ -68,6 +70,37 @@ def _damage(file: BinaryIO) -> str:
             sums = _after(sums, *own, words.shape[1])
             broken = not same or sums != tuple(of_frame[2:])
     return f"{lost + 1} pages in it cannot be read" if lost else ""
+
+
+def _is_in_database(log: BinaryIO, database: Path) -> bool:
+    """Return whether a database has all transactions of a log whose first bytes are damaged.
+
+    Once it has, SQLite writes the first bytes anew, to begin the log again. A crash then loses nothing.
+    """
+    try:
+        with database.open("rb") as file:
+            size = int.from_bytes(file.read(18)[16:], "big")
+            size = 1 << 16 if size == 1 else size
+            pages, written, salts = dict[int, int](), dict[int, int](), b""
+            while len(frame := log.read(_FRAME + size)) == _FRAME + size:
+                salts = salts or frame[8:16]
+                if frame[8:16] != salts:  # of an even earlier log
+                    break
+                number, ends = struct.unpack(">II", frame[:8])
+                written[number] = log.tell() - size
+                if ends:
+                    pages, written = pages | written, {}
+            return bool(pages) and all(
+                _at(file, (number - 1) * size, size) == _at(log, place, size)
+                for number, place in pages.items()
+            )
+    except (FileNotFoundError, ValueError):  # no database, or no page of that number
+        return False
+
+
+def _at(file: BinaryIO, place: int, size: int) -> bytes:
+    file.seek(place)
+    return file.read(size)
 
 
 def _own_sums(words: np.ndarray) -> tuple[list[int], list[int]]:
