@@ -209,6 +209,17 @@ def test_crash_while_a_log_begins_anew_is_no_damage(tmp_path, monkeypatch, end, 
         assert rows_of(tmp_path / "y.db", torn, tmp_path) == 300
 
 
+@pytest.mark.parametrize("size", [0, 16, 100])
+def test_damaged_log_of_an_emptied_database_is_said(logged, tmp_path, monkeypatch, size):
+    """Nothing in the log is compared with nothing in the database."""
+    monkeypatch.setattr(write_ahead_log, "PAUSE_S", 0)
+    data = bytearray(logged[0].with_name("live.db-wal").read_bytes())
+    data[20] ^= 1
+    (tmp_path / "y.db").write_bytes(logged[0].read_bytes()[:size])
+    (tmp_path / "y.db-wal").write_bytes(data)
+    assert write_ahead_log.damage(tmp_path / "y.db-wal")
+
+
 def test_database_with_a_damaged_log_is_refused_and_left_as_it_is(tmp_path):
     path = tmp_path / "x.db"
     with Database(path) as database:

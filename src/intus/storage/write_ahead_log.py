@@ -19,6 +19,7 @@ _HEADER = struct.Struct(">IIIIIIII")  # magic, version, page size, sequence numb
 _FRAME = (
     24  #: bytes before a page: its number, pages of the database if it ends a transaction, salts, checksums
 )
+_LEAST_PAGE = 512  #: the least size of a page in bytes
 _BLOCK = 256  #: frames to read at once
 _WORD = 0xFFFFFFFF
 _MAGIC = 0x377F0682  # plus 1 if checksums are of big-endian words
@@ -81,6 +82,8 @@ def _is_in_database(log: BinaryIO, database: Path) -> bool:
         with database.open("rb") as file:
             size = int.from_bytes(file.read(18)[16:], "big")
             size = 1 << 16 if size == 1 else size
+            if size < _LEAST_PAGE:  # the database is empty
+                return False
             pages, written, salts = dict[int, int](), dict[int, int](), b""
             while len(frame := log.read(_FRAME + size)) == _FRAME + size:
                 salts = salts or frame[8:16]
