@@ -68,9 +68,9 @@ class FindingsOfRuns:
                     self._look(run_key)
         finally:
             self._looking.release()
-        if self._new and self._timer is None and not self._closed:
-            pause = min(self._due.get(run_key, 0.0) for run_key in list(self._new)) - time.monotonic()
-            self._timer = threading.Timer(max(pause, 0.01), self._timed)
+        left = [self._due.get(run_key, 0.0) for run_key in list(self._new)]
+        if left and self._timer is None and not self._closed:
+            self._timer = threading.Timer(max(min(left) - time.monotonic(), 0.01), self._timed)
             self._timer.daemon = True
             self._timer.start()
 
