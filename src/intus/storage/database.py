@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from ..core.errors import InputError, did_you_mean
 from ..core.followup import UnitExamples, UnitVerification
@@ -33,7 +32,7 @@ from .logged import Logged
 from .migrations import migrate
 from .points import NO_EPOCH
 from .same_file import ReplacedError, WatchedFiles
-from .tables import insert_into, lock_for_write, make_engine, read_url, upsert
+from .tables import insert_into, insert_of, lock_for_write, make_engine, read_url, upsert
 
 #: Most bytes of an SQLite database that is checked when it is opened, which takes a second for a gigabyte.
 CHECKED_BYTES = 256 << 20
@@ -169,7 +168,7 @@ class Database:
             upsert(connection, t.score, rows, ["name"])
             change = _increment_counter(connection, [("points", run, model) for run, model, _ in groups])
             for run, model, columns in groups:
-                number = _run_id(connection, run, model)
+                number = _run_id(connection, run, model, change)
                 new += points.add(connection, self._series, number, columns, change)
                 own = [each for each in predicted if (each.run, each.model) == (run, model)]
                 predictions.put(connection, number, self._series[number], own)
@@ -805,17 +804,17 @@ def network_order(graph: Graph) -> dict[str, int]:
     return ranks
 
 
-def _run_id(connection: sa.Connection, run: str, model: str) -> int:
-    """Return the id of a run, creating it if it is new."""
-    values = {"run": run, "model": model, "now": time.time(), "named": _change_number(connection)}
+def _run_id(connection: sa.Connection, run: str, model: str, change: int | None = None) -> int:
+    """Return the id of a run, creating it if it is new; ``change`` is the last change, read by default."""
+    named = _change_number(connection) if change is None else change
+    values = {"run": run, "model": model, "now": time.time(), "named": named}
     return int(connection.execute(_put_run(connection.dialect.name), values).scalar_one())
 
 
 @lru_cache(maxsize=2)
 def _put_run(dialect: str) -> Any:
     now = sa.bindparam("now", type_=sa.Float())
-    insert = (sqlite if dialect == "sqlite" else postgresql).insert(t.run)
-    row = insert.values(
+    row = insert_of(dialect, t.run).values(
         run=sa.bindparam("run"), model=sa.bindparam("model"), named=sa.bindparam("named"),
         framework="", started=now, updated=now, points=0,
     )  # fmt: skip

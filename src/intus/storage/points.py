@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from ..core.results import COLUMNS, Results
 from . import tables as t
-from .tables import insert_into, upsert
+from .tables import insert_into, insert_of, upsert
 
 SERIES_KEY = ("address", "unit", "kind", "target", "score")
 NUMBERS = ("value", "low", "high", "baseline")
@@ -112,7 +111,7 @@ def _execute(connection: sa.Connection, rows: Sequence[tuple[Any, ...]], *, over
 @lru_cache(maxsize=16)
 def _insert(dialect: sa.Dialect, overwrite: bool) -> tuple[str, tuple[str, ...] | None]:
     """Return the SQL, and the order of its parameters if they are positional."""
-    insert = (sqlite if dialect.name == "sqlite" else postgresql).insert(t.point)
+    insert = insert_of(dialect.name, t.point)
     if overwrite:
         changed = {name: insert.excluded[name] for name in _VALUES}
         changes = sa.or_(*(t.point.c[name].is_distinct_from(insert.excluded[name]) for name in _VALUES))

@@ -68,7 +68,7 @@ def upsert(
 @lru_cache(maxsize=64)
 def _upsert(dialect: str, table: sa.Table, names: tuple[str, ...], keys: tuple[str, ...]) -> Any:
     """Return the statement; to make it and to find it in SQLAlchemy's cache takes longer than SQLite does."""
-    statement = (sqlite if dialect == "sqlite" else postgresql).insert(table)
+    statement = insert_of(dialect, table)
     others = {name: statement.excluded[name] for name in names if name not in keys}
     if others:
         return statement.on_conflict_do_update(index_elements=list(keys), set_=others)
@@ -144,6 +144,11 @@ def lock_for_write(connection: sa.Connection) -> None:
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK_KEY})")
 
 
+def insert_of(dialect: str, table: sa.Table) -> Any:
+    """Return an INSERT that supports ON CONFLICT, in a dialect."""
+    return (sqlite if dialect == "sqlite" else postgresql).insert(table)
+
+
 def insert_into(connection: sa.Connection, table: sa.Table) -> Any:
     """Return an INSERT that supports ON CONFLICT, in the connection's dialect."""
-    return (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(table)
+    return insert_of(connection.dialect.name, table)

@@ -54,12 +54,11 @@ def page_routes(frontend: Frontend) -> list[Endpoint]:
         model = _only_model(query.run) if query.model is None else query.model
         frontend.on_show.note(query.run, model, query.address)
         change = database.change_number()  # read first: what changes meanwhile comes again
-        epochs = (
-            database.epochs_after(query.run, model, query.after) if query.after and not query.group else None
-        )
+        epochs = None
         if query.group:
             columns = frontend.grouped(query.run, model, names, level=query.level, **equal)
         else:
+            epochs = database.epochs_after(query.run, model, query.after) if query.after else None
             chosen: dict[str, Any] = {"level": query.level, "since": query.since, "epochs": epochs}
             columns = database.columns(query.run, model, names, **chosen, **equal)
         return columns | ({} if query.after is None else {"change": change, "whole": epochs is None})
