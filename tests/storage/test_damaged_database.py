@@ -215,6 +215,7 @@ def test_damaged_log_of_an_emptied_database_is_said(logged, tmp_path, monkeypatc
     monkeypatch.setattr(write_ahead_log, "PAUSE_S", 0)
     data = bytearray(logged[0].with_name("live.db-wal").read_bytes())
     data[20] ^= 1
+    data[39] = 2  # the first page ends a transaction, as that of a small one
     (tmp_path / "y.db").write_bytes(logged[0].read_bytes()[:size])
     (tmp_path / "y.db-wal").write_bytes(data)
     assert write_ahead_log.damage(tmp_path / "y.db-wal")
