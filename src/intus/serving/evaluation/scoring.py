@@ -130,6 +130,11 @@ def chosen(scores: Sequence[str] | None) -> list[Score]:
     return found
 
 
+def first_scores(scores: Sequence[str] | None) -> list[Score]:
+    """Return those of the chosen scores that follow from sums over the entries, in a tenth of the time."""
+    return [score for score in chosen(scores) if score.per == "layer" and score.needs <= {"tally"}]
+
+
 def related(point: DataPoint, measured: Measured, relations: Relations | None) -> Evaluation:
     """Return the scores of a data point including those that relate it to earlier ones."""
     results, later = list(measured.results), None
