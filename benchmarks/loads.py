@@ -396,7 +396,7 @@ def _sum(rows: Sequence[Facts]) -> Facts:
 def _newest(
     running: Running, count: int, epoch: int, layers: int, ended: float, wait: float
 ) -> dict[str, list[float]]:
-    """Return the seconds from ``ended`` until all layers of each run's newest epoch had the scores of MARKS."""
+    """Return the seconds from ``ended`` until all layers of a run's newest epoch had each score of MARKS."""
     ask, left = Asker(running.page), {(what, number) for what in MARKS for number in range(count)}
     found: dict[str, list[float]] = {what: [] for what in MARKS}
     while left and time.perf_counter() - ended < wait:

@@ -138,6 +138,8 @@ def _goals(name: str, facts: loads.Facts) -> Iterator[tuple[str, str, bool]]:
             ("has its first scores", "newest epoch's first scores", "seconds to first"),
             ("has all scores", "newest epoch scored", "seconds to newest"),
         ):
+            if seconds not in facts:  # measured by an earlier version
+                continue
             slowest = (facts[seconds] or {"max": facts["waited"]})["max"]
             done, runs = facts[count], facts["runs"]
             figure = f"{done} of {runs} within {facts['waited']:.0f} s, the last after {slowest:.1f} s"

@@ -21,7 +21,7 @@ from ..schedule import Moment, Schedule, Shown
 from ..worker import Worker, summary, wait_for
 from .arrival_order import WITHDRAWN, ArrivalOrder, withdrawn
 from .relations import Relations
-from .scoring import Evaluation, Measured, chosen, first_scores, infos_of, measure, related, renamed
+from .scoring import Evaluation, Measured, chosen, first_scores, infos_of, measure, related, renamed, warm_up
 from .targets import Choice, KnownTargets, Target
 
 _log = logging.getLogger("intus.serving")
@@ -127,6 +127,7 @@ class Evaluator:
         self._counts: Counter[str] = Counter(scored=0, failed=0)
         self.closing = threading.Event()
         self._ended = False  # whether the engine is closed
+        self._is_warm = False
         self._worker: Worker[_Job] = Worker(
             "intus-evaluator",
             self._work,
@@ -177,6 +178,7 @@ class Evaluator:
 
     def put_target(self, target: Target) -> None:
         """Use and store a target, in place of the same client's target of that name and those patterns."""
+        self._warm_up()
         changed = self._targets.put(target)
         with self._lock:
             self._noticed = {noticed for noticed in self._noticed if noticed[0] != target.name}
@@ -190,6 +192,7 @@ class Evaluator:
 
     def put_graph(self, run: str, model: str, blob: bytes) -> None:
         """Pass a graph on."""
+        self._warm_up()
         self.frontend.put_graph(run, model, blob)
 
     def put_run(self, request: RunRequest) -> None:
@@ -258,6 +261,16 @@ class Evaluator:
         self._ended = True
         self.engine.close()
         return finished
+
+    def _warm_up(self) -> None:
+        """Import what scores need when a training begins, so that its first epoch need not wait for that."""
+        if not self._is_warm:
+            self._is_warm = True
+            threading.Thread(target=self._import, name="intus-warm-up", daemon=True).start()
+
+    def _import(self) -> None:
+        with suppress(Exception):  # what fails now fails with the first data point, which tells of it
+            warm_up(self.scores)
 
     # -- one data point ------------------------------------------------------------------------------
 
