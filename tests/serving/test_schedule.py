@@ -182,7 +182,7 @@ def test_newest_epoch_of_each_run_has_a_look_long_before_its_turn():
     looks = []
     queue = schedule(look=lambda items: looks.append(items) or ("look", *items[0]))
     queue.extend((f"r{run}", epoch, layer) for epoch in range(9) for run in range(50) for layer in range(20))
-    turns = 50 * 20 // LOOKS + 1
+    turns = 50 // LOOKS + 1
     out = []
     while sum(item[0] != "look" for item in out) < 20 * turns:
         out.append(queue.popleft())
@@ -230,6 +230,28 @@ def test_looks_are_at_newest_epochs_once_and_change_no_turn(items, pops):
     out = order(look)
     assert [item for item in out if item[0] != "look"] == order(lambda items: None)
     assert len(seen) == len(set(seen))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(2, 10), st.lists(st.sampled_from([1, 3, TURN - 1, TURN + 1]), min_size=1, max_size=3))
+def test_looks_take_a_share_of_the_time_however_fast_epochs_come(runs, sizes):
+    looked_at, turned, epoch = 0, 0, 0
+
+    def look(items):
+        nonlocal looked_at
+        looked_at += len(items)
+        return ("look",)
+
+    queue = schedule(look=look)
+    while turned < 60:
+        epoch += 1
+        for run in range(runs):
+            queue.extend((f"r{run}", epoch, layer) for layer in range(sizes[(epoch + run) % len(sizes)]))
+        while queue.popleft() == ("look",):
+            pass
+        turned += 1
+        assert looked_at <= LOOKS * (turned + TURN) + TURN
+    assert looked_at >= min(LOOKS, runs - 1)
 
 
 def test_single_run_and_epochs_that_had_a_turn_have_no_look():

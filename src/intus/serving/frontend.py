@@ -272,6 +272,7 @@ class Frontend:
     def findings(self, run: str, model: str) -> FindingsReply:
         """Return what follows from the scores of a run; see ``messages.FindingsReply``."""
         change = self.database.last_change(run, model)  # before the findings, which may only be newer
+        made, behind = self._findings.age(run, model)  # likewise
         found = self._findings.of(run, model)
         return FindingsReply(
             change,
@@ -279,6 +280,8 @@ class Frontend:
                 FindingMessage(**each._asdict() | {"epoch": None if each.epoch != each.epoch else each.epoch})
                 for each in found
             ],
+            made,
+            behind,
         )
 
     @_storing

@@ -26,8 +26,8 @@ TURN = 64
 CYCLE = 8
 #: Most data points of layers on show that are scored ahead of their turn, in each turn of their run.
 EARLY = 8
-#: Most data points of other runs' newest epochs that are looked at in each turn.
-LOOKS = 128
+#: Data points of other runs' newest epochs that are looked at for each one of a turn, in about as much time.
+LOOKS = 6
 
 
 class Moment(NamedTuple):
@@ -191,6 +191,7 @@ class Schedule(Generic[T]):
         self._ahead: deque[T] = deque()  # what is done early in this turn
         self._now: tuple[_RunKey, Moment] | None = None  # whose turn it is
         self._left = 0  # of this turn
+        self._looks_left = 0
         self._turns = 0
         self._size = 0
 
@@ -270,6 +271,7 @@ class Schedule(Generic[T]):
         layers = {layer for *of_run, layer in on_show if (*of_run,) == run_key and layer is not None}
         if layers:
             self._ahead.extend(self._to_do_early(run, layers, moment))
+        self._looks_left = min(self._looks_left, 0) + LOOKS * min(len(run.epochs[moment]), TURN)
         self._ahead.extend(self._looks(run_key))
         self._turns += 1
         run.turns += 1
@@ -299,14 +301,13 @@ class Schedule(Generic[T]):
 
     def _looks(self, but: _RunKey) -> Iterator[T]:
         """Yield the looks at the newest epochs of other runs, first of those that had no turn for longest."""
-        left = LOOKS
         for run_key, run in self._runs.items():
+            if self._looks_left <= 0:
+                return
             if not run.unseen or run_key == but:
                 continue
             items = run.look()
             look = self._look(items) if items else None
             if look is not None:
-                left -= len(items)
+                self._looks_left -= len(items)
                 yield look
-            if left <= 0:
-                return
