@@ -97,20 +97,25 @@ def agreement(
     name: str,
     target: str,
     measure: Measure,
-    clustered: Clustered,
+    counts: Clustered,
     statistics: Statistics,
 ) -> ScoreResult:
     """Return the agreement of clusters and classes, with a jackknife interval and that of shuffled labels."""
-    tables, shuffled_table = clustered
-    table = tables.sum(axis=0)
+    table = counts.tables.sum(axis=0)
     near = _near(measure, table)
     value = float(near(table))
-    without = _in_pieces(near, leave_one_out(tables, 0))
+    without = _in_pieces(near, leave_one_out(counts.tables, 0))
     least, most = (0, np.inf) if measure is mutual_information else (-np.inf, 1)
     low, high = np.clip(jackknife(np.asarray(value), without)[:2], least, most)
-    base = float(measure(shuffled_table))
+    base = float(measure(counts.shuffled))
     n = int(table.sum())
     return ScoreResult(name, value, target, -1, float(low), float(high), base, n, statistics.note)
+
+
+def clustered(truth: np.ndarray, cluster: np.ndarray, group: np.ndarray, seed: int) -> Clustered:
+    """Count rows with classes ``truth`` in clusters; ``seed`` shuffles the labels."""
+    other = _tables(shuffled(truth, seed), cluster, group)
+    return Clustered(_tables(truth, cluster, group), other.sum(axis=0))
 
 
 def contingency(truth: np.ndarray, cluster: np.ndarray) -> np.ndarray:
@@ -163,8 +168,7 @@ def _kmeans(name: str, measure: Measure, statistics: Statistics, target: str) ->
 
     def compare() -> Clustered:
         cluster = statistics.once(key, lambda: k_means(x, count, statistics.seed))
-        other = _tables(shuffled(truth, statistics.seed), cluster, places.group)
-        return Clustered(_tables(truth, cluster, places.group), other.sum(axis=0))
+        return clustered(truth, cluster, places.group, statistics.seed)
 
     return agreement(name, target, measure, statistics.once((*key, target), compare), statistics)
 

@@ -136,9 +136,7 @@ def warm_up(scores: Sequence[str] | None) -> None:
     rows = np.arange(64)
     record = Record(np.sin(np.outer(rows, range(1, 5))), "", epoch=0, mode="train", items=rows)
     point = DataPoint(Key.of(record), record.kind, record.epoch, -1, (record,), "")
-    measure(
-        point, chosen(scores), 0, 1, True, Target.parse(TargetRequest(name="", targets=(rows % 2).tolist()))
-    )
+    measure(point, chosen(scores), 0, 1, True, Target.parse(TargetRequest(name="", targets=[0, 1] * 32)))
 
 
 def first_scores(scores: Sequence[str] | None) -> list[Score]:
