@@ -339,7 +339,7 @@ def test_layer_that_a_page_shows_is_scored_ahead_and_counted_once(tmp_path, monk
 
 @pytest.mark.parametrize("splits", [1, 3])
 def test_newest_epoch_of_each_run_has_its_first_scores_before_the_second_turn(tmp_path, splits):
-    """What is shown early is what is stored in the end."""
+    """The scores that are shown early are those that are stored in the end."""
     engine, names = Gate(), [f"r{number}" for number in range(6)]
     with Database(tmp_path / "x.db") as database:
         evaluator = Evaluator(Frontend(database), engine=engine, splits=splits)

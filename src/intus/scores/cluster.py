@@ -31,7 +31,7 @@ MOST_CELLS = 1 << 20
 
 
 class Clustered(NamedTuple):
-    """How many rows of each class are in each cluster.
+    """Numbers of rows of each class in each cluster.
 
     Attributes:
         tables: By group of items, shape (groups, classes, clusters).
