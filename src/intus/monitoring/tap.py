@@ -730,6 +730,7 @@ class ModelTap:
         if self._ended:
             return
         self._ended = True
+        self.count_left_out()
         self.probe_runs.ends()
         self.source.end(self.name, self.epoch)
         self.source.remove()
