@@ -179,3 +179,22 @@ def test_no_transformation_of_functions_is_left():
     first.remove()
     first.remove()
     assert before_it == FUNC_GRAPH_TRANSFORMS
+
+
+def test_what_is_added_to_a_function_is_charged_once():
+    charged = []
+
+    class Charged(Collect):
+        def prepared(self, wall, processor):
+            charged.append((wall, processor))
+
+    model, tap = Net(), Charged()
+    backend = for_model(model)
+    handle = backend.attach(model, backend.operations(model), ("output",), tap)
+    step = step_of(model)
+    for _ in range(3):
+        step(X)
+        assert len(charged) == 2  # the question, and what is recorded
+    handle.remove()
+    assert tap.errors == []
+    assert all(wall > 0 and processor > 0 for wall, processor in charged)
