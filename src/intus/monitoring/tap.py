@@ -405,6 +405,10 @@ class ModelTap:
         if not self.probe_runs.replaces_training:
             self.budget.skip(made)
 
+    def prepared(self, wall: float, processor: float) -> None:
+        """Charge the budget for work of a backend that is done once, in seconds of the two clocks."""
+        self.budget.pay_once(Seconds(wall, processor))
+
     def _find_epoch(self, inputs: Any) -> None:
         """Find the epoch of a call of the training, unless the script sets it."""
         if not self.source.is_searching:
@@ -726,6 +730,7 @@ class ModelTap:
         if self._ended:
             return
         self._ended = True
+        self.count_left_out()
         self.probe_runs.ends()
         self.source.end(self.name, self.epoch)
         self.source.remove()
@@ -792,10 +797,12 @@ class ModelTap:
         if self._traced is None or self._traced_thread not in (None, threading.get_ident()):
             return  # a pass on another thread is in progress
         structure, self._traced = self._traced, None
+        began = thread_seconds()
         graph = structure.end(output)
         if graph is not None:
             query = urlencode({"run": self.run, "model": self.name})
             self.sender.send(f"/graph?{query}", encode_graph(graph), topic="graph")
+        self.budget.pay_once(thread_seconds_since(began))
 
 
 def _contents(ticket: PassTags, tensor: CapturedTensor, cut: Cut, parts: Iterable[Part]) -> Hashable | None:

@@ -13,6 +13,7 @@ from weakref import WeakSet
 
 from ...core.errors import CaptureError, InputError
 from ..base import Operation, Tap
+from ..left_out import LeftOut
 from .arrays import captured
 from .followed import Followed
 from .library import Library, Opened
@@ -158,8 +159,12 @@ class Attachment:
             )
         return self._made_of(self._followed.arrays)
 
-    def begins(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
-        """Observe the call of a step that is about to run. It never raises."""
+    def begins(self, function: Callable[..., Any], args: Any, kwargs: Any) -> bool:
+        """Observe the call of a step that is about to run. It never raises.
+
+        Returns:
+            True if the call was left out, and so may be others of the step; see ``leave_out``.
+        """
         try:
             if self._updates is None:
                 self._updates = self.library.updates(self.model, args, kwargs)
@@ -170,7 +175,16 @@ class Attachment:
                 self._followed.begins(function, (args, kwargs))
         except Exception as error:
             self._tap.on_error(error)
-        self.observe(function, args, kwargs)
+        return self.observe(function, args, kwargs) and self._followed is None
+
+    def leave_out(self, left: Callable[[bool], int]) -> int:
+        """Return how many of the next calls need not begin; see ``ModelTap.leave_out``."""
+        try:
+            leave_out = getattr(self._tap, "leave_out", None)
+            return 0 if leave_out is None else int(leave_out(left))
+        except Exception as error:
+            self._tap.on_error(error)
+            return 0
 
     def ends(self, function: Callable[..., Any], result: Any) -> None:
         """Observe the result of a step. It never raises."""
@@ -180,8 +194,12 @@ class Attachment:
         except Exception as error:
             self._tap.on_error(error)
 
-    def observe(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
-        """Pass the tensors of a call to the tap, if it wants this call. It never raises."""
+    def observe(self, function: Callable[..., Any], args: Any, kwargs: Any) -> bool:
+        """Pass the tensors of a call to the tap, if it wants this call. It never raises.
+
+        Returns:
+            True if the tap left the call out.
+        """
         try:
             token = _STARTING.set((self, function, args, kwargs))
             try:
@@ -189,7 +207,7 @@ class Attachment:
             finally:
                 _STARTING.reset(token)
             if is_left_out:
-                return
+                return True
             output: Any = None
             try:
                 known, began = len(self._shadows), _now()
@@ -204,6 +222,7 @@ class Attachment:
             self._tap.on_forward_end(output)
         except Exception as error:
             self._tap.on_error(error)
+        return False
 
     def mode(self, function: Callable[..., Any], args: Any, kwargs: Any) -> str:
         """Return ``"train"`` for a step that takes gradients, else ``"eval"``.
@@ -303,12 +322,16 @@ class ObservedStep:
     ) -> None:
         update_wrapper(self, step)
         self._attachment, self._step, self._function = attachment, step, function
+        self._left_out = LeftOut()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the step."""
+        if self._left_out.calls:
+            self._left_out.calls -= 1
+            return self._step(*args, **kwargs)
         attachment = self._attachment
-        if not attachment.removed:
-            attachment.begins(self._function, args, kwargs)
+        if not attachment.removed and attachment.begins(self._function, args, kwargs):
+            self._left_out.calls = attachment.leave_out(self._left_out.left)
         result = self._step(*args, **kwargs)
         if attachment.follows:
             attachment.ends(self._function, result)

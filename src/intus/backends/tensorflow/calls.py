@@ -139,7 +139,7 @@ class CallObserver:
 
         # Calls of another mode are reported even if those of the training are left out.
         leave_out = self.observer.leave_out if mode == "train" else None
-        go = self.gate.ask([flat[number] for number in at], start, leave_out)
+        go = self._placed(partial(self.gate.ask, [flat[number] for number in at], start, leave_out))
         if go is not False:
             self._local.step = _Step(self.gate.place(), go)
         return before
@@ -163,8 +163,17 @@ class CallObserver:
         # The copies are computed between the output and what reads it: the clocks see their cost alone.
         output = self._replaced(output, partial(self.gate.after, step.go))
         ready = [one for one in self.gate.nest.flatten(output) if self.gate.is_tensor(one)]
-        told = self.gate.tell_copies(step.go, ready, tensors, self.observer.work_begins, take)
+        told = self._placed(
+            partial(self.gate.tell_copies, step.go, ready, tensors, self.observer.work_begins, take)
+        )
         return self._replaced(output, partial(self.gate.after, told))
+
+    def _placed(self, add: Callable[[], Any]) -> Any:
+        """Return the result of a function. If it adds operations to a graph, its time is charged."""
+        if self.gate.place() is None:
+            return add()
+        with self.observer.prepares():
+            return add()
 
     def fail(self, before: Any) -> None:
         """Handle the end of a call of the model that raised."""

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager.polymorphic_function.transform import FUNC_GRAPH_TRANSFORMS
 
 from .copies import copied
+from .update_order import let_updates_wait
 
 _OBSERVED = -1  # the answer of the host for a call that is observed
 _TRACING = "tracing_options"  # the local variable of the function that traces for tf.function
@@ -33,10 +36,18 @@ class TensorFlowGate:
             #: time that a call of the host takes.
             self._left_out = tf.Variable(0, trainable=False, dtype=tf.int64, name="intus_left_out")
         self._asking = threading.local()
+        self._graphs: weakref.WeakSet[Any] = weakref.WeakSet()  # in which the host is asked
+        FUNC_GRAPH_TRANSFORMS.append(self._function_traced)
 
     def close(self) -> None:
         """Keep functions that were already traced from calling the host."""
+        FUNC_GRAPH_TRANSFORMS.remove(self._function_traced)
         self._attached.assign(False)
+
+    def _function_traced(self, graph: Any) -> None:
+        """Handle the end of the tracing of any function."""
+        if graph in self._graphs:
+            let_updates_wait(graph)
 
     def place(self) -> Any:
         """Return the graph that operations are added to now; None if they run at once."""
@@ -80,8 +91,10 @@ class TensorFlowGate:
             leave_out: Returns how many of the next calls need not ask; see ``ModelTap.leave_out``. None if
                 every call asks.
         """
-        if self.place() is None:
+        graph = self.place()
+        if graph is None:
             return begin(*tensors)
+        self._graphs.add(graph)
 
         def host(left: np.ndarray, *arrays: np.ndarray) -> np.int64:
             self._asking.left = int(left)

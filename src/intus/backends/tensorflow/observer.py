@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ..base import Operation, Tap
@@ -51,6 +52,17 @@ class Observer:
         address = operation.address
         call = self.calls[address] = self.calls.get(address, 0) + 1
         return Visit.of(self._guarded(lambda tap: tap.wants(operation)), address, call)
+
+    @contextmanager
+    def prepares(self) -> Iterator[None]:
+        """Charge the tap for work within, which is done once, such as adding operations to a function."""
+        began = time.perf_counter(), time.thread_time()
+        try:
+            yield
+        finally:
+            if (prepared := getattr(self._tap, "prepared", None)) is not None:
+                taken = time.perf_counter() - began[0], time.thread_time() - began[1]
+                self._guarded(lambda _: prepared(*taken))
 
     def work_begins(self) -> None:
         """Note the time, as the work for tensors begins that the training does not need."""

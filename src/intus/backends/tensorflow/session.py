@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from ...core.errors import CaptureError, InputError
 from ..base import Operation, Tap
+from ..left_out import LeftOut
 from .observer import Observer
 from .plan import Plan, ancestors, check_fetches, elements, is_random, observable, plan
 from .values import LazyArguments, possible_kinds
@@ -47,6 +48,8 @@ class _Attachments(list["SessionAttachment"]):
     Attributes:
         mode: That of the last run.
         known: What was found out of earlier runs, by fetches and feeds.
+        left_out: How many of the next runs that are like ``left_out_like`` are not reported.
+        left_out_like: The identities of a run's fetches and feeds, and these themselves.
     """
 
     mode = "train"
@@ -54,6 +57,16 @@ class _Attachments(list["SessionAttachment"]):
     def __init__(self) -> None:
         super().__init__()
         self.known: dict[Any, _Known] = {}
+        self.left_out = LeftOut()
+        self.left_out_like: tuple[Any, list[Any]] = None, []
+
+    def leave_out(self, known: _Known, fetches: Any, feed_dict: Any) -> None:
+        """Leave out the next runs like one of the training that was just skipped, if the tap allows."""
+        single = fetches if isinstance(fetches, list) else [fetches]
+        is_alone = len(known.plans) == 1 and known.mode == "train"
+        if is_alone and all(isinstance(one, _ELEMENTS) for one in single):  # no lists, which may change
+            self.left_out_like = _identities(fetches, feed_dict), [*single, *(feed_dict or ())]
+            self.left_out.calls = known.plans[0][0].observer.leave_out(self.left_out.left)
 
 
 class SessionAttachment:
@@ -130,6 +143,9 @@ def _observed_run(session: Any) -> Callable[..., Any]:
         attachments = vars(session).get(_STATE)
         if attachments is None:  # the caller has kept this function beyond the removal
             return own(fetches, feed_dict, options, run_metadata)
+        if attachments.left_out.calls and attachments.left_out_like[0] == _identities(fetches, feed_dict):
+            attachments.left_out.calls -= 1
+            return own(fetches, feed_dict, options, run_metadata)
         try:
             known = _known(session, attachments, fetches, feed_dict)
         except Exception as error:  # of fetches and feeds of the user, for which ``run`` raises, or of ours
@@ -144,11 +160,18 @@ def _observed_run(session: Any) -> Callable[..., Any]:
             if one.observer.begin(LazyArguments(partial(_inputs, feed_dict)))
         ]
         if not begun:
+            attachments.leave_out(known, fetches, feed_dict)
             return own(fetches, feed_dict, options, run_metadata)
         runs = [_Run(attachment, made) for attachment, made in begun]
         return _fetch_all(own, runs, fetches, feed_dict, options, run_metadata)
 
     return run
+
+
+def _identities(fetches: Any, feed_dict: Any) -> tuple[Any, ...]:
+    """Return the identities of the elements of fetches, and those of feeds."""
+    single = fetches if isinstance(fetches, list) else (fetches,)
+    return *map(id, single), None, *map(id, feed_dict or ())
 
 
 def _inputs(feed_dict: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -161,7 +184,7 @@ def _known(session: Any, attachments: _Attachments, fetches: Any, feed_dict: Any
     """Return what is known of a run; at once if the same was run before."""
     version = session.graph.version
     single = fetches if isinstance(fetches, list) else (fetches,)
-    key: Any = tuple(map(id, single)), tuple(map(id, feed_dict or ())), version
+    key: Any = _identities(fetches, feed_dict), version
     known = attachments.known.get(key)
     if known is not None:
         return known

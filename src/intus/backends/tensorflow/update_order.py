@@ -1,0 +1,70 @@
+"""Let updates of variables in a traced function wait for the operations that still read the old values.
+
+An update writes in place, unless an operation that has yet to run holds the old value: then TensorFlow copies
+the variable first. In a training that is the update of a layer's weights and the gradient of the layer's
+input, neither of which needs the other. Which of them runs first follows from the order of the operations in
+the graph, which any added operation may change: a step with weights of 2,048 x 2,048 took a seventh longer
+for an operation of ours that reads one number. So updates in an observed function come last in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework.auto_control_deps_utils import get_read_write_resource_inputs
+
+#: Operations whose result is in the memory of their argument.
+_PASSING = frozenset({"Identity", "StopGradient", "Reshape", "ExpandDims", "Squeeze"})
+#: Operations of TensorFlow 1 that keep others from running, and so all that waits for those.
+_BRANCHING = frozenset({"Switch", "RefSwitch", "Enter", "RefEnter"})
+
+
+def let_updates_wait(graph: Any) -> None:
+    """Add the control inputs to a function's graph that was traced and is not compiled yet.
+
+    They lead from earlier operations to later ones, so there are no cycles, and only from operations that the
+    function runs anyway.
+    """
+    operations = graph.get_operations()
+    if any(op.type in _BRANCHING for op in operations):
+        return
+    needed = _ancestors([*(tensor.op for tensor in graph.outputs), *graph.control_outputs])
+    variables: dict[Any, Any] = {}  # the variable in whose memory a tensor is
+    readers: dict[Any, list[Any]] = {}
+    for op in operations:
+        if op not in needed:
+            continue
+        if op.type == "ReadVariableOp":
+            variables[op.outputs[0].ref()] = op.inputs[0].ref()
+            continue
+        read = {variables[tensor.ref()] for tensor in op.inputs if tensor.ref() in variables}
+        if op.type in _PASSING:
+            variables.update((op.outputs[0].ref(), variable) for variable in read)
+            continue
+        for variable in _updated(op):
+            if before := readers.pop(variable, ()):
+                op._add_control_inputs(before)
+        for variable in read:
+            readers.setdefault(variable, []).append(op)
+
+
+def _updated(op: Any) -> list[Any]:
+    """Return the variables that an operation writes to."""
+    if not any(tensor.dtype == tf.resource for tensor in op.inputs):
+        return []
+    return [tensor.ref() for tensor in get_read_write_resource_inputs(op)[1]]
+
+
+def _ancestors(ends: Iterable[Any]) -> set[Any]:
+    """Return operations and all that they wait for."""
+    found: set[Any] = set()
+    todo = list(ends)
+    while todo:
+        op = todo.pop()
+        if op not in found:
+            found.add(op)
+            todo += [tensor.op for tensor in op.inputs]
+            todo += op.control_inputs
+    return found
