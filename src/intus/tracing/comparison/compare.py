@@ -192,7 +192,7 @@ class _Side:
 
 def _undisturbed() -> AbstractContextManager[Any]:
     """Return a context in which no active trace of torch and no autograd graph records the comparison."""
-    if "torch" not in sys.modules:
+    if sys.modules.get("torch") is None:
         return nullcontext()
     from .crossing import undisturbed
 
