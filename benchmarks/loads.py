@@ -33,6 +33,8 @@ from intus.storage.database import Database
 MB = 1 << 20
 ROWS, FEATURES = 64, 16
 MODEL, SCORE = "M", "mean"
+#: Scores that show which of them a layer has: the first ones, or all.
+MARKS = {"first": SCORE, "all": "linear_f1"}
 #: Statuses after which a client sends the same again, as the probe does.
 LATER = (408, 429, 503, 507)
 #: Client processes; each has an equal part of the clients as threads.
@@ -352,7 +354,7 @@ def many_clients(
             sent = clients(running.port, count, epochs, layers)
             ended, cpu = time.perf_counter(), running.cpu() - before
             during = _sum(ask.json("/api/status")["runs"])
-            waited = _newest(running, count, epochs - 1, layers, ended, wait)
+            first, waited = _newest(running, count, epochs - 1, layers, ended, wait).values()
         after = _sum(ask.json("/api/status")["runs"])
         running.resident()
     problems = [*watcher.problems, *(f"a client got {each}" for each in sent["failed"])]
@@ -374,6 +376,8 @@ def many_clients(
         "CPU ms a request": round(cpu * 1e3 / max(len(sent["latencies"]), 1), 2),
         "scored meanwhile": round(during["scored"] / total, 4),
         "newest epoch scored": len(waited),
+        "newest epoch's first scores": len(first),
+        "seconds to first": {key: value / 1e3 for key, value in spread(first).items()} if first else None,
         "runs": count,
         "seconds to newest": {key: value / 1e3 for key, value in spread(waited).items()} if waited else None,
         "waited": wait,
@@ -389,16 +393,21 @@ def _sum(rows: Sequence[Facts]) -> Facts:
     return {name: sum(row[name] for row in rows) for name in names}
 
 
-def _newest(running: Running, count: int, epoch: int, layers: int, ended: float, wait: float) -> list[float]:
-    """Return the seconds from ``ended`` until all layers of the newest epoch had scores, of each run."""
-    ask, left, found = Asker(running.page), set(range(count)), []
+def _newest(
+    running: Running, count: int, epoch: int, layers: int, ended: float, wait: float
+) -> dict[str, list[float]]:
+    """Return the seconds from ``ended`` until all layers of a run's newest epoch had each score of MARKS."""
+    ask, left = Asker(running.page), {(what, number) for what in MARKS for number in range(count)}
+    found: dict[str, list[float]] = {what: [] for what in MARKS}
     while left and time.perf_counter() - ended < wait:
-        for number in sorted(left):
-            query = f"run=run%20{number}&model={MODEL}&score={SCORE}&level=layer&since={epoch}&columns=epoch"
-            status, content, _ = ask(f"/api/points?{query}")
+        for what, number in sorted(left):
+            if what == "all" and ("first", number) in left:
+                continue
+            query = f"run=run%20{number}&model={MODEL}&score={MARKS[what]}&level=layer&since={epoch}"
+            status, content, _ = ask(f"/api/points?{query}&columns=epoch")
             if status == 200 and len(json.loads(content)["epoch"]) >= layers:
-                left.remove(number)
-                found.append(time.perf_counter() - ended)
+                left.remove((what, number))
+                found[what].append(time.perf_counter() - ended)
         time.sleep(0.2)
     return found
 

@@ -134,11 +134,17 @@ def _goals(name: str, facts: loads.Facts) -> Iterator[tuple[str, str, bool]]:
         p95 = facts["page"]["all"]["p95"]
         yield "a page's request meanwhile takes at most 1 s (p95)", f"{p95:,.0f} ms", p95 <= 1000
     if "newest epoch scored" in facts:
-        slowest = (facts["seconds to newest"] or {"max": facts["waited"]})["max"]
-        done, runs = facts["newest epoch scored"], facts["runs"]
-        figure = f"{done} of {runs} within {facts['waited']:.0f} s, the last after {slowest:.1f} s"
-        met = done == runs and slowest <= 10
-        yield "the newest epoch of each run is scored 10 s after the last request", figure, met
+        for what, count, seconds in (
+            ("has its first scores", "newest epoch's first scores", "seconds to first"),
+            ("has all scores", "newest epoch scored", "seconds to newest"),
+        ):
+            if seconds not in facts:  # measured by an earlier version
+                continue
+            slowest = (facts[seconds] or {"max": facts["waited"]})["max"]
+            done, runs = facts[count], facts["runs"]
+            figure = f"{done} of {runs} within {facts['waited']:.0f} s, the last after {slowest:.1f} s"
+            met = done == runs and slowest <= 10
+            yield f"the newest epoch of each run {what} 10 s after the last request", figure, met
     if name == "listeners":
         yield "idle: at most 0.05 core", f"{facts['idle core']:.3f}", facts["idle core"] <= 0.05
         yield "an epoch: at most 0.5 CPU s", f"{facts['CPU s an epoch']:.2f}", facts["CPU s an epoch"] <= 0.5

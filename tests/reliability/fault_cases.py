@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
+import multiprocessing
 import os
 import random
 import select
@@ -19,6 +21,7 @@ import traceback
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 import one_life
@@ -93,9 +96,12 @@ class Runner:
 
     def __init__(self, sabotage: str = "") -> None:
         self.steps = steps()
-        one_life.warm_up()
-        one_life.SABOTAGES[sabotage]()
         self._template: tuple[Path, set[int]] | None = None
+        with self._folder("new") as (folder, _):
+            one_life.warm_up(folder, self.steps)
+        one_life.SABOTAGES[sabotage]()
+        gc.collect()
+        gc.freeze()  # a forked process that looks for garbage would copy all that it looks at
 
     def counts(self, scenario: str) -> tuple[Counter[str], dict[str, list[int]]]:
         """Return the number of calls of each kind without a fault, and the places they come from."""
@@ -121,6 +127,39 @@ class Runner:
             if second.status:
                 second.faults.append(("stuck", f"the next server ended with status {second.status}"))
         return Outcome([*first.faults, *second.faults], fired, [*first.told, *second.told])
+
+    def run_all(self, cases: Sequence[Case], jobs: int, seconds: float) -> Iterator[tuple[Case, Outcome]]:
+        """Yield the cases with their outcomes as they end, of as many as are begun in so many seconds.
+
+        Args:
+            cases: The cases.
+            jobs: Number of cases to run at the same time.
+            seconds: The time.
+        """
+        if any(case.scenario == "restart" for case in cases):
+            self._journal()  # before the processes are forked, which all begin with it
+        forking, ends = multiprocessing.get_context("fork"), time.monotonic() + seconds
+
+        def work(cases: Sequence[Case], ended: Connection) -> None:
+            for case in cases:
+                if time.monotonic() < ends:
+                    ended.send((case, self.run(case)))
+
+        at_work: dict[Connection, multiprocessing.Process] = {}
+        for job in range(jobs):
+            reading, writing = forking.Pipe(duplex=False)
+            process = at_work[reading] = forking.Process(target=work, args=(cases[job::jobs], writing))
+            process.start()
+            writing.close()  # the process alone holds it, so that its end is seen
+        while at_work:
+            for reading in wait(list(at_work)):
+                try:
+                    yield reading.recv()
+                except EOFError:
+                    process = at_work.pop(reading)
+                    process.join()
+                    if process.exitcode:
+                        raise RuntimeError(f"Running cases ended with {process.exitcode}.") from None
 
     def close(self) -> None:
         """Delete the folder that cases begin with."""
@@ -308,6 +347,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sample", action="store_true", help="a few cases, and no table")
     parser.add_argument("--every-call", action="store_true", help="also the later calls from a place")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after that time")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="cases at the same time")
     parser.add_argument(
         "--case",
         nargs=5,
@@ -329,10 +369,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         calls = {scenario: calls_of(runner, scenario) for scenario in chosen.scenario or SCENARIOS}
         wanted = list(_wanted(calls, chosen))
     outcomes: dict[Case, Outcome] = {}
-    for case in wanted:
-        if time.monotonic() - began > 60 * chosen.minutes:
-            break
-        outcome = outcomes[case] = runner.run(case)
+    left = 60 * chosen.minutes - (time.monotonic() - began)
+    for case, outcome in runner.run_all(wanted, chosen.jobs, left):
+        outcomes[case] = outcome
         if outcome.worst:
             print(f"{case}: {outcome.worst}: {outcome.faults[0][1]}", flush=True)
     runner.close()

@@ -87,6 +87,11 @@ class Injector:
         self.places: dict[str, list[int]] | None = defaultdict(list) if places else None
         self._lock = threading.RLock()
 
+    @property
+    def lasts(self) -> bool:
+        """True while calls fail."""
+        return self.active and self.fired and self.fault is not None and self.fault.mode == "lasting"
+
     def call(self, kind: str) -> bool:
         """Count a call, and return whether it must fail; a crash does not return."""
         if not self.active:

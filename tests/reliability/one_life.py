@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import sqlite3
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -21,23 +22,21 @@ from typing import Any
 from urllib.parse import urlencode
 
 from fault_injector import Injector
-from recorded_ingest import LAYERS, SCORES, TARGET, Point, Step, expected, steps, target
+from recorded_ingest import LAYERS, SCORES, TARGET, Point, Step, expected, target
 
 from intus.core.errors import IntusError
+from intus.engines.on_demand import OnDemandEngine
 from intus.serving import run, worker
 from intus.serving.aggregation import aggregator, journal, service
-from intus.serving.data_point import DataPoint, Key
-from intus.serving.decoding import decode
-from intus.serving.evaluation import scoring
-from intus.serving.evaluation.targets import Target
+from intus.serving.evaluation import evaluator, scoring
 from intus.serving.http import app
-from intus.serving.messages import TargetRequest
 from intus.serving.options import ServerOptions
-from intus.storage.codec import decode_records
 from intus.storage.database import Database
 
 #: Seconds for what must happen once the fault is over.
 PATIENCE_S = 20.0
+#: Seconds that a flush waits: while a fault lasts, and otherwise.
+FAULTY_FLUSH_S, FLUSH_S = 1, 5
 TRIES = 5
 
 
@@ -49,15 +48,23 @@ def set_up() -> None:
     worker.AWAY_S = 0.2
     scoring.default_scores = lambda: list(SCORES)
     app.openapi = lambda served: {}  # which takes as long as everything else
+    OnDemandEngine._start = lambda self, task: None  # processes, which start after more work than this
+    evaluator.warm_up = lambda scores: None  # the process has imported all, and calls have one order
 
 
-def warm_up() -> None:
-    """Import what scoring imports, so that forked processes have it. This starts no thread."""
-    records, _ = decode_records(next(step.body for step in steps() if step.arrays))
-    record = records[0]
-    point = DataPoint(Key.of(record), record.kind, record.epoch, -1, (record,), "")
-    labels = Target.parse(decode(target("a").body, TargetRequest))
-    assert scoring.evaluate(point, [labels], SCORES).fitted
+def warm_up(folder: Path, steps: list[Step]) -> None:
+    """Live without a fault, so that forked processes have imported all, and leave no thread."""
+    set_up()
+    seen: list[dict] = []
+    life = Life(folder, lambda **what: seen.append(what), Injector(folder))
+    assert life.start()
+    finish(life, Script(life, steps, set(), set()))
+    life.stop()
+    life.loop.close()
+    assert not [what for what in seen if "fault" in what], seen
+    for thread in set(threading.enumerate()) - {threading.current_thread()}:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive(), thread
 
 
 def _unwritten() -> None:
@@ -129,10 +136,11 @@ class Life:
     def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, Any]:
         """Return the status and the JSON of the reply."""
         path, _, query = path.partition("?")
+        waits = FAULTY_FLUSH_S if self.injector.lasts else FLUSH_S
         scope = {
             "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method,
             "path": path, "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
-            "scheme": "http", "headers": [(b"host", b"127.0.0.1"), (b"prefer", b"wait=5")],
+            "scheme": "http", "headers": [(b"host", b"127.0.0.1"), (b"prefer", f"wait={waits}".encode())],
             "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80), "state": {},
         }  # fmt: skip
         sent: list[dict] = []

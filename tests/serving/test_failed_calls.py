@@ -14,6 +14,8 @@ from intus.core.errors import ServeError
 from intus.serving.aggregation import journal as module
 from intus.serving.aggregation.journal import Journal, Log
 from intus.serving.errors import AwayError, FullError
+from intus.serving.options import ServerOptions
+from intus.serving.run import _make_roles
 
 
 @pytest.fixture
@@ -167,3 +169,14 @@ def test_newer_journal_is_refused_in_one_sentence(tmp_path):
         Journal(tmp_path / "journal")
     assert str(refused.value).startswith("The journal ")
     assert str(refused.value).count("--journal FOLDER") == 1
+
+
+def test_want_of_memory_at_the_start_is_told_in_a_sentence(tmp_path, monkeypatch):
+    def read(path):
+        raise MemoryError("Unable to allocate 48 bytes")
+
+    monkeypatch.setattr("intus.storage.write_ahead_log.damage", read)
+    with pytest.raises(
+        ServeError, match=r"memory does not suffice: Unable to allocate 48 bytes\. The server"
+    ):
+        _make_roles(ServerOptions(database=tmp_path / "x.db"))

@@ -105,3 +105,22 @@ def test_deleted_run_is_not_looked_at(database):
     assert database.looks == []
     assert findings.of("r", "m") == []
     findings.close()
+
+
+def test_age_tells_that_scores_came_since_they_were_looked_through(database):
+    findings = FindingsOfRuns(database)
+    assert findings.age("r", "m") == (None, False)
+    database.add(learned("r", range(3)))
+    findings.scored([("r", "m")])
+    assert findings.age("r", "m") == (None, True)
+    before = time.time()
+    findings.update()
+    first, behind = findings.age("r", "m")
+    assert (before <= first <= time.time(), behind) == (True, False)
+    findings.scored([("r", "m")])
+    findings.update()  # too soon
+    assert findings.age("r", "m") == (first, True)
+    findings.flush("r")
+    again, behind = findings.age("r", "m")
+    assert (again > first, behind) == (True, False)
+    findings.close()

@@ -11,6 +11,9 @@ from test_journal import Machine
 from test_server import Apart, ask
 
 from intus.monitoring.sent_counts import EpochKey, SentCounts
+from intus.serving.aggregation.aggregator import Aggregator
+from intus.serving.aggregation.ledger import Tally
+from intus.serving.messages import EpochReport
 from intus.serving.run import Server
 from intus.storage.codec import encode_records
 
@@ -356,3 +359,26 @@ def test_ledger_after_a_kill_of_the_server(tmp_path, journal):
         assert told == {
             "sent": 32, "under_way": 2, "kept": 30, "scored": 20, "waiting": 10, "failed": 0, "lost": 0
         }  # fmt: skip
+
+
+def test_snapshot_looks_at_the_arrays_of_epochs_that_have_outcomes_alone(monkeypatch):
+    """One is written for each epoch: it must not cost more for each array that waits."""
+    aggregator, points = Aggregator(), []
+    for epoch in range(20):
+        records = [record(address=f"l{layer}", epoch=epoch) for layer in range(5)]
+        report = EpochReport("r", "m", float(epoch), sent=5, ended=True)
+        points += aggregator.accept(records, "c", epoch, reports=[report]).ready
+    asked, outcome = [], Tally.outcome
+    monkeypatch.setattr(Tally, "outcome", property(lambda self: asked.append(self) or outcome.fget(self)))
+    before = aggregator.snapshot(("r", "m"), 0.0)["counts"]
+    assert not asked
+    aggregator.settled(points[0], scored=True)
+    aggregator.settled(points[1], scored=False)
+    asked.clear()
+    # a start from the journal scores them again, since their epoch is not done
+    assert aggregator.snapshot(("r", "m"), 0.0)["counts"] == before
+    assert len(asked) == 5
+    for point in points[2:5]:
+        aggregator.settled(point, scored=True)
+    after = aggregator.snapshot(("r", "m"), 0.0)["counts"]
+    assert (after["scored"], after["failed"]) == (4, 1)

@@ -25,19 +25,23 @@ from intus.serving.http.app import build
 from intus.serving.messages import EpochReport
 from intus.serving.on_show import OnShow
 from intus.serving.roles import Roles
-from intus.serving.schedule import CYCLE, TURN, Moment, Place, Schedule, next_moment
+from intus.serving.schedule import CYCLE, LOOKS, TURN, Moment, Place, Schedule, next_moment
 from intus.storage.database import Database
 
 DIGITS = load_digits().data.astype(np.float32)
 
 
-def schedule(shown=(), early=lambda item: None):
+def schedule(shown=(), early=lambda item: None, look=lambda items: None):
     """Return a schedule of (run, epoch, number) with the layer ``number``."""
-    return Schedule(lambda item: Place(item[0], "m", Moment(0, item[1]), f"{item[2]}"), lambda: shown, early)
+    place = lambda item: Place(item[0], "m", Moment(0, item[1]), f"{item[2]}")  # noqa: E731
+    return Schedule(place, lambda: shown, early, look)
 
 
 def drained(queue):
-    return [queue.popleft() for _ in range(len(queue))]
+    out = []
+    while queue:
+        out.append(queue.popleft())
+    return out
 
 
 def epochs_of(items):
@@ -174,6 +178,90 @@ def test_layer_on_show_is_done_early_once_and_keeps_its_turn():
     assert not [item for item in rest if item[0] == "early"]
 
 
+def test_newest_epoch_of_each_run_has_a_look_long_before_its_turn():
+    looks = []
+    queue = schedule(look=lambda items: looks.append(items) or ("look", *items[0]))
+    queue.extend((f"r{run}", epoch, layer) for epoch in range(9) for run in range(50) for layer in range(20))
+    turns = 50 // LOOKS + 1
+    out = []
+    while sum(item[0] != "look" for item in out) < 20 * turns:
+        out.append(queue.popleft())
+    turned = {item[:2] for item in out if item[0] != "look"}
+    assert len(turned) == turns
+    looked_at = {items[0][:2] for items in looks}
+    assert looked_at | turned == {(f"r{run}", 8) for run in range(50)}
+    assert all(items == [(*items[0][:2], layer) for layer in range(20)] for items in looks)
+    queue.append(("r49", 9, 0))  # a newer epoch has another look
+    rest = drained(queue)
+    assert ("r49", 9) in {items[0][:2] for items in looks}
+    assert len([item for item in [*out, *rest] if item[0] != "look"]) == 50 * 9 * 20 + 1
+
+
+@given(ITEMS, st.lists(st.booleans(), max_size=60))
+def test_looks_are_at_newest_epochs_once_and_change_no_turn(items, pops):
+    queue = None
+
+    def order(look):
+        nonlocal queue
+        queue, out = schedule(look=look), []
+        for number, (run, epoch) in enumerate(items):
+            queue.append((run, epoch, number))
+            if number < len(pops) and pops[number]:
+                out += popped(queue)
+        while queue:
+            out += popped(queue)
+        return out
+
+    def popped(queue):
+        before, out = len(queue), []
+        while len(queue) == before:
+            out.append(queue.popleft())
+        return out
+
+    seen = []
+
+    def look(looked_at):
+        waiting = [item for item in queue if item[0] == looked_at[0][0]]
+        newest = max(epoch for _, epoch, _ in waiting)
+        assert looked_at == [item for item in waiting if item[1] == newest]
+        seen.extend(looked_at)
+        return ("look", *looked_at[0])
+
+    out = order(look)
+    assert [item for item in out if item[0] != "look"] == order(lambda items: None)
+    assert len(seen) == len(set(seen))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(2, 10), st.lists(st.sampled_from([1, 3, TURN - 1, TURN + 1]), min_size=1, max_size=3))
+def test_looks_take_a_share_of_the_time_however_fast_epochs_come(runs, sizes):
+    looked_at, turned, epoch = 0, 0, 0
+
+    def look(items):
+        nonlocal looked_at
+        looked_at += len(items)
+        return ("look",)
+
+    queue = schedule(look=look)
+    while turned < 60:
+        epoch += 1
+        for run in range(runs):
+            queue.extend((f"r{run}", epoch, layer) for layer in range(sizes[(epoch + run) % len(sizes)]))
+        while queue.popleft() == ("look",):
+            pass
+        turned += 1
+        assert looked_at <= LOOKS * (turned + TURN) + TURN
+    assert looked_at >= min(LOOKS, runs - 1)
+
+
+def test_single_run_and_epochs_that_had_a_turn_have_no_look():
+    looks = []
+    queue = schedule(look=lambda items: looks.append(items))
+    queue.extend(("a", epoch, layer) for epoch in range(3) for layer in range(3))
+    drained(queue)
+    assert looks == []
+
+
 MOMENTS = st.builds(Moment, st.integers(0, 3), st.integers(0, 40))
 
 
@@ -207,11 +295,14 @@ class Gate(LocalEngine):
 
     def __init__(self):
         self.open, self.asked = threading.Event(), []
+        self.second = lambda: None
 
     def submit(self, task):
         def answer():
             self.asked.append((task.arguments[0].epoch, task.arguments[0].key.address))
             self.open.wait(60)
+            if len(self.asked) == 2:
+                self.second()
             return LocalEngine().submit(task)()
 
         return answer
@@ -244,6 +335,48 @@ def test_layer_that_a_page_shows_is_scored_ahead_and_counted_once(tmp_path, monk
         assert evaluator.status()["scored"] == 12
         assert sum(database.columns("r", "m", ["revision"])["revision"]) == 0
         evaluator.close()
+
+
+@pytest.mark.parametrize("splits", [1, 3])
+def test_newest_epoch_of_each_run_has_its_first_scores_before_the_second_turn(tmp_path, splits):
+    """The scores that are shown early are those that are stored in the end."""
+    engine, names = Gate(), [f"r{number}" for number in range(6)]
+    with Database(tmp_path / "x.db") as database:
+        evaluator = Evaluator(Frontend(database), engine=engine, splits=splits)
+        evaluator.put_target(target_of({"name": "t", "targets": [0, 1] * 20, "client": "c"}))
+        evaluator.points([point(record(run="r0", array=DIGITS[:40], epoch=0.0))])
+        while not engine.asked:
+            time.sleep(0.01)
+        for name in names:
+            for epoch in range(1, 4):
+                layers = (("conv", "output", DIGITS[:40]), ("fc", "output", DIGITS[40:80].astype(np.float16)))
+                layers += (("conv", "grad_output", np.where(DIGITS[:40] > 9, np.inf, DIGITS[:40])),)
+                facts = {"run": name, "epoch": epoch, "items": np.arange(40)}
+                evaluator.points(
+                    [
+                        point(record(array=array * epoch, address=address, kind=kind, **facts))
+                        for address, kind, array in layers
+                    ]
+                )
+        asked, go_on = threading.Event(), threading.Event()
+        engine.second = lambda: (asked.set(), go_on.wait(60))
+        engine.open.set()
+        assert asked.wait(60)
+        first = {name: database.points(name, "m") for name in names[1:]}
+        assert evaluator.status()["scored"] == 1
+        go_on.set()
+        evaluator.flush()
+        evaluator.close()
+        for name, early in first.items():
+            assert set(early["epoch"]) == {3.0}
+            assert {"mean", "norm", "std", "nonfinite"} <= set(early["score"])
+            assert set(zip(early["address"], early["kind"], strict=True)) == {
+                ("conv", "output"), ("fc", "output"), ("conv", "grad_output")
+            }  # fmt: skip
+            in_the_end = rows_of(database.points(name, "m"))
+            assert set(rows_of(early)) <= set(in_the_end)
+            assert "linear_f1" in set(database.points(name, "m")["score"])
+            assert sum(database.columns(name, "m", ["revision"])["revision"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -346,8 +479,11 @@ def scores_of(folder, batches):
             evaluator.points(batch)
             evaluator.flush()
         evaluator.close()
-        found = database.points("r", "m")
-        return sorted(map(repr, zip(*(found[name].tolist() for name in COLUMNS), strict=True)))
+        return rows_of(database.points("r", "m"))
+
+
+def rows_of(found):
+    return sorted(map(repr, zip(*(found[name].tolist() for name in COLUMNS), strict=True)))
 
 
 @pytest.mark.parametrize("order_holds", [True, False])

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -229,3 +234,35 @@ def test_any_array_can_be_scored(shape, value):
     assert "mean" in found.results["score"]
     if shape == (4, 2, 3):
         assert found.fitted == {"t", "one", "p", "real", "mixed"}
+
+
+def test_libraries_are_imported_when_a_training_begins():
+    """The first data point imports nothing more, and a server that nobody uses imports none of it."""
+    script = """
+import sys, time
+import intus.serving.run
+from serving_help import point, record, target_of
+from intus.serving.evaluation.evaluator import Evaluator
+from intus.serving.evaluation.relations import Relations
+from intus.serving.evaluation.scoring import evaluate
+import numpy as np
+
+class Frontend:
+    def put_graph(self, run, model, blob): pass
+
+evaluator = Evaluator(Frontend())
+print("sklearn" in sys.modules)
+evaluator.put_graph("r", "m", b"")
+ends = time.monotonic() + 300
+while any(thread.name == "intus-warm-up" for thread in __import__("threading").enumerate()):
+    assert time.monotonic() < ends
+    time.sleep(0.01)
+before = set(sys.modules)
+rows = np.random.default_rng(0).normal(size=(60, 5))
+labels = target_of({"name": "t", "targets": [0, 1, 2] * 20})
+table = evaluate(point(record(array=rows, items=np.arange(60))), [labels], relations=Relations()).results
+print(sorted({"kmeans_ami", "linear_f1", "lda_f1"} & set(table["score"])), set(sys.modules) - before)
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    assert done.stdout.splitlines() == ["False", "['kmeans_ami', 'lda_f1', 'linear_f1'] set()"], done.stderr

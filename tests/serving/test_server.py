@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -270,6 +271,38 @@ def test_records_are_kept_while_next_server_is_away(tmp_path):
         apart.kill(*apart.running)
 
 
+def reported(apart, wanted):
+    """Return what the page's process says of the run, once that is as wanted."""
+    ends = time.monotonic() + 60
+    while time.monotonic() < ends:
+        rows = apart.ask("frontend", "/api/status")[1]["runs"]
+        if rows and wanted(rows[0]):
+            return rows[0]
+        time.sleep(0.1)
+    raise AssertionError(rows)
+
+
+def test_page_tells_that_the_counts_are_old_while_the_evaluator_is_away(tmp_path):
+    apart = Apart(tmp_path)
+    try:
+        apart.start("aggregator", "evaluator", "frontend")
+        assert apart.ask("aggregator", "/records", batch())[0] == 200
+        assert apart.ask("aggregator", "/flush", {}) == (200, {})
+        assert reported(apart, lambda row: row["scored"] == 1)["trouble"] == ""
+        apart.kill("evaluator")
+        assert apart.ask("aggregator", "/records", batch(1, 1))[0] == 200
+        row = reported(apart, lambda row: row["trouble"])
+        assert re.match(r"The aggregator has reported nothing for \d+ s, so these counts", row["trouble"])
+        apart.start("evaluator")
+        assert apart.ask("aggregator", "/flush", {}) == (200, {})
+        assert reported(apart, lambda row: row["scored"] == 2)["trouble"] == ""
+        apart.kill("frontend")  # which forgets the counts, and hears of them though they are the same
+        apart.start("frontend")
+        assert reported(apart, lambda row: True)["scored"] == 2
+    finally:
+        apart.kill(*apart.running)
+
+
 def test_database_that_is_gone_is_told_through_all_roles(tmp_path):
     apart = Apart(tmp_path)
     try:
@@ -286,6 +319,9 @@ def test_database_that_is_gone_is_told_through_all_roles(tmp_path):
         assert (row["scored"], row["waiting"], row["failed"]) == (1, 1, 0)
         assert "x.db' was deleted or moved" in row["trouble"]
         assert apart.ask("frontend", "/api/runs")[0] == 503
+        page = reported(apart, lambda row: row["trouble"])  # also by the process that has no database
+        assert (page["scored"], page["waiting"]) == (1, 1)
+        assert "x.db' was deleted or moved" in page["trouble"]
         apart.kill("aggregator", "frontend")
         (tmp_path / "x.db-wal").rename(tmp_path / "moved.db-wal")  # with it, a start is refused
         apart.start("aggregator", "frontend")

@@ -13,7 +13,7 @@ import numpy as np
 from ..core.errors import InputError
 from .base import NAN, Need, Score, ScoreResult, info_of, summary
 from .cluster import INTERVAL as CLUSTER_INTERVAL
-from .cluster import SHUFFLED, adjusted, agreement
+from .cluster import SHUFFLED, adjusted, agreement, clustered
 from .probes.judging import CHANCE, INTERVAL, ConfusionCounts, judge
 from .probes.labelled import CLASSES, TOO_MANY, complete, labelled_rows, shuffled, too_few
 from .statistics.statistics import Statistics
@@ -177,7 +177,8 @@ def _of_clusterer(estimator: Any, name: str, statistics: Statistics, target: str
     if note := too_few(statistics, target, codes):
         return [ScoreResult(name, NAN, target, n=len(x), note=note)]
     clusters = _clone(estimator).fit_predict(x)
-    return [agreement(name, target, adjusted, codes, clusters, places.group, statistics)]
+    counts = clustered(codes, clusters, places.group, statistics.seed)
+    return [agreement(name, target, adjusted, counts, statistics)]
 
 
 def _number(function: Callable[..., float], *arguments: np.ndarray) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,18 @@ INTERVAL = (
 Measure = Callable[[np.ndarray], np.ndarray]
 #: Most cells of the tables that are measured at once.
 MOST_CELLS = 1 << 20
+
+
+class Clustered(NamedTuple):
+    """Numbers of rows of each class in each cluster.
+
+    Attributes:
+        tables: By group of items, shape (groups, classes, clusters).
+        shuffled: Of shuffled labels, shape (classes, clusters).
+    """
+
+    tables: np.ndarray
+    shuffled: np.ndarray
 
 
 def mutual_information(tables: np.ndarray) -> np.ndarray:
@@ -85,21 +97,25 @@ def agreement(
     name: str,
     target: str,
     measure: Measure,
-    truth: np.ndarray,
-    cluster: np.ndarray,
-    group: np.ndarray,
+    counts: Clustered,
     statistics: Statistics,
 ) -> ScoreResult:
     """Return the agreement of clusters and classes, with a jackknife interval and that of shuffled labels."""
-    tables = _tables(truth, cluster, group)
-    table = tables.sum(axis=0)
+    table = counts.tables.sum(axis=0)
     near = _near(measure, table)
     value = float(near(table))
-    without = _in_pieces(near, leave_one_out(tables, 0))
+    without = _in_pieces(near, leave_one_out(counts.tables, 0))
     least, most = (0, np.inf) if measure is mutual_information else (-np.inf, 1)
     low, high = np.clip(jackknife(np.asarray(value), without)[:2], least, most)
-    base = float(measure(_tables(shuffled(truth, statistics.seed), cluster, group).sum(axis=0)))
-    return ScoreResult(name, value, target, -1, float(low), float(high), base, len(truth), statistics.note)
+    base = float(measure(counts.shuffled))
+    n = int(table.sum())
+    return ScoreResult(name, value, target, -1, float(low), float(high), base, n, statistics.note)
+
+
+def clustered(truth: np.ndarray, cluster: np.ndarray, group: np.ndarray, seed: int) -> Clustered:
+    """Count rows with classes ``truth`` in clusters; ``seed`` shuffles the labels."""
+    other = _tables(shuffled(truth, seed), cluster, group)
+    return Clustered(_tables(truth, cluster, group), other.sum(axis=0))
 
 
 def contingency(truth: np.ndarray, cluster: np.ndarray) -> np.ndarray:
@@ -149,8 +165,12 @@ def _kmeans(name: str, measure: Measure, statistics: Statistics, target: str) ->
     if note:
         return ScoreResult(name, NAN, target, n=len(x), note=note)
     key = ("kmeans", count, places.key.tobytes())
-    cluster = statistics.once(key, lambda: k_means(x, count, statistics.seed))
-    return agreement(name, target, measure, truth, cluster, places.group, statistics)
+
+    def compare() -> Clustered:
+        cluster = statistics.once(key, lambda: k_means(x, count, statistics.seed))
+        return clustered(truth, cluster, places.group, statistics.seed)
+
+    return agreement(name, target, measure, statistics.once((*key, target), compare), statistics)
 
 
 def k_means(x: np.ndarray, count: int, seed: int) -> np.ndarray:

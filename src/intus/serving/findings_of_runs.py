@@ -38,6 +38,7 @@ class FindingsOfRuns:
         self._new: dict[_RunKey, None] = {}  # with scores since they were looked at
         self._took: dict[_RunKey, float] = {}  # seconds, the last time
         self._due: dict[_RunKey, float] = {}
+        self._made: dict[_RunKey, float] = {}  # when, in seconds since 1970
         self._not_finite: set[tuple[str, str, str]] = set()  # names of logged values, with run and model
         self._looking = threading.Lock()
         self._timer: threading.Timer | None = None
@@ -46,6 +47,13 @@ class FindingsOfRuns:
     def of(self, run: str, model: str) -> list[Finding]:
         """Return the findings of a run, as far as its scores were looked at."""
         return self._found.get((run, model), [])
+
+    def age(self, run: str, model: str) -> tuple[float | None, bool]:
+        """Return when the scores of a run were looked through, in seconds since 1970, and if more came since.
+
+        The time is None if they were not since the start.
+        """
+        return self._made.get((run, model)), (run, model) in self._new
 
     def scored(self, runs: Iterable[_RunKey]) -> None:
         """Note runs that have new scores."""
@@ -84,7 +92,7 @@ class FindingsOfRuns:
 
     def forget(self, run: str, model: str | None = None) -> None:
         """Forget a run, or a model of it, that was deleted."""
-        for known in (self._found, self._new, self._took, self._due):
+        for known in (self._found, self._new, self._took, self._due, self._made):
             for run_key in [key for key in list(known) if key[0] == run and model in (None, key[1])]:
                 known.pop(run_key, None)
 
@@ -122,6 +130,7 @@ class FindingsOfRuns:
         try:
             log = [(each.name, each.step, each.epoch, each.value) for each in self._database.log(run, model)]
             kept = self._found.get((run, model)) if of_log else None
+            made = time.time()
             if kept is None:
                 names = findings.SCORES
                 tables = [self._database.points(run, model, level="layer", score=name) for name in names]
@@ -131,6 +140,8 @@ class FindingsOfRuns:
                 found = [each for each in kept if each.kind != "logged"]
                 found += findings.findings(Results(), (), log)
             self._found[run, model] = found
+            if kept is None:
+                self._made[run, model] = made
             texts = [each.text for each in found if each.kind != "nonfinite"]  # which the evaluator reports
             for text in self._database.put_findings(run, model, texts):
                 _log.info("finding in %s: %s", run or model, text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
@@ -79,12 +80,14 @@ class Frontend:
     Attributes:
         database: The database.
         reported: The last counts of other roles.
+        heard: When they came, by the clock ``monotonic``.
         on_show: What open pages have on show.
     """
 
     def __init__(self, database: Database) -> None:
         self.database = database
         self.reported: dict[str, StatusReport] = {}
+        self.heard: dict[str, float] = {}
         self.on_show = OnShow()
         self._counts: Counter[str] = Counter(results=0, notices=0)
         self._findings = FindingsOfRuns(database)
@@ -261,13 +264,15 @@ class Frontend:
 
         The evaluator sends its counts when all layers of an epoch are scored: then findings can change.
         """
-        self.reported["aggregator" if report.aggregator is not None else "evaluator"] = report
+        role = "aggregator" if report.aggregator is not None else "evaluator"
+        self.reported[role], self.heard[role] = report, time.monotonic()
         if report.evaluator is not None:
             self._findings.update()
 
     def findings(self, run: str, model: str) -> FindingsReply:
         """Return what follows from the scores of a run; see ``messages.FindingsReply``."""
         change = self.database.last_change(run, model)  # before the findings, which may only be newer
+        made, behind = self._findings.age(run, model)  # likewise
         found = self._findings.of(run, model)
         return FindingsReply(
             change,
@@ -275,6 +280,8 @@ class Frontend:
                 FindingMessage(**each._asdict() | {"epoch": None if each.epoch != each.epoch else each.epoch})
                 for each in found
             ],
+            made,
+            behind,
         )
 
     @_storing

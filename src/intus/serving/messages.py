@@ -907,7 +907,13 @@ class FindingMessage(Message):
 
 
 class FindingsReply(Message):
-    """The findings of a run since the server started, as of its last whole epoch."""
+    """The findings of a run since the server started, as of when its scores were last looked through."""
 
     change: Annotated[int, Meta(description="larger after every change of the run; 0 if there is none")]
     findings: list[FindingMessage]
+    made: Annotated[
+        float | None, Meta(description="when that was, in seconds since 1970; null if it was not done")
+    ] = None
+    behind: Annotated[
+        bool, Meta(description="whether scores came since, which are looked through later or by a flush")
+    ] = False

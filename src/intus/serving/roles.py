@@ -7,11 +7,16 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from .aggregation.service import AggregatorService
+import msgspec
+
+from .aggregation.service import BEAT_S, AggregatorService
 from .decoding import read
 from .evaluation.evaluator import Evaluator
 from .frontend import Frontend
-from .messages import StatusReply, StatusReport
+from .messages import StatusReply, StatusReport, duration
+
+#: Seconds without a report of another process after which its counts are called old.
+SILENT_S = 4 * BEAT_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,7 @@ class Roles:
         of_aggregator, of_evaluator = (
             reports.get(role, StatusReport()) for role in ("aggregator", "evaluator")
         )
+        old = self._silence()
         return read(
             {
                 "aggregator": of_aggregator.aggregator or {},
@@ -52,13 +58,24 @@ class Roles:
                 "frontend": self.frontend.status() if self.frontend else {},
                 "requests": self.requests,
                 "runs": [
-                    ledger
+                    ledger if not old else msgspec.structs.replace(ledger, trouble=old)
                     for ledger in of_aggregator.runs
                     if run in (None, ledger.run) and model in (None, ledger.model)
                 ],
                 "waits": of_aggregator.waits,
             },
             StatusReply,
+        )
+
+    def _silence(self) -> str:
+        """Return a sentence if the aggregator is another process and has not reported for long; else ""."""
+        heard = self.frontend.heard.get("aggregator") if self.frontend and not self.aggregator else None
+        silent = 0.0 if heard is None else time.monotonic() - heard
+        if silent < SILENT_S:
+            return ""
+        return (
+            f"The aggregator has reported nothing for {duration(int(silent))}, so these counts are old: it "
+            "has ended, or the evaluator does not pass its reports on."
         )
 
     @property

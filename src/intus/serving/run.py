@@ -33,6 +33,7 @@ from .aggregation.aggregator import Aggregator
 from .aggregation.journal import Journal
 from .aggregation.service import AggregatorService
 from .announcement import announcement, bracketed
+from .errors import fault
 from .evaluation.evaluator import Evaluator
 from .frontend import Frontend
 from .http.app import build
@@ -219,6 +220,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _make_roles(options: ServerOptions) -> Roles:
+    try:
+        return _roles_of(options)
+    except MemoryError as error:
+        raise ServeError(
+            f"{fault(error)} The server did not start, and its files are as they were."
+        ) from error
+
+
+def _roles_of(options: ServerOptions) -> Roles:
     host, token = bracketed(options.host), options.given_token
     if options.role == "aggregator":
         journal = _journal(options)

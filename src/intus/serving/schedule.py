@@ -4,6 +4,9 @@ Runs take turns. A turn is an epoch of a run, or a part of a large one. Three of
 epoch that is newer than all before, if there is one, and the others to older ones, of which those on a coarse
 grid come first, so that the curves are evenly covered while scoring is behind. Nothing is left out: what was
 passed over is scored when there is time.
+
+While several runs wait, a turn begins with a look at the newest epochs of others: their first scores, which
+take a small part of the time, so that each run shows its newest epoch long before its turn.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import math
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -22,6 +26,8 @@ TURN = 64
 CYCLE = 8
 #: Most data points of layers on show that are scored ahead of their turn, in each turn of their run.
 EARLY = 8
+#: Data points of other runs' newest epochs that are looked at for each one of a turn, in about as much time.
+LOOKS = 6
 
 
 class Moment(NamedTuple):
@@ -108,6 +114,8 @@ class _Waiting(Generic[T]):
         rest: How many items are left of the epoch that was begun, which is finished first.
         begun: That epoch.
         newest: The newest epoch that had a turn; None for none.
+        seen: The newest epoch that had a turn or a look; None for none.
+        unseen: Whether there may be a newer one.
     """
 
     epochs: dict[Moment, deque[tuple[str, T]]] = field(default_factory=dict)
@@ -116,15 +124,36 @@ class _Waiting(Generic[T]):
     rest: int = 0
     begun: Moment | None = None
     newest: Moment | None = None
+    seen: Moment | None = None
+    unseen: bool = False
+
+    def append(self, moment: Moment, address: str, item: T) -> None:
+        """Add an item."""
+        self.epochs.setdefault(moment, deque()).append((address, item))
+        self.unseen |= self.seen is None or moment > self.seen
+
+    def look(self) -> list[T]:
+        """Return items of the newest epoch, as many as a turn has, if it had no turn and no look yet."""
+        last = max(self._oldest_attempt())
+        self.unseen = False
+        if self.seen is not None and last <= self.seen:
+            return []
+        self.seen = last
+        return [item for _, item in islice(self.epochs[last], TURN)]
+
+    def _oldest_attempt(self) -> list[Moment]:
+        """Return the epochs of the oldest attempt, whose scores those of a later one replace."""
+        oldest = min(each.attempt for each in self.epochs)
+        return [each for each in self.epochs if each.attempt == oldest]
 
     def next(self) -> Moment:
         """Return the epoch that the next turn goes to."""
         if self.rest and self.begun in self.epochs:
             return self.begun
-        oldest = min(each.attempt for each in self.epochs)  # whose scores those of a later one replace
-        waiting = [each for each in self.epochs if each.attempt == oldest]
+        waiting = self._oldest_attempt()
         self.begun = next_moment(waiting, self.turns, self.newest)
         self.newest = self.begun if self.newest is None else max(self.newest, self.begun)
+        self.seen = self.newest if self.seen is None else max(self.seen, self.newest)
         self.rest = len(self.epochs[self.begun])
         return self.begun
 
@@ -140,6 +169,8 @@ class Schedule(Generic[T]):
         on_show: Returns what pages have on show. These runs get every other turn.
         early: Returns what to do for a data point of a layer on show ahead of its turn, which it still gets;
             None if nothing is to be done for it.
+        look: Returns what to do for data points of one epoch ahead of their turns, in little time; None if
+            nothing is to be done.
 
     >>> queue = Schedule[int](lambda item: None if item < 0 else Place("run", "model", Moment(0, item)))
     >>> queue.extend([1, 2, 3, -1])
@@ -152,13 +183,15 @@ class Schedule(Generic[T]):
         place: Callable[[T], Place | None] = lambda item: None,
         on_show: Callable[[], Collection[Shown]] = tuple,
         early: Callable[[T], T | None] = lambda item: None,
+        look: Callable[[Sequence[T]], T | None] = lambda items: None,
     ) -> None:
-        self._place, self._on_show, self._early = place, on_show, early
+        self._place, self._on_show, self._early, self._look = place, on_show, early, look
         self._first: deque[T] = deque()
         self._runs: OrderedDict[_RunKey, _Waiting[T]] = OrderedDict()  # the last served is the last
         self._ahead: deque[T] = deque()  # what is done early in this turn
         self._now: tuple[_RunKey, Moment] | None = None  # whose turn it is
         self._left = 0  # of this turn
+        self._looks_left = 0
         self._turns = 0
         self._size = 0
 
@@ -179,7 +212,7 @@ class Schedule(Generic[T]):
             self._first.append(item)
             return
         run = self._runs.setdefault((place.run, place.model), _Waiting())
-        run.epochs.setdefault(place.moment, deque()).append((place.address, item))
+        run.append(place.moment, place.address, item)
 
     def extend(self, items: Iterable[T]) -> None:
         """Add items."""
@@ -238,6 +271,8 @@ class Schedule(Generic[T]):
         layers = {layer for *of_run, layer in on_show if (*of_run,) == run_key and layer is not None}
         if layers:
             self._ahead.extend(self._to_do_early(run, layers, moment))
+        self._looks_left = min(self._looks_left, 0) + LOOKS * min(len(run.epochs[moment]), TURN)
+        self._ahead.extend(self._looks(run_key))
         self._turns += 1
         run.turns += 1
 
@@ -263,3 +298,16 @@ class Schedule(Generic[T]):
                 if len(out) == EARLY:
                     return out
         return out
+
+    def _looks(self, but: _RunKey) -> Iterator[T]:
+        """Yield the looks at the newest epochs of other runs, first of those that had no turn for longest."""
+        for run_key, run in self._runs.items():
+            if self._looks_left <= 0:
+                return
+            if not run.unseen or run_key == but:
+                continue
+            items = run.look()
+            look = self._look(items) if items else None
+            if look is not None:
+                self._looks_left -= len(items)
+                yield look

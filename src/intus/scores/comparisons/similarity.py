@@ -115,7 +115,8 @@ def cka(a: np.ndarray, b: np.ndarray) -> float:
 
 def ckas(a: np.ndarray, b: np.ndarray, kept: np.ndarray) -> np.ndarray:
     """Return CKA of several choices of rows; ``kept`` (rows, choices) is 1 for a chosen row, else 0."""
-    cross, own_a, own_b = (hsics(left, right, kept) for left, right in ((a, b), (a, a), (b, b)))
+    of_a, of_b = _summed(a, kept), _summed(b, kept)
+    cross, own_a, own_b = (_hsics(*pair, kept) for pair in ((of_a, of_b), (of_a, of_a), (of_b, of_b)))
     sound = (kept.sum(axis=0) >= 4) & (own_a > 0) & (own_b > 0)
     return np.where(sound, cross / np.sqrt(np.where(sound, own_a * own_b, 1)), NAN)
 
@@ -125,9 +126,21 @@ def hsics(a: np.ndarray, b: np.ndarray, kept: np.ndarray) -> np.ndarray:
 
     The choices are as for ``ckas``; with fewer than four rows it is 0.
     """
-    a, b = (_hollow(gram) for gram in (a, b))
+    return _hsics(_summed(a, kept), _summed(b, kept), kept)
+
+
+#: A gram matrix with zeros on its diagonal, and the sums of its chosen rows, (rows, choices).
+_Summed = tuple[np.ndarray, np.ndarray]
+
+
+def _summed(gram: np.ndarray, kept: np.ndarray) -> _Summed:
+    hollow = _hollow(gram)
+    return hollow, kept * (hollow @ kept)
+
+
+def _hsics(summed_a: _Summed, summed_b: _Summed, kept: np.ndarray) -> np.ndarray:
+    (a, of_a), (b, of_b) = summed_a, summed_b
     n = np.maximum(kept.sum(axis=0), 4)
-    of_a, of_b = (kept * (gram @ kept) for gram in (a, b))
     sums = of_a.sum(axis=0) * of_b.sum(axis=0) / ((n - 1) * (n - 2))
     total = (kept * ((a * b) @ kept)).sum(axis=0) + sums - 2 * (of_a * of_b).sum(axis=0) / (n - 2)
     return np.where(kept.sum(axis=0) >= 4, total / (n * (n - 3)), 0)

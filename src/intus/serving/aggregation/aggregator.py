@@ -272,10 +272,9 @@ class Aggregator:
         if point.serial not in self._handed:
             return None
         run, window, key, arrays = self._handed.pop(point.serial)
-        if (tally := window.tallies.get(key)) is not None:
-            newly_scored, newly_failed = tally.settle(arrays, scored=scored)
-            run.counts["scored"] += newly_scored
-            run.counts["failed"] += newly_failed
+        newly_scored, newly_failed = window.settle(key, arrays, scored=scored)
+        run.counts["scored"] += newly_scored
+        run.counts["failed"] += newly_failed
         if scored:
             run.settled = max(run.settled, window.moment)
         if window.awaited.get(key) == point.serial:

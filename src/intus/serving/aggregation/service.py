@@ -20,7 +20,7 @@ from ..decoding import read
 from ..errors import AwayError, BusyError, FullError, ReadingError
 from ..evaluation.targets import Target
 from ..interfaces import EvaluatorLink
-from ..messages import EpochWait, IngestReply, Notice, RunRequest, StatusReport
+from ..messages import IngestReply, Notice, RunRequest, StatusReport
 from .aggregator import Aggregator, IngestResult
 from .ingest import IngestRequest
 from .journal import Journal, JournalFrame, unusable
@@ -39,6 +39,9 @@ _log = logging.getLogger("intus.serving")
 TICK_S = 1.0
 #: Seconds between two reports of the counts to the frontend while requests come.
 REPORT_S = 0.25
+#: Seconds after which the counts are reported though they are the same: by that the frontend knows that they
+#: are the present ones.
+BEAT_S = 5.0
 #: Seconds that older epochs must wait until a notice says so.
 BEHIND_S = 60.0
 #: Seconds that a rare request waits while the journal is read after a start.
@@ -85,8 +88,8 @@ class AggregatorService:
         self._settled: deque[tuple[DataPoint, bool]] = deque()  # done, and not yet noted in the aggregator
         self._rate = ScoringRate()
         self._behind: set[RunKey] = set()  # runs of which it was told that older epochs wait
-        self._reported: tuple[dict[str, int], list[EpochWait]] = {}, []
-        self._reported_at = -math.inf
+        self._reported: tuple[Any, ...] = ()
+        self._reported_at = self._beat_at = -math.inf  # when it was looked at, and when it was sent
         self._closed, self._is_read = threading.Event(), threading.Event()
         self._news: list[Notice] = []  # of the journal
         self._gone = ""  # why nothing can be stored
@@ -352,8 +355,9 @@ class AggregatorService:
     def _report(self) -> None:
         self._reported_at = self._clock()
         counts, waits = self._status(), self.aggregator.waits(self._reported_at)
-        if (counts, waits) != self._reported:
-            self._reported = counts, waits
+        news = counts, waits, self.evaluator.troubles()
+        if news != self._reported or self._reported_at - self._beat_at >= BEAT_S:
+            self._reported, self._beat_at = news, self._reported_at
             self.evaluator.report(self._report_of(counts))
 
     def _report_of(self, counts: Mapping[str, int]) -> StatusReport:

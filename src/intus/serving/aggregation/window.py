@@ -56,6 +56,8 @@ class Window:
         short: Number of records that a damaged journal lost.
         doubtful: Whether a damaged journal may have lost records of it.
         tallies: How far the arrays of each data point are.
+        has_outcomes: Whether arrays of some were scored or failed. A waiting epoch has none, and then the
+            snapshots that are written meanwhile need not look at its layers.
         attempt: How often the training had been started again under the same name.
         pooled: Whether several processes sent rows of the same items.
         ids: The items of one data point, the first that has any, by the client that sent them.
@@ -85,6 +87,7 @@ class Window:
     short: int = 0
     doubtful: bool = False
     tallies: dict[Key, Tally] = field(default_factory=dict)
+    has_outcomes: bool = False
     attempt: int = 0
     pooled: bool = False
     ids: dict[str, set[int]] = field(default_factory=dict)
@@ -206,6 +209,7 @@ class Window:
         self.scored -= self.points.keys()
         # of a window that was done, the arrays were counted before
         self.tallies = {Key(*key): Tally(arrived=arrived) for key, arrived in head.get("arrived", ())}
+        self.has_outcomes = False
 
     def reload_head(self) -> dict[str, Any]:
         """Return what ``reload`` needs beside the records, as JSON."""
@@ -233,9 +237,16 @@ class Window:
         """Number of arrays that were not passed on yet."""
         return sum(tally.arrived - tally.handed for tally in map(self.tallies.get, self.fresh) if tally)
 
+    def settle(self, key: Key, arrays: int, *, scored: bool) -> tuple[int, int]:
+        """Note the outcome of a data point's first arrays; return by how much (scored, failed) changed."""
+        if key not in self.tallies:
+            return 0, 0
+        self.has_outcomes = True
+        return self.tallies[key].settle(arrays, scored=scored)
+
     def outcomes_to_repeat(self) -> tuple[int, int]:
         """Return how many scored and failed arrays a server that starts from the journal scores again."""
-        if self.is_disposable:
+        if not self.has_outcomes or self.is_disposable:
             return 0, 0
         done = self.scored - self.awaited.keys()
         outcomes = [tally.outcome for key, tally in self.tallies.items() if key not in done]

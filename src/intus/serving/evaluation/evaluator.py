@@ -21,7 +21,7 @@ from ..schedule import Moment, Schedule, Shown
 from ..worker import Worker, summary, wait_for
 from .arrival_order import WITHDRAWN, ArrivalOrder, withdrawn
 from .relations import Relations
-from .scoring import Evaluation, Measured, chosen, infos_of, measure, related, renamed
+from .scoring import Evaluation, Measured, chosen, first_scores, infos_of, measure, related, renamed, warm_up
 from .targets import Choice, KnownTargets, Target
 
 _log = logging.getLogger("intus.serving")
@@ -56,6 +56,7 @@ class _Job:
     Attributes:
         ahead: Whether only what needs no other data point is scored, ahead of its turn.
         shown: Whether that was done.
+        looked_at: The data points that have only their first scores computed, ahead of their turns.
     """
 
     point: DataPoint
@@ -70,6 +71,7 @@ class _Job:
     failures: int = 0
     ahead: bool = False
     shown: bool = False
+    looked_at: Sequence[DataPoint] = ()
 
     @property
     def nbytes(self) -> int:
@@ -81,7 +83,11 @@ class _Job:
         if self.shown:
             return None
         self.shown = True
-        return _Job(self.point, _Batch(), False, lambda point, scored: None, None, ahead=True)
+        return _ahead(self.point)
+
+
+def _ahead(point: DataPoint, looked_at: Sequence[DataPoint] = ()) -> _Job:
+    return _Job(point, _Batch(), False, lambda point, scored: None, None, ahead=True, looked_at=looked_at)
 
 
 class Evaluator:
@@ -121,6 +127,7 @@ class Evaluator:
         self._counts: Counter[str] = Counter(scored=0, failed=0)
         self.closing = threading.Event()
         self._ended = False  # whether the engine is closed
+        self._is_warm = False
         self._worker: Worker[_Job] = Worker(
             "intus-evaluator",
             self._work,
@@ -128,7 +135,7 @@ class Evaluator:
             self._begin,
             self.engine.ahead,
             lambda job: None if job.ahead else job.point.identity,
-            Schedule(lambda job: job.point.place, on_show, _Job.early),
+            Schedule(lambda job: job.point.place, on_show, _Job.early, self._to_look_at),
         )
 
     def points(self, batch: Sequence[DataPoint], done: Done = lambda point, scored: None) -> None:
@@ -171,6 +178,7 @@ class Evaluator:
 
     def put_target(self, target: Target) -> None:
         """Use and store a target, in place of the same client's target of that name and those patterns."""
+        self._warm_up()
         changed = self._targets.put(target)
         with self._lock:
             self._noticed = {noticed for noticed in self._noticed if noticed[0] != target.name}
@@ -184,6 +192,7 @@ class Evaluator:
 
     def put_graph(self, run: str, model: str, blob: bytes) -> None:
         """Pass a graph on."""
+        self._warm_up()
         self.frontend.put_graph(run, model, blob)
 
     def put_run(self, request: RunRequest) -> None:
@@ -253,6 +262,16 @@ class Evaluator:
         self.engine.close()
         return finished
 
+    def _warm_up(self) -> None:
+        """Import what scores need when a training begins, so that its first epoch need not wait for that."""
+        if not self._is_warm:
+            self._is_warm = True
+            threading.Thread(target=self._import, name="intus-warm-up", daemon=True).start()
+
+    def _import(self) -> None:
+        with suppress(Exception):  # what fails now fails with the first data point, which tells of it
+            warm_up(self.scores)
+
     # -- one data point ------------------------------------------------------------------------------
 
     def _drop(self, unwanted: Callable[[_Job], bool]) -> None:
@@ -263,7 +282,7 @@ class Evaluator:
         """Score a data point and store its scores; raises AwayError to be called with it again later."""
         if job.ahead:
             with suppress(Exception):  # in its turn it is scored again, and told of
-                self._show(job)
+                (self._look if job.looked_at else self._show)(job)
             return
         try:
             self._settle(job)
@@ -302,11 +321,29 @@ class Evaluator:
         measured = (job.answer or self._submit(job))()
         self._store(job.point, related(job.point, measured, None))
 
-    def _store(self, point: DataPoint, evaluation: Evaluation) -> None:
+    def _to_look_at(self, jobs: Sequence[_Job]) -> _Job | None:
+        points = [job.point for job in jobs if not job.shown]
+        return _ahead(points[0], points) if points and first_scores(self.scores) else None
+
+    def _look(self, job: _Job) -> None:
+        """Store the first scores of data points of an epoch, in one transaction and without the engine."""
+        scores = first_scores(self.scores)
+        tables = []
+        for point in job.looked_at:
+            measured = measure(point, scores, self.seed, self.splits, False)
+            tables.append(self._ordered(point, related(point, measured, None).results))
+        results = Results.concat(tables)
+        self.frontend.results(results, infos_of(results, self.splits), ())
+
+    def _ordered(self, point: DataPoint, results: Results) -> Results:
+        """Return results with notes on the order of arrival, of which the frontend was told first."""
         holds = self._order.news(point)
         if holds is not None:
             self.frontend.arrival_order(point.key.run, point.key.model, point.mode_shown, holds)
-        ordered = self._order.update(point, evaluation.results)
+        return self._order.update(point, results)
+
+    def _store(self, point: DataPoint, evaluation: Evaluation) -> None:
+        ordered = self._ordered(point, evaluation.results)
         results = Results.concat([ordered, evaluation.later])
         self.frontend.results(results, infos_of(results, self.splits), evaluation.predictions)
         key = point.key
@@ -344,6 +381,8 @@ class Evaluator:
         A module that returns the output of its last child has the same content as the child. The data points
         of an epoch are begun in the network's order.
         """
+        if job.looked_at:
+            return
         if job.targets is None:
             job.choices = self._targets.choices(job.point)
             job.targets = [choice.target for choice in job.choices if choice.target is not None]

@@ -205,6 +205,8 @@ class RemoteEvaluator(Remote):
             about=lambda call: call.about,
             waiting=Schedule(lambda call: call.place),
         )
+        # apart from what waits for an evaluator that cannot score now: they say that it does
+        self._reporter: Worker[_Call] = Worker("intus-reports", self._deliver, lambda call: call.nbytes)
         if self._spool is not None and folder is not None:
             for number, path, body in self._spool.waiting():
                 self._submit(number, path, body)
@@ -244,7 +246,7 @@ class RemoteEvaluator(Remote):
         with self._reporting:
             queued, self._latest = self._latest is not None, report
         if not queued:
-            self._worker.submit(_Call(self._send_report, matters=False))
+            self._reporter.submit(_Call(self._send_report, matters=False))
 
     def check(self) -> None:
         """Write queued messages anew if their file was deleted; raises FullError if that cannot be done."""
@@ -276,6 +278,7 @@ class RemoteEvaluator(Remote):
             patience: Seconds to send at most; None for no limit.
         """
         finished = self._worker.close(patience)
+        self._reporter.close(1.0)
         if self._spool is not None:
             self._spool.close()
         return finished
