@@ -55,7 +55,7 @@ def test_compare_model_with_its_export(tmp_path):
 
 
 def test_dtypes_and_open_lengths_of_suggested_inputs(tmp_path):
-    """What the message suggests can be passed as it is."""
+    """The suggestion of the message can be passed as it is."""
     inputs = [
         helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch", 3]),
         helper.make_tensor_value_info("half", TensorProto.FLOAT16, [2, 3]),
