@@ -11,9 +11,11 @@ a class from ``BackendContract``, and gives it the subjects by a fixture::
 
 from __future__ import annotations
 
+import gc
 import socket
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -397,6 +399,20 @@ class BackendContract:
         handle.remove()
         assert tap.errors == []
         assert subject.footprint(model) == trained_before
+
+    def test_no_callback_is_left_after_removal(self, subject: Subject) -> None:
+        """A callback anywhere, also in the framework's own library, would keep the tap alive."""
+        model, tap = subject.new(), Collect()
+        handle = attach(subject, model, tap)
+        subject.train(model, 2, through=subject.through(handle))
+        handle.remove()
+        assert tap.errors == []
+        assert tap.passes == 2
+        left = weakref.ref(tap)
+        del tap, handle
+        gc.collect()
+        assert left() is None
+        subject.train(model, 1)
 
     def test_removal_during_training(self, subject: Subject) -> None:
         """After the removal nothing is captured, and the training continues with the same bits."""

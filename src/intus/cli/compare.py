@@ -39,6 +39,8 @@ def _run(chosen: argparse.Namespace) -> int:
     from ..tracing.models import is_module
 
     both = subject(chosen.a), subject(chosen.b)
+    for one in both:
+        one.check_given(chosen.inputs)
     values = inputs(chosen.inputs, *both)
     for one in both:
         if not chosen.train and is_module(one.what):

@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +87,24 @@ class Subject:
         else:
             more = f". It takes {_signature(self.what)}: {_advice(self)}"
         raise InputError(f"{self.name} cannot run {on}: {result.graph.error}{more}.")
+
+    def check_given(self, written: str | None) -> None:
+        """Raise InputError if this is a model file that takes inputs, and there are none.
+
+        Args:
+            written: What the caller wrote after ``--inputs``; None if nothing.
+        """
+        if written is not None or not isinstance(self.what, Path):
+            return
+        from ..tracing.read import read
+
+        trace = read(self.what)
+        names = trace.graph.facts.get("inputs", ())
+        if names and all(op.dtype for op in trace.inputs):  # TorchScript has none, and takes no inputs
+            values = ", ".join(_example(op.shape, op.dtype) for op in trace.inputs)
+            raise InputError(
+                f'{self.name} takes {", ".join(names)}: write a value for each, such as --inputs "{values}".'
+            )
 
 
 def subject(written: str) -> Subject:
@@ -283,6 +301,18 @@ def _advice(subject: Subject) -> str:
     by_name = any(one.kind is one.KEYWORD_ONLY for one in parameters)
     named = ", ".join(f"{one.name}=…" for one in parameters)
     return f'{advice}, or by name: "dict({named})"' if by_name else advice
+
+
+def _example(shape: Sequence[int], dtype: str) -> str:
+    """Return an expression for an input of a model file; lengths that the file leaves open are 2.
+
+    >>> _example((1, 3), "float32"), _example((-1, 8), "int64")
+    ('randn(1, 3)', 'ones((2, 8), dtype=int64)')
+    """
+    lengths = tuple(2 if length < 0 else length for length in shape)
+    if dtype == "float32":
+        return f"randn{lengths if len(lengths) != 1 else f'({lengths[0]})'}"
+    return f"ones({lengths}, dtype={dtype})"
 
 
 def _evaluate(expression: str, names: Mapping[str, Any], what: str, advice: str) -> Any:

@@ -73,7 +73,7 @@ class WarningLog:
 
     def _warn(self, text: str, args: tuple[object, ...], code: str) -> None:
         logger.warning(text, *args)
-        sentence = _sentence(text % args if args else text)
+        sentence = _sentence(text, args)
         with self._lock:
             if sentence not in self._faults:
                 self._faults.append(sentence)
@@ -90,7 +90,8 @@ class WarningLog:
             return sum(self._counts.values())
 
 
-def _sentence(text: str) -> str:
-    """Return a message of the log without the name of the package."""
+def _sentence(text: str, args: tuple[object, ...] = ()) -> str:
+    """Return a message of the log without the name of the package; a name that it begins with is kept."""
     text = text.removeprefix("intus: ")
-    return text[:1].upper() + text[1:]
+    filled = text % args if args else text
+    return filled if text.startswith("%s ") else filled[:1].upper() + filled[1:]

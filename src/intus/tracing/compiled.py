@@ -11,13 +11,13 @@ that a function imports itself, looks up by a name made at run time, or compiles
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from collections.abc import Iterable, Iterator, Mapping
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
 
-from .capture.context.reachable import is_known, parts_of
+from .capture.context.reachable import is_known, named_by, parts_of
 
 MOST = 200_000  # objects visited, in about half a second; a model that reaches more counts as compiled
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), BuiltinFunctionType, CodeType)
@@ -53,6 +53,44 @@ def reached(model: Any) -> Iterator[Any]:
         yield value
         if not issubclass(type(value), torch.Tensor):
             todo.extend(_reachable(value))
+
+
+def compiled_parts(model: Any, called: Mapping[str, torch.nn.Module]) -> list[str]:
+    """Return what ``torch.compile`` made, among the modules of a pass and the functions that they name.
+
+    Only functions are followed, so that it takes a few milliseconds.
+
+    Args:
+        model: What ran: a module, or a function.
+        called: The modules that were called, by address.
+
+    Example:
+        >>> net = torch.nn.Linear(2, 2)
+        >>> net.compile()
+        >>> compiled_parts(net, {"": net})
+        ['the model']
+    """
+    if "torch._dynamo.eval_frame" not in sys.modules:
+        return []
+    found, todo = [], [model]
+    for address, module in called.items():
+        is_wrapper = "_orig_mod" in module._modules  # of a module that is called too
+        if is_wrapper or module._compiled_call_impl is not None:
+            found.append(repr(address) if address else "the model")
+        if not is_wrapper:
+            own = {**module.__dict__, "_compiled_call_impl": None}
+            todo += [type(module).forward, *own.values()]
+    seen: set[int] = set()
+    while todo:
+        value = todo.pop()
+        if issubclass(type(value), MethodType | staticmethod):
+            value = value.__func__
+        if issubclass(type(value), FunctionType) and id(value) not in seen:
+            seen.add(id(value))
+            if is_compiled(value):
+                found.append(f"the function {value.__name__!r}")
+            todo += () if is_known(value) else named_by(value)
+    return list(dict.fromkeys(found))
 
 
 def is_compiled(value: Any) -> bool:

@@ -134,7 +134,7 @@ def _must_run(verb: str, model: Any, given: Arguments) -> None:
             " To read a saved trace, write load(path), and a model file read(path). A model is passed "
             "itself, not by its name."
         )
-    elif not hasattr(model, "shape") and type(model).__module__.partition(".")[0] != "builtins":
+    elif not hasattr(model, "shape"):
         message += f" It is a model of none of these frameworks: {', '.join(base.known())}."
     raise InputError(message)
 
@@ -150,4 +150,6 @@ def _described(value: Any) -> str:
         return f"a {kind} of shape {tuple(value.shape)}"
     if isinstance(value, Mapping | list | tuple | set):
         return f"a {kind} of {len(value)}"
-    return reprlib.repr(value) if isinstance(value, str | bytes | int | float | None) else f"a {kind}"
+    if isinstance(value, str | bytes | int | float | None):
+        return reprlib.repr(value)
+    return f"{'an' if kind[:1].lower() in 'aeio' else 'a'} {kind}"

@@ -30,6 +30,7 @@ from .capture.saving.form import Form, To
 from .capture.saving.gradients import Nodes
 from .capture.saving.store import Store
 from .capture.saving.values import Values
+from .compiled import compiled_parts
 from .failure import advice, raised_at
 from .front_door import Arguments
 from .models import must_be_torch
@@ -91,7 +92,7 @@ def record(
         }
         if failure is not None:
             facts["raised"] = raised_at(failure, owner)
-        if compiled := _compiled(capture.recording):
+        if compiled := _compiled(model, capture.recording):
             facts["notes"] = compiled
         result = finish(capture, _name(model, owner), facts, grads, output)
     try:
@@ -227,8 +228,8 @@ def _run(
     return output, None
 
 
-def _compiled(recording: Recording) -> list[str]:
-    """Return a note on each module and function that ran compiled by ``torch.jit``."""
+def _compiled(model: Callable[..., Any], recording: Recording) -> list[str]:
+    """Return a note on each part that ``torch.jit`` compiled, and one on those that ``torch.compile`` did."""
     numbers = dict.fromkeys(recording.calls[:: len(CALL)])
     modules, names = recording.addresses.modules, recording.addresses.names
     found = [
@@ -237,6 +238,14 @@ def _compiled(recording: Recording) -> list[str]:
         for one in numbers
         if isinstance(modules[one], torch.jit.ScriptModule)
     ]
+    others = {
+        names[one]: modules[one] for one in numbers if not isinstance(modules[one], torch.jit.ScriptModule)
+    }
+    if parts := compiled_parts(model, others):
+        found.append(
+            f"Made by torch.compile, and run uncompiled in a trace: {', '.join(parts)}. Compiled, the values "
+            "may differ in the last bits."
+        )
     return found + [
         f"The function {name!r} is compiled by torch.jit, so each call of it is one operation. To see "
         "inside, call the function that it was compiled from."

@@ -97,3 +97,14 @@ def test_other_eps_is_named(folder):
 def test_other_gelu_is_named(folder):
     first = compared(folder, approximate="none")["first"]
     assert first["module"] == "0.act", first
+
+
+def test_models_of_jax_need_no_torch():
+    """The environment of this test has none."""
+    model, other = Net(nnx.Rngs(0)), Net(nnx.Rngs(0))
+    other.blocks[1].norm.epsilon = 1e-3
+    x = jnp.linspace(-1, 1, 48).reshape(3, 16)
+    assert intus.compare(intus.trace(model, x), intus.trace(model, x)).agree
+    table = intus.compare(intus.trace(model, x), intus.trace(other, x))
+    assert table.attrs["first"]["module"] == "blocks.1.norm"
+    assert "argument 1 is 1e-06 in a, 0.001 in b" in str(table)

@@ -12,7 +12,17 @@ import optax
 import pytest
 from flax import linen, nnx
 
-from backends.contract import CLASSES, FEATURES, BackendContract, Subject, Training, batch, unchanged
+from backends.contract import (
+    CLASSES,
+    FEATURES,
+    BackendContract,
+    Collect,
+    Subject,
+    Training,
+    attach,
+    batch,
+    unchanged,
+)
 
 KINDS = ("output", "input", "grad_output", "grad_input", "parameter", "parameter_grad")
 CALLS = dict.fromkeys(("", "first", "norm", "drop", "head"), 1) | {"cell": 2}
@@ -331,3 +341,33 @@ class TestJaxContract(BackendContract):
     )
     def subject(self, request):
         return request.param
+
+    def test_program_of_step_is_unchanged(self, subject):
+        """The user's step, and the same function traced anew, have the same text if calls are recorded."""
+        texts = []
+        compiled = {"nnx.jit": nnx.jit, "equinox, filter_jit": eqx.filter_jit}.get(subject.name, jax.jit)
+
+        def reading(through):
+            def wrapped(step):
+                observed = through(step)
+
+                def call(*arguments):
+                    anew = compiled(lambda *given: step.__wrapped__(*given))
+                    texts.append([one.lower(*arguments).as_text() for one in (step, anew)])
+                    return observed(*arguments)
+
+                return call
+
+            return wrapped
+
+        subject.train(subject.new(), 2, through=reading(unchanged))
+        assert all("dot_general" in text for text in texts[0])
+        plain, texts = texts, []
+        model, tap = subject.new(), Collect()
+        handle = attach(subject, model, tap)
+        subject.train(model, 2, through=reading(subject.through(handle)))
+        handle.remove()
+        assert tap.errors == []
+        assert {kind for seen in tap.seen for kind, _ in seen} == set(KINDS)
+        subject.train(subject.new(), 2, through=reading(unchanged))
+        assert texts == plain * 2

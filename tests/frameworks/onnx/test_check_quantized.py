@@ -131,6 +131,13 @@ def test_quantized_file(quantized):
     assert "each within the rounding that its scale states" in str(check)
 
 
+def test_trace_says_that_a_file_is_quantized(quantized):
+    _, path, x = quantized
+    for trace in (intus.read(path), intus.read(path, x)):
+        assert "Note: The file is quantized: weights are whole numbers" in trace.summary()
+    assert "quantized" not in intus.read(path.with_name("net.onnx")).summary()
+
+
 def test_changed_weight_is_named(quantized):
     model, path, x = quantized
     for name in intus.check_export(model, path, x).quantization.weights:

@@ -1,10 +1,14 @@
 """``intus compare`` of a model with its export."""
 
+import re
 import subprocess
 import sys
 import warnings
 
+import onnx
+import pytest
 import torch
+from onnx import TensorProto, helper
 
 MODEL = """
 import torch
@@ -16,8 +20,9 @@ good, bad = net(), net(0.01)
 """
 
 
-def run(folder, *arguments):
-    command = [sys.executable, "-m", "intus", "compare", *arguments, "--inputs", "randn(2, 4)"]
+def run(folder, *arguments, inputs="randn(2, 4)"):
+    given = [] if inputs is None else ["--inputs", inputs]
+    command = [sys.executable, "-m", "intus", "compare", *arguments, *given]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
@@ -43,3 +48,40 @@ def test_compare_model_with_its_export(tmp_path):
     assert "They diverge at layer_norm_1_2 in 1" in two.stdout
     assert run(tmp_path, "net.py:good", "net.py:good").returncode == 0
     assert "no 'none'" in run(tmp_path, "net.py:none", "net.onnx").stderr
+    for subjects in (("net.py:good", "net.onnx"), ("net.onnx", "net.onnx")):
+        asked = run(tmp_path, *subjects, inputs=None)
+        assert asked.returncode == 1
+        assert 'net.onnx takes input: write a value for each, such as --inputs "randn(2, 4)".' in asked.stderr
+
+
+def test_dtypes_and_open_lengths_of_suggested_inputs(tmp_path):
+    """The suggestion of the message can be passed as it is."""
+    inputs = [
+        helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch", 3]),
+        helper.make_tensor_value_info("half", TensorProto.FLOAT16, [2, 3]),
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [3]),
+    ]
+    nodes = [
+        helper.make_node("Cast", ["ids"], ["a"], to=TensorProto.FLOAT),
+        helper.make_node("Cast", ["half"], ["b"], to=TensorProto.FLOAT),
+        helper.make_node("Sum", ["a", "b", "x"], ["y"]),
+    ]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", inputs, outputs),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    onnx.save_model(model, tmp_path / "net.onnx")
+    asked = run(tmp_path, "net.onnx", "net.onnx", inputs=None)
+    suggested = re.search(r'--inputs "(.*)"\.', asked.stderr)[1]
+    assert suggested == "ones((2, 3), dtype=int64), ones((2, 3), dtype=float16), randn(3)"
+    assert run(tmp_path, "net.onnx", "net.onnx", inputs=suggested).returncode == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*is deprecated")
+def test_files_without_inputs_have_nothing_to_compare(tmp_path):
+    model = torch.jit.script(torch.nn.Linear(2, 2))
+    torch.jit.save(model, tmp_path / "net.pt")
+    found = run(tmp_path, "net.pt", "net.pt", inputs=None)
+    assert "Trace a has no values to compare. Read the file with inputs: read(path, x)." in found.stderr

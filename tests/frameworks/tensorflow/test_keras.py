@@ -163,6 +163,41 @@ def test_xla_is_refused_without_touching_the_training():
     assert bits(model, history) == bits(plain, fit(plain, epochs=1))
 
 
+def test_xla_in_a_step_of_ones_own(server, caplog):
+    """A script with ``tf.function(jit_compile=True)`` trains on, is told what to do, and gets a probe set."""
+
+    def trained(**probed):
+        model = net()
+        loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        watch = intus.probe(model, "127.0.0.1", server.port, **probed) if probed else None
+
+        @tf.function(jit_compile=True)
+        def step(x, y):
+            with tf.GradientTape() as tape:
+                loss = loss_of(y, model(x, training=True))
+            weights = model.trainable_variables
+            for weight, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
+                weight.assign_sub(0.1 * gradient)
+            return loss
+
+        losses = [step(tf.constant(IMAGES[:32]), tf.constant(LABELS[:32])).numpy() for _ in range(3)]
+        if watch is not None:
+            if "probe_set" in probed:
+                watch.run_probe_set()
+            status = watch.status()
+            watch.remove()
+            assert (status["passes"], len(status["faults"])) == (0, 1)
+            assert "jit_compile=False, or pass a probe_set" in status["faults"][0]
+        return [np.asarray(one).tobytes() for one in (*losses, *model.get_weights())]
+
+    plain = trained()
+    assert trained(run="xla") == plain
+    assert caplog.text.count("The call is compiled by XLA (jit_compile=True), which cannot call Python.") == 1
+    assert trained(run="xla set", probe_set=(IMAGES[:200], {"digit": LABELS[:200]})) == plain
+    assert intus.flush("127.0.0.1", server.port)
+    assert points(server, "xla set", "linear_f1")["epoch"]
+
+
 # -- calls that are skipped for long -----------------------------------------------------------------------
 
 

@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from backends.contract import CLASSES, FEATURES, BackendContract, Subject, Training, batch, unchanged
+from backends.contract import (
+    CLASSES,
+    FEATURES,
+    BackendContract,
+    Collect,
+    Subject,
+    Training,
+    attach,
+    batch,
+    unchanged,
+)
 from intus.backends.base import for_model
 
 tf1 = tf.compat.v1
@@ -305,3 +315,26 @@ class TestTensorFlowContract(BackendContract):
     @pytest.fixture(params=SUBJECTS, ids=lambda one: one.name)
     def subject(self, request):
         return request.param
+
+    def test_functions_traced_after_removal_are_those_of_no_probe(self, subject):
+        """They have the same operations in the same order, also of their branches."""
+        if isinstance(subject, SessionSubject):
+            return  # whose graph ``footprint`` counts
+
+        def operations(model):
+            def step(x, y):
+                with tf.GradientTape() as tape:
+                    loss = loss_of(y, model(x))
+                return tape.gradient(loss, model.trainable_variables)
+
+            graph = tf.function(step).get_concrete_function(*map(tf.constant, batch(0))).graph
+            inner = graph.as_graph_def().library.function
+            return [op.type for op in graph.get_operations()], sum(len(one.node_def) for one in inner)
+
+        plain, model, tap = operations(subject.new()), subject.new(), Collect()
+        handle = attach(subject, model, tap)
+        assert operations(model) != plain
+        subject.train(model, 2)
+        handle.remove()
+        assert tap.errors == []
+        assert operations(model) == plain

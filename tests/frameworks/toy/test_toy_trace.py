@@ -106,9 +106,12 @@ def test_backend_that_records_no_graph(monkeypatch):
         intus.trace(Network(layers), IMAGES)
 
 
-def test_unknown_object_names_the_frameworks():
-    with pytest.raises(InputError, match=r"of none of these frameworks: .*torch, toynet"):
-        intus.trace(object.__new__(type("Model", (), {})), IMAGES)
+@pytest.mark.parametrize("unknown", [type("Model", (), {})(), object(), None, 3, [1], {"weight": 1}])
+@pytest.mark.parametrize("verb", [intus.trace, intus.view])
+def test_unknown_object_names_the_frameworks(verb, unknown):
+    with pytest.raises(InputError, match=r"of none of these frameworks: .*torch, toynet") as refused:
+        verb(unknown, IMAGES)
+    assert " a object" not in str(refused.value)
 
 
 def test_models_and_functions_of_torch_are_recorded_as_before():

@@ -69,6 +69,8 @@ def with_gradient(array: NDArray, tap: Tap, what: str) -> NDArray:
             f"{what} is not recorded, because the array has a gradient of its own. Read .grad."
         )
     if array.ndim > 2 and array.context.device_type == "cpu" and _MKLDNN:
+        if _is_data(array):
+            return array  # it has no gradient
         raise CaptureError(
             f"{what} is not recorded: the array has {array.ndim} axes, and outside of a hybridized block "
             "reading its gradient would change the layout that MKL-DNN gave it, and so the last bits of the "
@@ -79,6 +81,15 @@ def with_gradient(array: NDArray, tap: Tap, what: str) -> NDArray:
         symbol = symbol.as_np_ndarray()
     flags = {**PLAIN, "data_indices": [0], "param_indices": []}
     return HookedOp(tapped(symbol, tap), flags)(array)
+
+
+def _is_data(array: NDArray) -> bool:
+    """Return whether autograd has not recorded how an array was computed."""
+    try:
+        mx.autograd.get_symbol(array)
+    except mx.base.MXNetError:
+        return True
+    return False
 
 
 class HookedOp(CachedOp):  # type: ignore[misc]

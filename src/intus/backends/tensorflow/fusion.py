@@ -12,8 +12,8 @@ _FOLLOWING = frozenset({"BiasAdd", "BiasAddV1", "Add", "AddV2", "Identity", *_NO
 #: Operations of which TensorFlow makes one if each has a constant.
 _ARITHMETIC = frozenset({"Mul", "RealDiv", "Div", "Add", "AddV2", "Sub"})
 APART = (
-    "%s is recorded as which= selects it. TensorFlow computes it in one operation with the next only if it "
-    "is not read, so losses and weights may differ from those without the probe by rounding."
+    "The operation %s is recorded as which= selects it. TensorFlow computes it in one operation with the "
+    "next only if it is not read, so losses and weights may differ from those without the probe by rounding."
 )
 
 

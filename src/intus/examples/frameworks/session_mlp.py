@@ -22,7 +22,7 @@ def train(problem: str, host: str, port: int, epochs: int, run: str) -> list[flo
     step = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
 
     register_targets(host, port, name="digit", targets=labels, model_pattern="^session$")
-    losses, places = [], ["hidden/*", "head/*"]
+    losses, places = [], ["hidden/Relu", "head/add"]
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         with probe(session, host, port, name="session", run=run, which=places, block=True) as watch:

@@ -15,7 +15,13 @@ from .inlining import constants, inline
 from .inputs import feeds
 from .loading import array_of, structure, whole
 from .naming import address_of
+from .quantized import is_quantized
 from .running import as_numpy, run
+
+_QUANTIZED = (
+    "The file is quantized: weights are whole numbers with scales and zero points, which count as parameters "
+    "too. check_export compares it with the model that it was made from."
+)
 
 
 def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Traced:
@@ -40,8 +46,9 @@ def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Trace
     }
     if inlined.inside:  # what is not known is -1
         facts["runs"] = {scope[-1].address: ran.get(key, -1) for key, scope in inlined.inside.items()}
-    if missing:
-        facts["notes"] = missing
+    notes = [_QUANTIZED, *missing] if is_quantized(model) else missing
+    if notes:
+        facts["notes"] = notes
     graph, names = build(inlined, path, values, facts)
     known = {row: values[name] for row, name in names.items() if name in values}
     for row in names.keys() - known.keys():

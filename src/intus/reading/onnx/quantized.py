@@ -41,6 +41,12 @@ class Twin(NamedTuple):
     unmatched: list[str]
 
 
+def is_quantized(model: onnx.ModelProto) -> bool:
+    """Return whether a model computes with whole numbers, or holds weights as such."""
+    kinds = {node.op_type for node in model.graph.node}
+    return any(kind == "DequantizeLinear" or _QUANTIZED.match(kind) for kind in kinds)
+
+
 def twin(path: Path, params: Mapping[str, np.ndarray]) -> Twin | None:
     """Return a quantized file in floating point; None if it is not quantized.
 
@@ -48,8 +54,7 @@ def twin(path: Path, params: Mapping[str, np.ndarray]) -> Twin | None:
         path: The file.
         params: The parameters of the model that it was made from, by address.
     """
-    kinds = {node.op_type for node in structure(path).graph.node}
-    if not any(kind == "DequantizeLinear" or _QUANTIZED.match(kind) for kind in kinds):
+    if not is_quantized(structure(path)):
         return None
     maker = _Maker(onnx.load(path), path, params)
     maker.nodes()

@@ -95,7 +95,11 @@ def compare(a: Trace, b: Trace) -> Comparison:
                 "Write compare(trace(model, inputs), trace(other, inputs))."
             )
         if not one.values:
-            raise InputError(f"Trace {name} has no values to compare. Trace the model with save='all'.")
+            is_file = "format" in one.graph.facts
+            how = (
+                "Read the file with inputs: read(path, x)." if is_file else "Trace the model with save='all'."
+            )
+            raise InputError(f"Trace {name} has no values to compare. {how}")
     with _undisturbed():
         side_a, side_b = _Side(a), _Side(b)
         coarse = any("16" in meta.dtype or "8" in meta.dtype for g in (a.graph, b.graph) for meta in g.metas)
@@ -188,7 +192,7 @@ class _Side:
 
 def _undisturbed() -> AbstractContextManager[Any]:
     """Return a context in which no active trace of torch and no autograd graph records the comparison."""
-    if "torch" not in sys.modules:
+    if sys.modules.get("torch") is None:
         return nullcontext()
     from .crossing import undisturbed
 

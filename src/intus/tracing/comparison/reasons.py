@@ -6,17 +6,16 @@ import inspect
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 from ...core.graph import BUFFER, CONSTANT, INPUT, PARAMETER
-from ..capture.context.execution_context import DEFAULT
-from ..capture.invocation import Invocation, arguments
 from .differences import difference
 from .elements import plain
 from .parameters import different_parameters
 from .settings import different_settings
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # traces of files and of other frameworks have no calls, and need no torch
+    from torch import Tensor
+
+    from ..capture.invocation import Invocation
     from ..results.trace import Trace
 
 _OUTSIDE = {
@@ -112,6 +111,8 @@ def _arguments(a: Invocation, b: Invocation) -> Iterator[str]:
 
 def _args_by_name(call: Invocation) -> dict[str, Any]:
     """Return the arguments by name, or by position from 1 if the function has no signature."""
+    from ..capture.invocation import arguments
+
     args, kwargs = arguments(call.args, call.kwargs, (_Tensor() for _ in call.tensor_args))
     try:
         bound = inspect.signature(call.func).bind(*args, **kwargs)
@@ -122,6 +123,8 @@ def _args_by_name(call: Invocation) -> dict[str, Any]:
 
 
 def _context(a: Invocation, b: Invocation) -> Iterator[str]:
+    from ..capture.context.execution_context import DEFAULT
+
     context_a, context_b = a.context or DEFAULT, b.context or DEFAULT
     if context_a.autocast != context_b.autocast:
         yield f"autocast is {_cast(context_a.autocast)} in a, {_cast(context_b.autocast)} in b"
