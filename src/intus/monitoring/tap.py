@@ -94,9 +94,9 @@ _OTHER_GROUPS = (
     "Register all targets with the same groups=, or leave statistics out to send rows."
 )
 _SET_TAKES = (
-    "The probe set of {} took {:.0%} of the processor time of the training up to the end of epoch {:g}. It is "
-    "always run completely, in {:.2g} s each time, whatever budget= is. To take less, give it fewer rows, set "
-    "watch.epoch less often, or pass every=."
+    "The probe set of {} took {:.0%} of the processor time of the training up to the end of epoch {:g}. It "
+    "is always run completely, in {:.2g} s each time, whatever budget= is. To take less, give it fewer rows, "
+    "set watch.epoch less often, or pass every=."
 )
 #: The most that a pass of a probe set waits for room in the queue, and the part of the queue for one pass.
 _PROBE_SET_WAIT_S, _ROOM = 60.0, 0.9
