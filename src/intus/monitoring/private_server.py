@@ -71,7 +71,7 @@ class PrivateServer:
 
 
 def _discard(stream: IO[str]) -> None:
-    """Read a pipe, which would stop the server when it is full; pass on warnings, but not those of probes here."""
+    """Read a pipe, which would stop the server when it is full; pass on warnings that are not a probe's."""
     with stream:
         for line in map(str.strip, stream):
             if line.startswith(("WARNING", "ERROR")) and not is_logged(line):
