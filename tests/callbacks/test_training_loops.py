@@ -56,6 +56,7 @@ def test_lightning(tmp_path):
         lightning.Trainer(callbacks=[callback], **options, **quiet).fit(module, loader, loader)
         assert not any(one._forward_hooks for one in module.modules())
         passes = LightningProbe(server.host, server.port, of="net", run="passes", block=True)
+        register_targets(server.host, server.port, name="sign", targets=LABELS, run_pattern="passes")
         lightning.Trainer(callbacks=[passes], **options, **quiet).fit(module, loader, loader)
     with Database(tmp_path / "x.db") as database:
         probed = database.points("r", "Sequential").where(score="linear_f1", target="sign")
@@ -63,6 +64,8 @@ def test_lightning(tmp_path):
         means = database.points("passes", "Sequential").where(score="mean", address="2")
         assert set(means["kind"].tolist()) == {"output", "output@eval"}
         assert set(means["n"].tolist()) == {96}  # the sanity check is not recorded
+        matched = database.points("passes", "Sequential").where(score="lda_f1", kind="output", address="0")
+        assert matched["epoch"].tolist() == [1, 2, 3]  # before, the sampler's indices of epoch 1 were missed
 
 
 @pytest.mark.filterwarnings("default")
