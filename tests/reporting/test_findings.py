@@ -87,6 +87,8 @@ def test_target_that_is_lost_fell_to_its_baseline(seed):
     (text,) = (each.text for each in findings(results, LAYERS))
     assert text.startswith("entity fell ")
     assert "its baseline in h.4 and 1 more layer at epoch 5: linear_f1 0." in text
+    row = results.where(address="h.4", epoch=5.0, score="linear_f1")
+    assert text.startswith("entity fell below") == (row["high"][0] < row["baseline"][0])
 
 
 def growing(gain):

@@ -223,7 +223,7 @@ def _fell(grid: _Grid, target: str) -> list[Finding]:
         return []
     start, layer, last = min(fallen)
     where = _name(grid.addresses[layer]) + _others(sum(at == start for at, *_ in fallen) - 1)
-    side = "below" if grid.value[layer, start] < grid.baseline[layer, start] else "to"
+    side = "below" if grid.high[layer, start] < grid.baseline[layer, start] else "to"
     text = (
         f"{target} fell {side} its baseline in {where} at {grid.when(start)}: {grid.bounds(layer, start)}; "
         f"it was {grid.value[layer, last]:.2f} at {grid.when(last)}."
