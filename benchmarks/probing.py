@@ -114,6 +114,13 @@ def long_run(watch: Any) -> None:
         account.saved, account.loan = min(account.saved, 0.0), 0.0
 
 
+def without_loan(watch: Any) -> None:
+    """Begin to measure a long training: nothing is lent or saved, and what the first steps took is paid."""
+    long_run(watch)
+    for account in watch._tap.budget._accounts:
+        account.saved = 0.0
+
+
 def overhead(
     make: Callable[[], tuple[nn.Module, torch.Tensor]], port: int, rounds: int, steps: int
 ) -> dict[str, Any]:
@@ -133,9 +140,7 @@ def overhead(
     blind = probe(runs["when false"][0], port=port, when=lambda model, operation: False, structure=False)
     for _ in range(2 * steps):  # the probe must know the time of a step before it selects rows
         runs["probe"][1]()
-    long_run(watch)
-    for account in watch._tap.budget._accounts:  # discard the debt of these steps too
-        account.saved = 0.0
+    without_loan(watch)
 
     def block(name: str) -> Callable[[], None]:
         def run() -> None:
@@ -181,9 +186,13 @@ def short_epochs(
     step = float(np.median(taken["step"]))
     steps = max(round(EPOCH_S / step), 1)
     watch = probe(runs["probe"][0], port=port, structure=False)
+    watch.epoch = 1  # the same batch in each step would begin an epoch
     for _ in range(2 * steps):
         runs["probe"][1]()
-    long_run(watch)
+    watch._tap.sender.drain(10)
+    watch.epoch += 1
+    runs["probe"][1]()  # charges what is left of them
+    without_loan(watch)
     before = watch.status()["skipped_epochs"]
 
     def block(name: str) -> Callable[[], None]:
@@ -310,7 +319,10 @@ def report(overheads: dict[str, dict[str, Any]], packed: float) -> str:
         one = short["probe"]
         what = f"{model}: probe at its default budget, epochs of {short['seconds']:.2f} s"
         figure = f"{one['ratio']:.3f} ({one['low']:.3f} to {one['high']:.3f})"
-        goals.append([what, "≤ 1.03", figure, "met" if one["ratio"] <= 1.03 else "missed"])
+        met = "met" if one["ratio"] <= 1.03 else "missed"
+        if short["without a pass"] >= one["rounds"]:
+            met = "not proven: nothing was recorded"
+        goals.append([what, "≤ 1.03", figure, met])
     met = "met" if packed >= 150 else "missed"
     goals.append(
         ["256 x 768 numbers encoded and decoded, speed relative to JSON", "≥ 150", f"{packed:.0f}", met]
@@ -339,7 +351,8 @@ def report(overheads: dict[str, dict[str, Any]], packed: float) -> str:
             + ", ".join(f"{one['skipped pass']:.1f} µs ({name})" for name, one in overheads.items())
             + ". Of the short epochs, "
             + ", ".join(
-                f"{one['short epochs']['without a pass']} ({name})" for name, one in overheads.items()
+                f"{short['without a pass']} of {short['probe']['rounds']} ({name})"
+                for name, short in ((name, one["short epochs"]) for name, one in overheads.items())
             )
             + " had no recorded pass.\n",
         ]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -10,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from intus.monitoring import register_targets
+from intus.monitoring import flush, register_targets
 from intus.serving.run import Server
 from intus.storage.database import Database
 
@@ -56,6 +59,7 @@ def test_lightning(tmp_path):
         lightning.Trainer(callbacks=[callback], **options, **quiet).fit(module, loader, loader)
         assert not any(one._forward_hooks for one in module.modules())
         passes = LightningProbe(server.host, server.port, of="net", run="passes", block=True)
+        register_targets(server.host, server.port, name="sign", targets=LABELS, run_pattern="passes")
         lightning.Trainer(callbacks=[passes], **options, **quiet).fit(module, loader, loader)
     with Database(tmp_path / "x.db") as database:
         probed = database.points("r", "Sequential").where(score="linear_f1", target="sign")
@@ -63,6 +67,8 @@ def test_lightning(tmp_path):
         means = database.points("passes", "Sequential").where(score="mean", address="2")
         assert set(means["kind"].tolist()) == {"output", "output@eval"}
         assert set(means["n"].tolist()) == {96}  # the sanity check is not recorded
+        matched = database.points("passes", "Sequential").where(score="lda_f1", kind="output", address="0")
+        assert matched["epoch"].tolist() == [1, 2, 3]  # before, the sampler's indices of epoch 1 were missed
 
 
 @pytest.mark.filterwarnings("default")
@@ -111,3 +117,54 @@ def test_transformers_trainer(tmp_path):
         assert trained["epoch"].tolist() == [1, 2, 3]  # matched by the sampler's indices
         assert set(trained["note"].tolist()) == {""}
         assert trained["value"][-1] > 0.65
+
+
+TAGGER = """
+import sys, tempfile, torch
+from transformers import BertConfig, BertForTokenClassification, Trainer, TrainingArguments
+import intus.callbacks
+random = torch.Generator().manual_seed(0)
+ids = torch.randint(5, 60, (120, 9), generator=random)
+ids[::2, 7:] = 0
+mask = (ids > 0).long()
+tags = torch.where(mask > 0, ids % 3, -100)
+word = [[int(one > 30) if one else None for one in row] for row in ids.tolist()]
+data = [{"input_ids": a, "attention_mask": b, "labels": c} for a, b, c in zip(ids, mask, tags)]
+torch.manual_seed(0)
+sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+model = BertForTokenClassification(BertConfig(vocab_size=60, num_labels=3, **sizes))
+held_out = {"input_ids": ids[80:], "attention_mask": mask[80:]}, {"tag": tags[80:], "high": word[80:]}
+probes = [intus.callbacks.TrainerProbe(port=int(sys.argv[1]), run="r", probe_set=held_out, wait=False)]
+quiet = {"report_to": [], "disable_tqdm": True, "save_strategy": "no", "use_cpu": True}
+loop = {"num_train_epochs": 2, "per_device_train_batch_size": 16, "learning_rate": 2e-3}
+arguments = TrainingArguments(output_dir=tempfile.mkdtemp(), **quiet, **loop)
+Trainer(model, arguments, train_dataset=data[:80], callbacks=probes).train()
+print(sum(float(p.detach().double().sum()) for p in model.parameters()))
+"""
+
+
+def test_tagger_of_transformers_needs_three_lines_and_trains_the_same(tmp_path):
+    """Beside it, tests/monitoring/test_three_lines.py has the other scripts."""
+    ours = [line for line in TAGGER.splitlines() if "intus" in line or line.startswith("held_out")]
+    assert len(ours) <= 3
+    plain = "\n".join(line for line in TAGGER.splitlines() if line not in ours).replace(
+        "callbacks=probes", ""
+    )
+    with Server(database=tmp_path / "x.db", port=0) as server:
+
+        def run(text):
+            command = [sys.executable, "-W", "ignore", "-c", text, str(server.port)]
+            environment = os.environ | {"OMP_NUM_THREADS": "1"}
+            done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+            assert done.returncode == 0, done.stderr
+            return done.stdout.splitlines()[-1]
+
+        assert run(TAGGER) == run(plain)
+        assert flush(server.host, server.port)
+    with Database(tmp_path / "x.db") as database:
+        scores = database.points("r", "BertForTokenClassification").where(score="linear_f1")
+        layers = set(database.addresses("r", "BertForTokenClassification"))
+    assert set(scores["target"].tolist()) == {"tag", "high"}
+    assert len(layers) > 30
+    for layer in layers - {"bert.embeddings.position_embeddings"}:  # which has one row for all sentences
+        assert set(scores.where(address=layer, target="tag")["epoch"].tolist()) == {0, 1, 2}, layer

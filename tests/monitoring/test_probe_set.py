@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+import time
 
 import numpy as np
 import pytest
@@ -325,3 +326,29 @@ def test_untrained_model_is_epoch_0_if_the_script_counts_from_1(server, numbers,
     assert [one.epoch for one in sent] == epochs
     untrained = [one.epoch for one in sent if np.array_equal(one.array, head["weight"].numpy())]
     assert untrained == [0] * (numbers[0] == 1)
+
+
+def test_what_a_probe_set_takes_is_counted_with_its_forward(server, caplog):
+    """Before, the forward was not counted, and nobody said that the set took most of the training."""
+
+    class Slow(nn.Linear):
+        def forward(self, x):
+            until = time.process_time() + (0.5 if len(x) == 64 else 0.05)
+            while time.process_time() < until:
+                pass
+            return super().forward(x)
+
+    caplog.set_level("INFO", "intus.monitoring")
+    for rows, takes in ((64, True), (8, False)):
+        model = Slow(4, 2)
+        given = torch.randn(rows, 4), {"any": torch.arange(rows) % 2}
+        caplog.clear()
+        with probe(model, HOST, server.port, run=f"{rows}", probe_set=given) as watch:
+            for watch.epoch in (1, 2):
+                for _ in range(4):
+                    model(torch.randn(2, 4))
+        spent = watch.status()["spent"]
+        assert spent >= 3 * (0.5 if takes else 0.05)  # one pass more on the untrained model
+        said = [one.message for one in caplog.records if "of the processor time" in one.message]
+        assert len(said) == takes
+    assert watch.status()["troubles"] == 0

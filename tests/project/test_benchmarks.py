@@ -75,14 +75,16 @@ def test_probing_report_shows_goals_and_missing_tools():
 
     fine = {"ratio": 1.004, "low": 1.0, "high": 1.01}
     one = {"plain again": fine, "probe": fine | {"ratio": 1.06}, "when false": fine, "JSON": fine}
-    short = {"probe": fine | {"ratio": 1.031}, "seconds": 0.7, "without a pass": 3}
+    short = {"probe": fine | {"ratio": 1.031, "rounds": 20}, "seconds": 0.7, "without a pass": 3}
     measured = one | {"watched": 0.06, "short epochs": short, "skipped pass": 9.5}
     text = probing.report({"CNN": measured}, 151.0)
     assert "| CNN: probe at its default budget" in text
     verdicts = [line.split("|")[-2].strip() for line in text.splitlines()[2:6]]
     assert verdicts == ["missed", "met", "missed", "met"]
     assert "epochs of 0.70 s" in text
-    assert "9.5 µs (CNN). Of the short epochs, 3 (CNN) had no recorded pass" in text
+    idle = {"probe": fine | {"rounds": 20}, "without a pass": 20}  # nothing was recorded, so nothing is shown
+    assert "not proven" in probing.report({"CNN": measured | {"short epochs": short | idle}}, 151.0)
+    assert "9.5 µs (CNN). Of the short epochs, 3 of 20 (CNN) had no recorded pass" in text
     assert "–" in text.split("TensorBoard")[1].splitlines()[2]
     assert "the probe watched 6% of the passes of the CNN" in text
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -62,6 +63,21 @@ def test_each_finding_comes_once_with_the_words_of_the_page(server):
     final = [each.text for each in intus.runs(f"{server.host}:{server.port}")["all"].findings()]
     assert set(final) <= {str(each) for each, _ in found}
     assert "intus-follower" not in {thread.name for thread in threading.enumerate()}  # it ended in flush
+
+
+def test_command_prints_findings(tmp_path):
+    """Before, `intus serve` printed only warnings, and these sentences stood on the page alone."""
+    command = [sys.executable, "-u", "-m", "intus", "serve", "--port=0", f"--database={tmp_path / 'x.db'}"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    found = []
+    with subprocess.Popen(command, **pipes) as server:
+        port = re.search(r"send to 127\.0\.0\.1:(\d+)", server.stdout.readline())[1]
+        planted(SimpleNamespace(host="127.0.0.1", port=int(port)), "all", found.append)
+        server.terminate()
+        printed = server.stdout.read().splitlines()
+    told = [f"finding in all: {each}" for each in found if each.kind == "learned"]
+    assert told
+    assert set(told) <= set(printed)
 
 
 def test_error_of_the_callback_is_logged_once_and_never_raised(server):

@@ -150,3 +150,12 @@ def test_serve_with_two_databases_is_refused():
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert "Two databases are given, 'a.db' and --database 'b.db'. Name one." in done.stderr
+
+
+def test_warning_of_a_probe_is_logged_once(tmp_path):
+    """Before, the private server, whose log the script shows too, logged it again."""
+    failing = ("probe_set=(images", "when=lambda model, operation: 1 / 0, probe_set=(images")
+    command = [sys.executable, "-c", SCRIPT.replace(*failing), str(tmp_path / "x.db"), "flush"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    (text,) = [line for line in done.stderr.splitlines() if "raised ZeroDivisionError" in line]
+    assert text.startswith("intus: when(model, operation) raised")

@@ -104,6 +104,21 @@ def test_refused_method_is_told_the_others(app, roles, method):
             assert set(answer.headers["allow"].split(", ")) == allowed
 
 
+@pytest.mark.parametrize("given", ["few", "-1", "1e17", "9" * 30, "", "nan"])
+def test_no_value_of_any_parameter_is_an_internal_error(app, given):
+    """Before, /api/log?most=few was one."""
+    tried = 0
+    with TestClient(app, raise_server_exceptions=False) as client:
+        paths = client.get("/openapi.json").json()["paths"]
+        for path, operation in ((path, each["get"]) for path, each in paths.items() if "get" in each):
+            for parameter in operation.get("parameters", []):
+                if parameter["in"] == "query":
+                    answer = client.get(path, params={parameter["name"]: given})
+                    assert answer.status_code < 500, (path, parameter["name"], answer.text)
+                    tried += 1
+    assert tried > 20
+
+
 def test_every_response_has_security_headers(app, roles, monkeypatch):
     with TestClient(app, raise_server_exceptions=False) as client:
         monkeypatch.setattr(roles.frontend.database, "notices", lambda run: 1 / 0)

@@ -43,8 +43,12 @@ class Shards(Protocol):
     def is_shared(self, model: Any) -> bool:
         """Return whether several processes can run a model only together."""
 
-    def job(self) -> str:
-        """Return a name that the processes of one training share, and no other training; "" if unknown."""
+    def job(self) -> str | None:
+        """Return a name that the processes of one training share, and no other training.
+
+        Returns:
+            The name; "" if there are no other processes, None if it cannot be found.
+        """
 
     def together(self, model: Any, about: str) -> Together | None:
         """Agree with the other processes that share a model to run common passes.

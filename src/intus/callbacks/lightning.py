@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from ..backends.torch.feed import TorchFeed
 from ..core.errors import InputError, MissingExtraError
 from ..monitoring.commands import HOST, PORT
 from .probe_callback import ProbeCallback
@@ -50,7 +51,12 @@ class LightningProbe(ProbeCallback, _callback()):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.of = of
+        self._loaders: Any = None
         self.prepare(host, port, options, wait=wait)
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Observe DataLoaders: the one of the first epoch is iterated before ``on_train_start``."""
+        self._loaders = TorchFeed(pl_module)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Attach the probe."""
@@ -61,6 +67,7 @@ class LightningProbe(ProbeCallback, _callback()):  # type: ignore[misc]
             kind = type(pl_module).__name__
             raise InputError(f"of={self.of!r} is not a module of {kind}. Its modules are: {names}.") from None
         self.begin(model, trainer.current_epoch, is_first=trainer.is_global_zero)
+        self._forget_loaders()
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Set the probe's epoch."""
@@ -68,8 +75,14 @@ class LightningProbe(ProbeCallback, _callback()):  # type: ignore[misc]
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Remove the probe."""
+        self._forget_loaders()
         self.end()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Remove the probe, and wait for the scores unless ``wait`` is False."""
         self.finish()
+
+    def _forget_loaders(self) -> None:
+        if self._loaders is not None:
+            self._loaders.remove()
+            self._loaders = None

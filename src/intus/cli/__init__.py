@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -192,6 +193,8 @@ def _run_serve(chosen: argparse.Namespace) -> int:
                 f"Two databases are given, {chosen.file!r} and --database {options['database']!r}. Name one."
             )
         options["database"] = chosen.file
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    logging.getLogger("intus.serving").setLevel(logging.INFO)  # what is found in a training, for example
     serve(**options)
     return 0
 

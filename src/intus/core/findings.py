@@ -71,6 +71,14 @@ class _Grid:
         above: np.ndarray = self.value - self.baseline > MARGIN * np.maximum(self.value - self.low, 0)
         return above
 
+    def reach(self) -> np.ndarray:
+        """Return the upper bounds, or where no score can be higher than 1, what they would be without this.
+
+        Of 1.00 [0.67, 1.00] the upper bound says nothing on how much better another layer may be.
+        """
+        reach: np.ndarray = np.maximum(self.high, 2 * self.value - self.low)
+        return reach
+
     def risen(self) -> np.ndarray:
         """Return where the lower bound is above the layer's first value."""
         first = [next((v for v in values if v == v), np.nan) for values in self.value.tolist()]
@@ -106,8 +114,8 @@ def findings(
       more points the interval contains the baseline, or is below, and its upper bound is below the earlier
       value.
     - *Layers add nothing*: at the newest two or more points no later layer's upper bound is above the layer's
-      score by more than 0.02, and the layer's score is above its baseline as before. Few rows have wide
-      intervals, so then it is not said.
+      score by more than 0.02, and the layer's score is above its baseline as before. The bound is as far from
+      the score as the lower one, where that is farther. Few rows have wide intervals, so then it is not said.
 
     Args:
         results: The scores of one run and model: all rows, or those of ``SCORES``.
@@ -215,7 +223,7 @@ def _fell(grid: _Grid, target: str) -> list[Finding]:
         return []
     start, layer, last = min(fallen)
     where = _name(grid.addresses[layer]) + _others(sum(at == start for at, *_ in fallen) - 1)
-    side = "below" if grid.value[layer, start] < grid.baseline[layer, start] else "to"
+    side = "below" if grid.high[layer, start] < grid.baseline[layer, start] else "to"
     text = (
         f"{target} fell {side} its baseline in {where} at {grid.when(start)}: {grid.bounds(layer, start)}; "
         f"it was {grid.value[layer, last]:.2f} at {grid.when(last)}."
@@ -224,9 +232,9 @@ def _fell(grid: _Grid, target: str) -> list[Finding]:
 
 
 def _idle(grid: _Grid, target: str) -> list[Finding]:
-    above = grid.above()
+    above, reach = grid.above(), grid.reach()
     for layer in range(len(grid.addresses) - 1):
-        later = grid.high[layer + 1 :]
+        later = reach[layer + 1 :]
         known = np.isfinite(later).any(axis=0)
         highest = np.where(known, np.where(np.isfinite(later), later, -np.inf).max(axis=0), np.inf)
         start = _streak_start(above[layer] & (highest <= grid.value[layer] + TOLERANCE))
@@ -241,7 +249,8 @@ def _idle(grid: _Grid, target: str) -> list[Finding]:
         over, since = _name(grid.addresses[layer]), grid.when(start)
         text = (
             f"{which} nothing about {target} over {over} since {since}, or {TOLERANCE} at most: "
-            f"{grid.bounds(layer, start)}; the highest upper bound of later layers is {highest[start]:.2f}."
+            f"{grid.bounds(layer, start)}; the highest upper bound of later layers is "
+            f"{min(highest[start], 1.0):.2f}."
         )
         return [grid.finding("idle", text, target, layer, start)]
     return []

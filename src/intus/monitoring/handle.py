@@ -30,6 +30,11 @@ from .tap import ModelTap
 from .trackers import Place, TrackedRun, open_tracker, places
 from .warn_once import WarningLog
 
+_NO_JOB = (
+    "intus: which processes belong to the training of run %r is not known, because the store of "
+    "torch.distributed does not answer. They are taken for one training as long as they send at the same "
+    "time. Call probe() while the process group exists, and give each training its own run=."
+)
 _SETTINGS = ("epoch", "step", "mode", "items")
 #: The default of ``width``: rows with more features are projected.
 WIDTH = 4096
@@ -215,7 +220,10 @@ def probe(
         together=together,
         kinds=kinds,
     )
-    tap.replace_earlier(backend.job() if isinstance(backend, Shards) else "")
+    job = backend.job() if isinstance(backend, Shards) else ""
+    if job is None:
+        troubles.warn_once(_NO_JOB, named_run)
+    tap.replace_earlier(job or "")
     try:
         known = backend.operations(model)
         operations = schedule.chosen(model, known, modules_graph(backend, tap.name, known))

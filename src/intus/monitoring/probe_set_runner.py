@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -76,6 +77,9 @@ class Host(Protocol):
 
     def on_error(self, error: Exception) -> None:
         """Count and log an error."""
+
+    def paying_for_set(self) -> AbstractContextManager[None]:
+        """Return a context that pays for a pass of the probe set."""
 
 
 class ProbeSetRunner:
@@ -186,8 +190,8 @@ class ProbeSetRunner:
             return
         self.running = True
         try:
-            with probes_disabled(), self._backend.evaluation(model) as run:  # not part of the training
-                run(self._set.inputs)
+            with self._host.paying_for_set(), probes_disabled(), self._backend.evaluation(model) as run:
+                run(self._set.inputs)  # not part of the training
         except Exception as error:
             self._host.on_error(error)
         finally:

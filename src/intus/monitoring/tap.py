@@ -7,7 +7,8 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -21,7 +22,7 @@ from ..core.probes_disabled import are_probes_disabled
 from ..core.projection import project, summarize
 from ..core.record import PROBE_SET_MODE, Record
 from ..storage.codec import encode_graph
-from .budget import Budget, Seconds
+from .budget import FREE_S, Budget, Seconds
 from .clocks import process_seconds, process_seconds_since, thread_seconds, thread_seconds_since
 from .data_source import DataSource
 from .probe_set import ProbeSet
@@ -91,6 +92,11 @@ _LABELS_BY_LAYER = (
 _OTHER_GROUPS = (
     "intus: targets %s of %s have no scores, because statistics are made for targets with the same groups. "
     "Register all targets with the same groups=, or leave statistics out to send rows."
+)
+_SET_TAKES = (
+    "The probe set of {} took {:.0%} of the processor time of the training up to the end of epoch {:g}. It "
+    "is always run completely, in {:.2g} s each time, whatever budget= is. To take less, give it fewer rows, "
+    "set watch.epoch less often, or pass every=."
 )
 #: The most that a pass of a probe set waits for room in the queue, and the part of the queue for one pass.
 _PROBE_SET_WAIT_S, _ROOM = 60.0, 0.9
@@ -191,6 +197,7 @@ class ModelTap:
         self._pass_bytes = self._pass_rows = 0  # of the last recorded pass
         self._busy_before = sender.busy_seconds  # at the last payment to the budget
         self._pass_began = process_seconds(), self.budget.spent  # the present pass: clocks, and costs so far
+        self._began, self._set_passes, self._is_set_cost_known = process_seconds(), 0, False
         self._apart: tuple[Seconds, Seconds] | None = None  # the same, of a pass apart from the training
 
     def attach(self, known: Iterable[Operation], chosen: Iterable[Operation]) -> None:
@@ -300,6 +307,7 @@ class ModelTap:
             self._misfits = 0
         if recorded and not self._is_silence_known:
             self._warn_silent()
+        self._tell_cost_of_set(epoch)
         self._tell(epoch)
         idle = {address for address, declined in self._idle.items() if declined}
         self.sender.end(EpochKey(self.run, self.name, epoch), idle)
@@ -451,10 +459,7 @@ class ModelTap:
         if self.probe_runs.replaces_training:
             return None
         mode, is_unnamed = self.current_mode(), items is None
-        busy = self.sender.busy_seconds
-        if busy != self._busy_before:
-            since, self._busy_before = busy - self._busy_before, busy
-            self.budget.pay(Seconds(since, since))
+        self._pay_sender()
         if self._pass_rows:
             self._adapt_rows()
         period = epoch, mode
@@ -481,6 +486,13 @@ class ModelTap:
         ordered = items is not None or self._order.is_known(mode)
         labels = None if self.statistics is None else self._labels(period, items)
         return PassTags(epoch, step, mode, items, self.budget.rows, ordered, labels)
+
+    def _pay_sender(self) -> None:
+        """Pay for what the sender's thread has done since the last time."""
+        busy = self.sender.busy_seconds
+        if busy != self._busy_before:
+            since, self._busy_before = busy - self._busy_before, busy
+            self.budget.pay(Seconds(since, since))
 
     def _labels(self, period: tuple[float, str], items: np.ndarray | None) -> Labels | None:
         """Return the labels to make statistics of a pass of the training with; None if its rows are sent."""
@@ -648,6 +660,29 @@ class ModelTap:
             self.budget.pay(thread_seconds_since(began))
             if self._apart is not None:
                 self._pay_apart(*self._apart)
+
+    @contextmanager
+    def paying_for_set(self) -> Iterator[None]:
+        """Pay for a pass of the probe set: its forward, and what the sender does meanwhile and after it."""
+        self._pay_sender()
+        began, spent = process_seconds(), self.budget.spent
+        try:
+            yield
+        finally:
+            self._pay_apart(began, spent)
+            self._busy_before = self.sender.busy_seconds
+            self._set_passes += 1
+
+    def _tell_cost_of_set(self, epoch: float) -> None:
+        """Say once if the passes of the probe set take more of the training than a budget would allow."""
+        spent = self.budget.spent.processor
+        if self._set_passes < 2 or spent < FREE_S or self._is_set_cost_known:
+            return
+        share = min(spent / max(process_seconds_since(self._began).processor, spent), 1.0)
+        if share > self.budget.share:
+            self._is_set_cost_known = True
+            text = _SET_TAKES.format(self.name, share, epoch, spent / self._set_passes)
+            self.troubles.inform("cost", text)
 
     def _pay_apart(self, began: Seconds, spent: Seconds) -> None:
         """Pay for the rest of a pass apart from the training, such as a compilation.

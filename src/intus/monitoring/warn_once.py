@@ -9,6 +9,13 @@ from typing import Any
 
 logger = logging.getLogger("intus.monitoring")
 
+_LOGGED: set[str] = set()  # every sentence that this process has logged as a warning
+
+
+def is_logged(line: str) -> bool:
+    """Return whether a line of another log ends with a warning that this process has logged itself."""
+    return any(line.endswith(sentence) for sentence in _LOGGED.copy())
+
 
 class WarningLog:
     """Counts failures by a short code, and logs the first of each.
@@ -72,8 +79,9 @@ class WarningLog:
             return list(self._faults)
 
     def _warn(self, text: str, args: tuple[object, ...], code: str) -> None:
-        logger.warning(text, *args)
         sentence = _sentence(text, args)
+        _LOGGED.add(sentence)
+        logger.warning(text, *args)
         with self._lock:
             if sentence not in self._faults:
                 self._faults.append(sentence)

@@ -216,7 +216,7 @@ def _bounds(kind: Any) -> str:
     high = kind.le if kind.le is not None else kind.lt
     if low is None or low < -1e17:  # the range that can be stored
         return ""
-    return f" of at least {low}" if high > 1e17 else f" from {low:g} to {high:g}"
+    return f" of at least {low}" if high is None or high > 1e17 else f" from {low:g} to {high:g}"
 
 
 def _shown(value: Any) -> str:

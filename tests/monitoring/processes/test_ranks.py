@@ -90,3 +90,22 @@ def test_two_ranks(tmp_path):
     assert "it is unknown which rows" in notices
     assert set(f1["set"]["target"].tolist()) >= {"all"}
     assert by["set"].where(score="mean")["n"].tolist() == [40, 40]
+
+
+def test_store_that_fails_is_said(tmp_path):
+    """Before, the processes of a training were told apart by time alone, without a word."""
+    script = f"""
+import torch, intus
+from torch import distributed
+distributed.init_process_group("gloo", init_method="file://{tmp_path}/store", rank=0, world_size=1)
+class Gone:
+    def compare_set(self, *given):
+        raise RuntimeError("Connection reset by peer")
+distributed.distributed_c10d._get_default_store = lambda: Gone()
+with intus.probe(torch.nn.Linear(2, 2), port=1, run="r") as watch, intus.probe(torch.nn.ReLU(), port=1):
+    print(*watch.status()["faults"], sep="\\n")
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True)
+    said = "hich processes belong to the training of run 'r' is not known, because the store"
+    assert done.stdout.count(said) == 1, done.stderr
+    assert done.stderr.count(said) == 1

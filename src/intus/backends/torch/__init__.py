@@ -182,8 +182,8 @@ class TorchBackend:
         """Return whether several processes can run a model only together."""
         return bool(ranks_of(model))
 
-    def job(self) -> str:
-        """Return the name of the process group's job; "" outside of one."""
+    def job(self) -> str | None:
+        """Return the name of the process group's job; "" outside of one, None if its store fails."""
         return job()
 
     def together(self, model: nn.Module, about: str) -> Together | None:

@@ -83,15 +83,19 @@ class Together:
         return True
 
 
-def job() -> str:
-    """Return a name that every process of the default group finds when it asks; "" without a group."""
+def job() -> str | None:
+    """Return a name that every process of the default group finds when it asks.
+
+    Returns:
+        The name; "" without a group, None if the group's store fails.
+    """
     if not distributed.is_available() or not distributed.is_initialized():
         return ""
     store = distributed.distributed_c10d._get_default_store()
     try:
         return str(store.compare_set("intus/job", "", uuid.uuid4().hex).decode())
     except (RuntimeError, ValueError):  # of a store that is gone
-        return ""
+        return None
 
 
 def together(ranks: tuple[int, ...], about: str) -> Together | None:
