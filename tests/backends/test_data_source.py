@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 
 import numpy as np
 import pytest
@@ -405,3 +406,31 @@ def test_skipped_passes_of_found_rows_are_no_trouble(served, kept, caplog, monke
     assert "labels cannot be" not in caplog.text
     for record in records(kept):
         np.testing.assert_array_equal(record.items, record.array[:, 0].astype(np.int64))
+
+
+def test_rows_of_skipped_passes_are_looked_up_once_an_epoch(served, monkeypatch):
+    """Before, the batch of each skipped pass was compared with those of the DataLoader."""
+    looked_up = []
+    monkeypatch.setattr("intus.monitoring.budget.Budget._affords", lambda self, now, mode, is_first: False)
+    items = LOADERS.items
+    monkeypatch.setattr(LOADERS, "items", lambda inputs: looked_up.append(inputs) or items(inputs))
+    server, _ = served
+    script(
+        DataLoader(DATA, batch_size=8, shuffle=True),
+        watched=lambda model: probe(model, server.host, server.port, structure=False),
+    )[2].remove()
+    assert len(looked_up) == EPOCHS
+
+
+def test_time_of_other_processes_is_not_charged_for_finding_epochs(served, monkeypatch):
+    """Whoever waits for the processor while an epoch is looked for has taken nothing from the training."""
+    origin = LOADERS.origin
+    monkeypatch.setattr(LOADERS, "origin", lambda inputs: time.sleep(0.02) or origin(inputs))
+    monkeypatch.setattr("intus.monitoring.budget.Budget._affords", lambda self, now, mode, is_first: False)
+    server, _ = served
+    watch = script(
+        DataLoader(DATA, batch_size=8),
+        watched=lambda model: probe(model, server.host, server.port, structure=False),
+    )[2]
+    watch.remove()
+    assert watch.status()["passes"] * 0.02 > 0.9 > 4 * watch.status()["spent"]

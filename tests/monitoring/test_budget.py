@@ -196,6 +196,21 @@ def test_short_epochs_keep_the_share_and_are_recorded_evenly():
     assert set(gaps) <= {3, 4, 5}
 
 
+def test_cost_that_is_found_late_leaves_no_gap():
+    """Passes wait 15 ms that no clock of the probe sees, and that are found after eight of them."""
+    budget, wall, processor, watched = Budget(0.02), 0.0, 0.0, []
+    for epoch in range(200):
+        recorded = False
+        for _ in range(60):
+            if not budget.skips(epoch) and budget.allows(Seconds(wall, processor), epoch):
+                budget.pay(both_clocks(0.003))
+                wall, processor, recorded = wall + 0.018, processor + 0.003, True
+            wall, processor = wall + 0.01, processor + 0.01
+        watched.append(recorded)
+    assert np.diff(np.flatnonzero(watched)).max() <= 6
+    assert watched[-6:].count(True)
+
+
 def test_training_and_evaluation_take_turns_in_short_epochs():
     """Both periods of an epoch together earn half of what a pass costs."""
     training, watched = Training(0.02, 0.028), {"train": [], "eval": []}

@@ -148,10 +148,11 @@ class _Account:
             if len(self._differences) >= LEAST_DIFFERENCES:
                 self.unseen = max(_typical(self._differences, usual), 0.0)
         if self.unseen == self.unseen:
-            charged, self._unpaid_passes = self.unseen * self._unpaid_passes, 0
-            self.saved += self._guessed - charged
+            charged = self.unseen * self._unpaid_passes
             self.spent += charged
-            self._guessed = 0.0
+            self._charge_late(charged - self.unseen - self._guessed)  # of passes before it was known
+            self.saved -= self.unseen
+            self._unpaid_passes, self._guessed = 0, 0.0
         elif self._guesses:
             guess = max(LEAST_GUESS * rest - GUESS * seen, 0.0)
             self.saved -= guess
@@ -168,11 +169,18 @@ class _Account:
 
     def pay_once(self, seconds: float) -> None:
         """Subtract time that monitoring took once, such as for a compilation; lend what is not there."""
+        self._charge_late(seconds)
+        self.spent += seconds
+        self._paid_since += seconds
+
+    def _charge_late(self, seconds: float) -> None:
+        """Subtract what is owed at once, or give back what was too much; lend what is not there.
+
+        A debt would end all recording until it is earned, which in a training of short epochs are many.
+        """
         taken = min(seconds, max(self.saved, 0.0))
         self.saved -= taken
         self.loan += seconds - taken
-        self.spent += seconds
-        self._paid_since += seconds
 
     def affordable_fraction(self, share: float) -> float:
         """Return the fraction of the last pass's cost that is affordable if every EVERY-th pass is recorded.

@@ -98,6 +98,8 @@ _SET_TAKES = (
     "is always run completely, in {:.2g} s each time, whatever budget= is. To take less, give it fewer rows, "
     "set watch.epoch less often, or pass every=."
 )
+#: Of how many calls in which an epoch is looked for one is timed, for the clock takes as long as the look.
+_TIMED = 16
 #: The most that a pass of a probe set waits for room in the queue, and the part of the queue for one pass.
 _PROBE_SET_WAIT_S, _ROOM = 60.0, 0.9
 _SKIPPED_EPOCHS = (
@@ -190,6 +192,7 @@ class ModelTap:
         self._queue_rows: int | None = None  # of which a pass fits into the queue; None for all
         self._wait_until = math.inf  # when a pass of the probe set no longer waits for room
         self._order = RowOrder(name, troubles)
+        self._named: tuple[float, str] | None = None  # epoch and mode of the last pass whose rows have ids
         self._last_watched: float = 0  # the epoch of the last recorded pass of the training
         self._skips = self._skips_epochs = False  # whether the warnings were given
         # The epoch, the mode and whether there were no ids, of the last pass if it was skipped; else None.
@@ -421,15 +424,18 @@ class ModelTap:
         """Find the epoch of a call of the training, unless the script sets it."""
         if not self.source.is_searching:
             return
-        began = time.perf_counter()  # the processor's clock takes longer than all else here
+        timed = self._passes % _TIMED == 1  # not the first call, which looks for an optimizer, once
+        began = time.thread_time() if timed else None
         try:
             epoch = self.source.epoch_of(inputs, self.epoch)
         except Exception as error:
             self.on_error(error)
             return
-        if self._passes:  # the first call looks for an optimizer, once
-            elapsed = time.perf_counter() - began
-            self.budget.pay(Seconds(elapsed, elapsed))
+        if began is not None:
+            spent = _TIMED * (
+                time.thread_time() - began
+            )  # it waits for nothing: if the wall clock shows more,
+            self.budget.pay(Seconds(spent, spent))  # another process had the processor
         if epoch != self.epoch:
             self.probe_runs.training_begins()
             self.epoch = epoch
@@ -465,12 +471,13 @@ class ModelTap:
         period = epoch, mode
         unpaid = self.budget.skips(period, mode)
         watched = not unpaid and self.budget.allows(process_seconds(), period, mode)
-        if items is None and (watched or self._order.period != period):
+        if items is None and (watched or period not in (self._order.period, self._named)):
             items = self._find_items(inputs, mode)
             if items is None and self.source.is_refused:
                 self._order.refuse(mode)
-        named = items is not None or (not watched and self.source.has_ids)
+        named = items is not None or (not watched and (self.source.has_ids or period == self._named))
         if named:
+            self._named = period
             self._order.on_named(mode)
         elif self._order.is_new(epoch, mode):
             began = process_seconds()

@@ -159,10 +159,11 @@ class LoaderObserver:
         recent = list(self._recent)
         if not recent:
             return None
-        batch = _match(recent, inputs, _shares_rows)
-        if batch is not None:
-            batch.used = True
-        of = (batch or recent[-1]).iteration
+        of = recent[-1].iteration
+        # the usual case, for which nothing is compared: this runs before each step of a training
+        is_known = of.calls + 1 >= of.batches and all(batch.iteration is of for batch in recent)
+        if not is_known and (batch := _match(recent, inputs, _shares_rows)) is not None:
+            batch.used, of = True, batch.iteration
         of.calls += 1
         return Origin(of.number, of.dataset, of.name)
 
