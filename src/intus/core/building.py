@@ -276,7 +276,7 @@ class GraphBuilder:
         return self._row(OP, type, shape, dtype, scope, parents, params, columns)
 
     def returns(self, row: int, scope: Sequence[Scope]) -> None:
-        """State that the innermost call of ``scope`` returned a row.
+        """State that the innermost call of ``scope`` returned a row, after those stated before.
 
         A call without such a statement returned the rows inside of it that others outside read.
         """
@@ -416,23 +416,24 @@ class GraphBuilder:
     def _all_exits(
         self, calls_of_rows: Sequence[int], calls: Sequence[_Call], rows: np.ndarray
     ) -> np.ndarray:
-        """Return the pairs of a row and a call that returned it."""
+        """Return the pairs of a row and a call that returned it, those of a call in the order it has them."""
         chains: list[list[int]] = []  # of every call: itself and those around it
         for number, call in enumerate(calls):
             chains.append([number, *(chains[call.parent] if call.parent >= 0 else ())])
-        stated = set()
+        stated: dict[tuple[int, int], None] = {}  # in order
         for row, scope in self._exits:
             chain = chains[calls_of_rows[row]][::-1]
             if len(chain) > len(scope):
-                stated.add((row, chain[len(scope)]))
+                stated[row, chain[len(scope)]] = None
         known = {call for _, call in stated}
         read = set()
         for src, dst, _ in self._edges:
             around = chains[calls_of_rows[dst]] if calls_of_rows[dst] >= 0 else []
             if calls_of_rows[src] >= 0:
                 read |= {(src, call) for call in chains[calls_of_rows[src]] if call not in around}
-        pairs = stated | {(row, call) for row, call in read if call not in known}
-        return np.array(sorted((int(rows[row]), call) for row, call in pairs), np.int64).reshape(-1, 2)
+        unstated = sorted((int(rows[row]), call) for row, call in read if call not in known)
+        pairs = [*((int(rows[row]), call) for row, call in stated), *unstated]
+        return np.array(pairs, np.int64).reshape(-1, 2)
 
 
 class _Call(NamedTuple):

@@ -17,7 +17,9 @@ from backends.contract import (
     FEATURES,
     BackendContract,
     Collect,
+    Returning,
     Subject,
+    TraceContract,
     Training,
     attach,
     batch,
@@ -371,3 +373,68 @@ class TestJaxContract(BackendContract):
         assert {kind for seen in tap.seen for kind, _ in seen} == set(KINDS)
         subject.train(subject.new(), 2, through=reading(unchanged))
         assert texts == plain * 2
+
+
+class NnxEnc(nnx.Module):
+    def __call__(self, x):
+        return Returning.enc(x)
+
+
+class NnxPair(nnx.Module):
+    def __call__(self, x):
+        return Returning.pair(x)
+
+
+class NnxReturning(nnx.Module):
+    def __init__(self):
+        self.enc, self.same, self.pair = NnxEnc(), nnx.Dropout(0.3, deterministic=True), NnxPair()
+
+    def __call__(self, x):
+        return Returning.net(self.enc, self.same, self.pair, x)
+
+
+class LinenEnc(linen.Module):
+    def __call__(self, x):
+        return Returning.enc(x)
+
+
+class LinenPair(linen.Module):
+    def __call__(self, x):
+        return Returning.pair(x)
+
+
+class LinenReturning(linen.Module):
+    def setup(self):
+        self.enc, self.same, self.pair = LinenEnc(), linen.Dropout(0.3, deterministic=True), LinenPair()
+
+    def __call__(self, x):
+        return Returning.net(self.enc, self.same, self.pair, x)
+
+
+class EquinoxEnc(eqx.Module):
+    def __call__(self, x):
+        return Returning.enc(x)
+
+
+class EquinoxPair(eqx.Module):
+    def __call__(self, x):
+        return Returning.pair(x)
+
+
+class EquinoxReturning(eqx.Module):
+    enc: EquinoxEnc
+    same: eqx.nn.Dropout
+    pair: EquinoxPair
+
+    def __call__(self, x):
+        return Returning.net(self.enc, self.same, self.pair, x)
+
+
+class TestTraceContract(TraceContract):
+    @pytest.fixture(params=["nnx", "linen", "equinox"])
+    def net(self, request):
+        if request.param == "nnx":
+            return NnxReturning()
+        if request.param == "linen":
+            return LinenReturning().bind({})
+        return EquinoxReturning(EquinoxEnc(), eqx.nn.Dropout(0.3, inference=True), EquinoxPair())

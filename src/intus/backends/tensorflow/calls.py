@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ...core.errors import CaptureError
+from ...core.nested import named
 from ..base import Operation, Tap
 from ..visit import Visit
 from .observer import Observer
@@ -205,11 +206,12 @@ class CallObserver:
         if self.observer.kinds.isdisjoint({kind, gradient}):
             return value
         flat = self.gate.nest.flatten(value)
-        tensors = [(at, one) for at, one in enumerate(flat) if self.gate.is_tensor(one)]
-        main = next((index for index, (_, one) in enumerate(tensors) if len(one.shape)), 0)
+        tensors = [one for _, one in named(value, [one for one in flat if self.gate.is_tensor(one)])]
         if not tensors:
             return value
-        at, tensor = tensors[main]
+        main = next((index for index, one in enumerate(tensors) if len(one.shape)), 0)
+        tensor = tensors[main]
+        at = next(number for number, one in enumerate(flat) if one is tensor)
         if kind in self.observer.kinds:
             record.values.append(_Value(kind, main, "", tensor))
         if gradient in self.observer.kinds and self.gate.is_float(tensor):
