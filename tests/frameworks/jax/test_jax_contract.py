@@ -12,6 +12,7 @@ import optax
 import pytest
 from flax import linen, nnx
 
+import intus
 from backends.contract import (
     CLASSES,
     FEATURES,
@@ -25,6 +26,7 @@ from backends.contract import (
     batch,
     unchanged,
 )
+from intus.core.errors import InputError
 
 KINDS = ("output", "input", "grad_output", "grad_input", "parameter", "parameter_grad")
 CALLS = dict.fromkeys(("", "first", "norm", "drop", "head"), 1) | {"cell": 2}
@@ -428,6 +430,14 @@ class EquinoxReturning(eqx.Module):
 
     def __call__(self, x):
         return Returning.net(self.enc, self.same, self.pair, x)
+
+
+@pytest.mark.parametrize("wrap", [jax.jit, jax.vmap, eqx.filter_jit, eqx.filter_vmap])
+def test_function_around_a_model_is_refused(wrap):
+    """A trace of it would have no modules, or need PyTorch."""
+    model = EquinoxReturning(EquinoxEnc(), eqx.nn.Dropout(0.3, inference=True), EquinoxPair())
+    with pytest.raises(InputError, match=r"Pass the EquinoxReturning: trace\(model, inputs\)"):
+        intus.trace(wrap(model), jnp.ones((2, 4, 6)))
 
 
 class TestTraceContract(TraceContract):
