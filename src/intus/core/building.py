@@ -114,6 +114,7 @@ class GraphBuilder:
         self._edges: list[tuple[int, int, int]] = []
         self._op_params: list[tuple[int, str]] = []
         self._exits: list[tuple[int, tuple[Scope, ...]]] = []
+        self._called: dict[str, None] = {}
 
     def __len__(self) -> int:
         return len(self._scopes)
@@ -282,6 +283,11 @@ class GraphBuilder:
         """
         self._exits.append((row, tuple(scope)))
 
+    def called(self, address: str, type: str) -> None:
+        """State that a module was called, of whose call there may be no row: it was inside of an operation."""
+        self._modules.setdefault(address, ModuleInfo(address, type, ""))
+        self._called[address] = None
+
     def _row(
         self,
         kind: int,
@@ -352,6 +358,8 @@ class GraphBuilder:
             {**columns, "signature": signature}, {"src": src, "dst": dst, "arg": arg}, op_params
         )
         modules = self._module_infos(numbers)
+        with_rows = {call.address for call in calls}
+        inside = [address for address in self._called if address not in with_rows]
         graph = Graph(
             model=self._model,
             types=tuple(self._types),
@@ -375,6 +383,7 @@ class GraphBuilder:
             settings=tuple(self._settings),
             facts={
                 **(facts or {}),
+                **({"inside_operations": inside} if inside else {}),
                 **{f"{OP_KINDS[end]}s": names for end, names in self._names.items() if any(names)},
             },
         )

@@ -26,7 +26,7 @@ from backends.contract import (
     batch,
     unchanged,
 )
-from intus.core.errors import InputError
+from intus.core.errors import AddressError, InputError
 
 KINDS = ("output", "input", "grad_output", "grad_input", "parameter", "parameter_grad")
 CALLS = dict.fromkeys(("", "first", "norm", "drop", "head"), 1) | {"cell": 2}
@@ -430,6 +430,28 @@ class EquinoxReturning(eqx.Module):
 
     def __call__(self, x):
         return Returning.net(self.enc, self.same, self.pair, x)
+
+
+class Looping(eqx.Module):
+    cell: eqx.nn.GRUCell
+    idle: eqx.nn.Linear
+
+    def __call__(self, xs):
+        def step(state, x):
+            state = self.cell(x, state)
+            return state, state
+
+        return jax.lax.scan(step, jnp.zeros(4), xs)
+
+
+def test_module_inside_of_a_loop_is_not_said_to_have_been_left_out():
+    keys = jax.random.split(jax.random.key(0))
+    net = Looping(eqx.nn.GRUCell(3, 4, key=keys[0]), eqx.nn.Linear(3, 4, key=keys[1]))
+    t = intus.trace(net, jnp.ones((5, 3)))
+    with pytest.raises(AddressError, match="'cell' ran inside of one operation, such as a loop"):
+        t["cell"]
+    with pytest.raises(AddressError, match="'idle' did not run in this pass"):
+        t["idle"]
 
 
 @pytest.mark.parametrize("wrap", [jax.jit, jax.vmap, eqx.filter_jit, eqx.filter_vmap])

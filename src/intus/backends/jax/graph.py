@@ -287,6 +287,8 @@ class _Rows:
             outputs: What the model returned.
             names: The names of the outputs.
         """
+        for address, type_ in self._scopes.calls:
+            self._builder.called(address, type_)
         for cell, name in zip(outputs, names, strict=True):
             cell = self._with_row(cell, ())
             if cell.row is None:

@@ -95,6 +95,7 @@ class _Trace:
         self._name = str(getattr(model, "name", "")) or type(model).__name__
         self._type = type(model).__name__
         self._calls: list[_Call] = []
+        self._called: dict[str, str] = {}
         self._stack: list[Scope] = []
         self._numbers: dict[str, int] = {}
         self._graph: Any = None
@@ -157,6 +158,8 @@ class _Trace:
                 row = rows.rows.get(tensor.name)
                 if row is not None and call.start <= numbers[tensor.op] < call.stop:
                     builder.returns(row, call.scopes)
+        for address, type_ in self._called.items():
+            builder.called(address, type_)
         for name, tensor in self._outputs:
             if tensor.name in rows.rows:
                 builder.output(name, rows.rows[tensor.name])
@@ -189,6 +192,7 @@ class _Trace:
 
     def _call(self, operation: Operation, own: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         graph = tf.compat.v1.get_default_graph()
+        self._called[operation.address] = operation.type
         if graph is not self._graph:  # within the body of a loop or a branch
             return own(*args, **kwargs)
         number = self._numbers[operation.address] = self._numbers.get(operation.address, 0) + 1
