@@ -567,8 +567,8 @@ class BackendContract:
 class TraceContract:
     """What a trace says of modules that return several tensors, what they were given, or a dict.
 
-    A test module derives a class from it and gives it models by the fixture ``net``: each has modules ``enc``,
-    ``same`` and ``pair``, which ``Returning`` describes.
+    A test module derives a class from it and gives it models by the fixture ``net``: each has modules
+    ``enc``, ``same`` and ``pair``, which ``Returning`` describes.
     """
 
     def test_module_returns_its_tensors_in_its_order(self, net: Any) -> None:

@@ -284,7 +284,7 @@ class GraphBuilder:
         self._exits.append((row, tuple(scope)))
 
     def called(self, address: str, type: str) -> None:
-        """State that a module was called, of whose call there may be no row: it was inside of an operation."""
+        """State that a module was called. A call inside of an operation has no row."""
         self._modules.setdefault(address, ModuleInfo(address, type, ""))
         self._called[address] = None
 

@@ -83,8 +83,8 @@ def match(graph: Graph, text: str) -> Match:
         inside = [one for one in graph.facts.get("inside_operations", ()) if _is_named(graph, one, place)]
         if inside:
             raise AddressError(
-                f"{inside[0]!r} ran inside of one operation, such as a loop or a branch, which is recorded as "
-                "a whole: its outputs are not in the trace."
+                f"{inside[0]!r} ran inside of one operation, such as a loop or a branch, which is recorded "
+                "as a whole: its outputs are not in the trace."
             )
         raise AddressError(did_not_run(place))
     others = {} if pattern else graph.facts.get("second_names", {})

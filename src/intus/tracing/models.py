@@ -117,7 +117,7 @@ def _other(model: Any) -> base.Backend | None:
 
 
 def _wrapped_model(function: Any) -> Any:
-    """Return the model of a framework other than PyTorch that a function was made of; None if there is none."""
+    """Return the model of another framework than PyTorch that a function was made of, or None."""
     if is_module(function) or isinstance(function, type):
         return None
     while (inner := getattr(function, "__wrapped__", None)) is not None and inner is not function:

@@ -154,7 +154,7 @@ def _interpreted(library: Library, model: Any, target: Any, call: ModelCall, *, 
 
 
 def _ordered_as(value: Any, other: Any) -> Any:
-    """Return ``other``, whose dicts JAX has sorted, with the keys in the order that those of ``value`` have."""
+    """Return ``other``, whose dicts JAX has sorted, with the keys in the order of ``value``."""
     if type(value) is not dict:
         return other
     return {key: _ordered_as(part, other[key]) for key, part in value.items()}

@@ -214,9 +214,9 @@ class _Program:
             for at, (number, output) in enumerate(self._entries)
             if (number, output) in rows
         }
-        for one in self._returned:
-            if (row := places.get((one.scope, one.output))) is not None:
-                builder.returns(row, one.call)
+        for end in self._returned:
+            if (row := places.get((end.scope, end.output))) is not None:
+                builder.returns(row, end.call)
         for node_, output, *_ in json.loads(self._symbol.tojson())["heads"]:
             if (node_, output) in rows:
                 builder.output("", rows[node_, output])
