@@ -562,3 +562,73 @@ class BackendContract:
         training = subject.train(model, 1)
         assert backend.version(training.model) != version
         assert state is None or backend.state(training.model) != state
+
+
+class TraceContract:
+    """What a trace says of modules that return several tensors, what they were given, or a dict.
+
+    A test module derives a class from it and gives it models by the fixture ``net``: each has modules
+    ``enc``, ``same`` and ``pair``, which ``Returning`` describes.
+    """
+
+    def test_module_returns_its_tensors_in_its_order(self, net: Any) -> None:
+        """The first tensor is the one returned first, whichever was computed first."""
+        t, expected = intus.trace(net, Returning.given(net)), Returning.expected()
+        returned = [t.graph.call_outputs[call] for call in t.graph.module_names["enc"]]
+        assert [[t.graph.metas[t.graph.ops.meta[row]].shape for row in rows] for rows in returned] == [
+            [(4, 3), (4, 2)]
+        ]
+        np.testing.assert_array_equal(np.asarray(t["enc"].value), expected["enc"])
+        np.testing.assert_array_equal(np.asarray(t.value("enc[1@1]")), expected["enc"][:, 1])
+
+    def test_module_that_returns_its_input_ran(self, net: Any) -> None:
+        """A dropout that is off, or a module that returns its input and another tensor, has an output."""
+        t, expected = intus.trace(net, Returning.given(net)), Returning.expected()
+        for address in ("same", "pair"):
+            np.testing.assert_array_equal(np.asarray(t[address].value), expected["enc"], err_msg=address)
+            assert t.modules[address].num_calls == 1
+
+    def test_outputs_have_the_names_and_order_of_the_model(self, net: Any) -> None:
+        """Outputs have values; those of a dict have its keys, in its order."""
+        t, expected = intus.trace(net, Returning.given(net)), Returning.expected()
+        for output, name in zip(t.outputs, ("late", "early"), strict=True):
+            np.testing.assert_allclose(np.asarray(output.value), expected[name], rtol=1e-6)
+        if getattr(net, "returns_dict", True):
+            np.testing.assert_allclose(np.asarray(t["late"].value), expected["late"], rtol=1e-6)
+            np.testing.assert_allclose(np.asarray(t["early"].value), expected["early"], rtol=1e-6)
+
+
+class Returning:
+    """The model of ``TraceContract``: the same code runs on the tensors of every framework.
+
+    Where a framework's models return no dict, the model has a false ``returns_dict`` and returns a tuple.
+    """
+
+    @staticmethod
+    def given(net: Any) -> Any:
+        """Return the input."""
+        return getattr(net, "as_input", np.asarray)(np.arange(24, dtype=np.float32).reshape(4, 6))
+
+    @staticmethod
+    def enc(x: Any) -> Any:
+        """Compute the second tensor before the first."""
+        early = x[:, :2] * 2
+        return x[:, :3] + 1, early
+
+    @staticmethod
+    def pair(x: Any) -> Any:
+        """Return what was given, and another tensor."""
+        return x, x * 3
+
+    @staticmethod
+    def net(enc: Any, same: Any, pair: Any, x: Any) -> dict[str, Any]:
+        """Call the three modules."""
+        late, early = enc(x)
+        given, more = pair(same(late))
+        return {"late": given + 1, "early": early + more[:, :2]}
+
+    @classmethod
+    def expected(cls) -> dict[str, np.ndarray]:
+        """Return the outputs, and the first tensor that ``enc`` returns."""
+        x = np.arange(24, dtype=np.float32).reshape(4, 6)
+        return {**cls.net(cls.enc, lambda one: one, cls.pair, x), "enc": cls.enc(x)[0]}

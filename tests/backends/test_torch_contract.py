@@ -11,7 +11,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import optimizer as optimizers
 
-from backends.contract import CLASSES, FEATURES, BackendContract, Subject, Training, batch, unchanged
+from backends.contract import (
+    CLASSES,
+    FEATURES,
+    BackendContract,
+    Returning,
+    Subject,
+    TraceContract,
+    Training,
+    batch,
+    unchanged,
+)
 from intus.backends import base
 from intus.backends.torch import TorchBackend
 from intus.core.record import KINDS
@@ -161,3 +171,32 @@ def test_contract_finds_faults(monkeypatch, fault, test, more):
     monkeypatch.setitem(base._BACKENDS, "torch", fault)
     with pytest.raises(AssertionError):
         getattr(BackendContract(), test)(TorchSubject(), *more)
+
+
+class Enc(nn.Module):
+    def forward(self, x):
+        return Returning.enc(x)
+
+
+class Pair(nn.Module):
+    def forward(self, x):
+        return Returning.pair(x)
+
+
+class TorchReturning(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.enc, self.same, self.pair = Enc(), nn.Identity(), Pair()
+
+    @staticmethod
+    def as_input(x):
+        return torch.from_numpy(x)
+
+    def forward(self, x):
+        return Returning.net(self.enc, self.same, self.pair, x)
+
+
+class TestTraceContract(TraceContract):
+    @pytest.fixture
+    def net(self):
+        return TorchReturning()

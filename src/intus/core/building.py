@@ -114,6 +114,7 @@ class GraphBuilder:
         self._edges: list[tuple[int, int, int]] = []
         self._op_params: list[tuple[int, str]] = []
         self._exits: list[tuple[int, tuple[Scope, ...]]] = []
+        self._called: dict[str, None] = {}
 
     def __len__(self) -> int:
         return len(self._scopes)
@@ -276,11 +277,16 @@ class GraphBuilder:
         return self._row(OP, type, shape, dtype, scope, parents, params, columns)
 
     def returns(self, row: int, scope: Sequence[Scope]) -> None:
-        """State that the innermost call of ``scope`` returned a row.
+        """State that the innermost call of ``scope`` returned a row, after those stated before.
 
         A call without such a statement returned the rows inside of it that others outside read.
         """
         self._exits.append((row, tuple(scope)))
+
+    def called(self, address: str, type: str) -> None:
+        """State that a module was called. A call inside of an operation has no row."""
+        self._modules.setdefault(address, ModuleInfo(address, type, ""))
+        self._called[address] = None
 
     def _row(
         self,
@@ -352,6 +358,8 @@ class GraphBuilder:
             {**columns, "signature": signature}, {"src": src, "dst": dst, "arg": arg}, op_params
         )
         modules = self._module_infos(numbers)
+        with_rows = {call.address for call in calls}
+        inside = [address for address in self._called if address not in with_rows]
         graph = Graph(
             model=self._model,
             types=tuple(self._types),
@@ -375,6 +383,7 @@ class GraphBuilder:
             settings=tuple(self._settings),
             facts={
                 **(facts or {}),
+                **({"inside_operations": inside} if inside else {}),
                 **{f"{OP_KINDS[end]}s": names for end, names in self._names.items() if any(names)},
             },
         )
@@ -416,23 +425,24 @@ class GraphBuilder:
     def _all_exits(
         self, calls_of_rows: Sequence[int], calls: Sequence[_Call], rows: np.ndarray
     ) -> np.ndarray:
-        """Return the pairs of a row and a call that returned it."""
+        """Return the pairs of a row and a call that returned it, those of a call in the order it has them."""
         chains: list[list[int]] = []  # of every call: itself and those around it
         for number, call in enumerate(calls):
             chains.append([number, *(chains[call.parent] if call.parent >= 0 else ())])
-        stated = set()
+        stated: dict[tuple[int, int], None] = {}  # in order
         for row, scope in self._exits:
             chain = chains[calls_of_rows[row]][::-1]
             if len(chain) > len(scope):
-                stated.add((row, chain[len(scope)]))
+                stated[row, chain[len(scope)]] = None
         known = {call for _, call in stated}
         read = set()
         for src, dst, _ in self._edges:
             around = chains[calls_of_rows[dst]] if calls_of_rows[dst] >= 0 else []
             if calls_of_rows[src] >= 0:
                 read |= {(src, call) for call in chains[calls_of_rows[src]] if call not in around}
-        pairs = stated | {(row, call) for row, call in read if call not in known}
-        return np.array(sorted((int(rows[row]), call) for row, call in pairs), np.int64).reshape(-1, 2)
+        unstated = sorted((int(rows[row]), call) for row, call in read if call not in known)
+        pairs = [*((int(rows[row]), call) for row, call in stated), *unstated]
+        return np.array(pairs, np.int64).reshape(-1, 2)
 
 
 class _Call(NamedTuple):

@@ -6,7 +6,7 @@ One rule defines what counts as a container of a model's inputs and outputs, for
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from types import ModuleType
 from typing import Any, TypeVar
@@ -57,6 +57,31 @@ def paths(value: Any, wanted: type[T]) -> Iterator[tuple[str, T]]:
         [('a', 1), ('b', 2)]
     """
     yield from _search(value, wanted, "", _MAX_DEPTH, {})
+
+
+def named(value: Any, parts: Sequence[T]) -> list[tuple[str, T]]:
+    """Return parts of what a model returned with their paths, in the order in which the model returned them.
+
+    A framework's own function that takes containers apart may sort the keys of a dict, and names none.
+
+    Args:
+        value: The container, or a single value.
+        parts: The parts that the framework found. Those to which no path leads come last, without a name.
+
+    Returns:
+        Pairs of a path and a part. A path that is only a number carries no information, so it is ``""``.
+
+    Example:
+        >>> named({"late": 1.5, "early": (2.5, 3.5)}, [2.5, 3.5, 1.5])
+        [('late', 1.5), ('early.0', 2.5), ('early.1', 3.5)]
+    """
+    left = {id(part): part for part in parts}
+    wanted: Any = tuple({type(part) for part in parts})
+    found = [(path, part) for path, part in paths(value, wanted) if id(part) in left]
+    for _, part in found:
+        left.pop(id(part), None)
+    ordered = [("" if path.isdigit() else path, part) for path, part in found]
+    return [*ordered, *(("", part) for part in left.values())]
 
 
 def holders(value: Any) -> list[Any]:

@@ -80,6 +80,12 @@ def match(graph: Graph, text: str) -> Match:
         rows = sorted({row for part in found for row in part})
         return Match(names, rows, [], units)
     if place in (idle := _never_called(graph)) or (pattern and any(matches(place, one) for one in idle)):
+        inside = [one for one in graph.facts.get("inside_operations", ()) if _is_named(graph, one, place)]
+        if inside:
+            raise AddressError(
+                f"{inside[0]!r} ran inside of one operation, such as a loop or a branch, which is recorded "
+                "as a whole: its outputs are not in the trace."
+            )
         raise AddressError(did_not_run(place))
     others = {} if pattern else graph.facts.get("second_names", {})
     if others and (own := others.get(str(Address(Address.parse(place).name)))):
@@ -98,6 +104,12 @@ def match(graph: Graph, text: str) -> Match:
         )
     known = [*_suggestions(graph), *graph.types, *(module.type for module in graph.modules), *params]
     raise AddressError(f"{graph.model} has no {place!r}. {did_you_mean(place, known)}")
+
+
+def _is_named(graph: Graph, address: str, name: str) -> bool:
+    """Return whether a name is a module's address, its class, or a pattern that matches the address."""
+    types = {module.type for module in graph.modules if module.address == address}
+    return name == address or name in types or (is_pattern(name) and matches(name, address))
 
 
 def _never_called(graph: Graph) -> set[str]:

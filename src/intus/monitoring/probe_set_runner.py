@@ -182,7 +182,7 @@ class ProbeSetRunner:
                 self._host.troubles.warn_once(_TWICE, f"{self._last_epoch:g}")
             return
         self._is_early = False
-        self._last_epoch = self._host.epoch
+        is_first, self._last_epoch = math.isnan(self._last_epoch), self._host.epoch
         self._last_state = self._state(model)
         number = self._host.epoch if self._set.every is None else self._step
         if self._together is not None and not self._together.agree(number):
@@ -196,6 +196,8 @@ class ProbeSetRunner:
             self._host.on_error(error)
         finally:
             self.running = False
+        if is_first:  # which builds a model that is built when it is called
+            self._last_state = self._last_state[0], self._backend.version(model)
 
     def _state(self, model: Any) -> tuple[int, int]:
         """Return a value that changes when the model is called or trained."""

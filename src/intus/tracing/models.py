@@ -55,6 +55,11 @@ def backend_of(verb: str, model: Any, given: Arguments) -> Traces | None:
     Raises:
         InputError: If ``model`` is nothing to run, or its framework cannot be traced.
     """
+    if (inner := _wrapped_model(model)) is not None:
+        raise InputError(
+            f"{verb} runs a model itself, got a function around a {type(inner).__name__} (jit, vmap or "
+            f"another). Pass the {type(inner).__name__}: {verb}(model, inputs)."
+        )
     backend = _other(model)
     if backend is None:
         _must_run(verb, model, given)
@@ -81,8 +86,9 @@ def require_torch(verb: str) -> None:
     if find_spec("torch") is None:
         message = missing_packages(f"intus.{verb}", ["torch"], "torch")
         if others := [framework for framework in base.known() if find_spec(framework) is not None]:
-            message += (
-                f". It is PyTorch that runs functions; without it, pass a model of {' or '.join(others)}."
+            message = (
+                f"{verb} got a function, which only PyTorch runs, and torch is not installed. Pass the model "
+                f"itself, of {' or '.join(others)}: {verb}(model, inputs)."
             )
         raise MissingExtraError(message)
 
@@ -108,6 +114,17 @@ def _other(model: Any) -> base.Backend | None:
     if isinstance(model, FunctionType | BuiltinFunctionType) or is_module(model):
         return None
     return base.find(model)
+
+
+def _wrapped_model(function: Any) -> Any:
+    """Return the model of another framework than PyTorch that a function was made of, or None."""
+    if is_module(function) or isinstance(function, type):
+        return None
+    while (inner := getattr(function, "__wrapped__", None)) is not None and inner is not function:
+        if _other(inner) is not None and not isinstance(inner, MethodType):
+            return inner
+        function = inner
+    return None
 
 
 def _must_run(verb: str, model: Any, given: Arguments) -> None:

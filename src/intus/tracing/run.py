@@ -12,6 +12,7 @@ import numpy as np
 
 from ..backends.tracing import Traces
 from ..core.errors import InputError
+from ..core.graph import OUTPUT
 from ..core.probes_disabled import probes_disabled
 from ..core.selection import Selection
 from ..core.traced import Traced
@@ -199,7 +200,15 @@ def _traced(backend: Traces, model: Any, given: Arguments) -> Traced:
         found = backend.trace(model, given.args, given.kwargs)
     seconds = (time.perf_counter_ns() - began) / 1e9
     facts = {"started": started, "seconds": seconds, **found.graph.facts, "framework": backend.name}
-    return found._replace(graph=replace(found.graph, facts=facts))
+    values = {**_outputs(found), **found.values}
+    return found._replace(graph=replace(found.graph, facts=facts), values=values)
+
+
+def _outputs(found: Traced) -> dict[int, np.ndarray]:
+    """Return the values of the model's outputs, which are those of the operations that computed them."""
+    ends = found.graph.rows_of(OUTPUT)
+    sources = [(row, parent) for row in ends for parent in found.graph.parents(row)[:1]]
+    return {row: found.values[parent] for row, parent in sources if parent in found.values}
 
 
 def _saved(found: Traced, save: Selection | Chooser) -> Trace:

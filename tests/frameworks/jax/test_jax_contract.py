@@ -12,17 +12,21 @@ import optax
 import pytest
 from flax import linen, nnx
 
+import intus
 from backends.contract import (
     CLASSES,
     FEATURES,
     BackendContract,
     Collect,
+    Returning,
     Subject,
+    TraceContract,
     Training,
     attach,
     batch,
     unchanged,
 )
+from intus.core.errors import AddressError, InputError
 
 KINDS = ("output", "input", "grad_output", "grad_input", "parameter", "parameter_grad")
 CALLS = dict.fromkeys(("", "first", "norm", "drop", "head"), 1) | {"cell": 2}
@@ -371,3 +375,98 @@ class TestJaxContract(BackendContract):
         assert {kind for seen in tap.seen for kind, _ in seen} == set(KINDS)
         subject.train(subject.new(), 2, through=reading(unchanged))
         assert texts == plain * 2
+
+
+class NnxEnc(nnx.Module):
+    def __call__(self, x):
+        return Returning.enc(x)
+
+
+class NnxPair(nnx.Module):
+    def __call__(self, x):
+        return Returning.pair(x)
+
+
+class NnxReturning(nnx.Module):
+    def __init__(self):
+        self.enc, self.same, self.pair = NnxEnc(), nnx.Dropout(0.3, deterministic=True), NnxPair()
+
+    def __call__(self, x):
+        return Returning.net(self.enc, self.same, self.pair, x)
+
+
+class LinenEnc(linen.Module):
+    def __call__(self, x):
+        return Returning.enc(x)
+
+
+class LinenPair(linen.Module):
+    def __call__(self, x):
+        return Returning.pair(x)
+
+
+class LinenReturning(linen.Module):
+    def setup(self):
+        self.enc, self.same, self.pair = LinenEnc(), linen.Dropout(0.3, deterministic=True), LinenPair()
+
+    def __call__(self, x):
+        return Returning.net(self.enc, self.same, self.pair, x)
+
+
+class EquinoxEnc(eqx.Module):
+    def __call__(self, x):
+        return Returning.enc(x)
+
+
+class EquinoxPair(eqx.Module):
+    def __call__(self, x):
+        return Returning.pair(x)
+
+
+class EquinoxReturning(eqx.Module):
+    enc: EquinoxEnc
+    same: eqx.nn.Dropout
+    pair: EquinoxPair
+
+    def __call__(self, x):
+        return Returning.net(self.enc, self.same, self.pair, x)
+
+
+class Looping(eqx.Module):
+    cell: eqx.nn.GRUCell
+    idle: eqx.nn.Linear
+
+    def __call__(self, xs):
+        def step(state, x):
+            state = self.cell(x, state)
+            return state, state
+
+        return jax.lax.scan(step, jnp.zeros(4), xs)
+
+
+def test_module_inside_of_a_loop_is_not_said_to_have_been_left_out():
+    keys = jax.random.split(jax.random.key(0))
+    net = Looping(eqx.nn.GRUCell(3, 4, key=keys[0]), eqx.nn.Linear(3, 4, key=keys[1]))
+    t = intus.trace(net, jnp.ones((5, 3)))
+    with pytest.raises(AddressError, match="'cell' ran inside of one operation, such as a loop"):
+        t["cell"]
+    with pytest.raises(AddressError, match="'idle' did not run in this pass"):
+        t["idle"]
+
+
+@pytest.mark.parametrize("wrap", [jax.jit, jax.vmap, eqx.filter_jit, eqx.filter_vmap])
+def test_function_around_a_model_is_refused(wrap):
+    """A trace of it would have no modules, or need PyTorch."""
+    model = EquinoxReturning(EquinoxEnc(), eqx.nn.Dropout(0.3, inference=True), EquinoxPair())
+    with pytest.raises(InputError, match=r"Pass the EquinoxReturning: trace\(model, inputs\)"):
+        intus.trace(wrap(model), jnp.ones((2, 4, 6)))
+
+
+class TestTraceContract(TraceContract):
+    @pytest.fixture(params=["nnx", "linen", "equinox"])
+    def net(self, request):
+        if request.param == "nnx":
+            return NnxReturning()
+        if request.param == "linen":
+            return LinenReturning().bind({})
+        return EquinoxReturning(EquinoxEnc(), eqx.nn.Dropout(0.3, inference=True), EquinoxPair())

@@ -10,7 +10,17 @@ import pytest
 from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
-from backends.contract import CLASSES, FEATURES, ROWS, BackendContract, Subject, Training, batch, unchanged
+from backends.contract import (
+    CLASSES,
+    FEATURES,
+    ROWS,
+    BackendContract,
+    Subject,
+    TraceContract,
+    Training,
+    batch,
+    unchanged,
+)
 
 OF_BLOCKS = ("output", "input", "grad_output", "grad_input", "parameter")
 
@@ -244,3 +254,47 @@ class TestMXNetContract(BackendContract):
     @pytest.fixture(params=SUBJECTS, ids=lambda one: one.name)
     def subject(self, request):
         return request.param
+
+
+class Enc(gluon.HybridBlock):
+    def hybrid_forward(self, F, x):  # noqa: N803
+        early = F.slice_axis(x, axis=1, begin=0, end=2) * 2
+        return F.slice_axis(x, axis=1, begin=0, end=3) + 1, early
+
+
+class Same(gluon.HybridBlock):
+    def hybrid_forward(self, F, x):  # noqa: N803
+        return x
+
+
+class Pair(gluon.HybridBlock):
+    def hybrid_forward(self, F, x):  # noqa: N803
+        return x, x * 3
+
+
+class GluonReturning(gluon.HybridBlock):
+    returns_dict = False
+
+    def __init__(self):
+        super().__init__()
+        with self.name_scope():
+            self.enc, self.same, self.pair = Enc(), Same(), Pair()
+
+    @staticmethod
+    def as_input(x):
+        return mx.nd.array(x)
+
+    def hybrid_forward(self, F, x):  # noqa: N803
+        late, early = self.enc(x)
+        given, more = self.pair(self.same(late))
+        return given + 1, early + F.slice_axis(more, axis=1, begin=0, end=2)
+
+
+class TestTraceContract(TraceContract):
+    @pytest.fixture(params=[False, True], ids=["plain", "hybridized"])
+    def net(self, request):
+        net = GluonReturning()
+        net.initialize()
+        if request.param:
+            net.hybridize()
+        return net

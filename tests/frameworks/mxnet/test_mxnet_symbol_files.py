@@ -94,6 +94,8 @@ def test_flops_are_those_of_the_trace(exported):
     file, trace = intus.read(path, x), intus.trace(net, mx.nd.array(x))
     assert file.flops == trace.flops > 0
     counts = [{op.type: op.flops for op in one.ops} for one in (file, trace)]
+    if "copy" not in counts[0]:  # the place of a block that returns its input, which no file has
+        assert counts[1].pop("copy", 0) == 0
     assert counts[0].keys() == counts[1].keys() or "RNN" in counts[0]
     assert file.flops_unknown == trace.flops_unknown
 

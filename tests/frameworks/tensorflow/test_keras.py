@@ -105,6 +105,75 @@ def test_probe_set_in_shuffled_fit(server):
     assert set(found["epoch"]) == {0, 1, 2, 3}
 
 
+def layer(units, name):
+    return keras.layers.Dense(units, activation="relu", name=name)
+
+
+def functional():
+    x = keras.Input((64,), name="x")
+    return keras.Model(x, layer(10, "logits")(layer(16, "hidden")(x)))
+
+
+def functional_with_two_inputs():
+    left, right = keras.Input((64,), name="left"), keras.Input((64,), name="right")
+    hidden = keras.layers.Add(name="sum")([layer(16, "hidden")(left), layer(16, "other")(right)])
+    return keras.Model([left, right], layer(10, "logits")(hidden))
+
+
+def functional_with_named_inputs():
+    left, right = keras.Input((64,), name="left"), keras.Input((64,), name="right")
+    hidden = keras.layers.Add(name="sum")([layer(16, "hidden")(left), layer(16, "other")(right)])
+    return keras.Model({"left": left, "right": right}, layer(10, "logits")(hidden))
+
+
+class Subclassed(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.logits = layer(16, "hidden"), layer(10, "logits")
+
+    def call(self, x):
+        return self.logits(self.hidden(x))
+
+
+def sequential():
+    return keras.Sequential([keras.Input((64,)), layer(16, "hidden"), layer(10, "logits")])
+
+
+def sequential_without_input():
+    return keras.Sequential([layer(16, "hidden"), layer(10, "logits")])
+
+
+ONE = (functional, Subclassed, sequential, sequential_without_input)
+TWO = (functional_with_two_inputs, functional_with_named_inputs)
+
+
+@pytest.mark.parametrize("make", [*ONE, *TWO], ids=lambda make: make.__name__)
+def test_probe_set_with_every_way_to_write_a_model(server, caplog, make):
+    """Nothing of a pass is missing, and the graph is recorded, which for NumPy's arrays it was not."""
+    keras.utils.set_random_seed(1)
+    model, x = make(), IMAGES
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    if make in TWO:
+        x = {"left": IMAGES, "right": IMAGES[:, ::-1].copy()}
+    some = {name: one[:200] for name, one in x.items()} if make in TWO else x[:200]
+    if make is functional_with_two_inputs:
+        x, some = tuple(x.values()), (list(some.values()),)
+    run = make.__name__
+    callback = Keras("127.0.0.1", server.port, run=run, probe_set=(some, {"digit": LABELS[:200]}), block=True)
+    model.fit(x, LABELS, epochs=1, batch_size=64, verbose=0, callbacks=[callback])
+    assert "could not" not in caplog.text
+    with urllib.request.urlopen(f"{server.page_url}api/runs", timeout=20) as answer:
+        (name,) = {one["model"] for one in json.load(answer)["runs"] if one["run"] == run}
+    query = urllib.parse.urlencode({"run": run, "model": name})
+    with urllib.request.urlopen(f"{server.page_url}api/notices?run={run}", timeout=20) as answer:
+        notices = json.load(answer)["notices"]
+    assert [one["text"] for one in notices if one["level"] != "info"] == []
+    with urllib.request.urlopen(f"{server.page_url}api/graph?{query}", timeout=20) as answer:
+        assert "hidden" in answer.read().decode()
+    found = points(server, run, "linear_f1", name)
+    assert set(found["epoch"]) == {0, 1}
+
+
 def test_misspelled_option_of_callback():
     with pytest.raises(InputError, match="probe has no option 'kind'"):
         Keras(kind="output")

@@ -14,7 +14,9 @@ from backends.contract import (
     FEATURES,
     BackendContract,
     Collect,
+    Returning,
     Subject,
+    TraceContract,
     Training,
     attach,
     batch,
@@ -338,3 +340,52 @@ class TestTensorFlowContract(BackendContract):
         handle.remove()
         assert tap.errors == []
         assert operations(model) == plain
+
+
+class KerasEnc(keras.Layer):
+    def call(self, x):
+        return Returning.enc(x)
+
+
+class KerasPair(keras.Layer):
+    def call(self, x):
+        return Returning.pair(x)
+
+
+class KerasReturning(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.enc, self.same, self.pair = KerasEnc(), keras.layers.Dropout(0.3), KerasPair()
+
+    def call(self, x):
+        return Returning.net(self.enc, self.same, self.pair, x)
+
+
+class ModuleEnc(tf.Module):
+    def __call__(self, x):
+        return Returning.enc(x)
+
+
+class ModuleSame(tf.Module):
+    def __call__(self, x):
+        return x
+
+
+class ModulePair(tf.Module):
+    def __call__(self, x):
+        return Returning.pair(x)
+
+
+class ModuleReturning(tf.Module):
+    def __init__(self):
+        super().__init__()
+        self.enc, self.same, self.pair = ModuleEnc(), ModuleSame(), ModulePair()
+
+    def __call__(self, x):
+        return Returning.net(self.enc, self.same, self.pair, x)
+
+
+class TestTraceContract(TraceContract):
+    @pytest.fixture(params=[KerasReturning, ModuleReturning])
+    def net(self, request):
+        return request.param()

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax import dtypes
 
+from ...core.nested import named
 from ..base import CapturedTensor
 from ..host_arrays import copied
 
@@ -35,15 +36,17 @@ def main_array(
         place; None if there is no array.
     """
     leaves, tree = jax.tree.flatten(value, is_leaf=is_leaf)
-    positions = [position for position, leaf in enumerate(leaves) if is_array(leaf)]
-    if not positions:
+    positions = {id(leaf): position for position, leaf in enumerate(leaves) if is_array(leaf)}
+    arrays = [array for _, array in named(value, [leaves[position] for position in positions.values()])]
+    if not arrays:
         return None
-    main = next((position for position in positions if leaves[position].ndim), positions[0])
+    index = next((index for index, array in enumerate(arrays) if array.ndim), 0)
+    main = positions[id(arrays[index])]
 
     def replaced(array: Any) -> Any:
         return jax.tree.unflatten(tree, [*leaves[:main], array, *leaves[main + 1 :]])
 
-    return positions.index(main), leaves[main], replaced
+    return index, leaves[main], replaced
 
 
 def captured(

@@ -19,12 +19,14 @@ import numpy as np
 from ...core.building import GraphBuilder, Scope
 from ...core.errors import CaptureError, IntusError
 from ...core.graph import CREATED, Graph
+from ...core.nested import named
 from ...core.traced import Traced
 from .arrays import is_array, to_numpy
 from .internals import bind, name_stack, site
 from .jaxprs import Frame, evaluate
 from .library import Library, StateArray
 from .shadow import ModelCall, traced
+from .tap_primitive import returned, returned_p
 
 #: Equations that only arrange an array: of a parameter alone they return what is still that parameter.
 _ARRANGING = frozenset({
@@ -36,20 +38,42 @@ _SCOPE = re.compile(r"intus(\d+)")
 
 
 class Scopes:
-    """The interceptor that names the scope of each module call; see ``interception.Interceptor``."""
+    """The interceptor that names the scope of each module call; see ``interception.Interceptor``.
+
+    It also marks the arrays that a call returns: some were computed before the call, or in a loop.
+
+    Args:
+        is_leaf: ``Library.is_leaf``.
+
+    Attributes:
+        calls: The address and class of each call.
+    """
 
     parameters = origins = False
 
-    def __init__(self) -> None:
+    def __init__(self, is_leaf: Callable[[Any], bool]) -> None:
         self.calls: list[tuple[str, str]] = []
+        self._is_leaf = is_leaf
 
     def call(
         self, address: str, cls: type, run: Callable[..., Any], args: Any, kwargs: Any, bound: Any = None
     ) -> Any:
         """Run a call in a scope whose name is the number of the call."""
+        number = len(self.calls)
         self.calls.append((address, cls.__name__))
-        with jax.named_scope(f"intus{len(self.calls) - 1}"):
-            return run(*args, **kwargs)
+        with jax.named_scope(f"intus{number}"):
+            result = run(*args, **kwargs)
+            return self._marked(result, number) if address else result
+
+    def _marked(self, result: Any, number: int) -> Any:
+        """Return the result of a call with its arrays marked, in the order in which it has them."""
+        leaves, tree = jax.tree.flatten(result, is_leaf=self._is_leaf)
+        # What is no tracer is known to Python, which may read it.
+        arrays = [leaf for leaf in leaves if isinstance(leaf, jax.core.Tracer) and is_array(leaf)]
+        marked = {id(array): returned(array, number) for _, array in named(result, arrays)}
+        if not marked:
+            return result
+        return _ordered_as(result, jax.tree.unflatten(tree, [marked.get(id(leaf), leaf) for leaf in leaves]))
 
     def parameter(self, address: str, name: str, value: Any) -> Any:
         """Return the value; not called."""
@@ -104,10 +128,19 @@ def _interpreted(library: Library, model: Any, target: Any, call: ModelCall, *, 
     function, given = library.forward(target, call.args, call.kwargs)
     if call.axes is not None:
         function = _over_batch(function, call)
-    scopes = Scopes()
+    scopes = Scopes(library.is_leaf)
     opened = library.open(target, given, {}, numbers=False)
+    ends: list[str] = []
+
+    def named_ends(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        leaves = jax.tree.leaves(result, is_leaf=library.is_leaf)
+        outputs = named(result, [leaf for leaf in leaves if isinstance(leaf, jax.Array)])
+        ends[:] = [name for name, _ in outputs]
+        return [array for _, array in outputs]
+
     try:
-        closed = traced(function, library, target, opened, scopes)
+        closed = traced(named_ends, library, target, opened, scopes)
     except IntusError:
         raise
     except Exception as error:
@@ -117,7 +150,14 @@ def _interpreted(library: Library, model: Any, target: Any, call: ModelCall, *, 
     names = dict(_input_names(model, call.args, call.kwargs))
     cells = [rows.argument(array, names.get(id(array), "")) for array in opened.arrays]
     outputs = evaluate(closed, cells, rows.visit, rows.literal, rows.constant)
-    return rows.traced(outputs)
+    return rows.traced(outputs, ends)
+
+
+def _ordered_as(value: Any, other: Any) -> Any:
+    """Return ``other``, whose dicts JAX has sorted, with the keys in the order of ``value``."""
+    if type(value) is not dict:
+        return other
+    return {key: _ordered_as(part, other[key]) for key, part in value.items()}
 
 
 def _over_batch(function: Callable[..., Any], call: ModelCall) -> Callable[..., Any]:
@@ -140,6 +180,7 @@ class _Rows:
         self._state: dict[int, StateArray] = {}
         self._buffers: dict[str, int] = {}
         self._values: dict[int, Any] = {}
+        self._placed: dict[int, tuple[Scope, ...]] = {}  # the scopes of each row
         self._events = count()
 
     def declare(self, library: Library, model: Any, target: Any) -> None:
@@ -171,6 +212,8 @@ class _Rows:
 
     def visit(self, equation: Any, given: list[Cell], frame: Frame) -> list[Cell]:
         """Evaluate an equation and add the rows of its results."""
+        if equation.primitive is returned_p:
+            return [self._returned(given[0], equation, frame)]
         name = equation.primitive.name
         avals = [variable.aval for variable in equation.outvars]
         results: list[Any] = [None] * len(avals)
@@ -205,17 +248,54 @@ class _Rows:
             )
             for at, aval in enumerate(avals)
         ]
+        self._placed |= dict.fromkeys(rows, scope)
         return [self._stored(result, row) for result, row in zip(results, rows, strict=True)]
 
-    def traced(self, outputs: Sequence[Cell]) -> Traced:
-        """Return the graph, with the values of its rows."""
-        for cell in outputs:
+    def _returned(self, given: Cell, equation: Any, frame: Frame) -> Cell:
+        """State that a module call returned a cell. What it was given or holds gets a row inside of it."""
+        address = self._scopes.calls[equation.params["call"]][0]
+        scopes = self._scopes.of(equation, frame)
+        depth = next((at for at, scope in enumerate(scopes, 1) if scope.address == address), 0)
+        if not depth:
+            return given
+        scope = scopes[:depth]
+        cell = self._with_row(given, scope)
+        if cell.row is not None and self._placed.get(cell.row, ())[:depth] == scope:
+            self._builder.returns(cell.row, scope)
+            return cell
+        aval, state = equation.outvars[0].aval, given.state
+        row = self._builder.op(
+            "identity",
+            aval.shape,
+            str(aval.dtype),
+            scope=scope,
+            parents=[] if cell.row is None else [(cell.row, "0")],
+            params=[state.address] if state is not None and state.trained else [],
+            setting=given.text,
+            event=next(self._events),
+            site=site(frame.call or equation),
+        )
+        self._placed[row] = scope
+        self._builder.returns(row, scope)
+        kept = self._stored(given.value, row)
+        return kept if given.row is not None else given
+
+    def traced(self, outputs: Sequence[Cell], names: Sequence[str]) -> Traced:
+        """Return the graph, with the values of its rows.
+
+        Args:
+            outputs: What the model returned.
+            names: The names of the outputs.
+        """
+        for address, type_ in self._scopes.calls:
+            self._builder.called(address, type_)
+        for cell, name in zip(outputs, names, strict=True):
             cell = self._with_row(cell, ())
             if cell.row is None:
                 row = self._builder.constant(np.shape(cell.value), str(cell.value.dtype))
                 cell = self._stored(cell.value, row)
             assert cell.row is not None
-            self._stored(cell.value, self._builder.output("", cell.row))
+            self._stored(cell.value, self._builder.output(name, cell.row))
         graph, rows = self._builder.graph({"framework": "jax", "version": jax.__version__})
         values = {
             int(rows[row]): to_numpy(value)

@@ -1,5 +1,7 @@
 """``intus_tap``: an identity that marks a value in a jaxpr, and with it the value's gradient.
 
+``intus_return`` marks what a module returned, of which no gradient is wanted.
+
 It compiles to nothing. Its derivative is a mark too, whose transpose marks the gradient. Under ``jax.vmap``
 one batched value is marked, with the batch as its first axis and the number of transforms as ``batches``:
 with more than one, nothing says which of the axes in front is the batch.
@@ -60,6 +62,26 @@ def _batch(values: Any, axes: Any, *, mark: Mark, stage: str, batches: int) -> t
     value = jnp.moveaxis(values[0], axes[0], 0)
     return tap_p.bind(value, mark=mark, stage=stage, batches=batches + 1), 0
 
+
+returned_p = Primitive("intus_return")
+
+
+def returned(value: Any, call: int) -> Any:
+    """Return an array, marked as one that a numbered call of a module returned."""
+    return returned_p.bind(value, call=call)
+
+
+returned_p.def_impl(lambda value, **_: value)
+returned_p.def_abstract_eval(lambda value, **_: value)
+mlir.register_lowering(returned_p, lambda context, value, **_: [value])
+ad.primitive_jvps[returned_p] = lambda primals, tangents, **marks: (
+    returned_p.bind(*primals, **marks),
+    tangents[0],
+)
+batching.primitive_batchers[returned_p] = lambda values, axes, **marks: (
+    returned_p.bind(*values, **marks),
+    axes[0],
+)
 
 tap_p.def_impl(lambda value, **_: value)
 tap_p.def_abstract_eval(lambda value, **_: value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import mxnet as mx
@@ -23,10 +23,10 @@ from ...core.graph import Graph
 from ...core.nested import leaves
 from ...core.traced import Traced
 from . import module
-from .arrays import to_numpy
+from .arrays import replaced, to_numpy
 from .blocks import parameter_address
 from .hybrid import inside, run_with_symbols
-from .symbols import nodes
+from .symbols import identity, nodes
 
 _SCOPE = "__intus_scope__"
 #: How the names of operations begin that draw random numbers, in training only and always.
@@ -87,6 +87,20 @@ class Recorder:
         return _of_block(model, args).graph() if isinstance(model, HybridBlock) else None
 
 
+class _Returned(NamedTuple):
+    """A symbol that a call of a block returned.
+
+    Attributes:
+        call: The call, in the calls around it.
+        scope: The calls that the symbol's operation ran in, as its attribute has them.
+        output: The name of the output of that operation.
+    """
+
+    call: list[Scope]
+    scope: str
+    output: str
+
+
 class _Program:
     """A symbol with all that it reads.
 
@@ -96,6 +110,7 @@ class _Program:
         inputs: The arrays that are inputs, by variable.
         parameters: The parameters, by variable.
         scope: Returns the module calls that a node ran in.
+        returned: What the calls of blocks returned, in order.
     """
 
     def __init__(
@@ -105,8 +120,9 @@ class _Program:
         inputs: Mapping[str, NDArray],
         parameters: Mapping[str, Variable],
         scope: Callable[[dict[str, Any]], list[Scope]],
+        returned: Sequence[_Returned] = (),
     ) -> None:
-        self._name, self._symbol = name, symbol
+        self._name, self._symbol, self._returned = name, symbol, returned
         self._inputs, self._parameters, self._scope = inputs, parameters, scope
         self._nodes = nodes(symbol)
         self._entries = entries(symbol, self._nodes)
@@ -192,10 +208,18 @@ class _Program:
                 event=events.setdefault(number, len(builder)),
                 output=output if count[number] > 1 else -1,
             )
-        ends = []
+        names = self._symbol.get_internals().list_outputs()
+        places = {
+            (self._nodes[number].get("attrs", {}).get(_SCOPE), names[at]): rows[number, output]
+            for at, (number, output) in enumerate(self._entries)
+            if (number, output) in rows
+        }
+        for end in self._returned:
+            if (row := places.get((end.scope, end.output))) is not None:
+                builder.returns(row, end.call)
         for node_, output, *_ in json.loads(self._symbol.tojson())["heads"]:
             if (node_, output) in rows:
-                ends.append((builder.output("", rows[node_, output]), rows[node_, output]))
+                builder.output("", rows[node_, output])
         facts: dict[str, Any] = {"framework": "mxnet", "version": mx.__version__}
         if drawn:
             facts["not_restored"] = [_NOT_RESTORED.format(drawn)]
@@ -261,6 +285,7 @@ def _of_block(block: Block, args: tuple[Any, ...]) -> _Program:
     addresses = _addresses(block)
     calls: dict[str, int] = {}
     stack: list[tuple[str, str, int]] = []
+    returned: list[_Returned] = []
 
     def around(part: Block, stood: Any, own: Callable[..., Any], given: tuple[Any, ...]) -> Any:
         address = addresses[id(part)]
@@ -268,7 +293,16 @@ def _of_block(block: Block, args: tuple[Any, ...]) -> _Program:
         stack.append((address, type(part).__name__, calls[address]))
         try:
             with mx.AttrScope(**{_SCOPE: json.dumps(stack)}):
-                return own(*given)
+                result = own(*given)
+                # What the block was given and returns has a place in the block too.
+                for one in leaves(result, Symbol):
+                    if len(one.list_outputs()) == 1 and not _is_inside(one, stack):
+                        result = replaced(result, one, identity(one))
+            call = [Scope(*one) for one in stack]
+            for one in leaves(result, Symbol):
+                scope = one.list_attr().get(_SCOPE, "")
+                returned.extend(_Returned(call, scope, output) for output in one.list_outputs())
+            return result
         finally:
             stack.pop()
 
@@ -282,7 +316,15 @@ def _of_block(block: Block, args: tuple[Any, ...]) -> _Program:
             )
             parameters.setdefault(parameter.name, variable)
     inputs = dict(zip(names, arrays, strict=True))
-    return _Program(type(block).__name__, symbol, inputs, parameters, _recorded_scope)
+    return _Program(type(block).__name__, symbol, inputs, parameters, _recorded_scope, returned)
+
+
+def _is_inside(symbol: Symbol, stack: Sequence[tuple[str, str, int]]) -> bool:
+    """Return whether the operation of a symbol ran in the calls of a stack."""
+    if symbol.get_children() is None:  # a variable
+        return False
+    calls = json.loads(symbol.list_attr().get(_SCOPE, "[]"))
+    return bool(calls[: len(stack)] == [list(one) for one in stack])
 
 
 def _forward_arguments(block: Block, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -19,6 +19,12 @@ def nodes(symbol: Symbol) -> list[dict[str, Any]]:
     return found
 
 
+def identity(symbol: Symbol, **options: Any) -> Symbol:
+    """Return the identity of a symbol, of the same kind; ``options`` are those of ``mx.symbol.identity``."""
+    result = mx.symbol.identity(symbol.as_nd_ndarray(), **options)
+    return result.as_np_ndarray() if isinstance(symbol, mx.symbol.numpy._Symbol) else result
+
+
 def program(symbol: Symbol) -> list[Any]:
     """Return the operations of a graph without taps and names, to compare two graphs."""
     graph = json.loads(symbol.tojson())

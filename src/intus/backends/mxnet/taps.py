@@ -21,7 +21,7 @@ from mxnet.ndarray import CachedOp, NDArray
 from mxnet.symbol import Symbol
 
 from ...core.errors import CaptureError
-from .symbols import TAP
+from .symbols import TAP, identity
 
 _NAME = re.compile(rf"{TAP}(\d+)_(backward_)?(?:0|output)$")
 _NUMBERS = itertools.count()
@@ -48,8 +48,7 @@ def tapped(symbol: Symbol, tap: Tap) -> Symbol:
     _TAPS[number] = tap
     # The attribute keeps MXNet from merging it with another identity of the same tensor.
     name = f"{TAP}{number}"
-    identity = mx.symbol.identity(symbol.as_nd_ndarray(), name=name, attr={"__intus_tap__": name})
-    return identity.as_np_ndarray() if isinstance(symbol, mx.symbol.numpy._Symbol) else identity
+    return identity(symbol, name=name, attr={"__intus_tap__": name})
 
 
 def with_gradient(array: NDArray, tap: Tap, what: str) -> NDArray:

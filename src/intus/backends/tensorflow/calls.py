@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ...core.errors import CaptureError
+from ...core.nested import named
 from ..base import Operation, Tap
 from ..visit import Visit
 from .observer import Observer
@@ -119,7 +122,8 @@ class CallObserver:
             return before
         flat = self.gate.nest.flatten((args, kwargs))
         at = [number for number, one in enumerate(flat) if self.gate.is_tensor(one)]
-        rest = [None if hasattr(one, "dtype") else one for one in flat]
+        # A functional model of Keras gets arrays of numpy as they are, and makes tensors of them itself.
+        rest = [one if isinstance(one, np.ndarray) or not hasattr(one, "dtype") else None for one in flat]
         mode = "train" if self.gate.trains() or kwargs.get("training") is True else "eval"
         pack = partial(self.gate.nest.pack_sequence_as, (args, kwargs))
 
@@ -214,14 +218,21 @@ class CallObserver:
         if self.observer.kinds.isdisjoint({kind, gradient}):
             return value
         flat = self.gate.nest.flatten(value)
-        tensors = [(at, one) for at, one in enumerate(flat) if self.gate.is_tensor(one)]
-        main = next((index for index, (_, one) in enumerate(tensors) if len(one.shape)), 0)
+        is_value: Callable[[Any], bool] = self.gate.is_tensor
+        if step.place is None:  # see ``begin``
+
+            def is_value(one: Any) -> bool:
+                return isinstance(one, np.ndarray) or self.gate.is_tensor(one)
+
+        tensors = [one for _, one in named(value, [one for one in flat if is_value(one)])]
         if not tensors:
             return value
-        at, tensor = tensors[main]
+        main = next((index for index, one in enumerate(tensors) if len(one.shape)), 0)
+        tensor = tensors[main]
+        at = next(number for number, one in enumerate(flat) if one is tensor)
         if kind in self.observer.kinds:
             record.values.append(_Value(kind, main, "", tensor))
-        if gradient in self.observer.kinds and self.gate.is_float(tensor):
+        if gradient in self.observer.kinds and self.gate.is_tensor(tensor) and self.gate.is_float(tensor):
             tell = partial(self._tell_gradient, step, record, gradient, main)
             flat[at] = self.gate.with_gradient(tensor, tell)
             return self.gate.nest.pack_sequence_as(value, flat)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import takewhile
@@ -15,9 +15,10 @@ import tensorflow as tf
 from ...core.building import GraphBuilder, Scope
 from ...core.errors import CaptureError
 from ...core.graph import Graph
+from ...core.nested import named
 from ...core.traced import Traced
 from ..base import Operation
-from .gate import as_tensors
+from .gate import as_tensors, with_mask
 from .graph import FACTS, Rows, values_by_row
 from .running import unobserved
 from .structure import Structure
@@ -94,11 +95,12 @@ class _Trace:
         self._name = str(getattr(model, "name", "")) or type(model).__name__
         self._type = type(model).__name__
         self._calls: list[_Call] = []
+        self._called: dict[str, str] = {}
         self._stack: list[Scope] = []
         self._numbers: dict[str, int] = {}
         self._graph: Any = None
         self._fetched: list[Any] = []
-        self._outputs: list[Any] = []
+        self._outputs: list[tuple[str, Any]] = []
         self._given = as_tensors((args, dict(kwargs)))
         flat = tf.nest.flatten(self._given)
         self._tensors = [one for one in flat if isinstance(one, tf.Tensor)]
@@ -111,7 +113,7 @@ class _Trace:
             self._graph = tf.compat.v1.get_default_graph()
             with self._layers_recorded():
                 output = structure.call(*inner_args, **inner_kwargs)
-            self._outputs = [one for one in tf.nest.flatten(output) if isinstance(one, tf.Tensor)]
+            self._outputs = _tensors(output)
             self._fetched = [
                 tensor
                 for op in self._graph.get_operations()
@@ -156,9 +158,11 @@ class _Trace:
                 row = rows.rows.get(tensor.name)
                 if row is not None and call.start <= numbers[tensor.op] < call.stop:
                     builder.returns(row, call.scopes)
-        for tensor in self._outputs:
+        for address, type_ in self._called.items():
+            builder.called(address, type_)
+        for name, tensor in self._outputs:
             if tensor.name in rows.rows:
-                builder.output("", rows.rows[tensor.name])
+                builder.output(name, rows.rows[tensor.name])
         graph, order = builder.graph(FACTS)
         return graph, rows, order
 
@@ -188,6 +192,7 @@ class _Trace:
 
     def _call(self, operation: Operation, own: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         graph = tf.compat.v1.get_default_graph()
+        self._called[operation.address] = operation.type
         if graph is not self._graph:  # within the body of a loop or a branch
             return own(*args, **kwargs)
         number = self._numbers[operation.address] = self._numbers.get(operation.address, 0) + 1
@@ -195,12 +200,15 @@ class _Trace:
         start = len(graph.get_operations())
         try:
             output = own(*args, **kwargs)
-            if len(graph.get_operations()) == start and isinstance(output, tf.Tensor):
-                # A layer that only computes in training has a place in the graph.
-                output = tf.identity(output)
-            flat = [one for one in tf.nest.flatten(output) if isinstance(one, tf.Tensor)]
+            # What the layer was given and returns has a place in the layer too.
+            inside = set(graph.get_operations()[start:])
+            flat = tf.nest.flatten(output)
+            new = [_inside(one, graph, inside) for one in flat]
+            if any(one is not before for one, before in zip(new, flat, strict=True)):
+                output = tf.nest.pack_sequence_as(output, new)
             stop = len(graph.get_operations())
-            self._calls.append(_Call(tuple(self._stack), start, stop, flat))
+            returned = [tensor for _, tensor in _tensors(output)]
+            self._calls.append(_Call(tuple(self._stack), start, stop, returned))
         finally:
             self._stack.pop()
         return output
@@ -212,6 +220,18 @@ def _text(error: Exception) -> str:
     if not lines or not lines[0].startswith("Exception encountered when calling"):
         return lines[0] if lines else ""
     return " ".join(takewhile(lambda line: not line.startswith("Arguments received by"), lines))
+
+
+def _inside(value: Any, graph: Any, inside: Collection[Any]) -> Any:
+    """Return a tensor of a graph that one of the operations computes; another value unchanged."""
+    if not isinstance(value, tf.Tensor) or getattr(value, "graph", None) is not graph or value.op in inside:
+        return value
+    return with_mask(value, tf.identity(value))
+
+
+def _tensors(value: Any) -> list[tuple[str, Any]]:
+    """Return the tensors in what a layer returned, with their names, in the order in which it has them."""
+    return named(value, [one for one in tf.nest.flatten(value) if isinstance(one, tf.Tensor)])
 
 
 def _spec(tensor: Any) -> Any:

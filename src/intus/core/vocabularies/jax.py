@@ -6,7 +6,7 @@ from __future__ import annotations
 _SAME = """
     abs acos acosh add asin asinh atan atan2 atanh ceil cos cosh digamma div eq erf erfc exp exp2 expm1 floor
     ge gt imag le lgamma log log1p lt mul ne neg not pow real round rsqrt sign sin sinh sqrt square sub tan
-    tanh argmax argmin cumsum cumprod cummax cummin sort split squeeze reshape pad copy
+    tanh argmax argmin cumsum cumprod cummax cummin sort split squeeze reshape pad copy identity
 """
 JAX: dict[str, str] = {
     **{name: name for name in _SAME.split()},
