@@ -52,7 +52,9 @@ class Missing(NamedTuple):
         return f"{self.address} is not in the file, and {self.reason}"
 
 
-def missing_parameters(a: Trace, b: Trace, table: Comparison, compared: Collection[str]) -> list[Missing]:
+def missing_parameters(
+    a: Trace, b: Trace, table: Comparison, compared: Collection[str]
+) -> tuple[list[Missing], list[str]]:
     """Return the parameters that the pass used and that nothing shows to be the same in the file.
 
     An exporter renames, transposes, joins and folds parameters, and drops zeros. A parameter counts as found
@@ -64,6 +66,9 @@ def missing_parameters(a: Trace, b: Trace, table: Comparison, compared: Collecti
         b: The trace of the file.
         table: Their comparison.
         compared: The addresses of parameters of the model that were compared one by one.
+
+    Returns:
+        Those, and the addresses of the parameters that only their effect shows to be the same.
     """
     users: dict[int, list[int]] = {}
     for row, numbers in a.graph.row_params.items():
@@ -75,20 +80,22 @@ def missing_parameters(a: Trace, b: Trace, table: Comparison, compared: Collecti
         if a.graph.params[number].address not in compared
     ]
     if not left:
-        return []
+        return [], []
     effects, weights = _Effects(a.graph, table), _Weights(b, a, compared)
-    found = []
+    found: list[Missing] = []
+    by_effect: list[str] = []
     for param, rows in left:
+        if weights.have(a, param):
+            continue
         live = [row for row in rows if row in effects.live]
         if live and all(map(effects.agree, live)):
-            continue
-        if weights.have(a, param, rows[0]):
+            by_effect.append(param.address)
             continue
         module = a.graph.enclosing_calls(rows[0])
         address = a.graph.modules[int(a.graph.calls.module[module[-1]])].address if module else ""
         apart = max((one for row in live if (one := effects.apart(row)) is not None), default=None)
         found.append(Missing(param.address, rows[0], address, apart, bool(live)))
-    return found
+    return found, by_effect
 
 
 class _Effects:
@@ -163,7 +170,7 @@ class _Weights:
         self._compared = compared
         self._arrays: dict[str, Elements | None] = {}
 
-    def have(self, a: Trace, param: Param, row: int) -> bool:
+    def have(self, a: Trace, param: Param) -> bool:
         """Return whether the file has the values of a parameter in its module, or it is of zeros alone."""
         own = value_of(a, param.address)
         if own is None:

@@ -22,7 +22,7 @@ def first_of(
     if not changed:
         return first
     row, sentences = next(iter(changed.items()))
-    if first is not None and (not first["a"] or model[first["a"]].row <= row):
+    if first is not None and (model[first["a"]].row <= row if first["a"] else first["module"]):
         return first
     if row == len(model.graph.ops):  # no operation uses it
         return {"a": "", "b": "", "module": sentences[0].split(" ")[0].rpartition(".")[0], "why": sentences}
