@@ -64,7 +64,8 @@ def check_ranges(
 def _expression(size: Mapping[str, Any]) -> ast.expr | None:
     """Return a length that is open as an expression; None if it is a number, or cannot be read."""
     try:
-        return ast.parse(size["as_expr"]["expr_str"], mode="eval").body
+        text: str = size["as_expr"]["expr_str"]
+        return ast.parse(text, mode="eval").body
     except (KeyError, TypeError, SyntaxError, ValueError, RecursionError):
         return None
 
