@@ -68,7 +68,7 @@ def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Trace
             from .exported_values import values_of
 
             given = bind(path.name, rows.expected, inputs, named)
-            values, notes = values_of(path, archive, program["graph_module"], rows.expected, given)
+            values, notes = values_of(path, archive, program, rows.expected, given)
         return rows.traced(values, notes)
 
 

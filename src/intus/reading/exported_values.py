@@ -20,6 +20,7 @@ import torch
 
 from ..core.errors import CodecError, InputError
 from .export import DTYPES, operator_of, subgraph
+from .exported_ranges import check_ranges
 from .inputs import Expected, check
 
 _OPERATOR = re.compile(r"torch\.ops\.(aten|prims|quantized_decomposed)\.(?!from_file\b)(\w+)\.(\w+)")
@@ -44,7 +45,7 @@ class _UnknownError(Exception):
 def values_of(
     path: Path,
     archive: zipfile.ZipFile,
-    module: Mapping[str, Any],
+    program: Mapping[str, Any],
     expected: Sequence[Expected],
     inputs: Mapping[str, Any],
 ) -> tuple[dict[str, np.ndarray], list[str]]:
@@ -53,7 +54,7 @@ def values_of(
     Args:
         path: The file, for messages.
         archive: The file.
-        module: The program: ``graph_module`` of its JSON.
+        program: The program: the file's JSON.
         expected: The inputs that it takes.
         inputs: The inputs by name.
 
@@ -61,20 +62,25 @@ def values_of(
         CodecError: If the weights cannot be read.
         InputError: If the inputs do not fit, or an operator raises.
     """
-    program = _Program(path, module)
+    module = program["graph_module"]
+    running = _Program(path, module)
     tensors: dict[str, Any] = {}
     for one in expected:
         value = torch.as_tensor(inputs[one.name]).detach().cpu()
         check(path.name, one, _name(value.dtype), value.shape)
         tensors[one.name] = value
+    metas = module["graph"]["tensor_values"]
+    check_ranges(
+        path.name, program, [(name, metas[name]["sizes"], value.shape) for name, value in tensors.items()]
+    )
     weights = _Weights(path, archive)
     for spec in module["signature"]["input_specs"]:
         ((kind, entry),) = spec.items()
         if kind in ("parameter", "buffer", "tensor_constant"):
             tensors[entry["arg"]["name"]] = weights.tensor(entry[f"{kind}_name"])
     with torch.no_grad():
-        program.run(module["graph"], tensors)
-    return program.values, program.notes
+        running.run(module["graph"], tensors)
+    return running.values, running.notes
 
 
 class _Program:

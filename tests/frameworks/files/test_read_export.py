@@ -245,3 +245,59 @@ def test_weights_that_may_be_tied_are_said_to_be(tmp_path):
         trace = intus.read(older(tmp_path / "net.pt2", state.getvalue()))
         assert "Whether 'table.weight' and 'head.weight' are one weight is not known" in trace.summary()
     assert not (tmp_path / "ran").exists()
+
+
+class Sum(nn.Module):
+    def forward(self, x, y):
+        return x.sum() + y.sum()
+
+
+_BATCH, _ANY = torch.export.Dim("batch", min=2, max=8), torch.export.Dim("any")
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        (_BATCH, None),
+        (_ANY, None),
+        (torch.export.Dim("batch", min=4), None),
+        (_BATCH, _BATCH),
+        (_BATCH, _ANY),
+        (_BATCH, 2 * _BATCH),
+        (torch.export.Dim("half", min=2, max=4) * 2, None),
+    ],
+)
+def test_lengths_outside_of_the_range_of_a_file_are_refused(x, y, tmp_path):
+    """The judge is torch, which loads the file and runs it."""
+    path = tmp_path / "net.pt2"
+    given = torch.ones(4, 3), torch.ones(8 if y is not None and y is not _BATCH else 4, 3)
+    shapes = ({0: x}, {} if y is None else {0: y})
+    torch.export.save(torch.export.export(Sum(), given, dynamic_shapes=shapes), path)
+    program = torch.export.load(path).module()
+    seen = set()
+    for rows in range(1, 12):
+        for others in {4, rows, 2 * rows, rows + 1} if y is not None else (4,):
+            inputs = torch.randn(rows, 3), torch.randn(others, 3)
+            try:
+                expected = program(*inputs)
+            except (RuntimeError, AssertionError):
+                with pytest.raises(InputError, match=r"The length of axis 0 of the input '[xy]' of net\.pt2"):
+                    intus.read(path, *inputs)
+                seen.add("refused")
+            else:
+                assert torch.equal(torch.tensor(intus.read(path, *inputs)["output_1"].value), expected)
+                seen.add("run")
+    assert "run" in seen
+    assert ("refused" in seen) == (x is not _ANY)
+
+
+def test_range_of_a_file_is_in_the_message(tmp_path):
+    net = nn.Linear(4, 3).eval()
+    path = tmp_path / "net.pt2"
+    torch.export.save(torch.export.export(net, (torch.ones(4, 4),), dynamic_shapes=({0: _BATCH},)), path)
+    for run in (lambda x: intus.read(path, x), lambda x: intus.check_export(net, path, x)):
+        with pytest.raises(InputError) as raised:
+            run(torch.ones(20, 4))
+        assert "The length of axis 0 of the input 'input' of net.pt2 must be 2 to 8, got 20." in str(
+            raised.value
+        )

@@ -210,3 +210,16 @@ def test_folded_batch_norm_is_not_proven(tmp_path):
     )
     logging.disable(logging.NOTSET)
     assert intus.check_export(model, tmp_path / "int8.onnx", x).verdict == "not proven"
+
+
+def test_first_difference_is_not_that_of_rounding(quantized):
+    model, path, x = quantized
+    assert intus.check_export(model, path, x).first is None
+    for name, param in list(model.named_parameters())[1::2]:
+        newer = copy.deepcopy(model)
+        with torch.no_grad():
+            newer.get_parameter(name).view(-1)[param.abs().argmax()] += 0.3
+        check = intus.check_export(newer, path, x)
+        assert check.verdict == "differs", (name, str(check))
+        assert check.first["module"] == name.rpartition(".")[0], (name, str(check))
+        assert "diverge" not in str(check)

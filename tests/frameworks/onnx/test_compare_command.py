@@ -85,3 +85,40 @@ def test_files_without_inputs_have_nothing_to_compare(tmp_path):
     torch.jit.save(model, tmp_path / "net.pt")
     found = run(tmp_path, "net.pt", "net.pt", inputs=None)
     assert "Trace a has no values to compare. Read the file with inputs: read(path, x)." in found.stderr
+
+
+RECURRENT = """
+import torch
+from torch import nn
+class Tag(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.lstm = nn.LSTM(8, 6, bidirectional=True, batch_first=True)
+        self.fc, self.dead = nn.Linear(12, 4), None
+    def forward(self, x):
+        if self.dead is not None:
+            self.dead(x)
+        return self.fc(self.lstm(x)[0][:, -1])
+good, bad, more = Tag(), Tag(), Tag()
+bad.lstm.weight_hh_l0_reverse.data.zero_()
+more.dead = nn.Linear(8, 2)
+"""
+
+
+def test_exit_code_is_not_0_where_a_module_differs_or_was_not_compared(tmp_path):
+    (tmp_path / "net.py").write_text(RECURRENT)
+    names = {}
+    exec(RECURRENT, names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter
+        torch.onnx.export(
+            names["good"].eval(), (torch.randn(2, 7, 8),), tmp_path / "net.onnx", dynamo=True, verbose=False
+        )
+    assert run(tmp_path, "net.py:good", "net.onnx", inputs="randn(2, 7, 8)").returncode == 0
+    bad = run(tmp_path, "net.py:bad", "net.onnx", inputs="randn(2, 7, 8)")
+    assert bad.returncode == 1
+    assert "The first difference is in lstm." in bad.stdout
+    more = run(tmp_path, "net.py:more", "net.onnx", inputs="randn(2, 7, 8)")
+    assert more.returncode == 1
+    assert "Not proven that net.onnx computes what Tag does" in more.stdout

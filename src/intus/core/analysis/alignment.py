@@ -83,7 +83,7 @@ def align(
         for i, j in _between(traits_a, traits_b, near):
             partner[i] = j
         _by_structure(a, b, traits_a, traits_b, partner)
-    return _in_order(partner.tolist(), len(b.ops))
+    return in_order(partner.tolist(), len(b.ops))
 
 
 def _same_modules(a: Graph, b: Graph) -> dict[str, str]:
@@ -302,10 +302,10 @@ def _by_structure(a: Graph, b: Graph, traits_a: _Traits, traits_b: _Traits, part
             used.add(int(partner[row]))
 
 
-def _in_order(partner: list[int], count: int) -> list[tuple[int, int]]:
+def in_order(partner: list[int], count: int) -> list[tuple[int, int]]:
     """Return all rows as pairs: the first graph's in order, unpaired rows of the second in between.
 
-    >>> _in_order([0, -1, 2], 4)
+    >>> in_order([0, -1, 2], 4)
     [(0, 0), (1, -1), (-1, 1), (2, 2), (-1, 3)]
     """
     paired = {j for j in partner if j >= 0}

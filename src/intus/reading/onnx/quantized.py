@@ -29,7 +29,8 @@ class Twin(NamedTuple):
     Attributes:
         model: The model; b"" if it has operators that are not known in floating point.
         weights: The addresses of the parameters that are quantized in the file.
-        faults: The parameters that are not what the file holds, as sentences.
+        faults: What the file holds otherwise than the model or itself, as sentences.
+        wrong: Those of them that are of a parameter, by its address.
         unknown: Why the model cannot be compared in floating point, as sentences.
         unmatched: The weights that remain rounded in it, as sentences.
     """
@@ -37,6 +38,7 @@ class Twin(NamedTuple):
     model: bytes
     weights: list[str]
     faults: list[str]
+    wrong: dict[str, str]
     unknown: list[str]
     unmatched: list[str]
 
@@ -71,7 +73,7 @@ class _Maker:
             for name in node.input:
                 self._readers.setdefault(name, []).append(node)
         self._made: dict[str, np.ndarray] = {}
-        self._found = Twin(b"", [], [], [], [])
+        self._found = Twin(b"", [], [], {}, [], [])
 
     def nodes(self) -> None:
         """Replace the quantized nodes."""
@@ -210,11 +212,12 @@ class _Maker:
         self._found.weights.append(address)
         if apart.size and not apart.max() <= allowed:
             count = int(np.count_nonzero(~(apart <= allowed)))
-            self._found.faults.append(
+            self._found.wrong[address] = (
                 f"{address} is not what {name} holds: {count:,} of {apart.size:,} elements differ by more "
                 f"than {'half a' if is_symmetric else 'one'} step of the quantization, at most by "
                 f"{apart.max():.3g}"
             )
+            self._found.faults.append(self._found.wrong[address])
 
     def _own(self, name: str, stored: np.ndarray) -> tuple[str, np.ndarray | None]:
         """Return the model's parameter that a weight was made from, in the order of its axes."""

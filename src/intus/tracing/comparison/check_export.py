@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,9 @@ from ...viewing.repr_text import listed
 from ..read import read
 from ..results.trace import Trace
 from .compare import compare
+from .coverage import Missing, missing_parameters
 from .elements import plain
+from .first import first_of, place
 from .modules import pair_modules
 from .parameters import changed_buffers, changed_parameters
 from .quantization import Quantization, quantization
@@ -30,27 +32,46 @@ class ExportCheck:
     Attributes:
         table: The comparison of the model (a) with the file (b), tensor by tensor; see ``compare``.
         parameters: How parameters and buffers of the model and of the file differ, as sentences; also those
-            without effect on these inputs.
+            without effect on these inputs. And the parameters that the file lacks, unless it has their values
+            under other names or in another form, or their effect was compared.
         first: The first operation that makes a difference, as a dict of ``a``, ``b``, ``module`` and ``why``;
-            None if there is none.
+            None if there is none. Of a quantized file, the first that its quantization does not explain.
+        unproven: Why the file is not shown to compute what the model does although no difference is known, as
+            sentences: modules that were not compared, or differ without an effect on the outputs.
         notes: What else differs: the dtype of an output, the number of outputs.
         quantization: What was found out about a quantized file that differs; None for any other file.
     """
 
     def __init__(self, table: Comparison, model: Trace, exported: Trace, path: Path) -> None:
         self.table, self._model, self._path = table, model, path
-        changed = changed_parameters(model, exported, pair_modules(model.graph, exported.graph, table.pairs))
-        changed = dict(sorted((changed | changed_buffers(model, exported, table.pairs)).items()))
-        self.parameters = [sentence for sentences in changed.values() for sentence in sentences]
-        self.first = _first(model, table.attrs["first"], changed)
-        faults, self.notes = _outputs(model.graph, exported.graph, table)
-        self._faults = faults
+        modules = pair_modules(model.graph, exported.graph, table.pairs)
+        changed, compared = changed_parameters(model, exported, modules)
+        self.changed = dict(sorted((changed | changed_buffers(model, exported, table.pairs)).items()))
+        self._faults, self.notes = _outputs(model.graph, exported.graph, table)
         self.quantization: Quantization | None = None
+        missing: list[Missing] = []
+        if not is_quantized(exported.graph):  # which has other weights, and differs in every module
+            missing, by_effect = missing_parameters(model, exported, table, compared)
+            if by_effect:
+                self.notes.append(f"Compared by their effect on these inputs only: {listed(by_effect)}.")
+        self.parameters = [sentence for sentences in self.changed.values() for sentence in sentences]
+        self.parameters += [one.sentence for one in missing]
+        apart = {one.row: [one.sentence] for one in missing if one.differs is not None}
+        self.first = first_of(model, table.attrs["first"], dict(sorted((apart | self.changed).items())))
+        self.unproven = [
+            *_not_compared(missing),
+            *(_hidden(table) if table.attrs["first"] is None else ()),
+        ]
+        used = {number for numbers in model.graph.row_params.values() for number in numbers}
+        left = (param.address for number, param in enumerate(model.graph.params) if number not in used)
+        unused = [address for address in left if address not in compared]
+        if unused:
+            self.notes.append(f"On these inputs the model does not use {listed(unused)}: not compared.")
 
     @property
     def agree(self) -> bool:
-        """True if every output was compared and nothing differs, neither tensors nor parameters."""
-        return bool(self.table.agree) and not self.parameters and not self._faults
+        """True if every output and module was compared and nothing differs, no tensor and no parameter."""
+        return bool(self.table.agree) and not self.parameters and not self._faults and not self.unproven
 
     @property
     def verdict(self) -> str:
@@ -63,6 +84,12 @@ class ExportCheck:
         if self.quantization is not None:
             return self.quantization.verdict
         return "differs" if self.first is not None or self._faults else "not proven"
+
+    def explain(self, found: Quantization | None) -> None:
+        """Take what was found out about a quantized file."""
+        self.quantization = found
+        if found is not None:
+            self.first = found.first
 
     def __bool__(self) -> bool:
         return self.agree
@@ -80,34 +107,42 @@ class ExportCheck:
             return "\n".join([verdict, *self.notes])
         if self.quantization is not None:
             sentences = self.quantization.sentences(name, file)
-            return "\n".join([*sentences, *self.notes, *self._faults, str(self.table)])
+            return "\n".join([*sentences, *self.notes, *self._faults])
         if self.first is not None:
-            where = f"in {self.first['module']}" if self.first["module"] else f"at {self.first['a']}"
+            where = place(self.first)
             verdict = f"{file} does not compute what {name} does. The first difference is {where}."
         elif self._faults:
             verdict = f"{file} does not return what {name} does."
         else:
-            verdict = f"Not proven that {file} computes what {name} does: not every output could be compared."
-        lines = [verdict, *self._faults, *self.notes]
-        if self.parameters:
-            lines.append(f"Parameters differ: {listed(self.parameters)}.")
+            what = "module" if self.table.agree else "output"
+            verdict = f"Not proven that {file} computes what {name} does: not every {what} could be compared."
+        lines = [verdict, *self._faults, *(f"{one}." for one in self.unproven), *self.notes]
+        changed = [sentence for sentences in self.changed.values() for sentence in sentences]
+        if changed:
+            lines.append(f"Parameters differ: {listed(changed)}.")
         classes = _in_training(self._model.graph)
         if classes:
             lines.append(f"The model is in training mode, in which {listed(classes)} compute otherwise.")
         return "\n".join([*lines, str(self.table)])
 
 
-def _first(
-    model: Trace, first: dict[str, Any] | None, changed: Mapping[int, list[str]]
-) -> dict[str, Any] | None:
-    """Return the first difference of tensors or, if that is earlier, of parameters."""
-    if not changed:
-        return first
-    row, sentences = next(iter(changed.items()))
-    if first is not None and (not first["a"] or model[first["a"]].row <= row):
-        return first
-    op = model._handles([row])[0]
-    return {"a": op.label, "b": "", "module": op.module or "", "why": sentences}
+def _not_compared(missing: Sequence[Missing]) -> Iterator[str]:
+    """Yield what is not known of parameters that a file lacks, module by module."""
+    reasons: dict[str, list[str]] = {}
+    for one in missing:
+        reasons.setdefault(one.reason, []).append(one.address)
+    for reason, names in reasons.items():
+        yield f"{listed(names)} {'is' if len(names) == 1 else 'are'} not in the file, and {reason}"
+
+
+def _hidden(table: Comparison) -> Iterator[str]:
+    """Yield the modules whose outputs differ, where the outputs of the model do not."""
+    for row in table.modules.itertuples():
+        returned = f"What {row.a or 'the model'} returns"
+        if row.verdict == "shape":
+            yield f"{returned} is of another shape in the file"
+        elif row.verdict == "differs":
+            yield f"{returned} differs by {row.relative:.2g} of its norm, which has no effect on the outputs"
 
 
 def _outputs(model: Graph, file: Graph, table: Comparison) -> tuple[list[str], list[str]]:
@@ -178,10 +213,14 @@ def check_export(
     if not exported.values:
         raise CodecError(f"{str(file)!r} has no operations that can be run, so nothing can be compared.")
     check = ExportCheck(compare(traced, exported), traced, exported, file)
-    types = {exported.graph.type_of(row) for row in exported.graph.rows_of(OP)}
-    if not check and types & _QUANTIZED:
-        check.quantization = quantization(check, traced, exported, file)
+    if not check and is_quantized(exported.graph):
+        check.explain(quantization(check, traced, exported, file))
     return check
+
+
+def is_quantized(file: Graph) -> bool:
+    """Return whether a file has operations of a quantized model."""
+    return not _QUANTIZED.isdisjoint(file.type_of(row) for row in file.rows_of(OP))
 
 
 def _inputs(trace: Trace, file: Graph, path: Path) -> list[np.ndarray]:

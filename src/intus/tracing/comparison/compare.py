@@ -22,7 +22,7 @@ from ...core.graph import OP, OUTPUT, Graph
 from ..results.trace import Trace
 from .differences import Difference, difference, element_sums, rounding
 from .elements import Elements, plain
-from .modules import pair_modules, with_folded_norms
+from .modules import pair_modules, with_folded_norms, with_whole_outputs
 
 if TYPE_CHECKING:
     from .crossing import Calls
@@ -104,9 +104,8 @@ def compare(a: Trace, b: Trace) -> Comparison:
         side_a, side_b = _Side(a), _Side(b)
         coarse = any("16" in meta.dtype or "8" in meta.dtype for g in (a.graph, b.graph) for meta in g.metas)
         sums = side_a.element_sums(), side_b.element_sums()
-        pairs = with_folded_norms(
-            a.graph, b.graph, align(a.graph, b.graph, sums, near=1e-2 if coarse else 1e-3)
-        )
+        pairs = align(a.graph, b.graph, sums, near=1e-2 if coarse else 1e-3)
+        pairs = with_whole_outputs(a.graph, b.graph, with_folded_norms(a.graph, b.graph, pairs))
         judge = _Judge(side_a, side_b, pairs)
         return Comparison.of(a, b, judge.pairs, judge.origins(), judge.modules)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ...core.analysis.alignment import in_order
 from ...core.graph import Graph
 
 
@@ -86,6 +87,47 @@ def with_folded_norms(a: Graph, b: Graph, pairs: Sequence[tuple[int, int]]) -> l
     for norm, into in folded.items():
         partner[norm], partner[into] = partner[into], -1
     return [(i, partner.get(i, j)) for i, j in pairs]
+
+
+def with_whole_outputs(a: Graph, b: Graph, pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return pairs in which what a module returned is paired with what the same module returned.
+
+    Rows are paired by what made them, so that an output may have gone to a step of another shape: an LSTM of
+    ONNX makes one with an axis for the directions, which is transposed before the module returns it.
+
+    Args:
+        a: The first graph.
+        b: The second graph.
+        pairs: Pairs of rows, as ``align`` returns them.
+    """
+    partner = {i: j for i, j in pairs if i >= 0}
+    taken = {j: i for i, j in partner.items() if j >= 0}
+    returned: dict[str, list[int]] = {}
+    for call, rows in b.call_outputs.items():
+        returned.setdefault(b.modules[int(b.calls.module[call])].address, []).extend(rows)
+
+    def fits(i: int, j: int) -> bool:
+        return a.metas[int(a.ops.meta[i])].shape == b.metas[int(b.ops.meta[j])].shape
+
+    before = dict(partner)
+    for i in sorted(a.row_exits):
+        if partner.get(i, -1) >= 0 and fits(i, partner[i]):
+            continue
+        modules = (a.modules[int(a.calls.module[call])].address for call in a.row_exits[i])
+        free = [
+            j
+            for module in modules
+            if module
+            for j in returned.get(module, ())
+            if fits(i, j) and (j not in taken or not fits(taken[j], j))
+        ]
+        if len(set(free)) == 1:
+            if free[0] in taken:
+                partner[taken[free[0]]] = -1
+            partner[i], taken[free[0]] = free[0], i
+    if partner == before:
+        return list(pairs)
+    return in_order([partner[i] for i in range(len(a.ops))], len(b.ops))
 
 
 def _matches(a: Graph, calls: Sequence[int], b: Graph, others: Sequence[int]) -> list[tuple[int, int]]:

@@ -13,6 +13,7 @@ from ...core.graph import BUFFER, CONSTANT, Param
 from ...viewing.repr_text import listed
 from .differences import Difference, difference, rounding
 from .elements import Elements, plain
+from .recurrent import unpacked
 
 if TYPE_CHECKING:
     from ..results.trace import Trace
@@ -38,15 +39,22 @@ def different_parameters(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iter
         return [
             f"other parameters are combined there ({', '.join(sides)}), so they are not compared one by one"
         ]
-    sentences = (_difference(a, address, b, other) for address, other in partners)
+    values = [(one, other, value_of(a, one), value_of(b, other)) for one, other in partners]
+    sentences = (
+        _difference(one, b, other, x, y)
+        for one, other, x, y in values
+        if x is not None and y is not None and x.is_float == y.is_float
+    )
     return [sentence for sentence in sentences if sentence]
 
 
-def changed_parameters(a: Trace, b: Trace, modules: Iterable[ModulePair]) -> dict[int, list[str]]:
+def changed_parameters(
+    a: Trace, b: Trace, modules: Iterable[ModulePair]
+) -> tuple[dict[int, list[str]], set[str]]:
     """Return the parameters of a model that are others in its export, also where that has no effect.
 
-    Parameters correspond as in ``different_parameters``, in modules that both have. Those that the export has
-    combined with others are left out.
+    Parameters correspond as in ``different_parameters``, in modules that both have, and those of recurrent
+    layers as ``unpacked`` says. Those that the export has combined with others are left out.
 
     Args:
         a: The trace of the model.
@@ -54,29 +62,39 @@ def changed_parameters(a: Trace, b: Trace, modules: Iterable[ModulePair]) -> dic
         modules: The modules that correspond to each other.
 
     Returns:
-        Sentences by the row of ``a`` that uses the parameter.
+        Sentences by the row of ``a`` that uses the parameter, the number of rows for one that none uses; and
+        the addresses of the parameters that were compared.
     """
     found: dict[int, list[str]] = {}
-    users = {number: row for row, numbers in a.graph.row_params.items() for number in numbers}
+    users: dict[int, int] = {}
+    for row, used in sorted(a.graph.row_params.items()):
+        for number in used:
+            users.setdefault(number, row)
     numbers = {param.address: number for number, param in enumerate(a.graph.params)}
     combined = set(_combined(b))
-    done: set[str] = set()
+    compared: set[str] = set()
+    packed = unpacked(a, b)
     known = {param.address for param in b.graph.params}
-    same = [(address, address) for address in numbers if address in known]
+    same = [(address, address) for address in numbers if address in b._param_values]
     of_modules = [
         pair
         for module in modules
         for pair in _partners_inside(a, module.a, b, module.b)
         if a.graph.type_of(users[numbers[pair[0]]]) in _DIRECT
     ]
-    for address, other in (*same, *of_modules):
-        row = users.get(numbers[address], -1)
-        if address in done or other in combined or row < 0 or is_folded(a, row, known):
+    of_layers = [(address, name) for address, (name, _) in packed.items()]
+    for address, other in (*same, *of_layers, *of_modules):
+        row = users.get(numbers[address], len(a.graph.ops))
+        if address in compared or other in combined or (row < len(a.graph.ops) and is_folded(a, row, known)):
             continue
-        done.add(address)
-        if sentence := _difference(a, address, b, other):
+        x = value_of(a, address)
+        y = plain(packed[address][1]) if address in packed else value_of(b, other)
+        if x is None or y is None or x.is_float != y.is_float:
+            continue
+        compared.add(address)
+        if sentence := _difference(address, b, other, x, y):
             found.setdefault(row, []).append(sentence)
-    return dict(sorted(found.items()))
+    return dict(sorted(found.items())), compared
 
 
 #: Operations whose parameter an export stores as it is, but for the order of its axes.
@@ -105,11 +123,8 @@ def is_folded(a: Trace, row: int, known: Container[str]) -> bool:
     return any(param.address not in known for child in following for param in _used(a, [child]))
 
 
-def _difference(a: Trace, address: str, b: Trace, other: str) -> str:
+def _difference(address: str, b: Trace, other: str, x: Elements, y: Elements) -> str:
     """Return how a parameter of ``a`` and one of ``b`` differ, as a sentence; ``""`` if they do not."""
-    x, y = _value(a, address), _value(b, other)
-    if x is None or y is None or x.is_float != y.is_float:
-        return ""
     both = f"{address} of a and of b" if address == other else f"{address} of a and {other} of b"
     apart = _nearest(x, y)
     if apart is None:
@@ -201,7 +216,8 @@ def _lengths(param: Param) -> Hashable:
     return tuple(sorted(param.shape))
 
 
-def _value(trace: Trace, address: str) -> Elements | None:
+def value_of(trace: Trace, address: str) -> Elements | None:
+    """Return the value of a parameter; None if it is not known."""
     try:
         return plain(trace.value(address))
     except (IntusError, KeyError):  # not saved, or changed since

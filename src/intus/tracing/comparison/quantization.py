@@ -13,8 +13,11 @@ from ...viewing.repr_text import listed
 from ..read import read
 from ..results.trace import Trace
 from .compare import compare
+from .coverage import missing_parameters
 from .elements import plain
-from .parameters import is_folded
+from .first import first_of, place
+from .modules import pair_modules
+from .parameters import changed_parameters, is_folded
 
 if TYPE_CHECKING:
     from .check_export import ExportCheck
@@ -37,6 +40,8 @@ class Quantization(NamedTuple):
         unknown: Why that cannot be told, as sentences.
         ranges: Tensors whose range does not fit their values, as sentences.
         differences: The relative difference by module, the largest first.
+        first: The first operation that makes a difference which the quantization does not explain, as in
+            ``ExportCheck``; None if there is none.
     """
 
     weights: list[str]
@@ -44,6 +49,7 @@ class Quantization(NamedTuple):
     unknown: list[str]
     ranges: list[str]
     differences: dict[str, float]
+    first: dict[str, Any] | None = None
 
     @property
     def verdict(self) -> str:
@@ -91,21 +97,33 @@ def quantization(check: ExportCheck, model: Trace, exported: Trace, path: Path) 
     relative = {row.a or row.b: float(row.relative) for row in modules.itertuples() if row.relative > 0}
     differences = dict(sorted(relative.items(), key=lambda one: -one[1]))
     faults, unknown = [*found.faults, *check.parameters], list(found.unknown)
+    changed = dict(check.changed)
+    users = {model.graph.params[n].address: row for row, some in model.graph.row_params.items() for n in some}
+    for address, sentence in found.wrong.items():
+        changed.setdefault(users[address], []).append(sentence)
+    first = first_of(model, None, dict(sorted(changed.items())))
     if found.model:
         unrounded = _run(found.model, exported)
         table = compare(model, unrounded)
-        first = table.attrs["first"]
+        source = table.attrs["first"]
         types = {model.graph.type_of(row) for row in model.graph.rows_of(OP)}
-        if first is not None and found.unmatched:
+        if source is not None and found.unmatched:
             unknown += found.unmatched
-        elif first is not None and types & _CLAMPS:
+        elif source is not None and types & _CLAMPS:
             unknown.append("An operation that clamps may be part of a range in the file: it is not compared.")
-        elif first is not None:
-            where = f"in {first['module']}" if first["module"] else f"at {first['a']}"
-            faults.append(f"Without rounding the first difference is {where}: {listed(list(first['why']))}")
+        elif source is not None:
+            first = first_of(model, source, dict(sorted(changed.items())))
+            faults.append(
+                f"Without rounding the first difference is {place(source)}: {listed(source['why'])}"
+            )
         elif not table.agree:
             unknown.append("Without rounding, not every output could be compared.")
-    return Quantization(found.weights, faults, unknown, _ranges(exported), differences)
+        else:
+            pairs = pair_modules(model.graph, unrounded.graph, table.pairs)
+            compared = {*found.weights, *changed_parameters(model, unrounded, pairs)[1]}
+            missing, _ = missing_parameters(model, unrounded, table, compared)
+            unknown += [f"{one.sentence}." for one in missing]
+    return Quantization(found.weights, faults, unknown, _ranges(exported), differences, first)
 
 
 def _parameters(model: Trace, exported: Trace) -> dict[str, np.ndarray]:

@@ -1,0 +1,247 @@
+"""Find the parameters of a model that nothing shows to be in its export."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ...core.graph import INPUT, OUTPUT, Graph, Param
+from .differences import difference, rounding
+from .elements import Elements
+from .parameters import value_of
+
+if TYPE_CHECKING:
+    from ..results.trace import Trace
+    from .table import Comparison
+
+_AGREE = ("equal", "close")
+
+
+class Missing(NamedTuple):
+    """A parameter that was found nowhere in a file, and whose effect was not compared.
+
+    Attributes:
+        address: Its address in the model.
+        row: The first row that uses it.
+        module: The address of the module around that row.
+        differs: The relative difference of what the module returns; None if it was not compared.
+        is_read: Whether an output depends on it.
+    """
+
+    address: str
+    row: int
+    module: str
+    differs: float | None
+    is_read: bool
+
+    @property
+    def reason(self) -> str:
+        """Why its effect is not known."""
+        if not self.is_read:
+            return "no output of the model depends on it"
+        where = f"what {self.module} returns" if self.module else "the result of its operation"
+        if self.differs is not None:
+            return f"{where} differs by {self.differs:.2g} of its norm"
+        return f"{where} was not compared"
+
+    @property
+    def sentence(self) -> str:
+        """What is missing and why."""
+        return f"{self.address} is not in the file, and {self.reason}"
+
+
+def missing_parameters(
+    a: Trace, b: Trace, table: Comparison, compared: Collection[str]
+) -> tuple[list[Missing], list[str]]:
+    """Return the parameters that the pass used and that nothing shows to be the same in the file.
+
+    An exporter renames, transposes, joins and folds parameters, and drops zeros. A parameter counts as found
+    if the file has its values in the same module, or if all results that it has an effect on first were
+    compared and agree. The result of an operation further on does not count: it may be a part only.
+
+    Args:
+        a: The trace of the model.
+        b: The trace of the file.
+        table: Their comparison.
+        compared: The addresses of parameters of the model that were compared one by one.
+
+    Returns:
+        Those, and the addresses of the parameters that only their effect shows to be the same.
+    """
+    users: dict[int, list[int]] = {}
+    for row, numbers in a.graph.row_params.items():
+        for number in numbers:
+            users.setdefault(number, []).append(row)
+    left = [
+        (a.graph.params[number], rows)
+        for number, rows in sorted(users.items(), key=lambda one: one[1])
+        if a.graph.params[number].address not in compared
+    ]
+    if not left:
+        return [], []
+    effects, weights = _Effects(a.graph, table), _Weights(b, a, compared)
+    found: list[Missing] = []
+    by_effect: list[str] = []
+    for param, rows in left:
+        if weights.have(a, param):
+            continue
+        live = [row for row in rows if row in effects.live]
+        if live and all(map(effects.agree, live)):
+            by_effect.append(param.address)
+            continue
+        module = a.graph.enclosing_calls(rows[0])
+        address = a.graph.modules[int(a.graph.calls.module[module[-1]])].address if module else ""
+        apart = max((one for row in live if (one := effects.apart(row)) is not None), default=None)
+        found.append(Missing(param.address, rows[0], address, apart, bool(live)))
+    return found, by_effect
+
+
+class _Effects:
+    """The results of operations of a model that were compared with the file's.
+
+    Attributes:
+        live: The rows that an output depends on.
+    """
+
+    def __init__(self, graph: Graph, table: Comparison) -> None:
+        self._graph = graph
+        verdicts, relatives = table["verdict"].tolist(), table["relative"].tolist()
+        self._verdict = {i: verdicts[n] for n, (i, j) in enumerate(table.pairs) if i >= 0 and j >= 0}
+        self._relative = {i: relatives[n] for n, (i, _) in enumerate(table.pairs) if i >= 0}
+        self._inner = {int(parent) for parent in graph.calls.parent}
+        self._of_inputs = _reached(graph.rows_of(INPUT), graph.children)
+        self.live = _reached(graph.rows_of(OUTPUT), graph.parents)
+
+    def agree(self, row: int) -> bool:
+        """Return whether all that a row's parameter has an effect on first was compared and agrees."""
+        return all(any(self._agrees(one) for one in self._witnesses(end)) for end in self._ends(row))
+
+    def apart(self, row: int) -> float | None:
+        """Return the relative difference of what a row's module returns, if it differs."""
+        calls = self._graph.enclosing_calls(row)
+        rows = [row, *(self._graph.call_outputs.get(calls[-1], ()) if calls else ())]
+        return max((self._relative[one] for one in rows if self._verdict.get(one) == "differs"), default=None)
+
+    def _agrees(self, rows: Collection[int]) -> bool:
+        return bool(rows) and all(self._verdict.get(one) in _AGREE for one in rows)
+
+    def _ends(self, row: int) -> Iterator[int]:
+        """Yield the first rows on the ways from a row that depend on an input: what is before is constant."""
+        waiting, seen = [row], {row}
+        while waiting:
+            one = waiting.pop()
+            if one in self._of_inputs or self._verdict.get(one) in _AGREE:
+                yield one
+                continue
+            following = [n for n in self._graph.children(one) if n in self.live and n not in seen]
+            if not following:
+                yield one
+            seen.update(following)
+            waiting += following
+
+    def _witnesses(self, row: int) -> Iterator[list[int]]:
+        """Yield rows that together show the effect of an operation."""
+        graph = self._graph
+        yield [row]
+        calls = graph.enclosing_calls(row)
+        if (
+            calls and calls[-1] not in self._inner
+        ):  # of a module with others inside, an output may be of those
+            returned = graph.call_outputs.get(calls[-1], ())
+            yield [one for one in returned if one in self.live]
+        norms = [child for child in graph.children(row) if child in self.live]
+        if all(graph.type_of(child) == "batch_norm" for child in norms):  # into which it is folded
+            yield norms
+
+
+class _Weights:
+    """The weights of a file that do not correspond to others already, to be found by their values."""
+
+    def __init__(self, b: Trace, a: Trace, compared: Collection[str]) -> None:
+        self._trace = b
+        self._modules: dict[str, set[str]] = {}
+        for row, numbers in b.graph.row_params.items():
+            call = b.graph.enclosing_calls(row)
+            module = b.graph.modules[int(b.graph.calls.module[call[-1]])].address if call else ""
+            for number in numbers:
+                self._modules.setdefault(b.graph.params[number].address, set()).add(module)
+        self._compared = compared
+        self._arrays: dict[str, Elements | None] = {}
+
+    def have(self, a: Trace, param: Param) -> bool:
+        """Return whether the file has the values of a parameter in its module, or it is of zeros alone."""
+        own = value_of(a, param.address)
+        if own is None:
+            return False
+        module = param.address.rpartition(".")[0]
+        near = [
+            name for name, modules in self._modules.items() if any(_around(one, module) for one in modules)
+        ]
+        values = [self._array(name) for name in near]
+        if any(value is not None and _holds(value, own) for value in values):
+            return True
+        # An exporter drops zeros. Another vector in their place would be a weight of the file in that module.
+        others = (name for name in near if name not in self._compared and module in self._modules[name])
+        found = [value for value in map(self._array, others) if value is not None]
+        return not own.array.any() and all(value.array.ndim != own.array.ndim for value in found)
+
+    def _array(self, name: str) -> Elements | None:
+        if name not in self._arrays:
+            self._arrays[name] = value_of(self._trace, name)
+        return self._arrays[name]
+
+
+def _reached(rows: Iterable[int], following: Callable[[int], list[int]]) -> set[int]:
+    """Return these rows and all that follow."""
+    waiting = list(rows)
+    seen = set(waiting)
+    while waiting:
+        new = [one for one in following(waiting.pop()) if one not in seen]
+        seen.update(new)
+        waiting += new
+    return seen
+
+
+def _around(module: str, other: str) -> bool:
+    """Return whether one address is that of a module around the other, or the same."""
+    return (
+        not module
+        or not other
+        or f"{module}.".startswith(f"{other}.")
+        or f"{other}.".startswith(f"{module}.")
+    )
+
+
+def _holds(stored: Elements, own: Elements) -> bool:
+    """Return whether an array has another as a part along one axis, whatever the order of its axes.
+
+    Example:
+        >>> q, k = np.eye(2), np.ones((2, 2))
+        >>> _holds(Elements(np.concatenate([k, q]).T, "float64"), Elements(q, "float64"))
+        True
+    """
+    whole = np.squeeze(stored.array)
+    part = np.squeeze(own.array)
+    if not part.size or stored.is_float != own.is_float:
+        return False
+    for turned in (part, part.T):
+        if turned.ndim != whole.ndim:
+            continue
+        longer = [n for n in range(whole.ndim) if whole.shape[n] != turned.shape[n]]
+        if not longer and _same(stored, whole, own, turned):
+            return True
+        if len(longer) == 1 and whole.shape[longer[0]] > turned.shape[longer[0]]:
+            axis, length = longer[0], turned.shape[longer[0]]
+            step = np.gcd(whole.shape[axis], length)
+            for start in range(0, whole.shape[axis] - length + 1, step):
+                if _same(stored, whole.take(range(start, start + length), axis), own, turned):
+                    return True
+    return False
+
+
+def _same(stored: Elements, x: np.ndarray, own: Elements, y: np.ndarray) -> bool:
+    one, two = stored._replace(array=x), own._replace(array=y)
+    apart = difference(one, two)
+    return apart.relative <= rounding(one, two) and not apart.lopsided

@@ -1,0 +1,41 @@
+"""Find the first difference of tensors or parameters, and say where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..results.trace import Trace
+
+
+def first_of(
+    model: Trace, first: dict[str, Any] | None, changed: Mapping[int, list[str]]
+) -> dict[str, Any] | None:
+    """Return the first difference of tensors or, if that is earlier, of parameters.
+
+    Args:
+        model: The trace of the model.
+        first: The first difference of tensors.
+        changed: How parameters differ, by the row that uses them.
+    """
+    if not changed:
+        return first
+    row, sentences = next(iter(changed.items()))
+    if first is not None and (model[first["a"]].row <= row if first["a"] else first["module"]):
+        return first
+    if row == len(model.graph.ops):  # no operation uses it
+        return {"a": "", "b": "", "module": sentences[0].split(" ")[0].rpartition(".")[0], "why": sentences}
+    op = model._handles([row])[0]
+    return {"a": op.label, "b": "", "module": op.module or "", "why": sentences}
+
+
+def place(first: Mapping[str, Any]) -> str:
+    """Return where a difference is: ``in fc``, or ``at add_1_3`` outside of all modules.
+
+    Args:
+        first: The first difference.
+    """
+    return (
+        f"in {first['module']}" if first["module"] else f"at {first['a']}" if first["a"] else "in its state"
+    )

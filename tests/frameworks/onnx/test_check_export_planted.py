@@ -1,0 +1,237 @@
+"""``check_export`` of models of which one parameter or buffer was changed after the export.
+
+The judge is the model itself: if its output is another, the file cannot be equal to it. Of a change without
+an effect on these inputs it is said if only the effect was compared.
+"""
+
+import copy
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import intus
+
+
+class Net(nn.Module):
+    def __init__(self, run, **modules):
+        super().__init__()
+        self.run = run
+        for name, module in modules.items():
+            setattr(self, name, module)
+
+    def forward(self, x):
+        return self.run(self, x)
+
+
+def recurrent(layer, run, **options):
+    net = layer(5, 6, batch_first=True, **options)
+    return Net(run, rnn=net, fc=nn.Linear(6 * (1 + net.bidirectional), 3)), torch.randn(2, 4, 5)
+
+
+def last(self, x):
+    return self.fc(self.rnn(x)[0][:, -1])
+
+
+def whole(self, x):
+    return self.fc(self.rnn(x)[0])
+
+
+def first_and_last(self, x):
+    return self.fc(torch.relu(self.rnn(x)[0])[:, ::3])
+
+
+def hidden(self, x):
+    return self.fc(self.rnn(x)[1][0][-1])
+
+
+def sequence_first():
+    net = Net(lambda self, x: self.fc(self.rnn(x)[0][0]), rnn=nn.RNN(5, 6), fc=nn.Linear(6, 3))
+    return net, torch.randn(4, 2, 5)
+
+
+def encoder():
+    layer = nn.TransformerEncoderLayer(8, 2, 12, batch_first=True)  # the bias of self_attn.out_proj is 0
+    net = Net(
+        lambda self, x: self.fc(self.enc(x)[:, 0]), enc=nn.TransformerEncoder(layer, 2), fc=nn.Linear(8, 3)
+    )
+    return net, torch.randn(2, 4, 8)
+
+
+def attention():
+    att = nn.MultiheadAttention(8, 2, batch_first=True)
+    return Net(lambda self, x: self.fc(self.att(x, x, x)[0][:, 0]), att=att, fc=nn.Linear(8, 3)), torch.randn(
+        2, 4, 8
+    )
+
+
+def convolution():
+    net = Net(
+        lambda self, x: self.fc(torch.relu(self.bn(self.conv(x)))[..., -1]),
+        conv=nn.Conv1d(3, 6, 3),
+        bn=nn.BatchNorm1d(6),
+        fc=nn.Linear(6, 3),
+    )
+    with torch.no_grad():
+        net.bn.running_mean.normal_()
+        net.bn.running_var.uniform_(0.5, 2)
+        net.bn.weight.uniform_(0.5, 2)
+    return net, torch.randn(2, 3, 8)
+
+
+def tied():
+    net = Net(
+        lambda self, ids: self.head(torch.tanh(self.emb(ids) + self.pos[:, : ids.shape[1]])),
+        emb=nn.Embedding(12, 6),
+        pos=nn.Parameter(torch.randn(1, 7, 6)),
+        head=nn.Linear(6, 12, bias=False),
+    )
+    net.head.weight = net.emb.weight
+    return net, torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]])
+
+
+#: Those that run in every suite.
+FEW = ("lstm last", "encoder")
+MODELS = {
+    "lstm last": lambda: recurrent(nn.LSTM, last, bidirectional=True),
+    "lstm whole": lambda: recurrent(nn.LSTM, whole, num_layers=2, bidirectional=True),
+    "lstm some": lambda: recurrent(nn.LSTM, first_and_last, num_layers=2),
+    "lstm hidden": lambda: recurrent(nn.LSTM, hidden),
+    "lstm without bias": lambda: recurrent(nn.LSTM, last, bias=False),
+    "gru last": lambda: recurrent(nn.GRU, last, bidirectional=True),
+    "gru whole": lambda: recurrent(nn.GRU, whole, num_layers=2),
+    "rnn last": lambda: recurrent(nn.RNN, last, nonlinearity="relu"),
+    "rnn whole": lambda: recurrent(nn.RNN, whole, bidirectional=True),
+    "rnn sequence first": sequence_first,
+    "encoder": encoder,
+    "attention": attention,
+    "convolution": convolution,
+    "tied": tied,
+}
+
+
+def scale(value):
+    value.mul_(1.5).add_(0.01)
+
+
+def one_element(value):
+    value.view(-1)[value.numel() // 2] += 0.05
+
+
+def zero(value):
+    value.zero_()
+
+
+def reverse(value):
+    value.copy_(value.flip(0))
+
+
+def exported(name, dynamo, path):
+    torch.manual_seed(0)
+    net, x = MODELS[name]()
+    net.eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporters
+        options = {"verbose": False} if dynamo else {}
+        torch.onnx.export(net, (x,), path, dynamo=dynamo, **options)
+    return net, x
+
+
+def state(net):
+    return {**dict(net.named_parameters()), **{n: b for n, b in net.named_buffers() if b.is_floating_point()}}
+
+
+def check_changes(name, dynamo, path, changes, step=1):
+    net, x = exported(name, dynamo, path)
+    check = intus.check_export(net, path, x)
+    assert check.verdict == "equal", str(check)
+    assert check.parameters == []
+    for changed in list(state(net))[::step]:
+        for change in changes:
+            other = copy.deepcopy(net)
+            with torch.no_grad():
+                change(state(other)[changed])
+            if torch.equal(state(other)[changed], state(net)[changed]):
+                continue
+            check = intus.check_export(other, path, x)
+            apart = float((other(x) - net(x)).detach().abs().max() / net(x).detach().abs().max())
+            if check:  # the bias of a key has no effect on any input
+                assert apart < 1e-6, (changed, change.__name__)
+                assert any(changed in note for note in check.notes), (changed, change.__name__)
+                continue
+            assert check.verdict == "differs", (changed, change.__name__, str(check))
+            owner = changed.rpartition(".")[0].removesuffix(".out_proj")
+            named = check.first["module"]
+            # A folded convolution has no output of its own, and a dropout returns that of the layer before.
+            others = {"convolution": ["bn"], "encoder": [owner.replace("linear2", "dropout2")]}
+            assert named in (owner, *others.get(name, [])), (changed, change.__name__)
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+@pytest.mark.parametrize("name", FEW)
+def test_changed_parameter_is_not_equal(name, dynamo, tmp_path):
+    check_changes(name, dynamo, tmp_path / "net.onnx", [scale], step=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+@pytest.mark.parametrize("name", MODELS)
+def test_any_change_of_a_parameter_is_not_equal(name, dynamo, tmp_path):
+    check_changes(name, dynamo, tmp_path / "net.onnx", [scale, one_element, zero, reverse])
+
+
+class Dead(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.dead, self.never = nn.Linear(4, 3), nn.Linear(4, 2), nn.Linear(2, 2)
+
+    def forward(self, x):
+        self.dead(x)
+        return self.fc(x)
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+def test_parameters_that_the_file_lacks_are_listed(dynamo, tmp_path, monkeypatch):
+    monkeypatch.setitem(MODELS, "dead", lambda: (Dead(), torch.randn(2, 4)))
+    net, x = exported("dead", dynamo, tmp_path / "net.onnx")
+    check = intus.check_export(net, tmp_path / "net.onnx", x)
+    assert check.verdict == "not proven"
+    assert not check
+    assert check.first is None
+    reason = "is not in the file, and no output of the model depends on it"
+    assert check.parameters == [f"dead.weight {reason}", f"dead.bias {reason}"]
+    assert "dead.weight, dead.bias are not in the file" in str(check)
+    assert "the model does not use never.weight, never.bias" in " ".join(check.notes)
+
+
+def test_changed_bias_that_the_file_has_dropped(tmp_path):
+    """A normalization takes away what the bias of all channels adds, so that the outputs agree."""
+    net, x = exported("encoder", True, tmp_path / "net.onnx")
+    bias = net.enc.layers[0].self_attn.out_proj.bias
+    assert not bias.any()
+    expected = net(x)
+    with torch.no_grad():
+        bias.fill_(0.7)
+    assert torch.allclose(net(x), expected, atol=1e-5)
+    check = intus.check_export(net, tmp_path / "net.onnx", x)
+    assert check.verdict == "differs"
+    assert check.first["module"] == "enc.layers.0.self_attn"
+    name = "enc.layers.0.self_attn.out_proj.bias"
+    assert any(one.startswith(f"{name} is not in the file, and what") for one in check.parameters)
+    assert f"{name} is not in the file" in str(check)
+    assert "all agree" not in str(check)
+
+
+def test_recurrent_layer_without_its_whole_output_in_the_file(tmp_path):
+    """The outputs of the pass agree although the layer does not: the last position sees no change."""
+    net, x = exported("lstm last", True, tmp_path / "net.onnx")
+    expected = net(x)
+    with torch.no_grad():
+        net.rnn.weight_hh_l0_reverse.zero_()
+    assert torch.equal(net(x), expected)
+    check = intus.check_export(net, tmp_path / "net.onnx", x)
+    assert check.verdict == "differs"
+    assert check.first["module"] == "rnn"
+    assert check.table.modules.set_index("a").verdict["rnn"] == "differs"
+    assert check.parameters[0].startswith("rnn.weight_hh_l0_reverse of a and")
