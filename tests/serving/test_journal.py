@@ -368,6 +368,22 @@ def test_idle_runs_and_their_files_are_deleted(machine, monkeypatch):
     assert machine.send(1, seq=99, run="one more").accepted == 1
 
 
+def test_arrays_that_came_after_an_eviction_are_scored_after_a_kill(tmp_path):
+    """A snapshot that says that the first arrays of a data point were dropped does not drop the others."""
+    machine = Machine(tmp_path, max_bytes=120)
+    for seq in range(1, 7):
+        machine.send(seq, seq=seq)
+    log = machine.journal.log(("r", "m"))
+    log.begin(machine.service.aggregator.snapshot(("r", "m"), 0.0))
+    for _ in range(2):
+        machine.kill()
+        machine.service.flush()
+        assert machine.evaluator.last() == {("fc1", 0): [6]}
+        (row,) = machine.service.counts().runs
+        assert (row.kept, row.waiting, row.lost) == (6, 1, 5)
+    machine.stop()
+
+
 def test_snapshot_of_version_0_1_0_is_restored():
     """The names in a snapshot of version 0.1.0 are part of the journal's format."""
     key = ["r", "m", "fc1", "output", 0, "train"]
@@ -390,7 +406,7 @@ def test_snapshot_of_version_0_1_0_is_restored():
         "members": {"c": client | {"before": 0, "training": 0, "attempt": 0, "job": ""}},
         "shares": [[0, "c", 2, 3, 0, False, 3, 0, 0]],  # "failed" and "elsewhere" are new
         "layers": [],
-        "windows": [window | {"lost": [key], "scored": [], "pooled": False}],
+        "windows": [window | {"lost": [key], "scored": [], "pooled": False, "left": [[key, 0, 0]]}],
         "held": [[[0, 0], 0, False, 0]],
         "doubtful": 0,
         "attempt": 0,

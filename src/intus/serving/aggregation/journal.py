@@ -437,7 +437,6 @@ class Journal:
         self.folder, self.max_bytes, self._fsync = Path(folder), max_bytes, fsync
         self._logs: dict[RunKey, Log] = {}
         self._files = OpenFiles()
-        self._made_again = False  # whether the folder was, since ``changed`` looked at all
         self.damage: dict[RunKey | Path, list[str]] = {}
         try:
             self._lock = self._take_folder()
@@ -489,20 +488,17 @@ class Journal:
         lock = self._take_folder()
         self._lock.close()
         self._lock = lock
-        self._made_again = True
         (self.folder / "format").write_text(f"{FORMAT}\n")
 
     def changed(self, run_keys: Iterable[RunKey] | None = None) -> list[tuple[RunKey, Log, str]]:
         """Return the logs that lack a file they wrote, with what happened to it.
 
         Args:
-            run_keys: The (run, model) to look at. By default those with records that are not scored, since a
-                server may know of thousands of others; and all if the folder was made again.
+            run_keys: The (run, model) to look at; all by default. Those whose records are all scored have a
+                file too, with their counts and the numbers of the requests received.
         """
-        if run_keys is None:
-            run_keys = [key for key, log in self._logs.items() if self._made_again or log.windows()]
-            self._made_again = False
-        logs = [(key, log) for key in run_keys if (log := self._logs.get(key)) is not None and log.is_open]
+        looked_at = self._logs if run_keys is None else run_keys
+        logs = [(key, log) for key in looked_at if (log := self._logs.get(key)) is not None and log.is_open]
         return [(key, log, change) for key, log in logs if (change := log.change())]
 
     def _check_format(self, path: Path) -> None:

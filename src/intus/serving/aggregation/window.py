@@ -46,6 +46,7 @@ class Window:
         lost: Data points that were evicted before they were passed on.
         scored: Data points that were evicted after they were passed on.
         evicted: Records of those of them whose scores are not stored yet. The evaluator holds the arrays too.
+        skipped: How many arrays of a data point in ``lost`` were evicted: those that came first.
         nbytes: Bytes of all records.
         lacks: What is missing, in words; empty if nothing is.
         absent: Layers that earlier epochs have and this one lacks.
@@ -77,6 +78,7 @@ class Window:
     lost: set[Key] = field(default_factory=set)
     scored: set[Key] = field(default_factory=set)
     evicted: dict[Key, list[Record]] = field(default_factory=dict)
+    skipped: dict[Key, int] = field(default_factory=dict)
     nbytes: int = 0
     lacks: str = ""
     absent: list[str] = field(default_factory=list)
@@ -227,8 +229,12 @@ class Window:
         batched = self._batched()
         self.scored |= batched & self.handed
         self.lost |= batched - self.handed
-        self.evicted |= {key: blocks for key, blocks in self.points.items() if key in self.awaited}
+        for key in batched - self.handed:
+            self.skipped[key] = self.skipped.get(key, 0) + len(self.points[key])
         unscored = sum(self.tallies[key].drop() for key in self.fresh if key in self.tallies)
+        for key in self.points.keys() & self.awaited.keys():
+            handed = self.tallies[key].handed if key in batched else None
+            self.evicted[key] = self.points[key][:handed]
         self.points, self.fresh, self.nbytes = {}, {}, 0
         return unscored
 
@@ -265,14 +271,27 @@ class Window:
             "over": self.is_done,
             "lost": [list(key) for key in self.lost],
             "scored": [list(key) for key in scored - self.awaited.keys()],
+            "left": [[list(key), *range_] for key, range_ in self._left().items()],
         }
+
+    def _left(self) -> dict[Key, tuple[int, int]]:
+        """Return, for each data point that was evicted, which of its arrays are left: the first, how many.
+
+        The journal has the others too: those that came before an eviction, and those that were refused
+        because the data point was passed on.
+        """
+        keys = dict.fromkeys([*self.lost, *(self.evicted.keys() & self.scored)])
+        held = self.evicted | self.points
+        return {key: (self.skipped.get(key, 0), len(held.get(key, ()))) for key in keys}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Restore a snapshot, and free the arrays of data points that it newly marks as scored or lost."""
         self.lacks, self.closed = snapshot["lacks"], snapshot["closed"]
         self.pooled = snapshot.get("pooled", False)  # older versions did not store it
         lost, scored = ({Key(*key) for key in snapshot[name]} for name in ("lost", "scored"))
-        freed = set(self.points) if snapshot["over"] else (lost - self.lost) | (scored - self.scored)
+        left = {Key(*key): range_ for key, *range_ in snapshot.get("left", ())}  # older ones did not store it
+        newly_lost = lost - self.lost - left.keys()
+        freed = set(self.points) if snapshot["over"] else newly_lost | (scored - self.scored)
         kept = self.evicted.keys() - scored if not snapshot["over"] else set()
         self.evicted = {key: self.evicted[key] for key in kept}
         self.lost, self.scored = lost, scored | kept
@@ -280,6 +299,28 @@ class Window:
             self.nbytes -= sum(map(size_of, self.points.pop(key)))
             self.fresh.pop(key, None)
             self.tallies.pop(key, None)
+        for key, (first, number) in left.items():
+            self._keep(key, first, number)
+
+    def _keep(self, key: Key, first: int, number: int) -> None:
+        """Free the arrays of a data point but ``number``, from the one that came as number ``first``."""
+        before = self.skipped.get(key, 0)
+        self.skipped[key] = max(first, before)
+        for held in (self.points, self.evicted):
+            blocks = held.get(key, [])
+            kept = blocks[max(first - before, 0) : max(first + number - before, 0)]
+            if len(kept) == len(blocks):
+                continue
+            held[key] = kept
+            if key in self.tallies:
+                self.tallies[key].arrived -= len(blocks) - len(kept)
+            if held is self.points:
+                self.nbytes -= sum(map(size_of, blocks)) - sum(map(size_of, kept))
+        if not self.points.get(key, True):
+            del self.points[key]
+            self.fresh.pop(key, None)
+        if not self.evicted.get(key, True):
+            del self.evicted[key]
 
     def stored(self, key: Key) -> None:
         """Note that the scores of a data point are stored."""
