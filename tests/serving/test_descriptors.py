@@ -60,6 +60,7 @@ def descriptors(process: subprocess.Popen) -> int:
     return len(os.listdir(f"/proc/{process.pid}/fd"))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="counts the descriptors in /proc")
 def test_finished_runs_and_open_pages_need_few_descriptors(tmp_path):
     with limited_server(tmp_path) as (process, port, lines):
@@ -85,6 +86,7 @@ def test_finished_runs_and_open_pages_need_few_descriptors(tmp_path):
     assert not [line for line in lines if "Too many open files" in line]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="counts the descriptors in /proc")
 def test_full_table_of_descriptors_is_one_line_and_passes(tmp_path):
     with limited_server(tmp_path) as (process, port, lines):
