@@ -5,7 +5,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 ENGINES := firefox-esr webkit2gtk-driver xvfb
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: help demo test test-slow reliability test-postgres test-engines test-ray test-cuda test-frameworks test-all check bench notebooks loops gallery scores calibrate web web-check format clean
+.PHONY: help demo test test-long test-slow reliability test-postgres test-engines test-ray test-cuda test-frameworks test-all check bench notebooks loops gallery scores calibrate web web-check format clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -21,8 +21,12 @@ demo: .venv/.ready  ## train a small network on real digits and watch it learn
 
 # Each process has half of the tests, in their order, and takes over from the other what is left. What pytest makes
 # of a test file is kept for the next run, also where Python is told to keep nothing.
-test: .venv/.ready browser  ## the test suite
-	PYTHONDONTWRITEBYTECODE= $(ONE_THREAD) $(PY) -m pytest -n 2 --dist worksteal $(ARGS)
+PYTEST := PYTHONDONTWRITEBYTECODE= $(ONE_THREAD) $(PY) -m pytest -n 2 --dist worksteal
+test: .venv/.ready browser  ## the test suite, but for what takes long
+	$(PYTEST) $(ARGS)
+
+test-long: .venv/.ready browser  ## the tests that take seconds each: processes that are started and killed, whole models and pages
+	$(PYTEST) -m 'long and not slow' $(ARGS)
 
 test-slow: .venv/.minilm  ## the long sweeps: many deaths of servers, many faults of a network; the examples of inspect
 	$(ONE_THREAD) $(PY) -m pytest -m slow $(ARGS)
@@ -73,7 +77,7 @@ $(FRAMEWORKS:%=test-%): test-%: .venvs/%/.ready .venv/.ready
 	INTUS_FRAMEWORK=$* INTUS_SERVER_PYTHON=$(CURDIR)/$(PY) $(ONE_THREAD) .venvs/$*/bin/python -m pytest -p no:cacheprovider tests/frameworks/$* $(ARGS)
 
 # It takes long. Run it before an issue is called resolved. A target that fails does not keep the others from running.
-ALL := check test test-slow $(FRAMEWORKS:%=test-%) test-ray test-postgres test-engines notebooks loops
+ALL := check test test-long test-slow $(FRAMEWORKS:%=test-%) test-ray test-postgres test-engines notebooks loops
 test-all:       ## everything that is tested, and at the end what passed
 	@failed=0; results=; for target in $(ALL); do \
 	  if $(MAKE) --no-print-directory $$target; then result=passed; else result=FAILED failed=1; fi; \

@@ -183,6 +183,7 @@ def test_failure_exits_with_1_and_a_reason(
     assert words.format(**named) in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "title"),
     [
@@ -224,6 +225,7 @@ def view_as_typed(folder: Path, *words: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.long
 def test_view_of_file_lists_its_models(net: Path) -> None:
     code, text = view_as_typed(net.parent, "net.py")
     assert code == 1

@@ -565,7 +565,7 @@ class BackendContract:
 
 
 class TraceContract:
-    """What a trace says of modules that return several tensors, what they were given, or a dict.
+    """Facts that a trace tells of modules that return several tensors, what they were given, or a dict.
 
     A test module derives a class from it and gives it models by the fixture ``net``: each has modules
     ``enc``, ``same`` and ``pair``, which ``Returning`` describes.

@@ -392,6 +392,7 @@ def test_weighted_sampler_repeats_items(served, kept):
     check_ids(kept)
 
 
+@pytest.mark.long
 def test_skipped_passes_of_found_rows_are_no_trouble(served, kept, caplog, monkeypatch):
     """Labels of rows with ids do not depend on passes that the budget skips."""
     monkeypatch.setattr("intus.monitoring.budget.FREE_S", 0.0)

@@ -132,6 +132,7 @@ def test_training_is_not_touched():
     np.testing.assert_allclose(cast.products[0].gram, 4 * plain.products[0].gram, rtol=1e-5, atol=0.1)
 
 
+@pytest.mark.long
 def test_best_units_are_kept_beside_the_sketch():
     """Two of 2,048 units tell the class: more of it is read from the layer once they are kept."""
     rng = np.random.default_rng(0)

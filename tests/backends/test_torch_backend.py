@@ -270,6 +270,7 @@ def test_copies_of_probed_model_are_not_probed(copier):
     handle.remove()
 
 
+@pytest.mark.long
 def test_saved_probed_model_loads_without_intus(tmp_path):
     model = nn.Linear(2, 2)
     _, handle = attach(model)

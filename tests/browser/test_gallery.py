@@ -46,6 +46,7 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.long
 def test_parameter_counts_equal_published_ones(gallery: Path) -> None:
     text = (gallery / "index.html").read_text()
     facts = dict(re.findall(r"<strong>(.+?)</strong><small>([\d.]+[KM]) parameters", text))

@@ -14,6 +14,7 @@ which = st.lists(st.integers(-(10**6), 10**6) | ranges, min_size=1, max_size=3).
 units = st.lists(st.builds(Units, which, st.none() | st.integers(-5, 5)), max_size=3).map(tuple)
 
 
+@pytest.mark.long
 @given(st.text(), calls, units)
 def test_parse_inverts_str_for_any_name(name, call, unit):
     address = Address(name, call, unit)

@@ -27,6 +27,7 @@ def test_python_source_labels():
     assert 0.2 < shares["name"] < 0.5
 
 
+@pytest.mark.long
 def test_lstm_and_mlp_examples(tmp_path, capsys):
     with Server(database=tmp_path / "x.db", port=0) as server:
         where = ["--host", server.host, "--port", str(server.port)]
@@ -109,6 +110,7 @@ def test_translation_corpus_is_what_the_grammar_says():
     assert all(len(meanings[word]) >= 6 for word in SHARED)  # of each topic, mostly both
 
 
+@pytest.mark.long
 def test_translation_example(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("intus.examples.translation.TRAINED", 300)
     monkeypatch.setattr("intus.examples.translation.TESTED", 80)

@@ -9,6 +9,7 @@ from intus.serving.run import Server
 from intus.storage.database import Database
 
 
+@pytest.mark.long
 def test_all_runs_what_is_installed_and_names_the_rest(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     with Server(database=tmp_path / "x.db", port=0) as server:

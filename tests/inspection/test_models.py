@@ -71,6 +71,7 @@ def test_pattern_of_state_dicts(checkpoints, files, ask):
     pd.testing.assert_frame_equal(scores(ask(files / "epoch_*.pt", model=Small)), scores(expected))
 
 
+@pytest.mark.long
 def test_load_makes_one_model_at_a_time(checkpoints, files, ask):
     alive, paths = [], []
 

@@ -82,6 +82,7 @@ class Counted(Planted):
         return super().forward(x)
 
 
+@pytest.mark.long
 def test_workers_give_the_same_rows(x, tmp_path):
     groups = np.repeat(np.arange(40), 10)
     asked = HYPOTHESES, "tcav", x, ["mix", "act"]
@@ -119,6 +120,7 @@ def test_hypotheses_of_units(x):
         inspect(Planted(), HYPOTHESES, "tcav", x, [("mix", "*", ["usd"])], output=1)
 
 
+@pytest.mark.long
 def test_random_concepts_are_rarely_found(x):
     """Of 200 random concepts, 5 % are expected; more than 10 % would have a chance of 1 in 500."""
     random = np.random.default_rng(2)

@@ -141,6 +141,7 @@ def check(tmp_path, seed, epochs):
         assert not [line for line in server.log if "Traceback" in line]
 
 
+@pytest.mark.long
 def test_no_record_is_lost_or_duplicated(tmp_path):
     check(tmp_path, seed=4, epochs=4)
 

@@ -221,6 +221,7 @@ def test_layers_that_when_declines_are_no_fault(page):
     assert watch.status()["faults"] == []
 
 
+@pytest.mark.long
 def test_epochs_without_any_pass_are_said(page):
     server, _ = page
     model = nn.Sequential(nn.Linear(6, 4), nn.ReLU())

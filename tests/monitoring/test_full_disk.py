@@ -36,6 +36,7 @@ def wait_until(seen, seconds=20.0):
         time.sleep(0.05)
 
 
+@pytest.mark.long
 def test_records_are_stored_once_disk_has_room(tmp_path):
     model = nn.Linear(10, 50)
     with Server(no_token=True, database=tmp_path / "x.db", port=0) as server:

@@ -32,6 +32,7 @@ def newest(server, run, **equal):
     return {(row["address"], row["score"], row["target"]): row for row in rows}
 
 
+@pytest.mark.long
 def test_labels_random_by_document(tmp_path):
     """Rows of a document resemble each other, so without groups its label is "known" by recognizing it."""
     data = about_documents()  # it sets the seed
@@ -57,6 +58,7 @@ def test_labels_random_by_document(tmp_path):
     assert ids["0", "linear_f1", "topic"]["note"] == ids["0", "linear_f1", "naive"]["note"]
 
 
+@pytest.mark.long
 def test_control_task_has_token_ids_as_types(tmp_path):
     """A layer that knows only the word has selectivity 0 for labels that are a random function of it."""
     torch.manual_seed(0)

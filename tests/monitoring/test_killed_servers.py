@@ -147,6 +147,7 @@ def fleet(tmp_path, request):
     fleet.stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fleet", [(["all"], 1)], indirect=True)
 def test_no_record_is_lost_or_duplicated(fleet):
     check(fleet, epochs=8, pause=0.03, kills=2, between=1.2)
@@ -165,6 +166,7 @@ def test_no_record_is_lost_or_duplicated_in_many_kills(tmp_path, roles, seed):
         fleet.stop()
 
 
+@pytest.mark.long
 def test_line_is_up_soon_after_the_server_returns(tmp_path):
     """Keep the server away for so long that pauses would have grown to many seconds."""
     fleet = Fleet(tmp_path, ["all"], 0)

@@ -214,6 +214,7 @@ def test_run_probe_set_without_one_is_refused(unused_port):
         watch.run_probe_set()
 
 
+@pytest.mark.long
 def test_labels_of_training_and_probe_set_are_separate(tmp_path):
     """Both have a "digit" and rows 0 to 31, but the set's rows are other images."""
     with Server(database=tmp_path / "x.db", port=0) as server:
@@ -328,6 +329,7 @@ def test_untrained_model_is_epoch_0_if_the_script_counts_from_1(server, numbers,
     assert untrained == [0] * (numbers[0] == 1)
 
 
+@pytest.mark.long
 def test_what_a_probe_set_takes_is_counted_with_its_forward(server, caplog):
     """Before, the forward was not counted, and nobody said that the set took most of the training."""
 

@@ -48,6 +48,7 @@ def scores(tmp_path, watch):
         return found, [notice["text"] for notice in database.notices() if notice["code"] == "target_misfit"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["items", "order of arrival"])
 def test_own_passes(tmp_path, way):
     torch.manual_seed(0)
@@ -69,6 +70,7 @@ def test_own_passes(tmp_path, way):
     assert misfits == []
 
 
+@pytest.mark.long
 def test_probe_set(tmp_path):
     torch.manual_seed(0)
     model, inputs = Tagger(), torch.tensor(padded([text.tolist() for text in TEXTS], 0))
@@ -83,6 +85,7 @@ def test_probe_set(tmp_path):
     assert misfits == []
 
 
+@pytest.mark.long
 def test_tokens_that_have_no_label_are_not_guessed(tmp_path):
     model = Tagger(special=2)
     with Server(database=tmp_path / "x.db", port=0) as server:

@@ -330,6 +330,7 @@ def test_batch_axis_of_unbatched_sequence(server):
     assert {one.batch_axis for one in server.records()} == {0}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "near"),
     [("epch", "'epoch'"), ("item", "'items'"), ("run", r"probe\(...\)"), ("model", r"probe\(...\)")],

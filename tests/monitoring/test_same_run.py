@@ -66,6 +66,7 @@ def codes(server):
     return [notice["code"] for notice in read(server, "api/notices")["notices"] if notice["run"] == "r"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize(("first", "second"), [(1, 1), (2, 1), (3, 1), (2, 3)])
 def test_training_begun_anew_in_one_process_replaces_the_earlier_one(tmp_path, first, second, own):
@@ -81,6 +82,7 @@ def test_training_begun_anew_in_one_process_replaces_the_earlier_one(tmp_path, f
         assert "incomplete" not in codes(server)
 
 
+@pytest.mark.long
 def test_cell_that_is_run_again_without_remove_replaces_the_earlier_training(tmp_path, caplog):
     with Server(database=tmp_path / "x.db", port=0) as server:
         at = server.host, server.port
@@ -93,6 +95,7 @@ def test_cell_that_is_run_again_without_remove_replaces_the_earlier_training(tmp
         assert "probed anew" in caplog.text
 
 
+@pytest.mark.long
 def test_resumed_training_of_one_process_goes_on_as_one_curve(tmp_path):
     with Server(database=tmp_path / "x.db", port=0) as server:
         at = server.host, server.port
@@ -107,6 +110,7 @@ def in_other_process(*arguments, **options):
     assert flush(*arguments[0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("own", [True, False])
 def test_training_begun_anew_in_another_process_replaces_the_earlier_one(tmp_path, own):
     with Server(database=tmp_path / "x.db", port=0) as server:

@@ -85,6 +85,7 @@ def train_and_probe(server, statistics, run):
     return model
 
 
+@pytest.mark.long
 def test_statistics_are_scored_as_rows_and_training_is_the_same(tmp_path):
     with Server(database=tmp_path / "x.db", port=0) as server:
         models = [train_and_probe(server, choice, str(choice)) for choice in (False, True)]
@@ -97,6 +98,7 @@ def test_statistics_are_scored_as_rows_and_training_is_the_same(tmp_path):
     assert compare(rows, sums, EXACT + SETTLED) > 100
 
 
+@pytest.mark.long
 def test_labels_of_positions_and_items(tmp_path):
     """Padding (-100) has no label, token ids are types, and both kinds of labels are scored as of rows."""
     rng = np.random.default_rng(0)
@@ -297,6 +299,7 @@ def run_ranks(tmp_path, port, world, kind):
     assert [rank.returncode for rank in ranks] == [0] * world, errors
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "world"), [pytest.param("ddp", 4, marks=pytest.mark.slow), ("fsdp", 2)])
 def test_ranks_share_a_probe_set(tmp_path, kind, world):
     """The untrained model is scored as by one process; what a missing rank lacks is said."""
@@ -343,6 +346,7 @@ def own_passes(server, run, statistics, **more):
     return model, watch.status()
 
 
+@pytest.mark.long
 def test_statistics_of_the_trainings_own_passes_are_scored_as_rows(tmp_path):
     with Server(database=tmp_path / "x.db", port=0) as server:
         found = {run: own_passes(server, run, run == "sums") for run in ("rows", "sums")}

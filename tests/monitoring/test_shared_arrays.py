@@ -163,6 +163,7 @@ def test_projected_rows_are_shared_with_their_summary(server):
     assert all(one.projected_from == 1500 for one in records)
 
 
+@pytest.mark.long
 def test_server_scores_every_address(tmp_path):
     model = nn.Sequential(nn.Linear(8, 6), nn.Sequential(nn.ReLU(), nn.Dropout()), nn.Dropout())
     with Server(database=tmp_path / "scores.db", port=0) as server:

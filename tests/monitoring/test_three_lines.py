@@ -72,6 +72,7 @@ print(sum(float(p.detach().double().sum()) for p in model.parameters()))
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("script", "model", "epochs", "targets"),
     [

@@ -56,6 +56,7 @@ def points(server, run, **equal):
     return read(server, f"api/points?{query}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_layers_are_scored_against_targets(tmp_path, shuffled):
     torch.manual_seed(0)
@@ -91,6 +92,7 @@ def free_port():
         return one.getsockname()[1]
 
 
+@pytest.mark.long
 def test_server_killed_and_restarted_during_training(tmp_path):
     torch.manual_seed(0)
     port = free_port()
@@ -131,6 +133,7 @@ def test_client_of_other_user_needs_token(tmp_path, monkeypatch, caplog):
     assert not file.exists()
 
 
+@pytest.mark.long
 def test_labels_for_another_run_do_not_replace_those_that_still_wait(tmp_path):
     """Trainings one after the other in one process, each with its own labels of the same name."""
     runs = {f"run {number}": (IMAGES[:, 20 + number] > 0.3).tolist() for number in range(3)}
@@ -153,6 +156,7 @@ def test_labels_for_another_run_do_not_replace_those_that_still_wait(tmp_path):
             assert database.targets() == []
 
 
+@pytest.mark.long
 def test_layer_pattern_that_matches_no_layer_is_named_at_once(tmp_path):
     with Server(database=tmp_path / "x.db", port=0) as server:
         at = server.host, server.port
@@ -171,6 +175,7 @@ def test_layer_pattern_that_matches_no_layer_is_named_at_once(tmp_path):
             assert found[0].startswith("The pattern layer_pattern of the target 'tag', 'haed', matches none")
 
 
+@pytest.mark.long
 def test_removal_of_what_does_not_exist(tmp_path, caplog):
     with Server(database=tmp_path / "x.db", port=0) as server:
         at = server.host, server.port
@@ -274,6 +279,7 @@ def means(server, run):
     return found
 
 
+@pytest.mark.long
 def test_probe_set_waits_for_room_in_queue(tmp_path):
     """A pass has 6 MB, the queue 4 MB; without waiting, the last layers would be lost in each epoch."""
     x, model = torch.randn(200, 512), Wide()
@@ -290,6 +296,7 @@ def test_probe_set_waits_for_room_in_queue(tmp_path):
             assert np.allclose(values, float(x.mean()) + number, atol=1e-5)
 
 
+@pytest.mark.long
 def test_pass_larger_than_queue_is_cut_alike_in_all_layers(tmp_path, caplog):
     """The passes of a training do not wait: the first loses layers, later ones have fewer rows of each."""
     x, model = torch.randn(200, 512), Wide()
@@ -317,6 +324,7 @@ def test_pass_larger_than_queue_is_cut_alike_in_all_layers(tmp_path, caplog):
             assert values[epochs.index(1)] == pytest.approx(float(x[:kept].mean()) + number, abs=1e-5)
 
 
+@pytest.mark.long
 def test_layer_larger_than_queue_is_cut(tmp_path, caplog):
     x, model = torch.randn(200, 1024), Wide()
     with Server(database=tmp_path / "x.db", port=0) as server:

@@ -134,6 +134,7 @@ def test_is_done_after_a_slow_or_given_up_action():
     ]
 
 
+@pytest.mark.long
 @pytest.mark.browser
 def test_page_is_timed_until_settled(tmp_path, monkeypatch):
     """Elements added later, also after an answer of a worker, must be included in the time."""
@@ -176,6 +177,7 @@ def test_page_opens_once_the_browser_is_idle():
         assert page.page.evaluate("performance.now()") > 1500
 
 
+@pytest.mark.long
 @pytest.mark.browser
 def test_intus_page_is_toggled(tmp_path):
     """Run the actions of the benchmark on pages that the tool's process reported."""
@@ -192,6 +194,7 @@ def test_intus_page_is_toggled(tmp_path):
     assert all(one.wall > 0 for one in took["all"] + took["toggle"])
 
 
+@pytest.mark.long
 def test_training_processes_take_turns_and_report(tmp_path):
     from benchmarks import frameworks
 

@@ -40,6 +40,7 @@ def registered():
     base._SCORES.update(before)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", [p for p in PAGES if python_blocks(p)], ids=lambda p: p.name)
 def test_python_blocks_run(
     page: Path, server, registered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -97,6 +97,7 @@ assert "serve" in pydoc.render_doc(intus)
     assert run(script) == (0, "", "")
 
 
+@pytest.mark.long
 def test_torch_alone_traces_views_and_draws(tmp_path):
     script = f"""
 import torch, intus
@@ -115,6 +116,7 @@ assert acts["0"].shape == (2, 3)
     assert "</html>" in (tmp_path / "net.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_sdist_holds_what_the_tests_import():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     listed = project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]

@@ -107,6 +107,7 @@ def folder_of(name):
     return parts[1] if parts[0] == "intus" and len(parts) > 1 else ""
 
 
+@pytest.mark.long
 def test_scan_finds_imports():
     found = {name for path in files() for name, _ in imports(path)}
     assert {"torch", "numpy", "intus.core.graph", "intus.storage.codec"} <= found
@@ -162,6 +163,7 @@ def test_import_law_has_no_cycle():
     assert done == set(FOLDERS)
 
 
+@pytest.mark.long
 def test_no_import_cycles():
     """Modules import each other in one direction only, except for imports inside functions."""
     graph = {}

@@ -32,6 +32,7 @@ def counts(done: subprocess.CompletedProcess, row: str = "all") -> dict[str, int
     return {name: int(number.replace(",", "")) for name, number in zip(lines[0][1:], found[1:], strict=True)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scenario", ["new", "restart"])
 def test_sample_of_faults_loses_doubles_and_changes_nothing(scenario):
     done = run("--sample", "--scenario", scenario)
@@ -49,6 +50,7 @@ def test_fault_at_every_place_loses_doubles_and_changes_nothing(scenario):
     assert counts(done)["cases"] > 500
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("sabotage", "kind", "calls", "outcome"),
     [

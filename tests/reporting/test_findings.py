@@ -97,6 +97,7 @@ def growing(gain):
     return np.outer(steps, [0, 0, 1, 1, 1, 1])
 
 
+@pytest.mark.long
 def test_later_layers_without_gain_add_nothing_and_with_gain_are_never_said_to():
     """F1 is .86 in h.3; then it falls to .64, or rises to .92 and .96."""
     for seed in range(5):

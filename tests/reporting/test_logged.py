@@ -139,6 +139,7 @@ def test_values_of_one_step_are_all_kept(server):
     )
 
 
+@pytest.mark.long
 def test_server_that_is_away_gets_all_values_later(tmp_path, unused_port):
     model = linear()
     with intus.probe(model, "127.0.0.1", unused_port, run="away", config={"seed": 1}) as watch:
@@ -176,6 +177,7 @@ def test_thousands_of_values_are_thinned_for_the_page_without_losing_extremes(se
         assert np.nanmin(inside) == np.nanmin(values[start : start + 25])
 
 
+@pytest.mark.long
 def test_logging_is_cheap(server):
     """A call takes less than 0.1 ms, and no more than about one message a second is sent."""
     with intus.probe(linear(), server.host, server.port, run="cheap") as watch:

@@ -65,6 +65,7 @@ def test_each_finding_comes_once_with_the_words_of_the_page(server):
     assert "intus-follower" not in {thread.name for thread in threading.enumerate()}  # it ended in flush
 
 
+@pytest.mark.long
 def test_command_prints_findings(tmp_path):
     """Before, `intus serve` printed only warnings, and these sentences stood on the page alone."""
     command = [sys.executable, "-u", "-m", "intus", "serve", "--port=0", f"--database={tmp_path / 'x.db'}"]
@@ -97,6 +98,7 @@ def test_what_cannot_be_called_is_refused():
         intus.probe(torch.nn.Linear(1, 1), on_finding="print")
 
 
+@pytest.mark.long
 def test_server_without_a_page_is_named(tmp_path):
     command = [sys.executable, "-m", "intus.serving", "--role=aggregator", "--port=0", "--no-token"]
     command += [f"--journal={tmp_path / 'journal'}"]

@@ -78,6 +78,7 @@ def epochs(path):
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc"), reason="the test reads /proc")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["end", "flush"])
 def test_server_ends_after_the_training_and_all_is_scored(tmp_path, how):
     path = tmp_path / "runs.db"
@@ -90,6 +91,7 @@ def test_server_ends_after_the_training_and_all_is_scored(tmp_path, how):
     assert len(intus.runs(path)["r"].log("loss")) == 4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
 def test_server_ends_when_the_training_is_interrupted_or_killed(tmp_path, signal_number):
     path = tmp_path / "runs.db"
@@ -108,6 +110,7 @@ def test_server_ends_when_the_training_is_interrupted_or_killed(tmp_path, signal
     assert epochs(path) == known
 
 
+@pytest.mark.long
 def test_page_is_served_later(tmp_path):
     path = tmp_path / "runs.db"
     script, server = start(path, "end")
@@ -152,6 +155,7 @@ def test_serve_with_two_databases_is_refused():
     assert "Two databases are given, 'a.db' and --database 'b.db'. Name one." in done.stderr
 
 
+@pytest.mark.long
 def test_warning_of_a_probe_is_logged_once(tmp_path):
     """Before, the private server, whose log the script shows too, logged it again."""
     failing = ("probe_set=(images", "when=lambda model, operation: 1 / 0, probe_set=(images")

@@ -113,6 +113,7 @@ def test_mean_of_a_group_on_the_server(server):
         assert reply[column] == expected[column].tolist()
 
 
+@pytest.mark.long
 def test_run_is_renamed_tagged_and_removed(tmp_path):
     path = tmp_path / "runs.db"
     with Server(database=path, port=0) as server:
@@ -145,6 +146,7 @@ def test_run_is_renamed_tagged_and_removed(tmp_path):
     assert left == dict.fromkeys(left, (2,))
 
 
+@pytest.mark.long
 def test_findings_of_a_training_are_read_stored_and_logged(tmp_path):
     """A model that learns digits; the sentence has the numbers of the score that is read back."""
     path = tmp_path / "runs.db"

@@ -179,6 +179,7 @@ def test_reading_runs_imports_no_framework(server):
     assert done.stdout.strip() == "False"
 
 
+@pytest.mark.long
 def test_export_writes_the_same_table(server, tmp_path):
     expected = intus.runs(server.database_path)["first"].scores(target="digit")
     chosen = ["-m", "intus", "export", server.database_path, "--run", "first", "--target", "digit"]
@@ -192,6 +193,7 @@ def test_export_writes_the_same_table(server, tmp_path):
     assert run(*chosen).stdout == (tmp_path / "scores.csv").read_text()
 
 
+@pytest.mark.long
 def test_probe_registers_targets_for_its_own_run(tmp_path):
     path, labels = tmp_path / "own.db", np.arange(200) % 2
     with Server(database=path, port=0) as own:
@@ -208,6 +210,7 @@ def test_probe_registers_targets_for_its_own_run(tmp_path):
     assert set(scores[scores["target"] == "half"]["run"]) == {"one+"}
 
 
+@pytest.mark.long
 def test_export_as_json_has_every_digit(server, tmp_path):
     """Python's own JSON reader is the judge; a value may be as small as those of gradients are."""
     path, out = tmp_path / "small.db", tmp_path / "small.json"
@@ -254,6 +257,7 @@ def test_export_of_some_epochs(server, tmp_path, capsys):
         assert sentence in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_export_names_what_is_wrong(server, tmp_path):
     path = server.database_path
     for arguments, sentence in {

@@ -284,6 +284,7 @@ class Collected:
         self.closed = True
 
 
+@pytest.mark.long
 def test_each_score_is_written_once_also_after_failures_and_when_a_run_continues(tmp_path):
     """The database has the scores of an earlier part of the run, which are not written again."""
     digits = load_digits()

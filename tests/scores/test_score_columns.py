@@ -77,6 +77,7 @@ def test_pickled_and_merged_scorers_equal_one_pass(scores):
     assert [s.name for s in parts[0].scores] == [s.name for s in whole.scores]
 
 
+@pytest.mark.long
 def test_pickled_scorer_in_another_process(tmp_path):
     x, h, items = unit_data()
     scorer = fed([*UNIT_SCORES, iou(0.02)], x, h, items)

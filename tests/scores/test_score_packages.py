@@ -53,6 +53,7 @@ for result in scorer.result():
 """
 
 
+@pytest.mark.long
 def test_installed_package_scores_and_warnings(tmp_path: Path):
     facts = tmp_path / "stranger-0.1.dist-info"
     facts.mkdir()

@@ -129,6 +129,7 @@ def test_default_scores_of_few_rows_are_those_of_a_server():
     close(results(found), results(server))
 
 
+@pytest.mark.long
 def test_sketched_rows_are_scored_as_their_sketch_is_on_a_server():
     x, labels = plant(features=3000)
     server = Scorer(NAMES[:6])

@@ -50,6 +50,7 @@ def test_merged_scorers_equal_single_scorer(seed, rows, features, cuts, strings,
     same(whole.result(), merged.result(), 1e-6)
 
 
+@pytest.mark.long
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10_000), cuts=st.lists(st.integers(0, 40), max_size=3), holes=st.booleans())
 def test_merged_unit_scorers_equal_single_scorer(seed, cuts, holes):

@@ -83,6 +83,7 @@ def batch(megabytes: int, seq: int, client: str = "c") -> bytes:
     return encode_records([record(array=array, run=client)], {"client": client, "seq": seq})
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of a process in /proc")
 def test_bodies_under_way_are_bounded_together(tmp_path):
     most, size = 64 * MB, 24 * MB

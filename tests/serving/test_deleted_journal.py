@@ -47,6 +47,7 @@ def outcome(machine):
     return got, row
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.one_of(STEP, STEP, WIPE), max_size=30), st.sampled_from([1 << 20, 120]))
 @example([*TWO_REQUESTS, ("deliver", 0), ("wipe", "folder")], 120)
@@ -174,6 +175,7 @@ def test_messages_that_wait_for_the_next_server_are_written_anew(tmp_path):
     assert [json.loads(body)["name"] for _, _, body in waiting] == ["a", "b", "c", "d"]
 
 
+@pytest.mark.long
 def test_killed_server_whose_journal_was_deleted_loses_nothing(tmp_path):
     with Served(tmp_path) as server:
         assert server.send(0) == 200

@@ -303,6 +303,7 @@ def test_each_record_counts_once_after_kills_and_repeats(tmp_path_factory, steps
 COUNTED = st.lists(st.sampled_from(["send", "send", "next", "kill", "again", "lost", "store"]), max_size=40)
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(COUNTED)
 def test_epochs_of_reporting_client_are_complete_after_kills(tmp_path_factory, steps):
@@ -466,6 +467,7 @@ def test_activations_on_disk(tmp_path, journal):
     assert not said or "a crash loses those that are not scored yet" in said[0]
 
 
+@pytest.mark.long
 def test_killed_server_without_journal_keeps_scores_alone(tmp_path):
     options = {"database": tmp_path / "x.db", "port": 0, "journal": "memory"}
     with Server(**options) as server:

@@ -302,6 +302,7 @@ def body(number, seq=1, sent=None, run="r", epoch=0, ended=True):
     return encode_records(arrays(number, epoch, run), {"client": f"c-{run}", "seq": seq, "epochs": reports})
 
 
+@pytest.mark.long
 def test_backlog_is_waiting_and_not_zero(tmp_path):
     """It was "0 pending" while thousands of layers waited for the evaluator."""
     with Server(no_token=True, database=tmp_path / "x.db", port=0, engine="local") as server:
@@ -319,6 +320,7 @@ def test_backlog_is_waiting_and_not_zero(tmp_path):
         assert ask(server.page_url, "/api/status?run=other")[1]["runs"] == []
 
 
+@pytest.mark.long
 def test_ledger_of_roles_that_run_apart(tmp_path):
     apart = Apart(tmp_path)
     try:
@@ -338,6 +340,7 @@ def test_ledger_of_roles_that_run_apart(tmp_path):
         apart.kill(*apart.running)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("journal", [None, "memory"])
 def test_ledger_after_a_kill_of_the_server(tmp_path, journal):
     options = {"no_token": True, "database": tmp_path / "x.db", "port": 0, "journal": journal}

@@ -160,6 +160,7 @@ def test_default_is_half_of_the_cores(monkeypatch):
         assert on_demand.default_workers() == workers
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 2])
 def test_scores_of_processes_equal_those_of_this_process(tmp_path, workers):
     rng, found = np.random.default_rng(0), []

@@ -125,6 +125,7 @@ def test_predictions_pass_between_roles():
     assert decode(encode({"columns": {}}), ResultsRequest).predictions == []  # of an older evaluator
 
 
+@pytest.mark.long
 def test_confusion_and_comparison_from_a_server(tmp_path):
     """A layer that keeps all pixels and one that keeps four of them, through a real server."""
     torch.manual_seed(0)
@@ -175,6 +176,7 @@ def test_stored_table_equals_sklearn(tmp_path):
     np.testing.assert_allclose(table.f1, f1_score(LABELS[only.items], only.guess, average=None))
 
 
+@pytest.mark.long
 def test_server_scores_on_several_splits(tmp_path):
     """Values are means, and the table of classes is that of the first split."""
     torch.manual_seed(0)

@@ -337,6 +337,7 @@ def test_layer_that_a_page_shows_is_scored_ahead_and_counted_once(tmp_path, monk
         evaluator.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("splits", [1, 3])
 def test_newest_epoch_of_each_run_has_its_first_scores_before_the_second_turn(tmp_path, splits):
     """The scores that are shown early are those that are stored in the end."""

@@ -236,6 +236,7 @@ def test_any_array_can_be_scored(shape, value):
         assert found.fitted == {"t", "one", "p", "real", "mixed"}
 
 
+@pytest.mark.long
 def test_libraries_are_imported_when_a_training_begins():
     """The first data point imports nothing more, and a server that nobody uses imports none of it."""
     script = """

@@ -155,6 +155,7 @@ def test_open_stream_does_not_delay_shutdown(tmp_path):
         events.close()
 
 
+@pytest.mark.long
 def test_server_scores_received_records_before_exit(tmp_path):
     for epoch, sign in enumerate((signal.SIGINT, signal.SIGTERM)):
         with Server(database=tmp_path / "x.db", port=0) as running:
@@ -172,6 +173,7 @@ def test_server_scores_received_records_before_exit(tmp_path):
         assert set(points["target"].tolist()) == {"parity"}, sign
 
 
+@pytest.mark.long
 def test_separate_roles_equal_single_process(tmp_path):
     aggregator, evaluator, frontend = (f"http://127.0.0.1:{port}" for port in free_ports(3))
     ports = {"aggregator": aggregator, "evaluator": evaluator, "frontend": frontend}
@@ -245,6 +247,7 @@ class Apart:
         return ask(f"http://127.0.0.1:{self.ports[role]}", path, body)
 
 
+@pytest.mark.long
 def test_records_are_kept_while_next_server_is_away(tmp_path):
     apart = Apart(tmp_path)
     try:
@@ -282,6 +285,7 @@ def reported(apart, wanted):
     raise AssertionError(rows)
 
 
+@pytest.mark.long
 def test_page_tells_that_the_counts_are_old_while_the_evaluator_is_away(tmp_path):
     apart = Apart(tmp_path)
     try:
@@ -303,6 +307,7 @@ def test_page_tells_that_the_counts_are_old_while_the_evaluator_is_away(tmp_path
         apart.kill(*apart.running)
 
 
+@pytest.mark.long
 def test_database_that_is_gone_is_told_through_all_roles(tmp_path):
     apart = Apart(tmp_path)
     try:
@@ -491,6 +496,7 @@ except KeyboardInterrupt:
         os.kill(int(pid), 0)
 
 
+@pytest.mark.long
 def test_announcement_has_next_steps_and_no_password():
     options = ServerOptions(host="::1", database="postgresql://me:secret@host/scores", token="t0ken")
     text = announcement(options, [8082, 8081, 8080], None)

@@ -237,6 +237,7 @@ class Needy:
         return [base.ScoreResult("needy", 1.0)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "said"), [("raise", "The memory does not suffice"), ("kill", "The workers died 3 times")]
 )
@@ -279,6 +280,7 @@ def flip(path: Path, seed: int) -> None:
                 file.write(random.bytes(64))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_pages_of_the_database_damaged_under_way_cost_nothing_acknowledged(tmp_path, seed):
     path, epochs = tmp_path / "x.db", range(6)
@@ -317,6 +319,7 @@ module.measure = short
 """
 
 
+@pytest.mark.long
 def test_want_of_memory_costs_nothing_acknowledged(tmp_path, monkeypatch):
     """The server is a process of its own, whose scoring of an epoch finds no memory while a file exists."""
     flag = tmp_path / "short"
@@ -359,6 +362,7 @@ REMOVALS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", REMOVALS)
 def test_database_that_is_gone_under_way_costs_nothing_acknowledged(tmp_path, how):
     path = tmp_path / "database" / "x.db"
@@ -392,6 +396,7 @@ def test_database_that_is_gone_under_way_costs_nothing_acknowledged(tmp_path, ho
     assert stored(path) == [pair for epoch in kept for pair in pairs(range(epoch, epoch + 1))]
 
 
+@pytest.mark.long
 def test_killed_server_whose_database_was_replaced_refuses_to_damage_the_other(tmp_path):
     """The next server wrote the log into the other database, whose runs were gone."""
     path = tmp_path / "x.db"

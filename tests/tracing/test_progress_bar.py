@@ -42,6 +42,7 @@ def errors_of(script, file, terminal):
     return text.decode()
 
 
+@pytest.mark.long
 def test_bars_on_a_terminal(tmp_path):
     pytest.importorskip("tqdm")
     text = errors_of(SCRIPT.replace("BLOCK", ""), tmp_path / "a", terminal=True)
@@ -52,6 +53,7 @@ def test_bars_on_a_terminal(tmp_path):
     assert "| 0/3 [" in text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("block", "terminal"), [("", False), ("sys.modules['tqdm'] = None", True)])
 def test_no_bar_in_a_pipe_or_without_tqdm(block, terminal, tmp_path):
     assert errors_of(SCRIPT.replace("BLOCK", block), tmp_path / "a", terminal=terminal) == ""

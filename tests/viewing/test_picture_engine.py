@@ -16,6 +16,7 @@ from intus.viewing.html import View
 from intus.viewing.pictures import engine
 
 
+@pytest.mark.long
 def test_drawing_in_many_threads_at_once(tmp_path: Path) -> None:
     graphs = [digits_cnn(), resnet(), gpt2(layers=3), loop()]
     alone = [View(g, depth="all").save(tmp_path / f"alone{n}.svg").read_text() for n, g in enumerate(graphs)]
@@ -43,6 +44,7 @@ def test_drawing_in_a_thread_with_a_small_stack(tmp_path: Path) -> None:
     assert done
 
 
+@pytest.mark.long
 def test_drawing_releases_the_gil(tmp_path: Path) -> None:
     drawing = threading.Thread(target=lambda: View(chain(3000), depth="all").save(tmp_path / "a.svg"))
     drawing.start()

@@ -84,6 +84,7 @@ def check_ends(found: dict[str, Any], direction: str) -> None:
             assert box[across] - 1e-6 <= ends[across][place] <= box[across] + box[breadth] + 1e-6
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @settings(max_examples=60, deadline=None)
 @given(graph=graphs())
@@ -165,6 +166,7 @@ def test_direction_right_places_boxes_from_left_to_right() -> None:
     assert drawn.width > 3 * drawn.height
 
 
+@pytest.mark.long
 def test_layout_of_thousand_nested_modules() -> None:
     d = Draft("Deep")
     x = d.input(2)
@@ -177,6 +179,7 @@ def test_layout_of_thousand_nested_modules() -> None:
     assert len(diagram_of(d.graph(), depth="all")["boxes"]) == 2001
 
 
+@pytest.mark.long
 def test_layout_time_of_ten_thousand_operations() -> None:
     graph = chain(10_000)
     began = time.process_time()
@@ -184,6 +187,7 @@ def test_layout_time_of_ten_thousand_operations() -> None:
     assert time.process_time() - began < 15  # 3 s when measured; the margin is for a busy machine
 
 
+@pytest.mark.long
 def test_drawing_time_of_shared_lanes_is_linear() -> None:
     """In a loop each step reads the sequence, so a thousand edges share a lane at each height."""
     took = []

@@ -513,6 +513,7 @@ def test_random_scenes_with_valid_indices(open_graph: Open) -> None:
         assert count > 5, seed
 
 
+@pytest.mark.long
 def test_select_in_a_long_chain(open_graph: Open) -> None:
     page = open_graph(View(graph_of(Chain(10_000), torch.zeros(1)), rolled=False))
     assert len(boxes(page)) == 10_002

@@ -38,6 +38,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], 
     return {(name, depth): found for name, depth, found in json.loads(done.stdout)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MODELS)
 def test_boxes_do_not_overlap_and_edges_cross_no_box(measured: dict[tuple[str, str], Any], name: str) -> None:
     for found in (found for (model, _), found in measured.items() if model == name):

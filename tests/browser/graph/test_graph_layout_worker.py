@@ -98,6 +98,7 @@ def test_worker_and_page_give_equal_layouts(seven_thousand: Graph, new_page: Ope
         assert page.evaluate(LAYOUT) == in_worker
 
 
+@pytest.mark.long
 def test_page_responds_during_layout_of_hundred_thousand_boxes(new_page: Open, tmp_path: Path) -> None:
     graph = graph_of(Nest(5, 6), torch.zeros(1))
     assert len(graph.ops) > 100_000

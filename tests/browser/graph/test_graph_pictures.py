@@ -206,6 +206,7 @@ def test_other_glyph_rendering_is_tolerated(
     assert difference(drawn, kept(name)) <= MOST
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PAGES)
 def test_missing_box_or_edge_is_detected(name: str, open_fixed: Open) -> None:
     view, act = PAGES[name]
@@ -251,6 +252,7 @@ def bent(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
 CORNER = "(canvas) => { const { left, top } = canvas.getBoundingClientRect(); return [left, top]; }"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("view", "act"),
     [

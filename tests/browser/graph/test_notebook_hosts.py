@@ -136,6 +136,7 @@ def systems(chromium: Browser, launch: Callable[..., Browser]) -> dict[str, Brow
     return {"light": chromium, "dark": launch("--blink-settings=preferredColorScheme=0")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("system", ["light", "dark"])
 @pytest.mark.parametrize("host", _SET_THEME)
 def test_cell_follows_the_notebooks_theme(

@@ -162,6 +162,7 @@ def hexes(colour: str | None) -> str | None:
     return "#" + "".join(f"{int(part):02x}" for part in colour[4:-1].split(","))
 
 
+@pytest.mark.long
 def test_picture_equals_page(both: tuple[View, dict[str, Any], dict[str, Any]], tmp_path: Path) -> None:
     view, page, found = both
     assert len(page["boxes"]) == len(found["boxes"]) > 2
@@ -209,6 +210,7 @@ def check_svg(root: ElementTree.Element, found: dict[str, Any], view: View) -> N
     assert arrows >= sum(1 for route in found["routes"] if route["to"])
 
 
+@pytest.mark.long
 def test_picture_to_the_right_has_the_same_boxes_and_edges() -> None:
     for make, options in CASES.values():
         graph = make()

@@ -724,6 +724,7 @@ def test_scale_of_narrow_graph_covers_no_node(visit: Open, server: PageServer) -
     assert beside(page.locator(".panel.graph .ig-panel"))
 
 
+@pytest.mark.long
 def test_heat_map_of_narrow_page_is_painted(visit: Open, server: PageServer) -> None:
     page = visit(server)
     page.set_viewport_size({"width": 380, "height": 800})

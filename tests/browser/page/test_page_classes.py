@@ -117,6 +117,7 @@ def test_interval_of_a_score_is_described(server: Server, new_page: Callable[...
         )
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: run `npm ci` in web/")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious_in_classes(

@@ -240,6 +240,7 @@ def points_of(epoch: int) -> Results:
     return Results(where | {"score": ["linear_f1"] * 2, "target": ["t"] * 2, "value": [0.1 * epoch, 0.2]})
 
 
+@pytest.mark.long
 def test_restarted_server_is_reconnected(new_page: Callable[..., Page], tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

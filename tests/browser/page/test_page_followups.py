@@ -204,6 +204,7 @@ def test_pictures_of_examples(visit: Callable[..., Page], server: PageServer) ->
     expect(over).to_have_css("opacity", "0")  # the image alone
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: run `npm ci` in web/")
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing_serious_in_followups(

@@ -74,6 +74,7 @@ def test_curves_grow_while_values_are_logged(server: Server, new_page: Callable[
     expect(page.locator(".logged li b")).to_have_text(["extra", "loss", "val/f1"])
 
 
+@pytest.mark.long
 def test_mean_over_seeds(server: Server, new_page: Callable[..., Page]) -> None:
     page = new_page()
     page.goto(f"{server.page_url}#run=seed+1&model=Sequential&score=linear_f1&target=digit")

@@ -277,6 +277,7 @@ def options(page: Page) -> Locator:
     return page.locator("[role=option]:visible").and_(page.locator(".choices *"))
 
 
+@pytest.mark.long
 def test_nodes_of_five_hundred_runs_and_search_by_name_and_model(visit: Open, many: Kept) -> None:
     page = drawn(visit(many), 1)
     assert page.evaluate(NODES) < 1000
@@ -460,6 +461,7 @@ def test_fields_of_header_do_not_overlap(visit: Open, many: Kept, width: int) ->
         assert box["width"] >= 120
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [1280, 420, 380])
 def test_open_list_is_inside_the_window(visit: Open, many: Kept, width: int) -> None:
     page = visit(many)

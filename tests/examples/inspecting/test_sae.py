@@ -10,6 +10,7 @@ from intus import Dictionary
 from intus.examples.inspecting.sae import ACTIVE, FEATURES, NAMES, Sparse, fit
 
 
+@pytest.mark.long
 def test_autoencoder_reconstructs_sparse_rows(capsys):
     torch.manual_seed(0)
     atoms = torch.nn.functional.normalize(torch.randn(40, 16), dim=1)

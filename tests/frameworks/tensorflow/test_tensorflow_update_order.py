@@ -124,7 +124,7 @@ def unoptimized():
 
 
 def test_nothing_runs_that_did_not_before(unoptimized):
-    """What reads a variable, but is computed for nothing, stays uncomputed."""
+    """A read of a variable whose result nothing needs stays uncomputed."""
 
     def unused(variables):
         tf.gather(tf.convert_to_tensor(variables[1]), 10 * WIDTH)  # there is no such row, so it would fail

@@ -57,6 +57,7 @@ def test_code_is_short():
     assert len([line for line in FRAMEWORK.splitlines() if line.strip()]) < 60
 
 
+@pytest.mark.long
 def test_package_is_watched_traced_and_inspected(package, tmp_path):
     with Server(database=tmp_path / "tiny.db", port=0) as server:
         code = (USE + REPORT).replace("8082", str(server.port))

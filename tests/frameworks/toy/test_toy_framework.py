@@ -191,6 +191,7 @@ def test_through_observes_a_step(server, monkeypatch):
         assert watch.through(len) == [len]
 
 
+@pytest.mark.long
 def test_other_framework_does_not_load_torch():
     code = (
         "import sys, numpy as np; sys.path.insert(0, sys.argv[1])\n"
@@ -242,6 +243,7 @@ def test_directions_of_another_framework():
     assert table.value[0] > 0.999 > table.value[1]
 
 
+@pytest.mark.long
 def test_rows_of_inspect_without_a_graph():
     """Examples and perturbation need the protocol alone; ablation says that the backend has none."""
     network, outputs = Network(layers), plain_outputs()

@@ -251,6 +251,7 @@ def test_all_layers_of_bert(bert):
     assert set(missing.address) == {"embeddings.token_type_embeddings"}  # a constant
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("batch", [1, 2, 16, 60])
 def test_gradients_of_padded_texts(bert, batch):
     """A block without padding, such as a single record, runs other operations than one with padding."""
@@ -274,6 +275,7 @@ def test_gradients_of_padded_texts(bert, batch):
     np.testing.assert_allclose(table.value, correlations(np.array(values), MANY), atol=1e-4)
 
 
+@pytest.mark.long
 def test_tcav_of_padded_texts_does_not_depend_on_the_batch(bert):
     tables = [
         inspect(

@@ -35,6 +35,7 @@ def labels_of(axis):
     return [text.get_text() for text in axis]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("score", ["correlation", "iou"])
 def test_bars_have_values_intervals_and_baselines(table, score, tmp_path):
     figure = table.draw(score=score, k=6, path=tmp_path / "bars.png")

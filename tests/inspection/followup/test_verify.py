@@ -156,6 +156,7 @@ def padded(side, length=15):
     return inputs
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("symbols", [None, lambda record: list(range(len(record)))])
 @pytest.mark.parametrize("shortest", [5, 12])
 def test_padding_at_either_side(shortest, symbols):
@@ -244,6 +245,7 @@ def test_silhouette_equals_scikit_learn_on_recomputed_changes():
     assert one.flips.high - one.flips.value == pytest.approx(half, rel=1e-4)
 
 
+@pytest.mark.long
 def test_interval_of_excess_covers_planted_value():
     """A unit with noise that does not depend on the label: its excess is not above 0."""
     covered = 0
@@ -315,6 +317,7 @@ def test_model_is_left_unchanged(model, images):
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+@pytest.mark.long
 def test_operation_and_second_call():
     class Twice(nn.Module):
         def __init__(self):

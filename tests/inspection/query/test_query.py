@@ -93,6 +93,7 @@ def everything(ask):
     )
 
 
+@pytest.mark.long
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(CONDITIONS, max_size=3), AFTER)
 def test_where_pushed_down_equals_filter_of_everything(ask, everything, conditions, after):

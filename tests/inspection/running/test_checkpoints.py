@@ -229,6 +229,7 @@ def assert_same_numbers(one, other, tolerance=1e-12):
         )
 
 
+@pytest.mark.long
 def test_processes_give_the_results_of_one(images):
     digit = np.arange(600) % 3
     asked = (
@@ -259,6 +260,7 @@ class DiesOnce(Counted):
         return super().forward(x)
 
 
+@pytest.mark.long
 def test_killed_worker_is_replaced(images, tmp_path):
     flag = tmp_path / "died"
     table = inspect({"net": DiesOnce(0, str(flag))}, ink, "correlation", images, "conv", batch=50, engine=2)

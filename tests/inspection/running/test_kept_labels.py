@@ -99,6 +99,7 @@ def test_function_is_not_called_again(tmp_path):
     assert calls(bright, lambda: ask(bright)) == 60
 
 
+@pytest.mark.long
 def test_another_process_reads_the_labels(tmp_path):
     """The order of sets and the addresses of objects differ between the processes."""
     script = tmp_path / "script.py"

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 import torch
 
 from intus.monitoring import flush, register_targets
@@ -58,6 +59,7 @@ torch.distributed.destroy_process_group()
 """
 
 
+@pytest.mark.long
 def test_two_ranks(tmp_path):
     path = tmp_path / "train.py"
     path.write_text(SCRIPT)
@@ -92,6 +94,7 @@ def test_two_ranks(tmp_path):
     assert by["set"].where(score="mean")["n"].tolist() == [40, 40]
 
 
+@pytest.mark.long
 def test_store_that_fails_is_said(tmp_path):
     """Before, the processes of a training were told apart by time alone, without a word."""
     script = f"""

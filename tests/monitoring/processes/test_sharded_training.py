@@ -210,6 +210,7 @@ def ranks(tmp_path):
     return run
 
 
+@pytest.mark.long
 def test_probe_set_of_sharded_model_runs_in_every_process_and_is_sent_once(ranks, tmp_path):
     with ranks(SHARED) as database:
         found = json.loads((tmp_path / "out").read_text())
@@ -249,6 +250,7 @@ def test_model_sharded_over_a_mesh_of_two_axes(ranks, tmp_path):
     assert means["value"][0] == pytest.approx(found["untrained"], rel=1e-5)
 
 
+@pytest.mark.long
 def test_callbacks_begin_where_the_model_can_run(ranks, tmp_path):
     """In every process of a sharded model with a probe set, else in the first; the set is sent once."""
     with ranks(CALLBACKS) as database:
@@ -263,6 +265,7 @@ def test_callbacks_begin_where_the_model_can_run(ranks, tmp_path):
         assert "repeated" not in {notice["code"] for notice in database.notices()}
 
 
+@pytest.mark.long
 def test_what_processes_cannot_record_together_is_refused(ranks, tmp_path):
     with ranks(REFUSED) as database:
         means = database.points("half", "Sequential").where(score="mean", address="0")
@@ -280,6 +283,7 @@ def test_what_processes_cannot_record_together_is_refused(ranks, tmp_path):
     assert means["epoch"].tolist() == [0, 2]  # the untrained model, and the second epoch, which ended in both
 
 
+@pytest.mark.long
 def test_process_that_begins_when_the_others_have_left_is_of_the_same_training(ranks):
     with ranks(LATE) as database:
         for own in (True, False):

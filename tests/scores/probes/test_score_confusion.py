@@ -181,6 +181,7 @@ def test_over_splits_equals_corrected_t_test():
     assert np.isnan(over_splits([0.5, np.nan]).p)
 
 
+@pytest.mark.long
 def test_false_positives_of_repeated_splits():
     """On labels that are noise, few results of five splits are above chance."""
     rng, found, many = np.random.default_rng(0), 0, 120
@@ -239,6 +240,7 @@ def test_units_of_two_layers():
         units_above(good, Estimates(bad.value[:, :1], bad.without[..., :1]))
 
 
+@pytest.mark.long
 def test_paired_comparison_of_units_that_are_alike():
     """Units with correlated noise, equally good: about 5 % differ. A bootstrap has the same interval."""
     found, widths = 0, []

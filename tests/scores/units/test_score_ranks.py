@@ -31,6 +31,7 @@ def draw(rng, rows, shape):
     return unit.astype(np.float32), label.astype(float)
 
 
+@pytest.mark.long
 @settings(max_examples=20, deadline=None)
 @given(
     seed=st.integers(0, 10_000),

@@ -34,12 +34,14 @@ def share_of_hypotheses_found(name, runs, **options):
     return np.mean(found)
 
 
+@pytest.mark.long
 def test_family_wise_false_positives_of_1000_null_pairs():
     """Without the maximum over units, nine of ten hypotheses have a unit with p below .05."""
     assert share_of_hypotheses_found("correlation", 15, null=200) <= 0.07
     assert share_of_hypotheses_found("correlation", 3) > 0.8
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["mean_difference", "auroc", "iou", "iou_max", "mutual_information"])
 def test_family_wise_false_positives_of_other_scores(name):
     assert share_of_hypotheses_found(name, 3, null=60) <= 0.09
@@ -56,6 +58,7 @@ def test_related_unit_has_the_least_possible_p(name):
     assert read(scorer, name, "0", 3).p > 0.01
 
 
+@pytest.mark.long
 def test_p_of_one_unit_equals_scipy():
     rng = np.random.default_rng(3)
     x = rng.normal(size=60)
@@ -72,6 +75,7 @@ def test_p_of_one_unit_equals_scipy():
     assert read(scorer, "correlation", "h", 0).p == pytest.approx(want.pvalue, abs=0.025)
 
 
+@pytest.mark.long
 def test_p_of_several_units_equals_a_simple_loop():
     """The loop permutes whole documents and keeps the largest correlation of any unit."""
     rng = np.random.default_rng(5)
@@ -142,6 +146,7 @@ def test_half_width_equals_scipy():
     assert np.isnan(got[2])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["correlation", "mean_difference", "iou", "auroc"])
 def test_stopped_results_are_within_eps(name):
     """Of 800 pairs at most one may be further than eps from the result of all rows."""

@@ -5,6 +5,7 @@ import time
 import weakref
 from pathlib import Path
 
+import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -15,6 +16,7 @@ def megabytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
 
 
+@pytest.mark.long
 def test_graph_of_a_model_with_seventy_billion_parameters():
     shape = {"hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80}
     heads = {"num_attention_heads": 64, "num_key_value_heads": 8, "vocab_size": 128256}

@@ -78,6 +78,7 @@ def plainly(model, given):
     return [asyncio.run(out) if inspect.iscoroutine(out) else out]
 
 
+@pytest.mark.long
 def test_first_torch_cond_of_a_process():
     """The call imports torch's compiler, whose stance is then set at once so that all runs eagerly."""
     script = """
@@ -96,6 +97,7 @@ print([op.type for op in trace])
     assert done.stdout == "['sum', 'gt', 'cond', 'add']\n", done.stderr
 
 
+@pytest.mark.long
 def test_compiler_is_not_imported():
     script = (
         "import sys, intus, torch; f = list(sys.meta_path); intus.trace(torch.nn.ReLU(), torch.ones(2)); "
@@ -172,6 +174,7 @@ class Nested(nn.Module):
         return self.inner(x)
 
 
+@pytest.mark.long
 def test_trace_needs_few_frames_more_than_the_model():
     def fits(run, depth):
         try:
@@ -193,6 +196,7 @@ def test_trace_needs_few_frames_more_than_the_model():
     assert found[1:] == [True, True]
 
 
+@pytest.mark.long
 def test_trace_ends_while_another_thread_is_deep():
     """Lowering the recursion limit under a thread that is deeper makes Python abort the process."""
     script = """
@@ -289,6 +293,7 @@ def test_forward_with_keywords_named_module_and_args():
     )
 
 
+@pytest.mark.long
 def test_numpy_random_first_used_in_the_pass():
     script = "import torch, intus; print(len(intus.trace(lambda x: x + float(NUMPY), torch.ones(2))))"
     script = script.replace("NUMPY", "__import__('numpy').random.rand()")

@@ -278,6 +278,7 @@ def unproven(report):
     return {label: reasons for label, (status, reasons) in report.items() if status == "unproven"}
 
 
+@pytest.mark.long
 def test_tensor_parallel(found):
     for one in found:
         one = one["tensor_parallel"]

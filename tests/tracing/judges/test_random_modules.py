@@ -20,6 +20,7 @@ def check(one):
     return found.counts
 
 
+@pytest.mark.long
 @settings(max_examples=15, deadline=None, suppress_health_check=CHECKS, derandomize=True)
 @given(st.randoms(use_true_random=False), st.integers(1, 8))
 def test_module(rng, statements):

@@ -45,6 +45,7 @@ def test_output_hidden_states_and_attentions(name, states):
     assert found.compared == states
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [*MODELS, *ZOO])
 def test_edges_of_torch_export(name):

@@ -46,6 +46,7 @@ def outcome_of(one):
     return InputsOutcome(**reports[-1])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "one", [*(OPS[n] for n in SOME_OPS), *(MODULES[n] for n in SOME_MODULES)], ids=lambda one: one.name
 )

@@ -275,6 +275,7 @@ def test_op_as_array():
         np.asarray(intus.trace(nn.Linear(2, 3), torch.ones(4, 2), save="none")["linear_1"])
 
 
+@pytest.mark.long
 def test_completion_in_ipython():
     from IPython.core.completer import provisionalcompleter
     from IPython.core.interactiveshell import InteractiveShell

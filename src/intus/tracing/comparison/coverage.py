@@ -38,7 +38,7 @@ class Missing(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Why its effect is not known."""
+        """The reason for which its effect is not known."""
         if not self.is_read:
             return "no output of the model depends on it"
         where = f"what {self.module} returns" if self.module else "the result of its operation"
@@ -48,7 +48,7 @@ class Missing(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """What is missing and why."""
+        """A sentence that names what is missing, with the reason."""
         return f"{self.address} is not in the file, and {self.reason}"
 
 
