@@ -66,7 +66,7 @@ def compiled_parts(model: Any, called: Mapping[str, torch.nn.Module]) -> list[st
 
     Example:
         >>> net = torch.nn.Linear(2, 2)
-        >>> net.compile()
+        >>> net.compile(backend="eager")
         >>> compiled_parts(net, {"": net})
         ['the model']
     """
