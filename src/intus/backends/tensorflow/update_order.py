@@ -9,11 +9,12 @@ for an operation of ours that reads one number. So updates in an observed functi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework.auto_control_deps_utils import get_read_write_resource_inputs
+
+from .plan import ancestors
 
 #: Operations whose result is in the memory of their argument.
 _PASSING = frozenset({"Identity", "StopGradient", "Reshape", "ExpandDims", "Squeeze"})
@@ -30,7 +31,7 @@ def let_updates_wait(graph: Any) -> None:
     operations = graph.get_operations()
     if any(op.type in _BRANCHING for op in operations):
         return
-    needed = _ancestors([*(tensor.op for tensor in graph.outputs), *graph.control_outputs])
+    needed = ancestors([*graph.outputs, *graph.control_outputs])
     variables: dict[Any, Any] = {}  # the variable in whose memory a tensor is
     readers: dict[Any, list[Any]] = {}
     for op in operations:
@@ -55,16 +56,3 @@ def _updated(op: Any) -> list[Any]:
     if not any(tensor.dtype == tf.resource for tensor in op.inputs):
         return []
     return [tensor.ref() for tensor in get_read_write_resource_inputs(op)[1]]
-
-
-def _ancestors(ends: Iterable[Any]) -> set[Any]:
-    """Return operations and all that they wait for."""
-    found: set[Any] = set()
-    todo = list(ends)
-    while todo:
-        op = todo.pop()
-        if op not in found:
-            found.add(op)
-            todo += [tensor.op for tensor in op.inputs]
-            todo += op.control_inputs
-    return found

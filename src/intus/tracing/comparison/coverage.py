@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ...core.analysis.walks import ancestors, descendants
 from ...core.graph import INPUT, OUTPUT, Graph, Param
 from .differences import difference, rounding
 from .elements import Elements
@@ -91,10 +92,8 @@ def missing_parameters(
         if live and all(map(effects.agree, live)):
             by_effect.append(param.address)
             continue
-        module = a.graph.enclosing_calls(rows[0])
-        address = a.graph.modules[int(a.graph.calls.module[module[-1]])].address if module else ""
         apart = max((one for row in live if (one := effects.apart(row)) is not None), default=None)
-        found.append(Missing(param.address, rows[0], address, apart, bool(live)))
+        found.append(Missing(param.address, rows[0], _module_of(a.graph, rows[0]), apart, bool(live)))
     return found, by_effect
 
 
@@ -111,8 +110,9 @@ class _Effects:
         self._verdict = {i: verdicts[n] for n, (i, j) in enumerate(table.pairs) if i >= 0 and j >= 0}
         self._relative = {i: relatives[n] for n, (i, _) in enumerate(table.pairs) if i >= 0}
         self._inner = {int(parent) for parent in graph.calls.parent}
-        self._of_inputs = _reached(graph.rows_of(INPUT), graph.children)
-        self.live = _reached(graph.rows_of(OUTPUT), graph.parents)
+        inputs, outputs = graph.rows_of(INPUT), graph.rows_of(OUTPUT)
+        self._of_inputs = {*inputs, *descendants(graph, inputs)}
+        self.live = {*outputs, *ancestors(graph, outputs)}
 
     def agree(self, row: int) -> bool:
         """Return whether all that a row's parameter has an effect on first was compared and agrees."""
@@ -163,8 +163,7 @@ class _Weights:
         self._trace = b
         self._modules: dict[str, set[str]] = {}
         for row, numbers in b.graph.row_params.items():
-            call = b.graph.enclosing_calls(row)
-            module = b.graph.modules[int(b.graph.calls.module[call[-1]])].address if call else ""
+            module = _module_of(b.graph, row)
             for number in numbers:
                 self._modules.setdefault(b.graph.params[number].address, set()).add(module)
         self._compared = compared
@@ -193,15 +192,10 @@ class _Weights:
         return self._arrays[name]
 
 
-def _reached(rows: Iterable[int], following: Callable[[int], list[int]]) -> set[int]:
-    """Return these rows and all that follow."""
-    waiting = list(rows)
-    seen = set(waiting)
-    while waiting:
-        new = [one for one in following(waiting.pop()) if one not in seen]
-        seen.update(new)
-        waiting += new
-    return seen
+def _module_of(graph: Graph, row: int) -> str:
+    """Return the address of the innermost module around a row, without the number of its call."""
+    calls = graph.enclosing_calls(row)
+    return graph.modules[int(graph.calls.module[calls[-1]])].address if calls else ""
 
 
 def _around(module: str, other: str) -> bool:
