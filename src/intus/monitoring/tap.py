@@ -432,10 +432,9 @@ class ModelTap:
             self.on_error(error)
             return
         if began is not None:
-            spent = _TIMED * (
-                time.thread_time() - began
-            )  # it waits for nothing: if the wall clock shows more,
-            self.budget.pay(Seconds(spent, spent))  # another process had the processor
+            # It waits for nothing: if the wall clock shows more, another process had the processor.
+            spent = _TIMED * (time.thread_time() - began)
+            self.budget.pay(Seconds(spent, spent))
         if epoch != self.epoch:
             self.probe_runs.training_begins()
             self.epoch = epoch
