@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 from flax import nnx
+from poor_probe import poor
 
 import intus
 
@@ -37,23 +36,6 @@ def train_step(model, optimizer, x):
 @nnx.jit
 def eval_step(model, x):
     return loss_of(model, x)
-
-
-def poor(watch):
-    """Let a probe skip all passes, and return what is reported of them: epoch, mode and ids of rows."""
-    reported = []
-    tap = watch._tap
-    own = tap.on_forward_start
-
-    def on_forward_start(inputs):
-        ids = None if tap.items is None else tap.items.tolist()
-        reported.append((tap.epoch, tap.current_mode(), ids))
-        return own(inputs)
-
-    tap.on_forward_start = on_forward_start
-    for account in tap.budget._accounts:
-        account.saved = -math.inf
-    return reported
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import urllib.parse
 import urllib.request
 
@@ -11,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from poor_probe import poor
 from sklearn.datasets import load_digits
 
 import intus
@@ -268,23 +268,6 @@ def test_xla_in_a_step_of_ones_own(server, caplog):
 
 
 # -- calls that are skipped for long -----------------------------------------------------------------------
-
-
-def poor(watch):
-    """Let a probe skip all passes, and return what is reported of them: epoch, mode and ids of rows."""
-    reported = []
-    tap = watch._tap
-    own = tap.on_forward_start
-
-    def on_forward_start(inputs):
-        ids = None if tap.items is None else tap.items.tolist()
-        reported.append((tap.epoch, tap.current_mode(), ids))
-        return own(inputs)
-
-    tap.on_forward_start = on_forward_start
-    for account in tap.budget._accounts:
-        account.saved = -math.inf
-    return reported
 
 
 def test_skipped_steps_of_fit_are_counted_without_a_call_of_the_host(server):
