@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from ..core.errors import InputError, ServeError
-from ..core.record import Record
+from ..core.record import LateRecord, Record
 from ..storage.codec import encode_records
 from .breaker import Breaker
 from .client import BINARY, JSON, RECONNECT_S, Answer, Client
@@ -159,7 +159,7 @@ class Sender:
         with self._changed:
             self._bytes = max(0, self._bytes - nbytes)
 
-    def gather(self, record: Record, nbytes: int, contents: Hashable | None = None) -> None:
+    def gather(self, record: Record | LateRecord, nbytes: int, contents: Hashable | None = None) -> None:
         """Add a record, for which room was reserved, to the next request.
 
         Args:
@@ -200,7 +200,7 @@ class Sender:
                 self._add(replace(record, address=address, kind=kind, index=index))
             return True
 
-    def _add(self, record: Record) -> None:
+    def _add(self, record: Record | LateRecord) -> None:
         self._open_request.records.append(record)
         self._counts.waiting += 1
         self._sent_counts.sent(_epoch_key(record))
@@ -216,7 +216,7 @@ class Sender:
         if batch.records:
             self._push(self._batch(batch.records, batch.nbytes))
 
-    def _batch(self, records: list[Record], nbytes: int = 0) -> Job:
+    def _batch(self, records: list[Record | LateRecord], nbytes: int = 0) -> Job:
         """Return a request with these records, and the counts of their epochs."""
         self._seq += 1
         epochs = [self._sent_counts.current(_epoch_key(record)) for record in records]
@@ -228,7 +228,8 @@ class Sender:
                 if job.epoch_counts is None:  # a retry must be identical: the first may have arrived
                     job.epoch_counts = self._sent_counts.unacknowledged(set(job.epochs))
                     facts["dropped"] = self._counts.dropped
-            return encode_records(records, facts | {"epochs": job.epoch_counts})
+            made = [one.record() if isinstance(one, LateRecord) else one for one in records]
+            return encode_records(made, facts | {"epochs": job.epoch_counts})
 
         job.body = encode
         return job
@@ -586,7 +587,7 @@ class Sender:
             )
 
 
-def _epoch_key(record: Record) -> EpochKey:
+def _epoch_key(record: Record | LateRecord) -> EpochKey:
     return EpochKey(record.run, record.model, record.epoch)
 
 

@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -20,7 +21,7 @@ from ..core.address import without_call
 from ..core.errors import did_you_mean
 from ..core.probes_disabled import are_probes_disabled
 from ..core.projection import project, summarize
-from ..core.record import PROBE_SET_MODE, Record
+from ..core.record import PROBE_SET_MODE, LateRecord, Record
 from ..storage.codec import encode_graph
 from .budget import FREE_S, Budget, Seconds
 from .clocks import process_seconds, process_seconds_since, thread_seconds, thread_seconds_since
@@ -797,12 +798,13 @@ class ModelTap:
             "index": tensor.index,
         }
 
-    def _record(self, tags: PassTags, tensor: CapturedTensor, cut: Cut, part: Part | None) -> Record:
-        """Copy a tensor into a record, or make statistics of it into one."""
+    def _record(
+        self, tags: PassTags, tensor: CapturedTensor, cut: Cut, part: Part | None
+    ) -> Record | LateRecord:
+        """Copy a tensor into a record, or begin to make statistics of it for one."""
         if part is not None and self.statistics is not None:
-            kept, of_kept, statistics = self.statistics.made(part, tensor, cut.axis or 0)
-            origin = self._origin(tags, tensor)
-            return Record(kept, tensor.address, items=of_kept, statistics=statistics, **origin)
+            made = cache(self.statistics.begin(part, tensor, cut.axis or 0))
+            return LateRecord(made, tensor.address, **self._origin(tags, tensor))
         items, axis, summary = tags.items, cut.axis, None
         if cut.projected_from is not None and tensor.project is not None:
             array, summary = tensor.project(cut.rows, axis or 0)
