@@ -29,7 +29,7 @@ class Job:
     """
 
     path: str
-    body: Callable[[], bytes]
+    body: Callable[[], bytes | memoryview]
     content: str = BINARY
     nbytes: int = 0
     records: int = 0

@@ -23,7 +23,7 @@ from urllib.parse import urlencode
 
 from ..core.errors import InputError, ServeError
 from ..core.record import LateRecord, Record
-from ..storage.codec import encode_records
+from ..storage.codec import records_blob
 from .breaker import Breaker
 from .client import BINARY, JSON, RECONNECT_S, Answer, Client
 from .jobs import Counts, Job, OpenRequest
@@ -223,13 +223,13 @@ class Sender:
         job = Job("/records", bytes, nbytes=nbytes, records=len(records), epochs=epochs)
         facts = {"client": self._id, "seq": self._seq}
 
-        def encode() -> bytes:
+        def encode() -> memoryview:
             with self._changed:
                 if job.epoch_counts is None:  # a retry must be identical: the first may have arrived
                     job.epoch_counts = self._sent_counts.unacknowledged(set(job.epochs))
                     facts["dropped"] = self._counts.dropped
             made = [one.record() if isinstance(one, LateRecord) else one for one in records]
-            return encode_records(made, facts | {"epochs": job.epoch_counts})
+            return records_blob(made, facts | {"epochs": job.epoch_counts})
 
         job.body = encode
         return job
