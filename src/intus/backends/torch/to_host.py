@@ -114,7 +114,7 @@ def _pinned(tensors: list[Tensor]) -> list[Tensor] | None:
     nbytes = sum(one.nbytes for one in tensors)
     if not _PINNED.take(nbytes):
         return None
-    out = [torch.empty(one.shape, dtype=one.dtype, pin_memory=True) for one in tensors]
+    out = [torch.empty(one.shape, dtype=one.dtype, device="cpu", pin_memory=True) for one in tensors]
     for copy in out:
         weakref.finalize(copy, _PINNED.give_back, copy.nbytes).atexit = False
     return out
