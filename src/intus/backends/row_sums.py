@@ -124,6 +124,7 @@ class RowSums:
         best: The numbers of the UNITS features whose means differ most between classes; empty if none were
             to be chosen, or rows were not sketched.
         packed: What else is sent; None if the plan has no groups.
+        seconds: The seconds that a device has computed them apart from the thread that gave it the order.
     """
 
     features: int
@@ -137,6 +138,7 @@ class RowSums:
     units: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     best: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     packed: Packed | None = None
+    seconds: float = 0.0
 
 
 class LateSums(Protocol):

@@ -25,6 +25,7 @@ from ..core.errors import InputError, ServeError
 from ..core.record import LateRecord, Record
 from ..storage.codec import records_blob
 from .breaker import Breaker
+from .budget import Seconds
 from .client import BINARY, JSON, RECONNECT_S, Answer, Client
 from .jobs import Counts, Job, OpenRequest
 from .sent_counts import EpochKey, SentCounts
@@ -67,7 +68,9 @@ class Sender:
         self.targets: dict[tuple[str, str, str, str], RegisteredTarget] = {}
         self.logs: list[Any] = []  # of probes; what they collected is sent before the queue is drained
         self.followers: list[Any] = []  # of probes, which read what the server finds
-        self.busy_seconds = 0.0  # processor time that sending and following took
+        self.busy = Seconds(
+            0.0, 0.0
+        )  # what sending, following and devices took beside the training's threads
         self._reset()
         atexit.register(self._at_exit)
 
@@ -373,7 +376,12 @@ class Sender:
     def count_busy(self, seconds: float) -> None:
         """Add processor time of a thread that works for the probes of this server."""
         with self._changed:
-            self.busy_seconds += seconds
+            self.busy = Seconds(self.busy.wall + seconds, self.busy.processor + seconds)
+
+    def count_device(self, seconds: float) -> None:
+        """Add time for which a GPU worked for the probes of this server, and not for the training."""
+        with self._changed:
+            self.busy = self.busy._replace(wall=self.busy.wall + seconds)
 
     def counts(self) -> Counts:
         """Return the numbers of records sent, dropped, failed and waiting."""

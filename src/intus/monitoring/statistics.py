@@ -230,7 +230,9 @@ class PassStatistics:
     def _keeps_units(self) -> bool:
         return self._repeats and self._ranks == 1
 
-    def begin(self, part: Part, tensor: CapturedTensor, axis: int) -> Callable[[], Made]:
+    def begin(
+        self, part: Part, tensor: CapturedTensor, axis: int, on_device: Callable[[float], None]
+    ) -> Callable[[], Made]:
         """Begin to make statistics of a tensor, which may change after that.
 
         Of a layer that is sketched, the units that had the most to do with the labels in the pass before are
@@ -241,6 +243,7 @@ class PassStatistics:
             part: The rows.
             tensor: The tensor, whose framework can compute sums.
             axis: The axis of its rows.
+            on_device: Called with the seconds that the tensor's device took beside this thread.
 
         Returns:
             A function that returns them once the tensor's device has made them. Any thread may call it, once.
@@ -251,7 +254,7 @@ class PassStatistics:
         sums = tensor.sums(plan, axis)
         if self._keeps_units:
             self._units[place] = sums.best
-        return partial(_made, part, sums, self._rank, self._ranks)
+        return partial(_made, part, sums, self._rank, self._ranks, on_device)
 
     def _is_due(self, tensor: CapturedTensor) -> bool:
         if self._choice != "auto":
@@ -284,5 +287,7 @@ class PassStatistics:
         )
 
 
-def _made(part: Part, sums: LateSums, rank: int, ranks: int) -> Made:
-    return part.known.packed(sums.result(), positions=part.plan.positions, rank=rank, ranks=ranks)
+def _made(part: Part, late: LateSums, rank: int, ranks: int, on_device: Callable[[float], None]) -> Made:
+    sums = late.result()
+    on_device(sums.seconds)
+    return part.known.packed(sums, positions=part.plan.positions, rank=rank, ranks=ranks)

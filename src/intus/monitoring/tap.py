@@ -199,7 +199,7 @@ class ModelTap:
         # The epoch, the mode and whether there were no ids, of the last pass if it was skipped; else None.
         self._skipped_like: tuple[float, str, bool] | None = None
         self._pass_bytes = self._pass_rows = 0  # of the last recorded pass
-        self._busy_before = sender.busy_seconds  # at the last payment to the budget
+        self._busy_before = sender.busy  # at the last payment to the budget
         self._pass_began = process_seconds(), self.budget.spent  # the present pass: clocks, and costs so far
         self._began, self._set_passes, self._is_set_cost_known = process_seconds(), 0, False
         self._apart: tuple[Seconds, Seconds] | None = None  # the same, of a pass apart from the training
@@ -495,11 +495,12 @@ class ModelTap:
         return PassTags(epoch, step, mode, items, self.budget.rows, ordered, labels)
 
     def _pay_sender(self) -> None:
-        """Pay for what the sender's thread has done since the last time."""
-        busy = self.sender.busy_seconds
+        """Pay for what the sender's thread and devices have done since the last time."""
+        busy = self.sender.busy
         if busy != self._busy_before:
-            since, self._busy_before = busy - self._busy_before, busy
-            self.budget.pay(Seconds(since, since))
+            since = Seconds(*(now - before for now, before in zip(busy, self._busy_before, strict=True)))
+            self._busy_before = busy
+            self.budget.pay(since)
 
     def _labels(self, period: tuple[float, str], items: np.ndarray | None) -> Labels | None:
         """Return the labels to make statistics of a pass of the training with; None if its rows are sent."""
@@ -677,7 +678,7 @@ class ModelTap:
             yield
         finally:
             self._pay_apart(began, spent)
-            self._busy_before = self.sender.busy_seconds
+            self._busy_before = self.sender.busy
             self._set_passes += 1
 
     def _tell_cost_of_set(self, epoch: float) -> None:
@@ -803,8 +804,8 @@ class ModelTap:
     ) -> Record | LateRecord:
         """Copy a tensor into a record, or begin to make statistics of it for one."""
         if part is not None and self.statistics is not None:
-            made = cache(self.statistics.begin(part, tensor, cut.axis or 0))
-            return LateRecord(made, tensor.address, **self._origin(tags, tensor))
+            begun = self.statistics.begin(part, tensor, cut.axis or 0, self.sender.count_device)
+            return LateRecord(cache(begun), tensor.address, **self._origin(tags, tensor))
         items, axis, summary = tags.items, cut.axis, None
         if cut.projected_from is not None and tensor.project is not None:
             array, summary = tensor.project(cut.rows, axis or 0)

@@ -20,7 +20,7 @@ from ...core.projection import PROJECTED
 from ...core.sketch import UNITS, dense_sketch, sparse_sketch
 from ..row_sums import ClassSums, Packed, Products, RowPlan, RowSums, Tally
 from .random_projection import summary
-from .to_host import Arriving, to_host
+from .to_host import Arriving, recorded_event, to_host
 
 _BLOCK = 4096  # rows multiplied at once
 _PART = 1 << 28  # bytes that a GPU summarizes at once
@@ -57,9 +57,12 @@ def begin_sums(tensor: Tensor, plan: RowPlan, axis: int, sketch: str = "") -> La
     x = tensor.detach()
     x = x if has_doubles(x) else x.cpu()
     with torch.no_grad(), torch.autocast(x.device.type, enabled=False), full_float32():
+        began = recorded_event(x.device)
         x = x.movedim(axis, 0)[: plan.items]
         x = x.flatten(0, 1) if plan.positions else x.flatten(1)
-        return _of_rows(x, plan, sketch)
+        features, sketch, out = _of_rows(x, plan, sketch)
+        ended = recorded_event(x.device)
+        return LateRowSums(features, sketch, plan.groups is not None, to_host(out), out["best"], began, ended)
 
 
 class _Order:
@@ -108,11 +111,22 @@ class LateRowSums:
         packs: Whether they are packed.
         arriving: The arrays.
         best: The chosen units, on the device.
+        began: When the device began; None for a processor.
+        ended: When it had computed them.
     """
 
-    def __init__(self, features: int, sketch: str, packs: bool, arriving: Arriving, best: Tensor) -> None:
+    def __init__(
+        self,
+        features: int,
+        sketch: str,
+        packs: bool,
+        arriving: Arriving,
+        best: Tensor,
+        began: torch.cuda.Event | None,
+        ended: torch.cuda.Event | None,
+    ) -> None:
         self._features, self._sketch, self._packs = features, sketch, packs
-        self._arriving, self.best = arriving, best
+        self._arriving, self.best, self._began, self._ended = arriving, best, began, ended
 
     def result(self) -> RowSums:
         """Return the sums once they are there."""
@@ -120,7 +134,8 @@ class LateRowSums:
         kept, ok = found["kept"], found["finite"]
         packed = None
         if self._packs:
-            tally = Tally(*(found[name] for name in Tally._fields[:-1]), int(found["nonfinite"]))
+            counts, means, m2s, ends = (found[name] for name in ("counts", "means", "m2s", "ends"))
+            tally = Tally(counts, means, m2s, ends, int(found["nonfinite"]))
             packed = Packed(found["offset"], found["scale"], ok, tally)
         number = range(sum(name.startswith("gram.") for name in found))
         of_classes = range(sum(name.startswith("totals.") for name in found))
@@ -136,6 +151,7 @@ class LateRowSums:
             found["units"],
             found["best"],
             packed,
+            0.0 if self._began is None else self._began.elapsed_time(self._ended) / 1e3,
         )
 
 
@@ -153,7 +169,8 @@ class _Described(NamedTuple):
     all_finite: bool
 
 
-def _of_rows(x: Tensor, plan: RowPlan, sketch: str) -> LateRowSums:
+def _of_rows(x: Tensor, plan: RowPlan, sketch: str) -> tuple[int, str, dict[str, Tensor]]:
+    """Return the number of features, how rows are sketched, and what is to be copied to the host."""
     device, features = x.device, x.shape[1]
     order = _Order.of(plan, device)
     kind = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -197,7 +214,7 @@ def _of_rows(x: Tensor, plan: RowPlan, sketch: str) -> LateRowSums:
         out[f"gram.{k}"] = gram if order.groups is None else gram.view(-1)[_upper(z.shape[1], device)].float()
     for k, (codes, classes) in enumerate(order.classes):
         out[f"counts.{k}"], out[f"totals.{k}"] = _by_class(z, finite, codes, classes)
-    return LateRowSums(features, sketch, order.groups is not None, to_host(out), best)
+    return features, sketch, out
 
 
 def _step(x: Tensor) -> int:
@@ -414,4 +431,5 @@ def _matrix(features: int, sketch: str, seed: int, device: torch.device, kind: t
 def _upper(width: int, device: torch.device) -> Tensor:
     """Return the places of the upper triangle in a flattened square matrix."""
     row, column = torch.triu_indices(width, width, device=device)
-    return row * width + column
+    places: Tensor = row * width + column
+    return places

@@ -81,9 +81,19 @@ def to_host(tensors: dict[str, Tensor]) -> Arriving:
         for here, there in zip(copies, flat, strict=True):
             here.copy_(there, non_blocking=True)
             there.record_stream(own)
-        event = torch.cuda.Event(blocking=True)  # the thread that waits for it sleeps
+        # The thread that waits for it sleeps.
+        event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         event.record(own)
     return Arriving(copies, pieces, event)
+
+
+def recorded_event(device: torch.device) -> torch.cuda.Event | None:
+    """Return an event that tells when a GPU has done what it was told to so far; None for other devices."""
+    if device.type != "cuda":
+        return None
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record(torch.cuda.current_stream(device))
+    return event
 
 
 class _Pinned:
@@ -123,4 +133,4 @@ def _pinned(tensors: list[Tensor]) -> list[Tensor] | None:
 @lru_cache(maxsize=16)
 def _stream(device: torch.device) -> torch.cuda.Stream:
     """Return the stream of copies from a device."""
-    return torch.cuda.Stream(device)
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
