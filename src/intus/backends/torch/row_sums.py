@@ -25,6 +25,7 @@ from .to_host import Arriving, recorded_event, to_host
 _BLOCK = 4096  # rows multiplied at once
 _PART = 1 << 28  # bytes that a GPU summarizes at once
 _ASKED = 1 << 24  # bytes from which on waiting for a GPU is cheaper than not to know that all is finite
+_MEMBERS = 1 << 24  # entries of a matrix of classes and rows that a GPU multiplies at once
 _HALVES = (torch.float16, torch.bfloat16)
 _EPS = 1e-30  # what a layer norm adds to a variance
 _DENSE = 1 << 15  # features up to which a dense sketch is small enough for a GPU's memory
@@ -387,7 +388,8 @@ def _by_class(z: Tensor, finite: Tensor, codes: Tensor, classes: int) -> tuple[T
     """Return the number of finite rows of each class, and their sums in float64."""
     totals = torch.zeros((classes, z.shape[1]), dtype=torch.float64, device=z.device)
     counts = torch.zeros(classes, dtype=torch.int64, device=z.device)
-    for part in zip(*(torch.split(one, _BLOCK) for one in (z, finite, codes)), strict=True):
+    step = _BLOCK if z.device.type == "cpu" else _MEMBERS // max(classes, 256)
+    for part in zip(*(torch.split(one, step) for one in (z, finite, codes)), strict=True):
         block, good, some = part
         member = _members(some, classes, z.dtype)
         totals += member @ block  # of rows that are not finite there are zeros
