@@ -152,7 +152,7 @@ class LateRowSums:
             found["units"],
             found["best"],
             packed,
-            0.0 if self._began is None else self._began.elapsed_time(self._ended) / 1e3,
+            0.0 if not (self._began and self._ended) else self._began.elapsed_time(self._ended) / 1e3,
         )
 
 
