@@ -167,13 +167,13 @@ def test_processor_waits_for_the_device_at_most_once(made, rows, features, waits
     first.result()
     plan = replace(plan, units=first.best) if len(first.best) else plan
     begin_sums(tensor, plan, 0).result()
-    torch.cuda.set_sync_debug_mode("warn")
-    try:
-        with warnings.catch_warnings(record=True) as found:
-            warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")  # which warns itself that it may miss some
+        try:
             late = begin_sums(tensor, plan, 0)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
     assert len([one for one in found if "synchronizing" in str(one.message)]) == waits
     assert len(late.result().kept)
 
