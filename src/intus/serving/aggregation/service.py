@@ -474,7 +474,7 @@ class AggregatorService:
         now = self._clock()
         try:
             journal.check_folder()
-            for run_key, log, change in journal.changed(run_keys):
+            for run_key, log, change in journal.changed(run_keys, every=bool(self._broken)):
                 snapshot, windows = self.aggregator.whole(run_key, now)
                 frames = [(number, head, encode_records(records)) for number, head, records in windows]
                 log.renew(snapshot, frames)
