@@ -9,10 +9,10 @@ from contextlib import closing
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from journal_help import Machine
+from journal_help import Machine, check_sums
 from server_help import Served, pairs, stored
 from serving_help import target_of
-from test_ledger import STEP, CountingClient, Outcomes, check_sums, ledger_of, take
+from test_ledger import STEP, CountingClient, Outcomes, ledger_of, take
 
 from intus.serving.aggregation import journal
 from intus.serving.aggregation.journal import IDLE_LOOKS
