@@ -118,9 +118,10 @@ def server(folder: str, *, roles: bool = False, database: str = "", **options: A
     with open(f"{folder}/log", "w", encoding="utf-8") as log:
         try:
             for role in reversed(names) if roles else ("all",):
-                command = [sys.executable, "-m", "intus.serving", f"--role={role}", *shared]
+                command = [sys.executable, "-m", "intus.serving.private", f"--role={role}", *shared]
+                pipe = subprocess.PIPE
                 process = subprocess.Popen(
-                    command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+                    command, stdin=pipe, stdout=pipe, stderr=log, text=True, env=environment
                 )
                 processes.append(process)
                 assert process.stdout is not None
