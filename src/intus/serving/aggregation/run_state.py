@@ -601,6 +601,10 @@ class RunState:
             name: max(self.counts[name], 0) for name in STORED
         }  # some older versions stored negative ones
         self.counts = Counter(counts | continued(counts, waiting))
+        named = (
+            self.under_way + self._unknown + sum(self.counts[each] for each in ("unknown", "refused", "kept"))
+        )
+        self.counts["sent"] = max(self.counts["sent"], named)  # the first versions did not store it
         return [window for window in windows if window.closed]
 
     def ledger(self) -> dict[str, Any]:
