@@ -8,13 +8,12 @@ import math
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from process_help import wait_for_end
 from sklearn.datasets import load_digits
 
 import intus
@@ -339,15 +338,5 @@ def test_temporary_database_leaves_nothing(tmp_path):
         [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True
     ) as script:
         server = int(script.stdout.readline())
-    deadline = time.monotonic() + 60
-    while runs_now(server):
-        assert time.monotonic() < deadline, "the server did not end"
-        time.sleep(0.1)
+    wait_for_end([server])
     assert list(tmp_path.glob("intus-*")) == []
-
-
-def runs_now(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
