@@ -186,7 +186,7 @@ def test_what_each_pass_refuses_is_one_trouble(caplog):
     net.add(nn.Conv2D(4, 3), nn.Conv2D(4, 3), nn.GlobalAvgPool2D(), nn.Dense(2))
     net.initialize()
     net(image := mx.nd.ones((2, 3, 8, 8)))
-    with intus.probe(net, "127.0.0.1", 1, kinds=("output", "grad_output"), budget=float("inf")) as watch:
+    with intus.probe(net, "127.0.0.1", 2, kinds=("output", "grad_output"), budget=float("inf")) as watch:
         train(net, [image] * 5)
         status = watch.status()
     (fault,) = [fault for fault in status["faults"] if "is not recorded" in fault]
@@ -344,7 +344,7 @@ def test_trace_of_block():
     assert [module.address for module in graph.modules] == [
         "", "first", "norm", "act", "drop", "cell", "one", "two", "head", "head.0",
     ]  # fmt: skip
-    shapes = {one.address: one.shape for one in graph.params}
+    shapes = {one.address: one.shape for one in (*graph.params, *graph.buffers)}
     assert shapes == {name: p.shape for name, p in net._collect_params_with_prefix().items()}
     assert set(found) == set(range(len(graph.ops))) - set(graph.rows_of(5)) or len(found) >= len(graph)
     assert values(net) == before

@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import intus
+from backends.counted_net import IN, MIDDLE, OUT, assert_counted
 from intus.core.analysis.flops import flops, products
 from intus.core.errors import InputError
 from intus.core.units import UnitAxes
@@ -123,3 +124,15 @@ def test_units_are_channels_and_features(exported):
     for type_, axis in (("conv", 1), ("relu", 1), ("gemm", 1), ("layer_normalization", 1)):
         rows = [row for row in graph.rows_of(0) if graph.type_of(row) == type_]
         assert [axes.find(row) for row in rows] == [axis] * len(rows), type_
+
+
+@pytest.mark.parametrize("settings", [{"dynamo": True, "optimize": False}, {"dynamo": False}], ids=str)
+def test_running_statistics_are_no_parameters(settings, tmp_path):
+    net = nn.Sequential(nn.Linear(IN, MIDDLE), nn.BatchNorm1d(MIDDLE), nn.Linear(MIDDLE, OUT)).eval()
+    for tensor in (*net.parameters(), net[1].running_mean):  # equal ones would become one in the file
+        nn.init.normal_(tensor)
+    nn.init.uniform_(net[1].running_var)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(net, (torch.ones(5, IN),), tmp_path / "net.onnx", **settings)
+    assert_counted(intus.read(tmp_path / "net.onnx"))
