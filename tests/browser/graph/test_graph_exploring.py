@@ -644,8 +644,8 @@ def test_notes_of_a_file_are_shown(open_graph: Open, tmp_path: Path) -> None:
     shown = open_graph(view(tmp_path / "net.safetensors"))
     notes = shown.locator(".ig-notes")
     assert notes.inner_text() == (
-        "This file holds weights only. Which operations use them is not in it, nor which are buffers: all count "
-        "as parameters."
+        "This file holds weights only. Which operations use them is not in it, nor which are buffers: "
+        "all count as parameters."
     )
     box = notes.bounding_box()
     assert box is not None
