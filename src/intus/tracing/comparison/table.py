@@ -15,6 +15,7 @@ from ...core.graph import OP, OUTPUT, end_names
 from ...viewing.repr_text import listed
 from ..results.op import Op
 from .modules import ModulePair
+from .output_order import reordered_outputs
 from .parameters import different_parameters
 from .reasons import reasons
 from .settings import different_constants
@@ -40,7 +41,7 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
 
     @property
     def agree(self) -> bool:
-        """True if every output was compared, and nothing differs by more than rounding explains.
+        """True if every output was compared, and nothing differs by more than rounding or in its place.
 
         A tensor inside a module may differ if what the module returned does not: two implementations of a
         module need not share their steps.
@@ -94,12 +95,17 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
         report = _Report(a, b, pairs, origins)
         first = report.first()
         outputs = [pair for pair in pairs if pair.a >= 0 and a.graph.ops.kind[pair.a] == OUTPUT]
+        reordered = reordered_outputs(a, b, pairs)
         table.attrs = {
+            "reordered": reordered,
             "first": first,
             "at": origins[0].pair if origins else None,
             "pairs": [(pair.a, pair.b) for pair in pairs],
-            "summary": "\n".join(report.sentences(first)),
-            "agree": not origins and bool(outputs) and all(pair.difference for pair in outputs),
+            "summary": "\n".join([*report.sentences(first), *reordered]),
+            "agree": not origins
+            and not reordered
+            and bool(outputs)
+            and all(pair.difference for pair in outputs),
             "modules": [
                 _module(a, b, module, pairs, {origin.pair for origin in origins}) for module in modules
             ],
