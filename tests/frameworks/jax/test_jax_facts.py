@@ -229,3 +229,25 @@ def test_running_statistics_are_no_parameters():
     assert_counted(intus.trace(net.bind(net.init(jax.random.key(0), x)), x))
     net, state = eqx.nn.make_with_state(EquinoxNet)()  # the statistics are in the state, an argument
     assert_counted(intus.trace(net, x[0], state), buffers=0)
+
+
+@pytest.mark.parametrize(
+    ("function", "recurrent"),
+    [
+        (lambda x: lax.fori_loop(0, 3, lambda at, state: state * 1.1, x), True),
+        (lambda x: lax.while_loop(lambda state: state.sum() < 99, lambda state: state * 1.1, x), True),
+        (lambda x: lax.scan(lambda state, row: (state + row, state), x[0], x)[1], True),
+        (lambda x: lax.map(lambda row: row * 2, x), False),
+        (lambda x: jnp.cumsum(x, 0) + lax.associative_scan(jnp.add, x), False),
+    ],
+)
+def test_loop_that_passes_a_state_is_recurrent(function, recurrent):
+    assert intus.trace(Function(function), X).is_recurrent == recurrent
+
+
+def test_recurrent_layers_are_recurrent():
+    x, rngs = jnp.ones((2, 5, 3)), nnx.Rngs(0)
+    assert intus.trace(nnx.RNN(nnx.GRUCell(3, 4, rngs=rngs)), x).is_recurrent
+    assert not intus.trace(nnx.MultiHeadAttention(1, 3, rngs=rngs, decode=False), x).is_recurrent
+    layer = linen.RNN(linen.LSTMCell(4))
+    assert intus.trace(layer.bind(layer.init(jax.random.key(0), x)), x).is_recurrent

@@ -153,3 +153,18 @@ def test_running_statistics_are_no_parameters(frozen, tmp_path):
     module.bind([("data", x.shape)], for_training=False)
     module.init_params()
     assert_counted(intus.trace(module, x))
+
+
+class Sums(gluon.HybridBlock):
+    def hybrid_forward(self, F, x):  # noqa: N803
+        return F.contrib.foreach(lambda row, state: (row + state, row + state), x, F.zeros((2, 3)))[0]
+
+
+@pytest.mark.parametrize(
+    "model", [gluon.rnn.LSTM(4, input_size=3), gluon.rnn.RNN(4, input_size=3), Sums()], ids=type
+)
+def test_loops_are_recurrent(model):
+    model.initialize()
+    x = nd.ones((5, 2, 3))
+    assert intus.trace(model, x).is_recurrent
+    assert not intus.trace(started(nn.Dense(4), nn.Dense(4)), x).is_recurrent

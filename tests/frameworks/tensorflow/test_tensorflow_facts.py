@@ -149,3 +149,26 @@ def test_running_statistics_of_a_session_are_no_parameters():
         value = tf.matmul(value[:, 0, 0], tf1.get_variable("w2", [MIDDLE, OUT])) + tf1.get_variable("b2", OUT)
         session.run(tf1.global_variables_initializer())
         assert_counted(intus.trace(session, value, {x: np.ones((5, IN), np.float32)}))
+
+
+@pytest.mark.parametrize("layer", [L.LSTM(4), L.GRU(4), L.SimpleRNN(4), L.LSTM(4, unroll=True)], ids=type)
+def test_recurrent_layers_are_recurrent(layer):
+    x = np.ones((2, 5, 3), np.float32)
+    assert intus.trace(keras.Sequential([keras.Input((5, 3)), layer]), x).is_recurrent
+    net = keras.Sequential([keras.Input((5, 3)), L.TimeDistributed(L.Dense(4)), L.Conv1D(2, 2)])
+    assert not intus.trace(net, x).is_recurrent
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_while_loop_of_a_session_is_recurrent(version):
+    tf1 = tf.compat.v1
+    (tf1.enable_control_flow_v2 if version == 2 else tf1.disable_control_flow_v2)()
+    try:
+        with tf.Graph().as_default(), tf1.Session() as session:
+            x = tf1.placeholder(tf.float32, [2, 3], "x")
+            _, end = tf.while_loop(lambda at, _: at < 3, lambda at, state: (at + 1, state * 2), (0, x))
+            fed = {x: np.ones((2, 3), np.float32)}
+            assert intus.trace(session, tf.identity(end), fed).is_recurrent
+            assert not intus.trace(session, x * 2, fed).is_recurrent
+    finally:
+        tf1.enable_control_flow_v2()

@@ -454,7 +454,8 @@ def test_outputs_in_another_order():
 
     x = torch.randn(2, 3)
     one, two, twice = (intus.trace(Heads(order), x) for order in ((0, 1), (1, 0), (0, 0)))
-    assert compare(one, one).agree and compare(twice, twice).agree
+    assert compare(one, one).agree
+    assert compare(twice, twice).agree
     result = compare(one, two)
     assert not result.agree
     assert "Output 1 of Heads is output 2 of Heads." in str(result)
