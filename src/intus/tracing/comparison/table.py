@@ -14,6 +14,7 @@ import pandas as pd
 from ...core.graph import OP, OUTPUT, end_names
 from ...viewing.repr_text import listed
 from ..results.op import Op
+from .elements import plain
 from .modules import ModulePair
 from .output_order import reordered_outputs
 from .parameters import different_parameters
@@ -199,8 +200,10 @@ class _Report:
         pair = self.pairs[number]
         labels_a, labels_b = self._labels(region or [number])
         op = self.a[labels_a[-1]] if labels_a else self.b[labels_b[-1]]
+        if labels_a and labels_b:
+            op = Op(self.a, self._computed(op.row, self.b[labels_b[-1]].row))
         return {
-            "a": labels_a[-1] if labels_a else "",
+            "a": op.label if labels_a else "",
             "b": labels_b[-1] if labels_b else "",
             "module": op.module or "",
             "why": self._why_region(region) if region else self._why(pair),
@@ -219,6 +222,23 @@ class _Report:
             *different_parameters(self.a, rows_a, self.b, rows_b),
             *different_constants(self.a.graph, rows_a, self.b.graph, rows_b),
         ]
+
+    def _computed(self, row: int, other: int) -> int:
+        """Return the row of a that computed a value in the module in which b did.
+
+        A dropout in evaluation mode returns what it is given, and a file lacks it, so that it is paired with
+        the result of the layer before.
+
+        Args:
+            row: A row of a.
+            other: The row of b that corresponds to it; -1 for none.
+        """
+        module = Op(self.b, other).module if other >= 0 else None
+        for parent in self.a.graph.parents(row):
+            one, two = (plain(self.a.values.get(at)) for at in (row, parent))
+            if module and module == Op(self.a, parent).module and one is not None and two is not None:
+                return parent if module != Op(self.a, row).module and one.equals(two) else row
+        return row
 
     def _why(self, pair: Pair) -> list[str]:
         one, other = Op(self.a, pair.a), Op(self.b, pair.b)
