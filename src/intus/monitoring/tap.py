@@ -18,7 +18,7 @@ import numpy as np
 from ..backends.base import Backend, CapturedTensor, GraphRecorder, Operation
 from ..backends.sharding import Together
 from ..core.address import without_call
-from ..core.errors import did_you_mean
+from ..core.errors import IntusError, did_you_mean
 from ..core.probes_disabled import are_probes_disabled
 from ..core.projection import project, summarize
 from ..core.record import PROBE_SET_MODE, LateRecord, Record
@@ -99,6 +99,8 @@ _SET_TAKES = (
     "is always run completely, in {:.2g} s each time, whatever budget= is. To take less, give it fewer rows, "
     "set watch.epoch less often, or pass every=."
 )
+#: What differs between refusals for one reason: the names of layers, and numbers.
+_NAMES = re.compile(r"'[^']*'|\d+")
 #: Of how many calls in which an epoch is looked for one is timed, for the clock takes as long as the look.
 _TIMED = 16
 #: The most that a pass of a probe set waits for room in the queue, and the part of the queue for one pass.
@@ -704,9 +706,11 @@ class ModelTap:
         self.budget.pay_once(Seconds(*(max(all_ - now + before, 0.0) for all_, now, before in rest)))
 
     def on_error(self, error: Exception) -> None:
-        """Count an error, and log the first of its kind."""
+        """Count an error, and log the first of its kind; a refusal counts once for each reason."""
         text = "intus could not record part of a pass and continues without it: %s: %s"
-        self.troubles.count(f"hook {type(error).__name__}", text, type(error).__name__, error)
+        refused = isinstance(error, IntusError)  # in each pass again, and often for many layers
+        code = _NAMES.sub("", str(error)) if refused else type(error).__name__
+        self.troubles.count(f"hook {code}", text, type(error).__name__, error, once=refused)
         epoch = self._tags.epoch if self._tags.mode else self.epoch
         self.sender.count_failed(EpochKey(self.run, self.name, epoch))
 
