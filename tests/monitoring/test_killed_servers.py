@@ -125,7 +125,7 @@ def check(fleet, epochs, pause, kills, between):
     fleet.start_killing(kills, between)
     watch, means = train(fleet, epochs, pause)
     fleet.stop_killing()
-    assert flush("127.0.0.1", fleet.ports["aggregator"], timeout=60)
+    assert flush("127.0.0.1", fleet.ports["aggregator"], timeout=600)
     assert min(fleet.kills.values()) >= kills // 2
     status = watch.status()
     assert (status["dropped"], status["failed"], status["waiting"]) == (0, 0, 0)
