@@ -19,7 +19,8 @@ LEARNED = re.compile(
     rf"{LAYER} had {N} \[{N}, {N}\] at epoch (\d+), the first scored\."
 )
 DECODABLE = re.compile(
-    rf"y can be decoded from {LAYER}{MORE} since epoch (\d+)(, the first scored)?: {NUMBERS}(?: in {LAYER})?\. "
+    rf"y can be decoded from {LAYER}{MORE} since epoch (\d+)(, the first scored)?: "
+    rf"{NUMBERS}(?: in {LAYER})?\. "
     rf"(?:No interval of the newest point is above that of the first\.|"
     rf"At the newest point the interval of {LAYER}{MORE} is above that of the first\.)"
 )
@@ -28,8 +29,8 @@ FELL = re.compile(
     rf"{LAYER} had {N} at epoch (\d+)\."
 )
 IDLE = re.compile(
-    rf"(?:{LAYER} adds|The (\d+) layers from {LAYER} to {LAYER} add) nothing about y over {LAYER} since epoch (\d+)"
-    rf"(, the first scored)?, or 0\.02 at most: {NUMBERS}, "
+    rf"(?:{LAYER} adds|The (\d+) layers from {LAYER} to {LAYER} add) nothing about y "
+    rf"over {LAYER} since epoch (\d+)(, the first scored)?, or 0\.02 at most: {NUMBERS}, "
     rf"and {N} as the highest upper bound of later layers, at epoch (\d+), where they come closest\."
 )
 PATTERNS = {"learned": LEARNED, "decodable": DECODABLE, "fell": FELL, "idle": IDLE}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import sqlite3
 
 import numpy as np
@@ -12,6 +14,7 @@ from sklearn.datasets import load_digits
 
 import intus
 from intus.core.errors import InputError
+from intus.monitoring.client import Client
 from intus.serving.run import Server
 
 DIGITS = load_digits()
@@ -179,3 +182,44 @@ def test_findings_of_a_training_are_read_stored_and_logged(tmp_path):
         stored = [text for (text,) in connection.execute("SELECT text FROM notice WHERE code = 'finding'")]
     assert sorted(stored) == sorted(each.text for each in found)
     assert f"INFO intus.serving: finding in digits: {learned.text}\n" in server.log
+
+
+@pytest.mark.parametrize("where", ["database", "server"])
+def test_mean_over_runs_never_mixes_modes(tmp_path, where):
+    """A layer that has the label in evaluation only; one of the runs begins with a pass of evaluation."""
+    rows, labels = torch.randn(200, 4), torch.arange(200) % 2
+
+    class Hiding(torch.nn.Module):
+        def forward(self, rows):
+            return torch.randn_like(rows) if self.training else rows + 9 * labels[:, None]
+
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        for run, modes in {"a": (True, False), "b": (False, True)}.items():
+            model = torch.nn.Sequential(Hiding())
+            with intus.probe(
+                model, server.host, server.port, run=run, config={"lr": 1, "seed": run}, budget=math.inf
+            ) as watch:
+                watch.register_targets(name="half", targets=labels)
+                for watch.epoch in (1, 2):
+                    for is_training in modes:
+                        watch.items = np.arange(200)
+                        model.train(is_training)(rows)
+            assert intus.flush(server.host, server.port)
+        runs = intus.runs(f"{server.host}:{server.port}" if where == "server" else tmp_path / "x.db")
+        chosen = {"address": "0", "target": "half", "score": "linear_f1"}
+        assert set(runs["a"].scores(**chosen, mode="train")["kind"]) == {"output"}
+        assert set(runs["b"].scores(**chosen, mode="train")["kind"]) == {"output@train"}
+        for table in (runs.grouped(**chosen), runs.grouped(**chosen, kind="output")):
+            assert set(table["kind"]) == {"output"}
+            assert table.groupby("mode")["n"].agg(list).to_dict() == {"eval": [2, 2], "train": [2, 2]}
+            assert (table[table["mode"] == "eval"]["value"] > 0.95).all()
+            assert (table[table["mode"] == "train"]["value"] < 0.75).all()
+        assert set(runs.grouped(**chosen, kind="output@eval")["mode"]) == {"eval"}
+        assert set(runs.scores(**chosen, mode="eval")["run"]) == {"a", "b"}
+        with pytest.raises(InputError, match="no mode 'evl'"):
+            runs.scores(mode="evl")
+        query = "/api/points?group=1&model=Sequential&score=linear_f1&target=half&address=0&kind=output&run="
+        for run, mode in (("a", "train"), ("b", "eval")):
+            with contextlib.closing(Client(server.host, server.port)) as client:
+                found = client.get(query + run).reply
+            assert (set(found["mode"]), set(found["n"])) == ({mode}, {2})

@@ -22,6 +22,7 @@ COLUMNS: dict[str, Any] = {
     "address": "",
     "unit": -1,
     "kind": "output",
+    "mode": "",
     "target": "",
     "score": "",
     "value": np.nan,
@@ -75,7 +76,9 @@ class Results:
     - ``epoch``, ``step``: when; NaN and -1 if unknown
     - ``address``: the operation or module
     - ``unit``: the unit, counted from 0; -1 for a score of the whole layer
-    - ``kind``: the kind of array that was scored, such as ``"output"``
+    - ``kind``: the kind of array that was scored, such as ``"output"``; of another mode than the run's first
+      records, with it: ``"output@eval"``
+    - ``mode``: the mode of the model (``"train"``, ``"eval"``, ``"probe"`` for a probe set); ``""`` if unknown
     - ``target``: the labels that it was scored against; ``""`` if none
     - ``score``: the name of the score
     - ``value``: the score; NaN if it could not be computed

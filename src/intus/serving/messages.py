@@ -729,6 +729,7 @@ class PointsReply(Message, omit_defaults=True):
     epoch: list[float | None] = []
     step: list[int] = []
     kind: list[str] = []
+    mode: list[str] = []
     target: list[str] = []
     score: list[str] = []
     value: list[float | None] = []

@@ -292,7 +292,8 @@ class Database:
         for name in equal:
             if name not in COLUMNS or name not in known:
                 raise InputError(f"Points have no column {name!r}. {did_you_mean(name, COLUMNS)}")
-        query = sa.select(*(known[name] for name in names)).select_from(
+        asked = [*names, "kind"] if "mode" in names else names
+        query = sa.select(*(known[name] for name in dict.fromkeys(asked))).select_from(
             t.series.join(t.point, t.point.c.series == t.series.c.id).join(
                 t.run, t.run.c.id == t.series.c.run
             )
@@ -308,9 +309,11 @@ class Database:
         with self._read() as connection:
             query = query.order_by(t.point.c.epoch, t.point.c.step, t.series.c.id)
             rows = connection.execute(query).all()
-        found = dict(
-            zip(names, map(list, zip(*rows, strict=True)) if rows else ([] for _ in names), strict=True)
-        )
+        found = {name: [row[at] for row in rows] for at, name in enumerate(dict.fromkeys(asked))}
+        if "mode" in found:  # earlier versions did not store it
+            kinds = zip(found["mode"], found["kind"], strict=True)
+            found["mode"] = [mode or kind.partition("@")[2] for mode, kind in kinds]
+        found = {name: found[name] for name in names}
         if "epoch" in found:
             found["epoch"] = [None if epoch == NO_EPOCH else epoch for epoch in found["epoch"]]
         return found

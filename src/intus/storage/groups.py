@@ -12,7 +12,7 @@ from ..core.results import COLUMNS, Results
 
 #: The entries of a configuration in which the runs of a group may differ.
 SEEDS = ("seed",)
-_KEY = ("model", "epoch", "step", "address", "unit", "kind", "target", "score")
+_KEY = ("model", "epoch", "step", "address", "unit", "kind", "mode", "target", "score")
 
 
 def label(config: Mapping[str, Any], by: Collection[str] | None = None) -> str:
@@ -45,7 +45,8 @@ def mean_over_runs(tables: Sequence[Results], name: str) -> Results:
         A row per score, epoch and layer in the order of their first appearance. ``value`` and ``baseline``
         are means over the runs that have the value, ``low`` and ``high`` the bounds of the mean's 95 %
         interval (Student's t; NaN for a single run), ``n`` is the number of these runs. The note says if
-        other runs have no value.
+        other runs have no value. ``kind`` is without the mode, which has its own column: scores of different
+        modes have a row each, whatever came first in a run.
 
     Example:
         >>> row = {"model": "m", "epoch": 0, "address": "fc1", "score": "linear_f1"}
@@ -60,6 +61,8 @@ def mean_over_runs(tables: Sequence[Results], name: str) -> Results:
     cells: list[tuple[int, int]] = []
     for number, table in enumerate(tables):
         columns = [table[column].tolist() for column in _KEY]
+        kinds = _KEY.index("kind")
+        columns[kinds] = [kind.partition("@")[0] for kind in columns[kinds]]
         for key in zip(*columns, strict=True):
             # an unknown epoch is NaN, which is not equal to itself
             plain = tuple(None if part != part else part for part in key)

@@ -16,7 +16,7 @@ from .tables import insert_into, insert_of, upsert
 
 SERIES_KEY = ("address", "unit", "kind", "target", "score")
 NUMBERS = ("value", "low", "high", "baseline")
-_VALUES = (*NUMBERS, "n", "note")
+_VALUES = (*NUMBERS, "n", "note", "mode")
 _KEY = ["series", "epoch", "step"]
 _WRITTEN = (*_KEY, *_VALUES)
 #: The value of the column ``epoch`` if unknown: a part of a primary key cannot be NULL.

@@ -24,7 +24,18 @@ run = _table(
 )
 series = _table("series", "id", "run", "address", "unit", "kind", "target", "score")
 point = _table(
-    "point", "series", "epoch", "step", "value", "low", "high", "baseline", "n", "note", "revision"
+    "point",
+    "series",
+    "epoch",
+    "step",
+    "value",
+    "low",
+    "high",
+    "baseline",
+    "n",
+    "note",
+    "mode",
+    "revision",
 )
 epoch = _table("epoch", "run", "epoch", "number", floats="epoch")
 graph = _table("graph", "run", "content")
