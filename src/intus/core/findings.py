@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .results import Results
+from .results import COLUMNS, Results
 
 #: The scores that findings are about: of each target the first one that it has, and the count of NaN.
 SCORES = ("linear_f1", "lda_f1", "logistic_f1", "r2", "nonfinite")
@@ -136,7 +136,8 @@ def findings(
     came before is not known.
 
     Args:
-        results: The scores of one run and model: all rows, or those of ``SCORES``.
+        results: The scores of one run and model: all rows, or those of ``SCORES``. Of several trainings
+            under its name, those of the newest count.
         addresses: Its layers, in network order.
         log: The logged values as (name, step, epoch, value), ordered by step.
 
@@ -153,6 +154,7 @@ def findings(
         >>> print(*findings(Results.from_rows(rows), ["fc1"]))
         digit is learned in fc1 from epoch 1: linear_f1 0.60 [0.55, 0.65], baseline 0.10; fc1 had 0.10 ...
     """
+    results = _of_newest(results)
     found = _nonfinite(results.where(score="nonfinite"), addresses)
     outputs = results.where(kind="output", unit=-1)
     for target in sorted(set(outputs["target"].tolist()) - {""}):
@@ -163,6 +165,16 @@ def findings(
             grid = _Grid(of_target.where(score=score), addresses)
             found += [*_learned(grid, target), *_fell(grid, target), *_idle(grid, target)]
     return found + _logged(log)
+
+
+def _of_newest(results: Results) -> Results:
+    """Return the scores of the newest training; another under the same name may have left some in place."""
+    trainings = results["training"]
+    known = trainings[np.isfinite(trainings)]
+    if not len(known):
+        return results
+    earlier = trainings < known.max()
+    return Results({name: results[name][~earlier] for name in COLUMNS})
 
 
 def when(epoch: float, step: int) -> str:
@@ -302,8 +314,8 @@ def _idle(grid: _Grid, target: str) -> list[Finding]:
         text = (
             f"{which} nothing about {target} over {_name(grid.addresses[layer])} since "
             f"{grid.since(layer, start)}, or {TOLERANCE} at most: {grid.bounds(layer, closest)}, and "
-            f"{bound[closest]:.2f} as the highest upper bound of later layers, at {grid.when(closest)}, where "
-            "they come closest."
+            f"{bound[closest]:.2f} as the highest upper bound of later layers, at {grid.when(closest)}, "
+            "where they come closest."
         )
         return [grid.finding("idle", text, target, layer, start)]
     return []

@@ -31,7 +31,10 @@ COLUMNS: dict[str, Any] = {
     "baseline": np.nan,
     "n": 0,
     "note": "",
+    "training": np.nan,
 }
+#: What the note of a score says that another training under the same name has left in place.
+EARLIER = "of an earlier training under the same run="
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +81,7 @@ class Results:
     - ``unit``: the unit, counted from 0; -1 for a score of the whole layer
     - ``kind``: the kind of array that was scored, such as ``"output"``; of another mode than the run's first
       records, with it: ``"output@eval"``
-    - ``mode``: the mode of the model (``"train"``, ``"eval"``, ``"probe"`` for a probe set); ``""`` if unknown
+    - ``mode``: the mode of the model: ``"train"``, ``"eval"``, ``"probe"`` of a probe set; ``""`` if unknown
     - ``target``: the labels that it was scored against; ``""`` if none
     - ``score``: the name of the score
     - ``value``: the score; NaN if it could not be computed
@@ -86,6 +89,8 @@ class Results:
     - ``baseline``: the value that the same score has without information about the labels
     - ``n``: the number of rows it was computed from
     - ``note``: the reason why ``value`` is NaN, or a caveat
+    - ``training``: when the training began that it is of, in seconds since 1970; NaN if unknown. Trainings
+      under one name differ in it
 
     ``table[column]`` returns a column as a numpy array, ``len(table)`` the number of rows, and iteration
     yields the rows as dicts, with None for what does not apply.

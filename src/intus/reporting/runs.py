@@ -255,7 +255,8 @@ class Run:
         """Return what follows from the scores and their intervals, each as a sentence with its numbers.
 
         The rules are those of ``intus.core.findings``: where NaN began, which target is learned in which
-        layer and from when, which fell to its baseline, and which layers add nothing over an earlier one.
+        layer and from when, which fell to its baseline, and which layers add nothing over an earlier one. Of
+        several trainings under this name they are of the newest.
 
         Returns:
             Findings with ``text``, ``kind``, ``target``, ``address``, ``epoch`` and ``step``. What the newest
@@ -286,7 +287,7 @@ class Run:
 
         Returns:
             One row per score with the columns of ``Results``: run, model, epoch, step, address, unit, kind,
-            mode, target, score, value, low, high, baseline, n, note.
+            mode, target, score, value, low, high, baseline, n, note, training.
 
         Raises:
             InputError: If the run has no such model, target, score or epoch, or a value is of another type.

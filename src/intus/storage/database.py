@@ -23,7 +23,7 @@ from ..core.errors import InputError, did_you_mean
 from ..core.followup import UnitExamples, UnitVerification
 from ..core.graph import OP, Graph
 from ..core.record import OF_PROBE_SET
-from ..core.results import COLUMNS, Predictions, Results
+from ..core.results import COLUMNS, EARLIER, Predictions, Results
 from ..core.score_info import ScoreInfo
 from . import followups, labels, log_owner, logged, points, predictions, summaries, write_ahead_log
 from . import tables as t
@@ -293,7 +293,8 @@ class Database:
             if name not in COLUMNS or name not in known:
                 raise InputError(f"Points have no column {name!r}. {did_you_mean(name, COLUMNS)}")
         asked = [*names, "kind"] if "mode" in names else names
-        query = sa.select(*(known[name] for name in dict.fromkeys(asked))).select_from(
+        shown = known | {"note": _marked_note()}
+        query = sa.select(*(shown[name] for name in dict.fromkeys(asked))).select_from(
             t.series.join(t.point, t.point.c.series == t.series.c.id).join(
                 t.run, t.run.c.id == t.series.c.run
             )
@@ -766,6 +767,13 @@ class Database:
         self.check()
         with self._engine.connect() as connection, connection.begin():
             yield connection
+
+
+def _marked_note() -> Any:
+    """Return the note of a point in SQL, which says if a newer training of the run has not replaced it."""
+    note = t.point.c.note
+    marked = sa.case((note == "", EARLIER), else_=note + f"; {EARLIER}")
+    return sa.case((t.point.c.training < t.run.c.training, marked), else_=note).label("note")
 
 
 def _remedy(url: sa.URL, why: str) -> str:
