@@ -563,25 +563,29 @@ class Database:
             )
             _increment_counter(connection, [("notices", run, model)])
 
-    def put_findings(self, run: str, model: str, texts: Sequence[str]) -> list[str]:
+    def put_findings(
+        self, run: str, model: str, texts: Sequence[str], *, code: str = "finding", level: str = "info"
+    ) -> list[str]:
         """Store sentences that follow from the scores of a run as notices, in place of earlier ones.
 
         Args:
             run: The run.
             model: The model.
             texts: The sentences that hold now.
+            code: The code of the notices.
+            level: Their level.
 
         Returns:
             Those that are new.
         """
-        of_run = t.notice.c.run == run, t.notice.c.model == model, t.notice.c.code == "finding"
+        of_run = t.notice.c.run == run, t.notice.c.model == model, t.notice.c.code == code
         with self._write() as connection:
             stored = set(connection.execute(sa.select(t.notice.c.text).where(*of_run)).scalars())
             new = [text for text in dict.fromkeys(texts) if text not in stored]
             gone = stored.difference(texts)
             if gone:
                 connection.execute(sa.delete(t.notice).where(*of_run, t.notice.c.text.in_(gone)))
-            facts = {"run": run, "model": model, "level": "info", "code": "finding", "count": 1}
+            facts = {"run": run, "model": model, "level": level, "code": code, "count": 1}
             for text in new:
                 connection.execute(sa.insert(t.notice).values(facts | {"text": text, "time": time.time()}))
             if new or gone:
