@@ -93,9 +93,9 @@ class Runs(Mapping[str, "Run"]):
 
         Returns:
             The columns of ``Run.scores``. ``run`` is the name of the group (``"lr=0.1, width=64"``),
-            ``value`` the mean over its runs, ``low`` and ``high`` the bounds of the mean's 95 % interval over
-            runs (Student's t; NaN for a single run), ``n`` the number of runs. ``kind`` has no mode: each
-            ``mode`` has rows of its own, whichever came first in a run.
+            ``value`` the mean over its runs, ``low`` and ``high`` the bounds of the mean's 95 % interval
+            over runs (Student's t, within the range of the score; NaN for a single run), ``n`` the number
+            of runs. ``kind`` has no mode: each ``mode`` has rows of its own, whichever came first in a run.
 
         Raises:
             InputError: If no run has such entries in its configuration, or no run has such scores.
@@ -127,8 +127,10 @@ class Runs(Mapping[str, "Run"]):
         )
         every._check(f"{self._source.where} has", selected)
         mode, kind = selected.pop("mode", None), selected.pop("kind", None)  # which mean others in each run
+        infos = self._source.scores()
         tables = [
-            mean_over_runs([run._results(selected) for run in group], name) for name, group in groups.items()
+            mean_over_runs([run._results(selected) for run in group], name, infos)
+            for name, group in groups.items()
         ]
         found = Results.concat(tables)
         if kind is not None:

@@ -136,7 +136,8 @@ class Frontend:
         group = next((each["group"] for each in runs if each["run"] == run), "")
         members = [each["run"] for each in runs if group and each["group"] == group]
         kind = selected.pop("kind", None)  # the same name may mean another mode in each run
-        found = mean_over_runs([self.database.points(each, model, **selected) for each in members], group)
+        tables = [self.database.points(each, model, **selected) for each in members]
+        found = mean_over_runs(tables, group, self.database.scores())
         if kind is not None:
             modes = set(self.database.points(run, model, **selected, kind=kind)["mode"].tolist())
             of_kind = found.where(kind=kind.partition("@")[0])
