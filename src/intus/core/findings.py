@@ -84,7 +84,8 @@ class _Grid:
     def risen(self) -> np.ndarray:
         """Return where the interval is above that of the layer's first value."""
         first = self.high[np.arange(len(self.high)), self.known.argmax(axis=1)]
-        return self.low > first[:, None]
+        risen: np.ndarray = self.low > first[:, None]
+        return risen
 
     def first(self, layer: int) -> int:
         """Return the time of a layer's first value."""
