@@ -1,4 +1,4 @@
-"""What findings say, read from their sentences, against the scores: by plain loops over the rows."""
+"""The claims of findings, read from their sentences, against the scores: by plain loops over the rows."""
 
 from __future__ import annotations
 
