@@ -139,7 +139,7 @@ def check_idle(
         bounds = [told.at(name, row["epoch"])["high"] for name in later]  # each was scored then
         assert row["low"] > row["baseline"]
         gaps[row["epoch"]] = max(bounds) - row["value"]
-    assert max(gaps.values()) <= 0.02
+    assert max(gaps.values()) <= 0.02 + 1e-12  # 0.72 - 0.7 is above 0.02
     assert gaps[when] == max(gaps.values())  # the sentence has the worst of all epochs that it covers
     assert told.has(over, when, value, low, high, baseline)
     assert f"{max(told.at(name, when)['high'] for name in later):.2f}" == bound
