@@ -142,11 +142,11 @@ def test_translation_report_says_no_more_than_the_intervals():
             for epoch, value in enumerate(values)
         ]
 
-    rising, flat = rows("rising", [0.5, 0.6, 0.9, 0.9]), rows("flat", [0.88, 0.88, 0.87, 0.89])
+    rising, flat = rows("rising", [0.5, 0.53, 0.6, 0.9]), rows("flat", [0.88, 0.88, 0.87, 0.89])
     said = " ".join(told(summarize(DataFrame(rising + flat), "t"), "t"))
     assert "`rising` has the highest value: 0.90 [0.88, 0.92]" in said
     assert "The intervals of `flat` overlap with it." in said
     assert "Training adds nothing that the intervals show in `flat`." in said
-    assert "Learned by epoch 2: `rising`." in said
+    assert "Learned from epoch 2: `rising`." in said
     nothing = " ".join(told(summarize(DataFrame(rows("low", [0.5, 0.51])), "t"), "t"))
     assert nothing == "No layer knows `t`: the best, `low`, has 0.51 [0.49, 0.53]."

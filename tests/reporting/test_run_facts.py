@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import sqlite3
 
 import numpy as np
@@ -12,7 +14,11 @@ from sklearn.datasets import load_digits
 
 import intus
 from intus.core.errors import InputError
+from intus.core.results import Results
+from intus.core.score_info import ScoreInfo
+from intus.monitoring.client import Client
 from intus.serving.run import Server
+from intus.storage.database import Database
 
 DIGITS = load_digits()
 IMAGES, LABELS = torch.tensor(DIGITS.data[:300] / 16).float(), DIGITS.target[:300]
@@ -83,13 +89,27 @@ def test_mean_over_seeds_has_the_interval_of_a_t_test(runs):
     assert set(wide.index) == set(tables[0].index)
     for key, row in wide.iterrows():
         values = [table["value"][key] for table in tables]
-        low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
+        low, high = np.clip(stats.t.interval(0.95, 2, np.mean(values), stats.sem(values)), 0, 1)
         np.testing.assert_allclose([row["value"], row["low"], row["high"]], [np.mean(values), low, high])
         assert row["baseline"] == pytest.approx(np.mean([table["baseline"][key] for table in tables]))
     assert len({float(table["value"].iloc[0]) for table in tables}) > 1
     single = mean[mean["run"] != "width=16"]
     assert single["low"].isna().all()
     assert single["value"].notna().all()
+
+
+def test_interval_over_seeds_stays_within_the_range_of_the_score(tmp_path):
+    """Of two seeds with F1 .6 and .9 it was [-1.16, 2.66]; the mean of activations has no range."""
+    infos = [ScoreInfo(name="linear_f1", low=0.0, high=1.0), ScoreInfo(name="mean")]
+    with Database(tmp_path / "x.db") as database:
+        for run, value in {"a": 0.6, "b": 0.9}.items():
+            facts = {"run": run, "model": "m", "epoch": 0, "address": "fc1", "value": value}
+            database.add(Results.from_rows([facts | {"score": info.name} for info in infos]), infos)
+            database.put_run(run, "m", config={"lr": 1, "seed": run})
+    table = intus.runs(tmp_path / "x.db").grouped().set_index("score")
+    assert table.loc["linear_f1", ["low", "high"]].tolist() == [0, 1]
+    expected = stats.t.interval(0.95, 1, 0.75, stats.sem([0.6, 0.9]))
+    assert table.loc["mean", ["low", "high"]].tolist() == pytest.approx(list(expected))
 
 
 def test_groups_by_chosen_entries(runs):
@@ -179,3 +199,44 @@ def test_findings_of_a_training_are_read_stored_and_logged(tmp_path):
         stored = [text for (text,) in connection.execute("SELECT text FROM notice WHERE code = 'finding'")]
     assert sorted(stored) == sorted(each.text for each in found)
     assert f"INFO intus.serving: finding in digits: {learned.text}\n" in server.log
+
+
+@pytest.mark.parametrize("where", ["database", "server"])
+def test_mean_over_runs_never_mixes_modes(tmp_path, where):
+    """A layer that has the label in evaluation only; one of the runs begins with a pass of evaluation."""
+    rows, labels = torch.randn(200, 4), torch.arange(200) % 2
+
+    class Hiding(torch.nn.Module):
+        def forward(self, rows):
+            return torch.randn_like(rows) if self.training else rows + 9 * labels[:, None]
+
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        for run, modes in {"a": (True, False), "b": (False, True)}.items():
+            model = torch.nn.Sequential(Hiding())
+            with intus.probe(
+                model, server.host, server.port, run=run, config={"lr": 1, "seed": run}, budget=math.inf
+            ) as watch:
+                watch.register_targets(name="half", targets=labels)
+                for watch.epoch in (1, 2):
+                    for is_training in modes:
+                        watch.items = np.arange(200)
+                        model.train(is_training)(rows)
+            assert intus.flush(server.host, server.port)
+        runs = intus.runs(f"{server.host}:{server.port}" if where == "server" else tmp_path / "x.db")
+        chosen = {"address": "0", "target": "half", "score": "linear_f1"}
+        assert set(runs["a"].scores(**chosen, mode="train")["kind"]) == {"output"}
+        assert set(runs["b"].scores(**chosen, mode="train")["kind"]) == {"output@train"}
+        for table in (runs.grouped(**chosen), runs.grouped(**chosen, kind="output")):
+            assert set(table["kind"]) == {"output"}
+            assert table.groupby("mode")["n"].agg(list).to_dict() == {"eval": [2, 2], "train": [2, 2]}
+            assert (table[table["mode"] == "eval"]["value"] > 0.95).all()
+            assert (table[table["mode"] == "train"]["value"] < 0.75).all()
+        assert set(runs.grouped(**chosen, kind="output@eval")["mode"]) == {"eval"}
+        assert set(runs.scores(**chosen, mode="eval")["run"]) == {"a", "b"}
+        with pytest.raises(InputError, match="no mode 'evl'"):
+            runs.scores(mode="evl")
+        query = "/api/points?group=1&model=Sequential&score=linear_f1&target=half&address=0&kind=output&run="
+        for run, mode in (("a", "train"), ("b", "eval")):
+            with contextlib.closing(Client(server.host, server.port)) as client:
+                found = client.get(query + run).reply
+            assert (set(found["mode"]), set(found["n"])) == ({mode}, {2})

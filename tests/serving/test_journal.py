@@ -412,6 +412,7 @@ def test_snapshot_of_version_0_1_0_is_restored():
         "doubtful": 0,
         "attempt": 0,
         "training": 0,
+        "resumed": None,
         "counts": dict.fromkeys(STORED, 0),
     }
     assert restored.snapshot(("r", "m"), 0.0) == written | now

@@ -28,8 +28,9 @@ from intus.storage.database import Database
 sys.path.append(str(Path(__file__).parent / "older"))
 from write import HERE, LAYERS, ROWS, request  # type: ignore[import-not-found]
 
-#: The first journal; targets with owners; descriptions of scores; predictions; the last of format 1.
-COMMITS = ("d870aaf0", "6f2f3a9d", "b03eaa3b", "94d2652d", "a0d2997a")
+#: The first journal; targets with owners; descriptions of scores; predictions; the last of format 1; the last
+#: without the modes of scores.
+COMMITS = ("d870aaf0", "6f2f3a9d", "b03eaa3b", "94d2652d", "a0d2997a", "11e535bb")
 
 
 def unpack(commit: str, folder: Path) -> None:

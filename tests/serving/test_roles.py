@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 
@@ -282,6 +283,7 @@ def test_same_patterns_replace_and_it_is_said(service, database):
     register(service, "two", "x", run_pattern="a")
     (notice,) = database.notices()
     assert (notice["code"], notice["run"]) == ("target_replaced", "")
+    assert "the runs that it is for are now scored" in notice["text"]  # any run with an "a" in its name
     a.send(1)
     service.flush()
     register(service, "three", "y", run_pattern="a")
@@ -290,6 +292,30 @@ def test_same_patterns_replace_and_it_is_said(service, database):
     assert scored_on(database, "a") == {0: "one", 1: "two", 2: "three"}
     (notice,) = database.notices()
     assert (notice["code"], notice["count"]) == ("target_replaced", 2)
+
+
+def test_labels_that_replace_those_of_one_run_are_told_of_that_run(service, database):
+    for labels in ("one", "two"):
+        register(service, labels, run_pattern="^" + re.escape("lr=0.1 (b)\n\\d") + "$")
+    (notice,) = database.notices()
+    assert (notice["code"], notice["run"]) == ("target_replaced", "lr=0.1 (b)\n\\d")
+    assert "the run 'lr=0.1 (b)" in notice["text"]
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3), (3, 2, 1), (2, 3, 1)])
+def test_notice_of_nan_names_the_epoch_in_which_it_began(service, database, order):
+    service.evaluator.scores = ["nonfinite"]
+    array = np.ones((20, 2), np.float32)
+    for number, epoch in enumerate(order):
+        array[0, 0] = np.nan if epoch >= 2 else 1.0
+        facts = {"address": "fc1", "epoch": epoch, "run": "r"}
+        service.evaluator.points([point(record(20, array=array.copy(), **facts))])
+        service.flush()
+        told = [each["text"] for each in database.notices() if each["code"] == "nonfinite"]
+        known = [each for each in order[: number + 1] if each >= 2]
+        assert len(told) == bool(known)
+        assert all(f"began in fc1 at epoch {min(known)}" in text for text in told)
+    assert {each["level"] for each in database.notices() if each["code"] == "nonfinite"} == {"warning"}
 
 
 def test_run_of_two_targets_has_no_scores_of_them_and_it_is_said(service, database):

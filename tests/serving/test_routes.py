@@ -118,7 +118,7 @@ def test_nan_is_stored_as_null_with_note(fresh):
     assert found["participation_ratio"] is None  # nothing varies
     (notice,) = fresh.get("/api/notices", params={"run": "nan"}).json()["notices"]
     assert (notice["code"], notice["count"]) == ("nonfinite", 1)
-    assert "'fc1' in epoch 0" in notice["text"]
+    assert "began in fc1 at epoch 0" in notice["text"]
 
 
 def test_misfit_target_gives_one_notice_with_both_lengths(fresh, caplog):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .results import Results
+from .results import COLUMNS, Results
 
 #: The scores that findings are about: of each target the first one that it has, and the count of NaN.
 SCORES = ("linear_f1", "lda_f1", "logistic_f1", "r2", "nonfinite")
@@ -50,8 +50,9 @@ class _Grid:
     def __init__(self, table: Results, addresses: Sequence[str]) -> None:
         rank = {address: place for place, address in enumerate(addresses)}
         names, epochs, steps = (table[name].tolist() for name in ("address", "epoch", "step"))
-        self.addresses = sorted(dict.fromkeys(names), key=lambda name: rank.get(name, len(rank)))
+        self.addresses = sorted(set(names), key=lambda name: (rank.get(name, len(rank)), name))
         self.times = sorted(set(zip(epochs, steps, strict=True)))
+        self.ordered = sum(name in rank for name in self.addresses)
         row = {address: place for place, address in enumerate(self.addresses)}
         column = {time: place for place, time in enumerate(self.times)}
         at = (
@@ -64,6 +65,7 @@ class _Grid:
         for name, grid in grids.items():
             grid[at] = table[name]
         self.value, self.low, self.high, self.baseline = grids.values()
+        self.known = np.isfinite(self.value)
         self.score = str(table["score"][0])
 
     def above(self) -> np.ndarray:
@@ -80,19 +82,32 @@ class _Grid:
         return reach
 
     def risen(self) -> np.ndarray:
-        """Return where the lower bound is above the layer's first value."""
-        first = [next((v for v in values if v == v), np.nan) for values in self.value.tolist()]
-        return self.low > np.array(first)[:, None]
+        """Return where the interval is above that of the layer's first value."""
+        first = self.high[np.arange(len(self.high)), self.known.argmax(axis=1)]
+        risen: np.ndarray = self.low > first[:, None]
+        return risen
+
+    def first(self, layer: int) -> int:
+        """Return the time of a layer's first value."""
+        return int(self.known[layer].argmax())
 
     def when(self, time: int) -> str:
         """Return the words for a time: ``epoch 3`` or ``step 4,210``."""
         epoch, step = self.times[time]
         return when(epoch, step)
 
+    def since(self, layer: int, time: int) -> str:
+        """Return the words for a time, which say if the layer had no value before."""
+        return self.when(time) + (", the first scored" if time == self.first(layer) else "")
+
+    def interval(self, layer: int, time: int) -> str:
+        """Return a value with its interval, in words."""
+        value, low, high = (grid[layer, time] for grid in (self.value, self.low, self.high))
+        return f"{value:.2f} [{low:.2f}, {high:.2f}]"
+
     def bounds(self, layer: int, time: int) -> str:
         """Return a value with its interval and its baseline, in words."""
-        value, low, high = (grid[layer, time] for grid in (self.value, self.low, self.high))
-        return f"{self.score} {value:.2f} [{low:.2f}, {high:.2f}], baseline {self.baseline[layer, time]:.2f}"
+        return f"{self.score} {self.interval(layer, time)}, baseline {self.baseline[layer, time]:.2f}"
 
     def finding(self, kind: str, text: str, target: str, layer: int, time: int) -> Finding:
         """Return a finding about a layer that began at a time."""
@@ -107,18 +122,23 @@ def findings(
     - *NaN began*: the first layer, in network order, of the first point that has NaN or infinite values; also
       the first logged value of each name that is NaN or infinite.
     - *A target is learned*: a layer's score is above its baseline by 1.5 times the width to its lower
-      bound, and its lower bound is above its first value, from some point on and at the two newest points
-      at least. If the score was as high from the start, the target is only *decodable*, as it can be from an
-      untrained layer.
+      bound, and its interval is above that of its first value, from some point on and at the two newest
+      points at least. Without the second, the target is only *decodable*, as it can be from an untrained
+      layer.
     - *A target fell to its baseline*: it was above as before at two points in a row, and at the newest two or
       more points the interval contains the baseline, or is below, and its upper bound is below the earlier
       value.
     - *Layers add nothing*: at the newest two or more points no later layer's upper bound is above the layer's
       score by more than 0.02, and the layer's score is above its baseline as before. The bound is as far from
       the score as the lower one, where that is farther. Few rows have wide intervals, so then it is not said.
+      The numbers are those of the point at which a later layer comes closest.
+
+    A sentence holds at each point that it covers. Where it begins at a layer's first score, it says so: what
+    came before is not known.
 
     Args:
-        results: The scores of one run and model: all rows, or those of ``SCORES``.
+        results: The scores of one run and model: all rows, or those of ``SCORES``. Of several trainings
+            under its name, those of the newest count.
         addresses: Its layers, in network order.
         log: The logged values as (name, step, epoch, value), ordered by step.
 
@@ -133,8 +153,9 @@ def findings(
         ...     for epoch, value in enumerate([0.1, 0.6, 0.8])
         ... ]
         >>> print(*findings(Results.from_rows(rows), ["fc1"]))
-        digit is learned in fc1 from epoch 1: linear_f1 0.60 [0.55, 0.65], baseline 0.10; 0.10 at first.
+        digit is learned in fc1 from epoch 1: linear_f1 0.60 [0.55, 0.65], baseline 0.10; fc1 had 0.10 ...
     """
+    results = _of_newest(results)
     found = _nonfinite(results.where(score="nonfinite"), addresses)
     outputs = results.where(kind="output", unit=-1)
     for target in sorted(set(outputs["target"].tolist()) - {""}):
@@ -147,20 +168,36 @@ def findings(
     return found + _logged(log)
 
 
+def _of_newest(results: Results) -> Results:
+    """Return the scores of the newest training; another under the same name may have left some in place."""
+    trainings = results["training"]
+    known = trainings[np.isfinite(trainings)]
+    if not len(known):
+        return results
+    earlier = trainings < known.max()
+    return Results({name: results[name][~earlier] for name in COLUMNS})
+
+
 def when(epoch: float, step: int) -> str:
     """Return the words for a point in time.
 
-    >>> when(3, -1), when(0.5, -1), when(0, 4210)
-    ('epoch 3', 'epoch 0.5', 'step 4,210')
+    >>> when(3, -1), when(0.5, -1), when(0, 4210), when(math.nan, -1)
+    ('epoch 3', 'epoch 0.5', 'step 4,210', 'an unknown epoch')
     """
-    return f"step {step:,}" if step >= 0 else f"epoch {epoch:g}"
+    if step >= 0:
+        return f"step {step:,}"
+    return f"epoch {epoch:g}" if epoch == epoch else "an unknown epoch"
 
 
-def _streak_start(holds: np.ndarray) -> int | None:
-    """Return where the run of True that reaches the end begins; None if it is shorter than ``STREAK``."""
+def streak_start(holds: np.ndarray, least: int = STREAK) -> int | None:
+    """Return where the run of True that reaches the end begins; None if it is shorter than ``least``.
+
+    >>> streak_start(np.array([True, False, True, True])), streak_start(np.array([False, True]))
+    (2, None)
+    """
     false = np.flatnonzero(~holds)
     start = int(false[-1]) + 1 if len(false) else 0
-    return start if len(holds) - start >= STREAK else None
+    return start if len(holds) - start >= least else None
 
 
 def _name(address: str) -> str:
@@ -174,38 +211,61 @@ def _others(count: int) -> str:
 def _nonfinite(table: Results, addresses: Sequence[str]) -> list[Finding]:
     rank = {address: place for place, address in enumerate(addresses)}
     bad = []
+    times = []
     for row in table:
         address, step = row["address"] or "", -1 if row["step"] is None else row["step"]
-        if (row["value"] or 0) > 0:
-            place = row["epoch"] or 0.0, step, rank.get(address, len(rank))
-            bad.append((*place, row["kind"] or "", address, int(row["value"])))
+        if row["value"] is not None:
+            times.append((-math.inf if row["epoch"] is None else row["epoch"], step))
+            if row["value"] > 0:
+                place = *times[-1], rank.get(address, len(rank))
+                bad.append((*place, row["kind"] or "", address, int(row["value"])))
     if not bad:
         return []
     epoch, step, _, kind, address, count = min(bad)
     of = "" if kind == "output" else f" ({kind.replace('_', ' ')})"
+    first = ", the first scored" if (epoch, step) == min(times) else ""
     values = f"{count:,} value{'s' * (count != 1)}"
-    text = f"NaN or infinite values began in {_name(address)}{of} at {when(epoch, step)}: {values}."
+    epoch = math.nan if epoch == -math.inf else epoch
+    text = f"NaN or infinite values began in {_name(address)}{of} at {when(epoch, step)}{first}: {values}."
     return [Finding("nonfinite", text, "", address, epoch, step)]
 
 
 def _learned(grid: _Grid, target: str) -> list[Finding]:
-    above = grid.above()
-    for kind, holds in (("learned", above & grid.risen()), ("decodable", above)):
+    above, risen = grid.above(), grid.risen()
+    for kind, holds in (("learned", above & risen), ("decodable", above)):
         starts = [
-            (start, layer) for layer, row in enumerate(holds) if (start := _streak_start(row)) is not None
+            (start, start > grid.first(layer), layer)
+            for layer, row in enumerate(holds)
+            if (start := streak_start(row)) is not None
         ]
         if not starts:
             continue
-        start, layer = min(starts)
-        where = _name(grid.addresses[layer]) + _others(sum(at == start for at, _ in starts) - 1)
-        since, bounds = grid.when(start), grid.bounds(layer, start)
+        *beginning, layer = min(starts)
+        layers = [each for *other, each in starts if other == beginning]
+        start, name = beginning[0], _name(grid.addresses[layer])
+        where, bounds = name + _others(len(layers) - 1), grid.bounds(layer, start)
         if kind == "learned":
-            first = next(v for v in grid.value[layer].tolist() if v == v)
-            text = f"{target} is learned in {where} from {since}: {bounds}; {first:.2f} at first."
+            first = grid.first(layer)
+            text = (
+                f"{target} is learned in {where} from {grid.when(start)}: {bounds}; {name} had "
+                f"{grid.interval(layer, first)} at {grid.since(layer, first)}."
+            )
         else:
-            text = f"{target} can be decoded from {where} since {since}: {bounds}. It has not risen since."
+            text = (
+                f"{target} can be decoded from {where} since {grid.since(layer, start)}: {bounds}"
+                + (f" in {name}" if len(layers) > 1 else "")
+                + f". {_newest([grid.addresses[each] for each in layers if risen[each, -1]])}"
+            )
         return [grid.finding(kind, text, target, layer, start)]
     return []
+
+
+def _newest(risen: Sequence[str]) -> str:
+    """Return the sentence on which of some layers have risen at the newest point, which may be by chance."""
+    if not risen:
+        return "No interval of the newest point is above that of the first."
+    where = _name(risen[0]) + _others(len(risen) - 1)
+    return f"At the newest point the interval of {where} is above that of the first."
 
 
 def _fell(grid: _Grid, target: str) -> list[Finding]:
@@ -216,41 +276,47 @@ def _fell(grid: _Grid, target: str) -> list[Finding]:
         if not len(twice):
             continue
         last = int(twice[-1]) + 1
-        start = _streak_start(within[layer])
+        start = streak_start(within[layer])
         if start is not None and start > last and (grid.high[layer, start:] < grid.value[layer, last]).all():
             fallen.append((start, layer, last))
     if not fallen:
         return []
     start, layer, last = min(fallen)
-    where = _name(grid.addresses[layer]) + _others(sum(at == start for at, *_ in fallen) - 1)
-    side = "below" if grid.high[layer, start] < grid.baseline[layer, start] else "to"
+    together = [each for at, each, _ in fallen if at == start]
+    below = grid.high[together, start] < grid.baseline[together, start]
+    side = "below" if below.all() else "to or below" if below.any() else "to"
+    name = _name(grid.addresses[layer])
     text = (
-        f"{target} fell {side} its baseline in {where} at {grid.when(start)}: {grid.bounds(layer, start)}; "
-        f"it was {grid.value[layer, last]:.2f} at {grid.when(last)}."
+        f"{target} fell {side} its baseline in {name}{_others(len(together) - 1)} at {grid.when(start)}: "
+        f"{grid.bounds(layer, start)}; {name} had {grid.value[layer, last]:.2f} at {grid.when(last)}."
     )
     return [grid.finding("fell", text, target, layer, start)]
 
 
 def _idle(grid: _Grid, target: str) -> list[Finding]:
     above, reach = grid.above(), grid.reach()
-    for layer in range(len(grid.addresses) - 1):
-        later = reach[layer + 1 :]
-        known = np.isfinite(later).any(axis=0)
-        highest = np.where(known, np.where(np.isfinite(later), later, -np.inf).max(axis=0), np.inf)
-        start = _streak_start(above[layer] & (highest <= grid.value[layer] + TOLERANCE))
+    scored = grid.known.any(axis=1)
+    for layer in range(grid.ordered - 1):
+        later = [each for each in range(layer + 1, grid.ordered) if scored[each]]
+        if not later:
+            break
+        highest = reach[later].max(axis=0)  # NaN where one of them has no score, and then nothing is said
+        start = streak_start(above[layer] & (highest <= grid.value[layer] + TOLERANCE))
         if start is None:
             continue
-        names = [_name(address) for address in grid.addresses[layer + 1 :]]
+        bound = grid.high[later].max(axis=0)
+        closest = start + int((bound - grid.value[layer])[start:].argmax())
+        names = [_name(grid.addresses[each]) for each in later]
         which = (
             f"{names[0]} adds"
             if len(names) == 1
             else f"The {len(names)} layers from {names[0]} to {names[-1]} add"
         )
-        over, since = _name(grid.addresses[layer]), grid.when(start)
         text = (
-            f"{which} nothing about {target} over {over} since {since}, or {TOLERANCE} at most: "
-            f"{grid.bounds(layer, start)}; the highest upper bound of later layers is "
-            f"{min(highest[start], 1.0):.2f}."
+            f"{which} nothing about {target} over {_name(grid.addresses[layer])} since "
+            f"{grid.since(layer, start)}, or {TOLERANCE} at most: {grid.bounds(layer, closest)}, and "
+            f"{bound[closest]:.2f} as the highest upper bound of later layers, at {grid.when(closest)}, "
+            "where they come closest."
         )
         return [grid.finding("idle", text, target, layer, start)]
     return []

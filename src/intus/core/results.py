@@ -22,6 +22,7 @@ COLUMNS: dict[str, Any] = {
     "address": "",
     "unit": -1,
     "kind": "output",
+    "mode": "",
     "target": "",
     "score": "",
     "value": np.nan,
@@ -30,7 +31,10 @@ COLUMNS: dict[str, Any] = {
     "baseline": np.nan,
     "n": 0,
     "note": "",
+    "training": np.nan,
 }
+#: What the note of a score says that another training under the same name has left in place.
+EARLIER = "of an earlier training under the same run="
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +79,9 @@ class Results:
     - ``epoch``, ``step``: when; NaN and -1 if unknown
     - ``address``: the operation or module
     - ``unit``: the unit, counted from 0; -1 for a score of the whole layer
-    - ``kind``: the kind of array that was scored, such as ``"output"``
+    - ``kind``: the kind of array that was scored, such as ``"output"``; of another mode than the run's first
+      records, with it: ``"output@eval"``
+    - ``mode``: the mode of the model: ``"train"``, ``"eval"``, ``"probe"`` of a probe set; ``""`` if unknown
     - ``target``: the labels that it was scored against; ``""`` if none
     - ``score``: the name of the score
     - ``value``: the score; NaN if it could not be computed
@@ -83,6 +89,8 @@ class Results:
     - ``baseline``: the value that the same score has without information about the labels
     - ``n``: the number of rows it was computed from
     - ``note``: the reason why ``value`` is NaN, or a caveat
+    - ``training``: when the training began that it is of, in seconds since 1970; NaN if unknown. Trainings
+      under one name differ in it
 
     ``table[column]`` returns a column as a numpy array, ``len(table)`` the number of rows, and iteration
     yields the rows as dicts, with None for what does not apply.

@@ -43,7 +43,7 @@ def register_targets(
         name: The name of the target, shown on the page.
         targets: A list, numpy array, torch tensor or pandas Series with one label per row (int, float, str or
             bool), or lists with one label per position, which may differ in length. None and NaN mean no
-            label.
+            label, and so does -100 among classes numbered from 0; -1 is a class.
         groups: What items belong to, such as a document, an episode or a subject: an id per item, a whole
             number or a string. Items of a group are held out together, and intervals count groups, not items.
             Default: each item is a group of its own.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: The server of ``intus serve`` on this machine.
 LOCAL = "127.0.0.1:8082"
 #: The columns by which scores can be selected.
-_SELECTED = ("model", "address", "kind", "target", "score", "epoch", "step")
+_SELECTED = ("model", "address", "kind", "mode", "target", "score", "epoch", "step")
 #: Those that are numbers.
 _NUMBERS = ("epoch", "step")
 
@@ -79,8 +79,9 @@ class Runs(Mapping[str, "Run"]):
         found = list(self._grouped().items())
         every = Run("", [summary for _, summaries in found for summary in summaries], self._source)
         every._check(f"{self._source.where} has", selected)
+        mode = selected.pop("mode", None)
         tables = [Run(name, summaries, self._source)._results(selected) for name, summaries in found]
-        return Results.concat(tables).to_pandas()
+        return _of_mode(Results.concat(tables), mode).to_pandas()
 
     def grouped(self, by: str | Collection[str] | None = None, **selected: Any) -> pandas.DataFrame:
         """Return the mean of each score over the runs of a group, such as runs that differ in their seed.
@@ -92,8 +93,9 @@ class Runs(Mapping[str, "Run"]):
 
         Returns:
             The columns of ``Run.scores``. ``run`` is the name of the group (``"lr=0.1, width=64"``),
-            ``value`` the mean over its runs, ``low`` and ``high`` the bounds of the mean's 95 % interval over
-            runs (Student's t; NaN for a single run), ``n`` the number of runs.
+            ``value`` the mean over its runs, ``low`` and ``high`` the bounds of the mean's 95 % interval
+            over runs (Student's t, within the range of the score; NaN for a single run), ``n`` the number
+            of runs. ``kind`` has no mode: each ``mode`` has rows of its own, whichever came first in a run.
 
         Raises:
             InputError: If no run has such entries in its configuration, or no run has such scores.
@@ -124,10 +126,17 @@ class Runs(Mapping[str, "Run"]):
             "", [one for group in groups.values() for run in group for one in run._summaries], self._source
         )
         every._check(f"{self._source.where} has", selected)
-        tables = (
-            mean_over_runs([run._results(selected) for run in group], name) for name, group in groups.items()
-        )
-        return Results.concat(tables).to_pandas()
+        mode, kind = selected.pop("mode", None), selected.pop("kind", None)  # which mean others in each run
+        infos = self._source.scores()
+        tables = [
+            mean_over_runs([run._results(selected) for run in group], name, infos)
+            for name, group in groups.items()
+        ]
+        found = Results.concat(tables)
+        if kind is not None:
+            base, _, of_kind = kind.partition("@")
+            found = found.where(kind=base, **({"mode": of_kind} if of_kind else {}))
+        return _of_mode(found, mode).to_pandas()
 
     def __repr__(self) -> str:
         lines = [repr(Run(name, summaries, self._source)) for name, summaries in self._grouped().items()]
@@ -248,7 +257,8 @@ class Run:
         """Return what follows from the scores and their intervals, each as a sentence with its numbers.
 
         The rules are those of ``intus.core.findings``: where NaN began, which target is learned in which
-        layer and from when, which fell to its baseline, and which layers add nothing over an earlier one.
+        layer and from when, which fell to its baseline, and which layers add nothing over an earlier one. Of
+        several trainings under this name they are of the newest.
 
         Returns:
             Findings with ``text``, ``kind``, ``target``, ``address``, ``epoch`` and ``step``. What the newest
@@ -273,13 +283,13 @@ class Run:
 
         Args:
             level: ``"layer"`` for scores of whole layers, ``"unit"`` for scores of single units.
-            **selected: Values that columns must equal: ``model``, ``address``, ``kind``, ``target``,
-                ``score``, ``epoch``, ``step``. Epochs and steps may be slices: ``epoch=slice(3, 10)`` is
-                from 3 up to 10, without 10. All rows by default.
+            **selected: Values that columns must equal: ``model``, ``address``, ``kind``, ``mode``,
+                ``target``, ``score``, ``epoch``, ``step``. Epochs and steps may be slices:
+                ``epoch=slice(3, 10)`` is from 3 up to 10, without 10. All rows by default.
 
         Returns:
             One row per score with the columns of ``Results``: run, model, epoch, step, address, unit, kind,
-            target, score, value, low, high, baseline, n, note.
+            mode, target, score, value, low, high, baseline, n, note, training.
 
         Raises:
             InputError: If the run has no such model, target, score or epoch, or a value is of another type.
@@ -290,7 +300,8 @@ class Run:
         """
         selected["level"] = level
         self._check(f"The run {self.name!r} has", selected)
-        return self._results(selected).to_pandas()
+        mode = selected.pop("mode", None)
+        return _of_mode(self._results(selected), mode).to_pandas()
 
     def _results(self, selected: Mapping[str, Any]) -> Results:
         equal = dict(selected)
@@ -336,6 +347,16 @@ class Run:
             f"<Run {self.name!r}: {', '.join(self.models)}, {epochs}, {len(self.addresses)} layers, "
             f"targets {', '.join(self.targets) or '-'}>"
         )
+
+
+def _of_mode(found: Results, mode: str | None) -> Results:
+    """Return the rows of a mode, all for None; raises InputError if it is none of theirs."""
+    if mode is None or not len(found):
+        return found
+    known = sorted(set(found["mode"].tolist()))
+    if mode not in known:
+        raise InputError(f"These scores have no mode {mode!r}. {did_you_mean(mode, known)}")
+    return found.where(mode=mode)
 
 
 def _check_slice(name: str, value: slice) -> None:

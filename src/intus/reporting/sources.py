@@ -11,6 +11,7 @@ from urllib.parse import urlencode, urlsplit
 
 from ..core.errors import InputError, ServeError
 from ..core.results import COLUMNS, Results
+from ..core.score_info import ScoreInfo
 from ..monitoring.client import Client
 
 #: A server as ``host:port``, with an IPv6 address in brackets.
@@ -28,6 +29,9 @@ class Source(Protocol):
 
     def runs(self) -> list[dict[str, Any]]:
         """Return a summary of every (run, model), the newest first; see ``Database.runs``."""
+
+    def scores(self) -> dict[str, ScoreInfo]:
+        """Return the descriptions of scores, by name."""
 
     def points(self, run: str, model: str, level: str, equal: Mapping[str, str]) -> Results:
         """Return the scores of a run whose columns equal the given values."""
@@ -62,6 +66,12 @@ class DatabaseSource:
         """Return a summary of every (run, model), the newest first."""
         with self._open() as database:
             found: list[dict[str, Any]] = database.runs()
+        return found
+
+    def scores(self) -> dict[str, ScoreInfo]:
+        """Return the stored descriptions of scores, by name."""
+        with self._open() as database:
+            found: dict[str, ScoreInfo] = database.scores()
         return found
 
     def points(self, run: str, model: str, level: str, equal: Mapping[str, str]) -> Results:
@@ -115,6 +125,10 @@ class ServerSource:
         """Return a summary of every (run, model), the newest first."""
         found: list[dict[str, Any]] = self._get("/api/runs")["runs"]
         return found
+
+    def scores(self) -> dict[str, ScoreInfo]:
+        """Return the descriptions of scores, by name."""
+        return {each["name"]: ScoreInfo.from_json(each) for each in self._get("/api/runs")["scores"]}
 
     def points(self, run: str, model: str, level: str, equal: Mapping[str, str]) -> Results:
         """Return the scores of a run whose columns equal the given values."""

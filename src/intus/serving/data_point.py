@@ -84,6 +84,7 @@ class DataPoint:
         attempt: How often the training had been started again under the same name.
         previous: The (epoch, step) before it of the same key in an earlier epoch; None if there was none.
         pooled: Whether several processes sent rows of the same items.
+        training: The time of the first request of its training, in seconds since 1970; NaN if unknown.
     """
 
     key: Key
@@ -98,6 +99,7 @@ class DataPoint:
     attempt: int = 0
     previous: tuple[float, int] | None = None
     pooled: bool = False
+    training: float = math.nan
 
     @classmethod
     def read(cls, records: Sequence[Record], envelope: PointEnvelope) -> DataPoint:
@@ -119,13 +121,15 @@ class DataPoint:
             attempt=envelope.attempt,
             previous=envelope.previous,
             pooled=envelope.pooled,
+            training=envelope.training or math.nan,
         )
 
     def envelope(self, *, last: bool) -> PointEnvelope:
         """Return the envelope to send with the records; ``last`` if it is the last of its batch."""
         clients = list(self.clients)
         of_run = clients, self.began, self.attempt, self.previous
-        return PointEnvelope(self.kind, self.step, self.lacks, last, *of_run, self.pooled)
+        training = self.training if math.isfinite(self.training) else 0.0
+        return PointEnvelope(self.kind, self.step, self.lacks, last, *of_run, self.pooled, training)
 
     @property
     def place(self) -> Place:

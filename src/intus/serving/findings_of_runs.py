@@ -142,7 +142,10 @@ class FindingsOfRuns:
             self._found[run, model] = found
             if kept is None:
                 self._made[run, model] = made
-            texts = [each.text for each in found if each.kind != "nonfinite"]  # which the evaluator reports
+            texts = [each.text for each in found if each.kind != "nonfinite"]
+            if began := [each.text for each in found if each.kind == "nonfinite"]:
+                # in place of what the evaluator reported at once, of the epoch that was scored first
+                self._database.put_findings(run, model, began, code="nonfinite", level="warning")
             for text in self._database.put_findings(run, model, texts):
                 _log.info("finding in %s: %s", run or model, text)
         except Exception:

@@ -135,7 +135,13 @@ class Frontend:
         runs = [each for each in self.database.runs() if each["model"] == model]
         group = next((each["group"] for each in runs if each["run"] == run), "")
         members = [each["run"] for each in runs if group and each["group"] == group]
-        found = mean_over_runs([self.database.points(each, model, **selected) for each in members], group)
+        kind = selected.pop("kind", None)  # the same name may mean another mode in each run
+        tables = [self.database.points(each, model, **selected) for each in members]
+        found = mean_over_runs(tables, group, self.database.scores())
+        if kind is not None:
+            modes = set(self.database.points(run, model, **selected, kind=kind)["mode"].tolist())
+            of_kind = found.where(kind=kind.partition("@")[0])
+            found = Results.concat(of_kind.where(mode=mode) for mode in sorted(modes))
         columns = {name: found[name].tolist() for name in names if name in COLUMNS}
         plain = {name: [None if cell != cell else cell for cell in cells] for name, cells in columns.items()}
         return plain | ({"revision": [0] * len(found)} if "revision" in names else {})

@@ -302,6 +302,7 @@ class PointEnvelope(Message):
         Meta(description="the epoch and step before it of the same layer, in an earlier epoch"),
     ] = None
     pooled: Annotated[bool, Meta(description="whether several processes sent rows of the same items")] = False
+    training: Annotated[Number, Meta(description="when its training began, in seconds since 1970")] = 0.0
 
 
 class AcceptedReply(Message):
@@ -729,6 +730,7 @@ class PointsReply(Message, omit_defaults=True):
     epoch: list[float | None] = []
     step: list[int] = []
     kind: list[str] = []
+    mode: list[str] = []
     target: list[str] = []
     score: list[str] = []
     value: list[float | None] = []
@@ -737,6 +739,7 @@ class PointsReply(Message, omit_defaults=True):
     baseline: list[float | None] = []
     n: list[int] = []
     note: list[str] = []
+    training: list[float | None] = []
     revision: Annotated[
         list[int], Meta(description="number of times that the value was replaced by a different one")
     ] = []

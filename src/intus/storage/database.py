@@ -23,7 +23,7 @@ from ..core.errors import InputError, did_you_mean
 from ..core.followup import UnitExamples, UnitVerification
 from ..core.graph import OP, Graph
 from ..core.record import OF_PROBE_SET
-from ..core.results import COLUMNS, Predictions, Results
+from ..core.results import COLUMNS, EARLIER, Predictions, Results
 from ..core.score_info import ScoreInfo
 from . import followups, labels, log_owner, logged, points, predictions, summaries, write_ahead_log
 from . import tables as t
@@ -292,7 +292,9 @@ class Database:
         for name in equal:
             if name not in COLUMNS or name not in known:
                 raise InputError(f"Points have no column {name!r}. {did_you_mean(name, COLUMNS)}")
-        query = sa.select(*(known[name] for name in names)).select_from(
+        asked = [*names, "kind"] if "mode" in names else names
+        shown = known | {"note": _marked_note()}
+        query = sa.select(*(shown[name] for name in dict.fromkeys(asked))).select_from(
             t.series.join(t.point, t.point.c.series == t.series.c.id).join(
                 t.run, t.run.c.id == t.series.c.run
             )
@@ -308,9 +310,11 @@ class Database:
         with self._read() as connection:
             query = query.order_by(t.point.c.epoch, t.point.c.step, t.series.c.id)
             rows = connection.execute(query).all()
-        found = dict(
-            zip(names, map(list, zip(*rows, strict=True)) if rows else ([] for _ in names), strict=True)
-        )
+        found = {name: [row[at] for row in rows] for at, name in enumerate(dict.fromkeys(asked))}
+        if "mode" in found:  # earlier versions did not store it
+            kinds = zip(found["mode"], found["kind"], strict=True)
+            found["mode"] = [mode or kind.partition("@")[2] for mode, kind in kinds]
+        found = {name: found[name] for name in names}
         if "epoch" in found:
             found["epoch"] = [None if epoch == NO_EPOCH else epoch for epoch in found["epoch"]]
         return found
@@ -559,25 +563,29 @@ class Database:
             )
             _increment_counter(connection, [("notices", run, model)])
 
-    def put_findings(self, run: str, model: str, texts: Sequence[str]) -> list[str]:
+    def put_findings(
+        self, run: str, model: str, texts: Sequence[str], *, code: str = "finding", level: str = "info"
+    ) -> list[str]:
         """Store sentences that follow from the scores of a run as notices, in place of earlier ones.
 
         Args:
             run: The run.
             model: The model.
             texts: The sentences that hold now.
+            code: The code of the notices.
+            level: Their level.
 
         Returns:
             Those that are new.
         """
-        of_run = t.notice.c.run == run, t.notice.c.model == model, t.notice.c.code == "finding"
+        of_run = t.notice.c.run == run, t.notice.c.model == model, t.notice.c.code == code
         with self._write() as connection:
             stored = set(connection.execute(sa.select(t.notice.c.text).where(*of_run)).scalars())
             new = [text for text in dict.fromkeys(texts) if text not in stored]
             gone = stored.difference(texts)
             if gone:
                 connection.execute(sa.delete(t.notice).where(*of_run, t.notice.c.text.in_(gone)))
-            facts = {"run": run, "model": model, "level": "info", "code": "finding", "count": 1}
+            facts = {"run": run, "model": model, "level": level, "code": code, "count": 1}
             for text in new:
                 connection.execute(sa.insert(t.notice).values(facts | {"text": text, "time": time.time()}))
             if new or gone:
@@ -763,6 +771,13 @@ class Database:
         self.check()
         with self._engine.connect() as connection, connection.begin():
             yield connection
+
+
+def _marked_note() -> Any:
+    """Return the note of a point in SQL, which says if a newer training of the run has not replaced it."""
+    note = t.point.c.note
+    marked = sa.case((note == "", EARLIER), else_=note + f"; {EARLIER}")
+    return sa.case((t.point.c.training < t.run.c.training, marked), else_=note).label("note")
 
 
 def _remedy(url: sa.URL, why: str) -> str:

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..core.results import COLUMNS, Results
+from ..core.score_info import ScoreInfo
 
 #: The entries of a configuration in which the runs of a group may differ.
 SEEDS = ("seed",)
-_KEY = ("model", "epoch", "step", "address", "unit", "kind", "target", "score")
+_KEY = ("model", "epoch", "step", "address", "unit", "kind", "mode", "target", "score")
 
 
 def label(config: Mapping[str, Any], by: Collection[str] | None = None) -> str:
@@ -34,18 +35,22 @@ def label(config: Mapping[str, Any], by: Collection[str] | None = None) -> str:
     return ", ".join(f"{name}={json.dumps(config[name], sort_keys=True)}" for name in sorted(names))
 
 
-def mean_over_runs(tables: Sequence[Results], name: str) -> Results:
+def mean_over_runs(
+    tables: Sequence[Results], name: str, infos: Mapping[str, ScoreInfo] | None = None
+) -> Results:
     """Return the mean of each score over runs.
 
     Args:
         tables: The scores of each run.
         name: The name of the group, for the column ``run``.
+        infos: The descriptions of scores, by name: no mean is outside of a score's range.
 
     Returns:
         A row per score, epoch and layer in the order of their first appearance. ``value`` and ``baseline``
         are means over the runs that have the value, ``low`` and ``high`` the bounds of the mean's 95 %
-        interval (Student's t; NaN for a single run), ``n`` is the number of these runs. The note says if
-        other runs have no value.
+        interval (Student's t, within the range of the score; NaN for a single run), ``n`` is the number of
+        these runs. The note says if other runs have no value. ``kind`` is without the mode, which has its
+        own column: scores of different modes have a row each, whatever came first in a run.
 
     Example:
         >>> row = {"model": "m", "epoch": 0, "address": "fc1", "score": "linear_f1"}
@@ -60,6 +65,8 @@ def mean_over_runs(tables: Sequence[Results], name: str) -> Results:
     cells: list[tuple[int, int]] = []
     for number, table in enumerate(tables):
         columns = [table[column].tolist() for column in _KEY]
+        kinds = _KEY.index("kind")
+        columns[kinds] = [kind.partition("@")[0] for kind in columns[kinds]]
         for key in zip(*columns, strict=True):
             # an unknown epoch is NaN, which is not equal to itself
             plain = tuple(None if part != part else part for part in key)
@@ -78,13 +85,22 @@ def mean_over_runs(tables: Sequence[Results], name: str) -> Results:
     several = np.maximum(count - 1, 1)
     half = stdtrit(several, 0.975) * np.sqrt(squares.sum(axis=1) / several / np.maximum(count, 1))
     half[count < 2] = np.nan
+    infos = infos or {}
+    known_infos = [infos.get(place[-1]) for place in places]
+    lowest, highest = (
+        np.array(
+            [limit if (limit := getattr(info, end, None)) is not None else other for info in known_infos]
+        )
+        for end, other in (("low", -np.inf), ("high", np.inf))
+    )
     found = dict(zip(_KEY, zip(*places, strict=True), strict=True)) if places else {}
     return Results(
         {
             column: [COLUMNS[column] if part is None else part for part in parts]
             for column, parts in found.items()
         }
-        | {"run": [name] * len(places), "value": mean, "low": mean - half, "high": mean + half, "n": count}
+        | {"run": [name] * len(places), "value": mean, "n": count}
+        | {"low": np.maximum(mean - half, lowest), "high": np.minimum(mean + half, highest)}
         | {"baseline": _mean(numbers["baseline"])}
         | {"note": ["" if c == len(tables) else f"mean of {c} of {len(tables)} runs" for c in count.tolist()]}
     )

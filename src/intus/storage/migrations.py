@@ -165,6 +165,15 @@ ALTER TABLE epoch ADD COLUMN number BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE run ADD COLUMN named BIGINT NOT NULL DEFAULT 0
 """
 
+# The mode of the model. A kind names it only if it is not that of the run's first records, which may be any.
+_MODES = "ALTER TABLE point ADD COLUMN mode TEXT NOT NULL DEFAULT ''"
+
+# When the training began that a point is of, and the newest training of a run.
+_TRAININGS = """
+ALTER TABLE point ADD COLUMN training {float};
+ALTER TABLE run ADD COLUMN training {float}
+"""
+
 #: SQL of every step, in order; the first takes an empty database to version 1.
 STEPS: Sequence[str] = (
     _TABLES,
@@ -180,6 +189,8 @@ STEPS: Sequence[str] = (
     _EXACT,
     _PATTERNS,
     _LAST_CHANGES,
+    _MODES,
+    _TRAININGS,
 )
 
 

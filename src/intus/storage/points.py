@@ -16,7 +16,7 @@ from .tables import insert_into, insert_of, upsert
 
 SERIES_KEY = ("address", "unit", "kind", "target", "score")
 NUMBERS = ("value", "low", "high", "baseline")
-_VALUES = (*NUMBERS, "n", "note")
+_VALUES = (*NUMBERS, "n", "note", "mode", "training")
 _KEY = ["series", "epoch", "step"]
 _WRITTEN = (*_KEY, *_VALUES)
 #: The value of the column ``epoch`` if unknown: a part of a primary key cannot be NULL.
@@ -54,7 +54,7 @@ def grouped(results: Results) -> Iterator[tuple[str, str, Columns]]:
         for note, value in zip(columns["note"], columns["value"], strict=True)
     ]
     columns["epoch"] = [epoch if math.isfinite(epoch) else NO_EPOCH for epoch in columns["epoch"]]
-    for name in NUMBERS:
+    for name in (*NUMBERS, "training"):
         if not np.isfinite(results[name]).all():
             columns[name] = [number if math.isfinite(number) else None for number in columns[name]]
     groups: dict[tuple[str, str], list[int]] = {}
@@ -89,7 +89,21 @@ def add(connection: sa.Connection, series: Series, run: int, columns: Columns, n
     if new < len(rows):
         _execute(connection, rows, overwrite=True)
     connection.execute(_COUNT, {"of": run, "new": new})
+    _note_training(connection, run, columns["training"], number)
     return new
+
+
+def _note_training(
+    connection: sa.Connection, run: int, trainings: Sequence[float | None], number: int
+) -> None:
+    """Note the newest training of a run. What the earlier ones have left is then marked, so it changes."""
+    newest = max((each for each in trainings if each is not None), default=None)
+    known = connection.execute(sa.select(t.run.c.training).where(t.run.c.id == run)).scalar()
+    if newest is None or (known is not None and known >= newest):
+        return
+    connection.execute(sa.update(t.run).where(t.run.c.id == run).values(training=newest))
+    if known is not None:
+        connection.execute(sa.update(t.epoch).where(t.epoch.c.run == run).values(number=number))
 
 
 def _execute(connection: sa.Connection, rows: Sequence[tuple[Any, ...]], *, overwrite: bool) -> int:

@@ -25,7 +25,7 @@ def read(connection: sa.Connection) -> list[dict[str, Any]]:
     logged = _by_run(connection, sa.select(t.log.c.run, t.log.c.name).distinct().order_by(t.log.c.name))
     of_layers, of_units = (_distinct(connection, "score", "target", units=units) for units in (False, True))
     return [
-        {name: value for name, value in row.items() if name not in ("id", "named")}
+        {name: value for name, value in row.items() if name not in ("id", "named", "training")}
         | {
             "epochs": [epoch for (epoch,) in epochs[row["id"]]],
             "addresses": [address for (address,) in addresses[row["id"]]],

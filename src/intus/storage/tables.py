@@ -20,12 +20,14 @@ def _table(name: str, *columns: str, floats: str = "") -> sa.Table:
 
 
 run = _table(
-    "run", "id", "run", "model", "framework", "started", "updated", "points", "config", "tags", "named"
-)
+    "run", "id", "run", "model", "framework", "started", "updated", "points", "config", "tags", "named",
+    "training", floats="training",
+)  # fmt: skip
 series = _table("series", "id", "run", "address", "unit", "kind", "target", "score")
 point = _table(
-    "point", "series", "epoch", "step", "value", "low", "high", "baseline", "n", "note", "revision"
-)
+    "point", "series", "epoch", "step", "value", "low", "high", "baseline", "n", "note", "mode", "training",
+    "revision", floats="training",
+)  # fmt: skip
 epoch = _table("epoch", "run", "epoch", "number", floats="epoch")
 graph = _table("graph", "run", "content")
 place = _table("place", "run", "address", "rank")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas
 
+from intus.core.findings import streak_start
 from intus.examples.inspecting import pictures
 
 SCORE, CONTROL = "linear_f1", "linear_selectivity"
@@ -39,17 +40,16 @@ def summarize(scores: pandas.DataFrame, target: str) -> pandas.DataFrame:
 
     Returns:
         The columns ``layer``, ``first``, ``last`` (rows of ``scores``), ``since`` and ``control``. A score is
-        learned ``since`` the first epoch from which it stays above its lower bound of the last epoch; NaN if
-        the interval of the last epoch does not lie above that of the untrained network.
+        learned ``since`` the epoch from which all of its intervals lie above that of the untrained network;
+        NaN if the last one does not.
     """
     of_target = scores[(scores.target == target) & scores.value.notna()]
     rows = []
     for layer, by_epoch in of_target[of_target.score == SCORE].groupby("address", sort=False):
         by_epoch = by_epoch.sort_values("epoch")
         first, last = by_epoch.iloc[0], by_epoch.iloc[-1]
-        below = by_epoch[by_epoch.value < last.low]
-        learned = last.low > first.high
-        since = by_epoch.epoch[by_epoch.epoch > below.epoch.max()].min() if learned else float("nan")
+        start = streak_start((by_epoch.low > first.high).to_numpy(), least=1)
+        since = float("nan") if start is None else by_epoch.epoch.iloc[start]
         control = of_target[(of_target.score == CONTROL) & (of_target.address == layer)]
         control = control[control.epoch == last.epoch]
         rows.append(
@@ -74,7 +74,7 @@ def sentences(table: pandas.DataFrame, target: str) -> list[str]:
     early = [row for row in table.itertuples() if row.since == row.since]
     for epoch in sorted({row.since for row in early}):
         named = [row for row in early if row.since == epoch]
-        out.append(f"Learned by epoch {epoch:g}: {_names(named)}.")
+        out.append(f"Learned from epoch {epoch:g}: {_names(named)}.")
     return out
 
 

@@ -233,7 +233,7 @@ class Aggregator:
             part.out.ready += self._hand_on(run, window, close=True)
         newest = max((key[0] for key in [*run.windows, *run.finished]), key=rank)  # type: ignore[arg-type]
         part.out.notices.append(notices.restarted(run.run_key, epoch, newest))  # type: ignore[arg-type]
-        run.restart(part.client_id, self.trigger)
+        run.restart(part.client_id, self.trigger, part.now)
 
     def _take_reports(
         self,
@@ -605,7 +605,7 @@ class Aggregator:
         if restart:
             newest = max((window.epoch for window in run.windows.values()), key=rank)
             part.out.notices.append(notices.restarted(run.run_key, record.epoch, newest))
-            run.restart(part.client_id, self.trigger)
+            run.restart(part.client_id, self.trigger, part.now)
 
     def _complete(self, run: RunState, now: float) -> list[DataPoint]:
         """End the windows whose records have all arrived."""

@@ -201,7 +201,8 @@ def restarted(run_key: RunKey, epoch: float | None, newest: float | None) -> Not
     text = (
         f"Epoch {epoch} came after epoch {newest} of an earlier training under the same run=. From "
         "this epoch on, the scores of the new training replace those of the earlier one, never both "
-        "together; later epochs that only the earlier one had stay. To keep both, give each its own run=. "
+        "together; later epochs that only the earlier one had stay, with a note, and findings are of the new "
+        "one. To keep both, give each its own run=. "
         "If the training was resumed, set watch.epoch = number before each epoch."
     )
     return Notice("restarted", text, "warning", *run_key)

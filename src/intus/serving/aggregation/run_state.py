@@ -230,6 +230,7 @@ class RunState:
         doubtful: How many of the windows that open next may lack records that a damaged journal lost.
         attempt: How often the training was started again under the same name.
         training: The number that the client that began this attempt gave its training.
+        resumed: The time of the first request of this attempt, in seconds; None for the first one.
         newest: The newest epoch that was passed on of each data point, and the (epoch, step) before it.
         settled: The newest epoch with scores.
     """
@@ -249,6 +250,7 @@ class RunState:
     doubtful: float = 0
     attempt: int = 0
     training: int = 0
+    resumed: float | None = None
     newest: dict[Key, tuple[Moment, tuple[float, int] | None]] = field(default_factory=dict)
     settled: Moment = NEVER
 
@@ -444,13 +446,14 @@ class RunState:
         others = (o for o in self.clients.values() if o is not client and o.attempt == self.attempt)
         return any(self._sends_with(client, other, now) for other in others)
 
-    def restart(self, client_id: str | None, trigger: tuple[str, ...]) -> None:
+    def restart(self, client_id: str | None, trigger: tuple[str, ...], now: float) -> None:
         """Retire the windows of the previous training, and wait for no client but the restarting one."""
         self.trigger = trigger
         self._retire(list(self.windows))
         self._forget_epochs(list(self.epochs))
         self.finished, self.layers, self.declined = {}, {}, {}
         self.attempt += 1
+        self.resumed = now
         if client_id is not None:
             client = self.clients[client_id]
             client.newest, client.left, client.attempt = -math.inf, False, self.attempt
@@ -652,6 +655,7 @@ class RunState:
             "doubtful": self.doubtful,
             "attempt": self.attempt,
             "training": self.training,
+            "resumed": self.resumed,
             "counts": self._counts_to_store(),
         }
 
@@ -676,6 +680,7 @@ class RunState:
         self.finished = {tuple(key): None for key in snapshot["finished"]}
         self.counts = Counter(snapshot.get("counts", {}))  # older versions did not store them
         self.attempt, self.training = snapshot.get("attempt", 0), snapshot.get("training", 0)  # likewise
+        self.resumed = snapshot.get("resumed")  # likewise
         for client_id, of_client in snapshot["members"].items():
             if "attempt" not in of_client:  # older versions told no attempts of clients apart
                 self.clients[client_id].attempt = self.attempt
@@ -685,7 +690,7 @@ class RunState:
             key = tuple(of_window["mark"])
             self.windows[key] = before.pop(key) if key in before else window(of_window)
             self.windows[key].restore(of_window)
-            self.windows[key].attempt = self.attempt
+            self.windows[key].attempt, self.windows[key].training = self.attempt, self._attempt_began
         unstored = {tuple(key) for key in snapshot["leaving"]}
         removed = [*self.leaving.values(), *before.values()]
         self.leaving = {each.number: each for each in removed if each.window_key in unstored}
@@ -707,9 +712,13 @@ class RunState:
     def open(self, window: Window) -> None:
         """Add a window."""
         self.windows[window.window_key] = window
-        window.attempt = self.attempt
+        window.attempt, window.training = self.attempt, self._attempt_began
         window.doubtful = self.doubtful > 0
         self.doubtful = max(self.doubtful - 1, 0)
+
+    @property
+    def _attempt_began(self) -> float:
+        return self.began if self.resumed is None else self.resumed
 
     def _unstored(self) -> list[Window]:
         """Return the windows whose scores are not stored."""

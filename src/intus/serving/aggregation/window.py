@@ -60,6 +60,7 @@ class Window:
         has_outcomes: Whether arrays of some were scored or failed. A waiting epoch has none, and then the
             snapshots that are written meanwhile need not look at its layers.
         attempt: How often the training had been started again under the same name.
+        training: The time of the first request of its training, in seconds; NaN if unknown.
         pooled: Whether several processes sent rows of the same items.
         ids: The items of one data point, the first that has any, by the client that sent them.
         ids_of: That data point.
@@ -91,6 +92,7 @@ class Window:
     tallies: dict[Key, Tally] = field(default_factory=dict)
     has_outcomes: bool = False
     attempt: int = 0
+    training: float = math.nan
     pooled: bool = False
     ids: dict[str, set[int]] = field(default_factory=dict)
     ids_of: Key | None = None
@@ -192,7 +194,8 @@ class Window:
             tally.handed = tally.arrived
             of_run = clients, began, self.attempt, before(key)
             pooled = self.pooled and key.mode == (self.ids_of or key).mode and blocks[0].items is not None
-            out.append(DataPoint(key, kind, self.epoch, self.step, blocks, lacks, serial, *of_run, pooled))
+            facts = (*of_run, pooled, self.training)
+            out.append(DataPoint(key, kind, self.epoch, self.step, blocks, lacks, serial, *facts))
         self.handed.update(self.fresh)
         self.fresh = {}
         return out

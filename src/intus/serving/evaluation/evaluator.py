@@ -183,12 +183,13 @@ class Evaluator:
         with self._lock:
             self._noticed = {noticed for noticed in self._noticed if noticed[0] != target.name}
         if changed:
+            whose = f"the run {target.run!r} is" if target.run else "the runs that it is for are"
             text = (
-                f"Target {target.name!r} was registered again with other labels and the same patterns: the "
-                "runs that it is for are now scored on the new ones. For runs that train side by side, use "
-                "other names, or a run_pattern for each."
+                f"Target {target.name!r} was registered again with other labels and the same patterns: "
+                f"{whose} now scored on the new ones. For runs that train side by side, use other names, or "
+                "a run_pattern for each."
             )
-            self._notify([Notice("target_replaced", text, "warning")])
+            self._notify([Notice("target_replaced", text, "warning", target.run)])
 
     def put_graph(self, run: str, model: str, blob: bytes) -> None:
         """Pass a graph on."""
@@ -421,7 +422,8 @@ class Evaluator:
         """Return the notices of a data point; with the last of a batch also those of unused targets."""
         key, batch, out = job.point.key, job.batch, []
         if evaluation.nonfinite and self._first_time("", key.run, key.model, "nonfinite"):
-            text = f"NaN or infinite values, first at {key.address!r} in epoch {job.point.epoch}."
+            # not that they began there: the newest epoch is scored first, and the finding replaces this
+            text = f"NaN or infinite values at {key.address!r} in epoch {job.point.epoch}."
             out.append(Notice("nonfinite", text, "warning", key.run, key.model))
         unused = [] if evaluation.fitted or evaluation.misfits else self._targets.set_aside(job.point)
         if unused and self._first_time("", key.run, key.model, "kept"):

@@ -464,6 +464,7 @@ def _origin(point: DataPoint) -> dict[str, Any]:
 
 def _table(point: DataPoint, results: Sequence[ScoreResult], doubt: str) -> Results:
     columns = {name: [value] * len(results) for name, value in _origin(point).items()}
+    columns |= {"mode": [point.key.mode] * len(results), "training": [point.training] * len(results)}
     for name in ("unit", "target", "score", "value", "low", "high", "baseline", "n"):
         columns[name] = [getattr(result, name) for result in results]
     columns["note"] = [_noted(result, doubt).note for result in results]

@@ -7,6 +7,7 @@ are matched by order of arrival, and only if there are exactly as many labels as
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -134,6 +135,13 @@ class Target:
     def patterns(self) -> tuple[str, str, str]:
         """The patterns for models, layers and runs."""
         return self.model_pattern.pattern, self.layer_pattern.pattern, self.run_pattern.pattern
+
+    @property
+    def run(self) -> str:
+        """The one run that it is for, as of ``Probe.register_targets``; ``""`` if its pattern is another."""
+        text = self.run_pattern.pattern
+        name = re.sub(r"\\(.)", r"\1", text[1:-1], flags=re.DOTALL)
+        return name if text == f"^{re.escape(name)}$" else ""
 
     @property
     def given(self) -> dict[str, str]:
