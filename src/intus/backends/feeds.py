@@ -31,6 +31,7 @@ class Items(NamedTuple):
         ids: The ids of the rows in the dataset, shape (rows,); None if unknown.
         reason: Why they are unknown; "" if they are known.
         is_reordered: Whether the rows may be in another order than that of their loader.
+        tensors: The numbers of the batch's tensors that the call has, in the order of its arguments.
     """
 
     dataset: int
@@ -38,6 +39,7 @@ class Items(NamedTuple):
     ids: np.ndarray | None
     reason: str
     is_reordered: bool = False
+    tensors: tuple[int, ...] = ()
 
 
 class Feed(Protocol):

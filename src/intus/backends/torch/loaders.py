@@ -178,10 +178,10 @@ class LoaderObserver:
         batch = _match(recent, inputs, _shares_rows) or _match(recent, inputs, _has_equal_rows)
         of = (batch or recent[-1]).iteration
         if batch is None:
-            ids, reason = None, _CHANGED
-        else:
-            ids, reason = (None, _WRITTEN) if _is_written(batch, inputs) else _items(batch)
-        return Items(of.dataset, of.name, ids, reason, is_reordered=reason is _WRITTEN)
+            return Items(of.dataset, of.name, None, _CHANGED)
+        ids, reason = (None, _WRITTEN) if _is_written(batch, inputs) else _items(batch)
+        tensors = _numbers(batch, inputs)
+        return Items(of.dataset, of.name, ids, reason, is_reordered=reason is _WRITTEN, tensors=tensors)
 
     def is_gone(self, dataset: int) -> bool:
         """Return whether a dataset no longer exists."""
@@ -251,6 +251,17 @@ def _match(recent: list[_Batch], inputs: Any, same: Callable[[Tensor, Tensor], b
         if any(same(tensor, known) for tensor in tensors for known in batch.tensors):
             return batch
     return None
+
+
+def _numbers(batch: _Batch, inputs: Any) -> tuple[int, ...]:
+    """Return the numbers of the tensors of a batch that a call's arguments have, in the order of these."""
+    found: dict[int, None] = {}
+    for tensor in leaves(inputs, Tensor):
+        if tensor.ndim:
+            for number, known in enumerate(batch.tensors):
+                if _shares_rows(tensor, known) or _has_equal_rows(tensor, known):
+                    found[number] = None
+    return tuple(found)
 
 
 def _is_written(batch: _Batch, inputs: Any) -> bool:
