@@ -35,10 +35,10 @@ _ANEW = (
     "{}, which labels are for. Make the dataset once, before the epochs, or set watch.items = ids."
 )
 _OTHER_TENSOR = (
-    "Items are found from the sampler for some calls only: a call took {} of a batch of {}, and the first took "
-    "{}. Which rows of the dataset another tensor of the batch has is not known (another view, a pair, a "
-    "negative), so such calls have no ids, and epochs with both have no labels. The rows of {} are still taken "
-    "to be the sampler's. Set watch.items = ids before each call, or pass a probe_set."
+    "Items are found from the sampler for some calls only: a call took {} of a batch of {}, and the first "
+    "took {}. Which rows another tensor of the batch has (another view, a pair) is not known, so these "
+    "calls have no ids, and epochs with both have no labels. The rows of {} are still taken to be the "
+    "sampler's. Set watch.items = ids before each call, or pass a probe_set."
 )
 _SCRIPT, _NOT_FOUND = "set by the script", "not found"
 

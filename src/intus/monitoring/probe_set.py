@@ -68,20 +68,20 @@ class ProbeSet(NamedTuple):
         (rank, count), rows = pair, len(self.items)
         if rows < count:
             raise InputError(f"ranks={ranks!r} cannot share a probe set of {rows} rows. Give it more rows.")
-        inputs = _every(self.inputs, axis, rows, rank, count)
+        inputs = taken(self.inputs, axis, rows, slice(rank, None, count))
         return self._replace(inputs=inputs, items=self.items[rank::count], rank=rank, ranks=count)
 
 
-def _every(inputs: Any, axis: int, rows: int, start: int, step: int) -> Any:
-    """Return inputs with every ``step``-th row of each tensor that has so many rows."""
+def taken(inputs: Any, axis: int, rows: int, which: slice | np.ndarray) -> Any:
+    """Return inputs with some rows of each tensor that has so many rows."""
     if isinstance(inputs, Mapping):
-        return {name: _every(value, axis, rows, start, step) for name, value in inputs.items()}
+        return {name: taken(value, axis, rows, which) for name, value in inputs.items()}
     if isinstance(inputs, tuple | list):
-        return type(inputs)(_every(value, axis, rows, start, step) for value in inputs)
+        return type(inputs)(taken(value, axis, rows, which) for value in inputs)
     shape = tuple(getattr(inputs, "shape", ()))
     if len(shape) <= axis or shape[axis] != rows:
         return inputs
-    return inputs[(slice(None),) * axis + (slice(start, None, step),)]
+    return inputs[(slice(None),) * axis + (which,)]
 
 
 def check_probe_set(given: Any, every: Any, rows_of: Callable[[Any], int | None]) -> ProbeSet | None:

@@ -6,6 +6,7 @@ import math
 import weakref
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -14,7 +15,8 @@ from ..backends.base import Backend
 from ..backends.sharding import Together
 from ..core.probes_disabled import probes_disabled
 from ..core.record import PROBE_SET_MODE
-from .probe_set import ProbeSet
+from .probe_set import ProbeSet, taken
+from .row_check import ROWS, Place, RowCheck, listed, permutation
 from .warn_once import WarningLog
 
 if TYPE_CHECKING:
@@ -33,7 +35,20 @@ _APART = (
     "intus: the probe set was not run at %s, because not every process of the sharded model came to run it. "
     "Set Probe.epoch, and call flush and Probe.remove, in every process at the same place."
 )
-
+_OWN_ORDER = (
+    "{} of {} {} the order of rows: when {} rows of the probe set came in another order, {} came in an order "
+    "of their own, as of rows that are sorted or sent to experts. Which label belongs to which is not known "
+    "there, so they have no scores with labels."
+)
+_OTHER_ROWS = (
+    "{} of {} {} the order of rows: when {} rows of the probe set came in another order, {} were others, "
+    "which depend on the order. Which label belongs to which is not known there, so they have no scores with "
+    "labels."
+)
+_NOT_PROVEN = (
+    "It is not proven that {} of {} {} the order of rows, because {}. Their scores with labels assume it."
+)
+_RANDOM = "the model draws random numbers in evaluation mode, so that its rows differ in another order anyway"
 
 #: More calls than any training makes between two looks at the probe set.
 _MANY = 1 << 40
@@ -66,6 +81,7 @@ class Host(Protocol):
     """The part of a tap that ``ProbeSetRunner`` uses."""
 
     epoch: float
+    name: str
     troubles: WarningLog
 
     @property
@@ -91,6 +107,7 @@ class ProbeSetRunner:
         backend: The model's backend.
         probe_set: The probe set, or None.
         together: The agreement of the processes that must run it together, or None.
+        axis: The axis of the rows of its inputs.
     """
 
     def __init__(
@@ -100,10 +117,15 @@ class ProbeSetRunner:
         backend: Backend,
         probe_set: ProbeSet | None,
         together: Together | None = None,
+        axis: int = 0,
     ) -> None:
         self.running = False
         self._host, self._model = weakref.proxy(host), weakref.ref(model)
         self._backend, self._set, self._together = backend, probe_set, together
+        #: What is known of the order of rows in the layers; None if the framework cannot tell.
+        self.rows = RowCheck() if hasattr(backend, "random_state") and together is None else None
+        self._axis = axis
+        self._said: set[Place | None] = set()  # of which a notice tells; None for all
         self._step: float = 0  # the call before which it ran last, with ``every``
         self._is_early = False  # it ran when the data ended, perhaps before the last step
         self._last_epoch = math.nan  # the epoch in which it ran last
@@ -190,14 +212,80 @@ class ProbeSetRunner:
             return
         self.running = True
         try:
-            with self._host.paying_for_set(), probes_disabled(), self._backend.evaluation(model) as run:
-                run(self._set.inputs)  # not part of the training
+            with self._host.paying_for_set(), probes_disabled():
+                unknown = self._check_rows(model)
+                with self._backend.evaluation(model) as run:
+                    run(self._set.inputs)  # not part of the training
+                if unknown:
+                    self._say_not_proven(None, unknown)
         except Exception as error:
             self._host.on_error(error)
         finally:
             self.running = False
         if is_first:  # which builds a model that is built when it is called
             self._last_state = self._last_state[0], self._backend.version(model)
+
+    def _check_rows(self, model: Any) -> str:
+        """Find out which layers keep the order of rows, if that is due; return why it cannot be known."""
+        assert self._set is not None
+        rows = len(self._set.items)
+        if self.rows is None or rows < 2 or not self.rows.is_due():
+            return ""
+        why: Exception | None = None
+        for count in dict.fromkeys((min(rows, ROWS), rows)):  # all for a model of batches of one size
+            try:
+                self._compare_rows(model, count)
+                return ""
+            except Exception as error:
+                why = error
+        return f"the model cannot run them in another order: {why}"
+
+    def _compare_rows(self, model: Any, count: int) -> None:
+        """Run some rows twice, then in another order, and refuse the layers that do not keep it."""
+        assert self._set is not None
+        assert self.rows is not None
+        given, rows, order = self._set.inputs, len(self._set.items), permutation(count)
+        is_random = False
+
+        def run_in(which: np.ndarray) -> None:
+            nonlocal is_random
+            inputs = taken(given, self._axis, rows, which)
+            with self._backend.evaluation(model) as run:
+                before = self._backend.random_state()  # type: ignore[attr-defined]
+                run(inputs)
+                is_random = is_random or before != self._backend.random_state()  # type: ignore[attr-defined]
+
+        found = self.rows.run((partial(run_in, which) for which in (np.arange(count), order)), order)
+        unknown = found["mixed"] if is_random else []
+        mixed = [] if is_random else found["mixed"]
+        self.rows.refused = {*found["reordered"], *mixed}
+        self._say(_OWN_ORDER, found["reordered"], count)
+        self._say(_OTHER_ROWS, mixed, count)
+        if unknown:
+            self._say_not_proven(unknown, _RANDOM)
+
+    def _say(self, text: str, places: list[Place], count: int) -> None:
+        """Say of which layers the rows have an order of their own, once of each."""
+        news = [place for place in places if place not in self._said]
+        self._said.update(news)
+        if news:
+            one = len({place.address for place in news}) == 1
+            words = f"{'Layer' if one else 'Layers'} {listed(news)}"
+            keep, those = ("does not keep", "its rows") if one else ("do not keep", "their rows")
+            self._host.troubles.inform(
+                "rows", text.format(words, self._host.name, keep, count, those), "warning"
+            )
+
+    def _say_not_proven(self, places: list[Place] | None, why: str) -> None:
+        """Say of which layers it is not known whether they keep the order of rows, once of each."""
+        news = [place for place in places or (None,) if place not in self._said]
+        self._said.update(news)
+        if news:
+            named = [place for place in news if place is not None]
+            words = f"layer{'s' * (len(named) > 1)} {listed(named)}" if named else "any layer"
+            keep = "keep" if len({place.address for place in named}) > 1 else "keeps"
+            text = _NOT_PROVEN.format(words, self._host.name, keep, why)
+            self._host.troubles.inform("rows", text, "warning" if not named else "info")
 
     def _state(self, model: Any) -> tuple[int, int]:
         """Return a value that changes when the model is called or trained."""

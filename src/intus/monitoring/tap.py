@@ -27,6 +27,7 @@ from .clocks import process_seconds, process_seconds_since, thread_seconds, thre
 from .data_source import DataSource
 from .probe_set import ProbeSet
 from .probe_set_runner import PassTags, ProbeSetRunner
+from .row_check import Place
 from .row_order import RowOrder
 from .schedule import Cut, Schedule
 from .sender import BLOCK_S, Sender
@@ -188,7 +189,10 @@ class ModelTap:
             self.source.items_are_set("the rows of the probe set")
         if probe_set is not None and probe_set.every is not None:
             self.source.epochs_are_set("the numbers of the calls (every=)")
-        self.budget, self.probe_runs = budget, ProbeSetRunner(self, model, backend, probe_set, together)
+        self.budget, self.probe_runs = (
+            budget,
+            ProbeSetRunner(self, model, backend, probe_set, together, schedule.batch_axis),
+        )
         self._queue_rows: int | None = None  # of which a pass fits into the queue; None for all
         self._wait_until = math.inf  # when a pass of the probe set no longer waits for room
         self._order = RowOrder(name, troubles)
@@ -334,6 +338,8 @@ class ModelTap:
             self.count_left_out()
         if self._replaced or (are_probes_disabled() and not self.probe_runs.running):  # trace or inspect
             return False
+        if self._checks_rows:
+            return True
         if self._skips_again():
             return False
         if not self.probe_runs.running:
@@ -554,6 +560,8 @@ class ModelTap:
         if chosen is None:  # discovered during the pass
             chosen = self._chosen[operation.address] = self._schedule.chooses(self._model(), operation)
             self.operations += (operation.address,) if chosen else ()
+        if self._checks_rows:
+            return self._tags if chosen else None
         self.called.add(operation.address)
         wanted = chosen and self._schedule.wants(self._model(), operation)
         if chosen:
@@ -562,6 +570,9 @@ class ModelTap:
 
     def on_tensor(self, ticket: PassTags, tensor: CapturedTensor) -> None:
         """Copy a tensor and pass the record to the sender, if the queue has room."""
+        if self._checks_rows:
+            self._check_rows(tensor)
+            return
         began = thread_seconds() if tensor.began is None else Seconds(*tensor.began)
         if tensor.pass_apart:
             self._apart = self._pass_began
@@ -575,9 +586,37 @@ class ModelTap:
             self._send(ticket, tensor, cut, parts)
         self.budget.pay((thread_seconds_since if tensor.began is None else process_seconds_since)(began))
 
+    @property
+    def _checks_rows(self) -> bool:
+        """True during a pass that is run to see whether layers keep the order of rows."""
+        return self.probe_runs.rows is not None and self.probe_runs.rows.is_running
+
+    def _check_rows(self, tensor: CapturedTensor) -> None:
+        """Pass a tensor to the check of the order of rows."""
+        cut, rows = self._schedule.cut(tensor, None), self.probe_runs.rows
+        if cut.axis is not None and rows is not None:
+            if cut.projected_from is not None and tensor.project is not None:
+                array, axis = tensor.project(None, cut.axis)[0], 0
+            else:
+                array, axis = tensor.copy(None, cut.axis), cut.axis
+            rows.receive(_place(tensor), array, axis)
+
+    def _is_reordered(self, ticket: PassTags, tensor: CapturedTensor) -> bool:
+        """Return whether a layer does not keep the order of the rows of a probe set."""
+        rows = self.probe_runs.rows
+        if ticket.mode != PROBE_SET_MODE or rows is None:
+            return False
+        rows.meet(_place(tensor))
+        return _place(tensor) in rows.refused
+
     def _parts(self, ticket: PassTags, tensor: CapturedTensor, cut: Cut) -> list[Part]:
-        """Return the rows of which statistics are sent instead of a tensor; none if its rows are sent."""
+        """Return the rows of which statistics are sent instead of a tensor; none if its rows are sent.
+
+        Statistics of rows in another order than that of their items would mix up their labels.
+        """
         of_set = ticket.mode == PROBE_SET_MODE
+        if self._is_reordered(ticket, tensor):
+            return []
         if self.statistics is None or ticket.items is None or not (of_set or ticket.labels):
             return []
         return self.statistics.parts(tensor, cut, ticket.items, ticket.labels)
@@ -650,6 +689,8 @@ class ModelTap:
 
     def on_forward_end(self, output: Any) -> None:
         """Send the records of the pass, and the graph of the first one."""
+        if self._checks_rows:
+            return
         if self._first and output is not None:
             self._first = False
             self._warn_never_called()
@@ -815,6 +856,8 @@ class ModelTap:
         cut_from = tensor.shape[axis] if is_cut and axis is not None else None
         if axis is None:
             items = None
+        elif items is not None and self._is_reordered(tags, tensor):
+            items = self._order.unknown_ids(array.shape[axis])
         elif items is not None and tensor.shape[axis] == len(items):
             self._fitting, items = True, items[: array.shape[axis]]
         elif items is not None and tags.mode == PROBE_SET_MODE:
@@ -844,6 +887,10 @@ class ModelTap:
             query = urlencode({"run": self.run, "model": self.name})
             self.sender.send(f"/graph?{query}", encode_graph(graph), topic="graph")
         self.budget.pay_once(thread_seconds_since(began))
+
+
+def _place(tensor: CapturedTensor) -> Place:
+    return Place(tensor.address, tensor.kind, tensor.index)
 
 
 def _contents(ticket: PassTags, tensor: CapturedTensor, cut: Cut, parts: Iterable[Part]) -> Hashable | None:
