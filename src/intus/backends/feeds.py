@@ -32,6 +32,8 @@ class Items(NamedTuple):
         reason: Why they are unknown; "" if they are known.
         is_reordered: Whether the rows may be in another order than that of their loader.
         tensors: The numbers of the batch's tensors that the call has, in the order of its arguments.
+        contents: The hashes of the rows as the loader gave them, uint64 of shape (rows,); None if unknown.
+        form: A number of the form of the rows; those of another form have other hashes.
     """
 
     dataset: int
@@ -40,6 +42,8 @@ class Items(NamedTuple):
     reason: str
     is_reordered: bool = False
     tensors: tuple[int, ...] = ()
+    contents: np.ndarray | None = None
+    form: int = 0
 
 
 class Feed(Protocol):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .results import Results
+from .results import COLUMNS, Results
 
 #: The scores that findings are about: of each target the first one that it has, and the count of NaN.
 SCORES = ("linear_f1", "lda_f1", "logistic_f1", "r2", "nonfinite")
@@ -19,6 +19,9 @@ MARGIN = 1.5
 STREAK = 2
 #: By how much the upper bound of a later layer may be above the score of a layer over which it adds nothing.
 TOLERANCE = 0.02
+
+#: The code of the notice that many items are copies of others, and the note on scores of labels of these.
+COPIES, COPIES_NOTE = "copies", "many held-out rows are exact copies of fitted ones: pass groups="
 
 
 class Finding(NamedTuple):
@@ -117,6 +120,8 @@ def findings(
       score by more than 0.02, and the layer's score is above its baseline as before. The bound is as far from
       the score as the lower one, where that is farther. Few rows have wide intervals, so then it is not said.
 
+    Scores with ``COPIES_NOTE`` show only that rows are recognized, so nothing follows from them.
+
     Args:
         results: The scores of one run and model: all rows, or those of ``SCORES``.
         addresses: Its layers, in network order.
@@ -137,6 +142,8 @@ def findings(
     """
     found = _nonfinite(results.where(score="nonfinite"), addresses)
     outputs = results.where(kind="output", unit=-1)
+    keep = np.array([COPIES_NOTE not in note for note in outputs["note"].tolist()], bool)
+    outputs = Results({name: outputs[name][keep] for name in COLUMNS})
     for target in sorted(set(outputs["target"].tolist()) - {""}):
         of_target = outputs.where(target=target)
         known = set(of_target["score"].tolist())

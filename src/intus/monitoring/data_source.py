@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from ..backends.feeds import Feed, Items, Origin
+from ..core.findings import COPIES
+from .contents import Contents
 from .warn_once import WarningLog
 
 _BY_LOADER = "Epochs are found from {}: one begins when it is iterated anew."
@@ -39,6 +41,20 @@ _OTHER_TENSOR = (
     "took {}. Which rows another tensor of the batch has (another view, a pair) is not known, so these "
     "calls have no ids, and epochs with both have no labels. The rows of {} are still taken to be the "
     "sampler's. Set watch.items = ids before each call, or pass a probe_set."
+)
+_REORDERED = (
+    "Items are not found from the sampler of {}, because its dataset changes its order: items are now what "
+    "others were before. Earlier scores are of the order at that time, perhaps not that of the labels. Set "
+    "watch.items = ids before each call, or pass a probe_set."
+)
+_CHANGED = (
+    "Items are found from the sampler of {}, and not verified: its dataset gives other values for an item "
+    "than before. With random augmentation label i still belongs to item i; with a dataset that changes its "
+    "order it does not. A probe_set is free of this doubt."
+)
+_COPIES = (
+    "Many items of {} are exact copies of others. Labels fitted on a row and tested on its copy show only "
+    "that the row is recognized, so their scores have a note. Register them with groups=, one for all copies."
 )
 _SCRIPT, _NOT_FOUND = "set by the script", "not found"
 
@@ -81,6 +97,8 @@ class DataSource:
         self._name = ""  # of the loader of the dataset
         self._is_certain = False  # whether a batch of the training was found among those of the dataset
         self._tensors: tuple[int, ...] = ()  # of a batch, that the first call with ids had
+        self._contents = Contents()
+        self._is_reordered = False  # the dataset gave an item for another
         self._said: set[str] = set()
         self._first: tuple[tuple[Any, ...] | None, Any] | None = None
         self._version: int | None = None
@@ -146,6 +164,10 @@ class DataSource:
                 self.has_ids, self.is_refused = False, True
                 self._say_other_tensor(found)
                 return None
+            self._look_at_contents(found)
+            if self._is_reordered:
+                self.has_ids, self.is_refused = False, True
+                return None
         if self.items == _NOT_FOUND:
             text = _BY_SAMPLER if found.ids is not None else _BY_ORDER
             self.items = text.format(found.name, found.reason)
@@ -178,6 +200,21 @@ class DataSource:
             now, first = map(_named, (found.tensors, self._tensors))
             self.items = _OTHER_TENSOR.format(now, found.name, first, first)
             self._troubles.inform("items", self.items, "warning")
+
+    def _look_at_contents(self, found: Items) -> None:
+        """Say what the values of the rows show: another order of the dataset, other values, or copies."""
+        if found.ids is None or found.contents is None or self._is_reordered:
+            return
+        match self._contents.see(found.ids, found.contents, found.form):
+            case "reordered":
+                self._is_reordered = True
+                self.items = _REORDERED.format(found.name)
+                self._troubles.inform("items", self.items, "warning")
+            case "changed":
+                self.items = _CHANGED.format(found.name)
+                self._troubles.inform("items", self.items)
+            case "copies":
+                self._troubles.inform(COPIES, _COPIES.format(found.name))
 
     def _ended(self, iteration: int) -> None:
         if self._finds_epochs and iteration == self._iteration:

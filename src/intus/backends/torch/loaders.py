@@ -39,6 +39,8 @@ from torch.utils.data.dataloader import (
 )
 
 from ...core.nested import leaves
+from ...core.shared_array import shared_array
+from ...core.sketch import hashed, row_hashes
 from ..feeds import Items, Origin
 from .datasets import Datasets
 
@@ -181,7 +183,9 @@ class LoaderObserver:
             return Items(of.dataset, of.name, None, _CHANGED)
         ids, reason = (None, _WRITTEN) if _is_written(batch, inputs) else _items(batch)
         tensors = _numbers(batch, inputs)
-        return Items(of.dataset, of.name, ids, reason, is_reordered=reason is _WRITTEN, tensors=tensors)
+        contents = None if ids is None else _contents(batch, tensors, len(ids))
+        form = hash(tuple((batch.tensors[one].shape[1:], batch.tensors[one].dtype) for one in tensors))
+        return Items(of.dataset, of.name, ids, reason, reason is _WRITTEN, tensors, contents, form)
 
     def is_gone(self, dataset: int) -> bool:
         """Return whether a dataset no longer exists."""
@@ -262,6 +266,26 @@ def _numbers(batch: _Batch, inputs: Any) -> tuple[int, ...]:
                 if _shares_rows(tensor, known) or _has_equal_rows(tensor, known):
                     found[number] = None
     return tuple(found)
+
+
+def _contents(batch: _Batch, numbers: tuple[int, ...], rows: int) -> np.ndarray | None:
+    """Return a hash of each row of some tensors of a batch; None if that is not cheap, on another device."""
+    tensors = [batch.tensors[number] for number in numbers]
+    if not rows or not tensors or any(_is_far(one, rows) for one in tensors):
+        return None
+    mixed = np.zeros(rows, np.uint64)
+    try:
+        for one in tensors:
+            flat = one.detach().reshape(rows, -1).contiguous().view(torch.uint8)
+            mixed = hashed(mixed) + row_hashes(shared_array(flat))
+    except RuntimeError:  # a tensor without memory of its own
+        return None
+    return mixed
+
+
+def _is_far(tensor: Tensor, rows: int) -> bool:
+    plain = tensor.device.type == "cpu" and tensor.layout == torch.strided and bool(tensor.numel())
+    return not plain or len(tensor) != rows
 
 
 def _is_written(batch: _Batch, inputs: Any) -> bool:
