@@ -196,3 +196,62 @@ def test_rounding_is_no_other_order(rows, seed, scale):
     assert compare(fingerprints(values, 0), fingerprints(values, 0), order) == "reordered"
     constant = np.ones((rows, 5))
     assert compare(fingerprints(constant, 0), fingerprints(constant, 0), order) == "kept"
+
+
+class Writes(nn.Module):
+    """A model that writes to its inputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = nn.Identity()
+
+    def forward(self, x):
+        return self.seen(x.add_(1) * 2)
+
+
+def test_probe_set_that_the_script_writes_to_has_no_labels_from_then_on(server):
+    rows, model = ROWS.clone(), nn.Sequential(nn.Linear(6, 2))
+    with probe(model, HOST, server.port, probe_set=(rows, SET[1]), structure=False) as watch:
+        watch.run_probe_set()
+        rows.copy_(rows.flip(0))
+        watch.epoch = 1
+        watch.run_probe_set()
+        (fault,) = watch.status()["faults"]
+    assert flush(HOST, server.port)
+    assert "were written to after probe() got them, first seen in epoch 1" in fault
+    known = {(one.epoch, bool((one.items >= 0).all())) for one in server.records()}
+    assert known == {(0, True), (1, False)}
+
+
+def test_model_that_writes_to_its_inputs_gets_copies(server):
+    rows, model = ROWS.clone(), Writes()
+    with probe(model, HOST, server.port, probe_set=(rows, SET[1]), structure=False) as watch:
+        watch.run_probe_set()
+        watch.epoch = 1
+        watch.run_probe_set()
+        assert watch.status()["faults"] == []
+    assert flush(HOST, server.port)
+    assert torch.equal(rows, ROWS)
+    arrays = [one.array for one in server.records() if one.address == "seen"]
+    np.testing.assert_array_equal(arrays[0], arrays[1])
+
+
+def test_copies_of_rows_are_one_group(tmp_path, caplog):
+    caplog.set_level("INFO", "intus.monitoring")
+    rows = torch.randn(100, 64).repeat(3, 1)
+    noise = torch.randint(0, 2, (100,), generator=torch.Generator().manual_seed(2)).repeat(3)
+    model = nn.Sequential(nn.Linear(64, 64))
+    path = tmp_path / "x.db"
+    with Server(database=path, port=0) as server:
+        for run, third in {"found": (), "given": ({"groups": list(range(100)) * 3},)}.items():
+            given_set = (rows, {"noise": noise}, *third)
+            with probe(model, HOST, server.port, run=run, name="m", probe_set=given_set) as watch:
+                watch.run_probe_set()
+        assert flush(HOST, server.port)
+    with Database(path) as database:
+        found, given_ = (
+            database.points(run, "m").where(score="lda_f1", address="0") for run in ("found", "given")
+        )
+    assert found["value"].tolist() == given_["value"].tolist()
+    assert found["low"][0] < 0.5  # without groups they are 0.7 and more
+    assert "200 of the 300 rows of the probe set are exact copies" in caplog.text

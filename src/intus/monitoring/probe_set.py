@@ -49,6 +49,20 @@ class ProbeSet(NamedTuple):
         when = "every epoch" if self.every is None else f"every={self.every}"
         return f"{len(self.items)} rows ({when}, labels {labels})"
 
+    def with_copies_together(self, contents: np.ndarray | None) -> ProbeSet:
+        """Return it with rows that are exact copies in one group, unless it has groups.
+
+        Otherwise rows would be tested on their copies. Rows that are single numbers, such as tokens, are
+        often equal: what they are is named by ``types``.
+
+        Args:
+            contents: The hashes of the rows; None if they cannot be compared.
+        """
+        if self.groups is not None or contents is None or len(getattr(self.inputs, "shape", (0, 0))) < 2:
+            return self
+        _, first, groups = np.unique(contents, return_index=True, return_inverse=True)
+        return self if len(first) == len(contents) else self._replace(groups=first[groups].tolist())
+
     def share(self, ranks: Any, axis: int) -> ProbeSet:
         """Return the share of a process.
 
@@ -77,7 +91,8 @@ def taken(inputs: Any, axis: int, rows: int, which: slice | np.ndarray) -> Any:
     if isinstance(inputs, Mapping):
         return {name: taken(value, axis, rows, which) for name, value in inputs.items()}
     if isinstance(inputs, tuple | list):
-        return type(inputs)(taken(value, axis, rows, which) for value in inputs)
+        parts = [taken(value, axis, rows, which) for value in inputs]
+        return type(inputs)(*parts) if hasattr(inputs, "_fields") else type(inputs)(parts)
     shape = tuple(getattr(inputs, "shape", ()))
     if len(shape) <= axis or shape[axis] != rows:
         return inputs

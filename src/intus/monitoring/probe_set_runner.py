@@ -45,6 +45,11 @@ _OTHER_ROWS = (
     "which depend on the order. Which label belongs to which is not known there, so they have no scores with "
     "labels."
 )
+_WRITTEN = (
+    "intus: the inputs of the probe set of %s were written to after probe() got them, first seen in epoch "
+    "%s. Which label belongs to which row is not known from then on, so no scores have labels. Pass "
+    "copies: probe_set=(inputs.clone(), labels)."
+)
 _NOT_PROVEN = (
     "It is not proven that {} of {} {} the order of rows, because {}. Their scores with labels assume it."
 )
@@ -125,6 +130,9 @@ class ProbeSetRunner:
         #: What is known of the order of rows in the layers; None if the framework cannot tell.
         self.rows = RowCheck() if hasattr(backend, "random_state") and together is None else None
         self._axis = axis
+        self._contents_of = getattr(backend, "row_contents", None)
+        self._contents = self._row_contents()
+        self.is_written = False  # since the inputs are no longer those that the labels are for
         self._said: set[Place | None] = set()  # of which a notice tells; None for all
         self._step: float = 0  # the call before which it ran last, with ``every``
         self._is_early = False  # it ran when the data ended, perhaps before the last step
@@ -214,8 +222,9 @@ class ProbeSetRunner:
         try:
             with self._host.paying_for_set(), probes_disabled():
                 unknown = self._check_rows(model)
+                inputs = self._checked_inputs(number)
                 with self._backend.evaluation(model) as run:
-                    run(self._set.inputs)  # not part of the training
+                    run(inputs)  # not part of the training
                 if unknown:
                     self._say_not_proven(None, unknown)
         except Exception as error:
@@ -224,6 +233,24 @@ class ProbeSetRunner:
             self.running = False
         if is_first:  # which builds a model that is built when it is called
             self._last_state = self._last_state[0], self._backend.version(model)
+
+    def _row_contents(self) -> bytes | None:
+        """Return what the rows of the inputs are; None if that cannot be compared."""
+        if self._set is None or self._contents_of is None:
+            return None
+        contents = self._contents_of(self._set.inputs, self._axis)
+        return None if contents is None else contents.tobytes()
+
+    def _checked_inputs(self, number: float) -> Any:
+        """Return the inputs for a pass, as a copy that the model may write to, and notice if they changed."""
+        assert self._set is not None
+        if self._contents is None:
+            return self._set.inputs
+        if not self.is_written and self._row_contents() != self._contents:
+            self.is_written = True
+            self._host.troubles.warn_once(_WRITTEN, self._host.name, f"{number:g}")
+        rows = len(self._set.items)
+        return taken(self._set.inputs, self._axis, rows, np.arange(rows))
 
     def _check_rows(self, model: Any) -> str:
         """Find out which layers keep the order of rows, if that is due; return why it cannot be known."""

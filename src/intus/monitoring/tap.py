@@ -602,8 +602,10 @@ class ModelTap:
             rows.receive(_place(tensor), array, axis)
 
     def _is_reordered(self, ticket: PassTags, tensor: CapturedTensor) -> bool:
-        """Return whether a layer does not keep the order of the rows of a probe set."""
+        """Return whether the rows of a layer are not those of the probe set in their order."""
         rows = self.probe_runs.rows
+        if ticket.mode == PROBE_SET_MODE and self.probe_runs.is_written:
+            return True
         if ticket.mode != PROBE_SET_MODE or rows is None:
             return False
         rows.meet(_place(tensor))

@@ -39,10 +39,9 @@ from torch.utils.data.dataloader import (
 )
 
 from ...core.nested import leaves
-from ...core.shared_array import shared_array
-from ...core.sketch import hashed, row_hashes
 from ..feeds import Items, Origin
 from .datasets import Datasets
+from .order import row_contents
 
 _ITERATORS = {_SingleProcessDataLoaderIter, _MultiProcessingDataLoaderIter}
 _RANDOM = RandomSampler, SubsetRandomSampler, WeightedRandomSampler
@@ -271,21 +270,9 @@ def _numbers(batch: _Batch, inputs: Any) -> tuple[int, ...]:
 def _contents(batch: _Batch, numbers: tuple[int, ...], rows: int) -> np.ndarray | None:
     """Return a hash of each row of some tensors of a batch; None if that is not cheap, on another device."""
     tensors = [batch.tensors[number] for number in numbers]
-    if not rows or not tensors or any(_is_far(one, rows) for one in tensors):
+    if any(one.device.type != "cpu" or len(one) != rows for one in tensors):
         return None
-    mixed = np.zeros(rows, np.uint64)
-    try:
-        for one in tensors:
-            flat = one.detach().reshape(rows, -1).contiguous().view(torch.uint8)
-            mixed = hashed(mixed) + row_hashes(shared_array(flat))
-    except RuntimeError:  # a tensor without memory of its own
-        return None
-    return mixed
-
-
-def _is_far(tensor: Tensor, rows: int) -> bool:
-    plain = tensor.device.type == "cpu" and tensor.layout == torch.strided and bool(tensor.numel())
-    return not plain or len(tensor) != rows
+    return row_contents(tensors, 0)
 
 
 def _is_written(batch: _Batch, inputs: Any) -> bool:
