@@ -16,7 +16,7 @@ from ..backends.sharding import Together
 from ..core.probes_disabled import probes_disabled
 from ..core.record import PROBE_SET_MODE
 from .probe_set import ProbeSet, taken
-from .row_check import ROWS, Place, RowCheck, listed, permutation
+from .row_check import Place, RowCheck, listed, permutation
 from .warn_once import WarningLog
 
 if TYPE_CHECKING:
@@ -36,14 +36,9 @@ _APART = (
     "Set Probe.epoch, and call flush and Probe.remove, in every process at the same place."
 )
 _OWN_ORDER = (
-    "{} of {} {} the order of rows: when {} rows of the probe set came in another order, {} came in an order "
-    "of their own, as of rows that are sorted or sent to experts. Which label belongs to which is not known "
+    "{} of {} {} the order of rows: when the rows of the probe set came in another order, {} came in one of "
+    "their own, as of rows that are sorted or sent to experts. Which label belongs to which is not known "
     "there, so they have no scores with labels."
-)
-_OTHER_ROWS = (
-    "{} of {} {} the order of rows: when {} rows of the probe set came in another order, {} were others, "
-    "which depend on the order. Which label belongs to which is not known there, so they have no scores with "
-    "labels."
 )
 _WRITTEN = (
     "intus: the inputs of the probe set of %s were written to after probe() got them, first seen in epoch "
@@ -51,9 +46,12 @@ _WRITTEN = (
     "copies: probe_set=(inputs.clone(), labels)."
 )
 _NOT_PROVEN = (
-    "It is not proven that {} of {} {} the order of rows, because {}. Their scores with labels assume it."
+    "It is not proven for {} of {} that the order of rows is kept, because {}. Scores with labels assume it."
 )
-_RANDOM = "the model draws random numbers in evaluation mode, so that its rows differ in another order anyway"
+_MIXED = (
+    "its rows are others when those of the probe set come in another order, as of noise drawn in "
+    "evaluation mode, or of the nodes of a graph"
+)
 
 #: More calls than any training makes between two looks at the probe set.
 _MANY = 1 << 40
@@ -128,12 +126,13 @@ class ProbeSetRunner:
         self._host, self._model = weakref.proxy(host), weakref.ref(model)
         self._backend, self._set, self._together = backend, probe_set, together
         #: What is known of the order of rows in the layers; None if the framework cannot tell.
-        self.rows = RowCheck() if hasattr(backend, "random_state") and together is None else None
+        self.rows = RowCheck() if hasattr(backend, "row_contents") and together is None else None
         self._axis = axis
         self._contents_of = getattr(backend, "row_contents", None)
         self._contents = self._row_contents()
         self.is_written = False  # since the inputs are no longer those that the labels are for
-        self._said: set[Place | None] = set()  # of which a notice tells; None for all
+        self._said: set[Place] = set()  # of which a notice tells
+        self._are_orders_unknown = False  # whether a notice tells of it
         self._step: float = 0  # the call before which it ran last, with ``every``
         self._is_early = False  # it ran when the data ended, perhaps before the last step
         self._last_epoch = math.nan  # the epoch in which it ran last
@@ -225,8 +224,8 @@ class ProbeSetRunner:
                 inputs = self._checked_inputs(number)
                 with self._backend.evaluation(model) as run:
                     run(inputs)  # not part of the training
-                if unknown:
-                    self._say_not_proven(None, unknown)
+                if self.rows is not None:
+                    self._say_orders(unknown)
         except Exception as error:
             self._host.on_error(error)
         finally:
@@ -253,66 +252,40 @@ class ProbeSetRunner:
         return taken(self._set.inputs, self._axis, rows, np.arange(rows))
 
     def _check_rows(self, model: Any) -> str:
-        """Find out which layers keep the order of rows, if that is due; return why it cannot be known."""
+        """Run the rows in another order, if that is due; return why it cannot be known what layers do."""
         assert self._set is not None
-        rows = len(self._set.items)
-        if self.rows is None or rows < 2 or not self.rows.is_due():
+        count = len(self._set.items)
+        if self.rows is None or count < 2 or not self.rows.is_due():
             return ""
-        why: Exception | None = None
-        for count in dict.fromkeys((min(rows, ROWS), rows)):  # all for a model of batches of one size
-            try:
-                self._compare_rows(model, count)
-                return ""
-            except Exception as error:
-                why = error
-        return f"the model cannot run them in another order: {why}"
-
-    def _compare_rows(self, model: Any, count: int) -> None:
-        """Run some rows twice, then in another order, and refuse the layers that do not keep it."""
-        assert self._set is not None
-        assert self.rows is not None
-        given, rows, order = self._set.inputs, len(self._set.items), permutation(count)
-        is_random = False
-
-        def run_in(which: np.ndarray) -> None:
-            nonlocal is_random
-            inputs = taken(given, self._axis, rows, which)
+        order = permutation(count)
+        try:
+            inputs = taken(self._set.inputs, self._axis, count, order)
             with self._backend.evaluation(model) as run:
-                before = self._backend.random_state()  # type: ignore[attr-defined]
-                run(inputs)
-                is_random = is_random or before != self._backend.random_state()  # type: ignore[attr-defined]
+                self.rows.run(partial(run, inputs), order)
+        except Exception as error:
+            return f"the model cannot run the rows of the probe set in another order: {error}"
+        return ""
 
-        found = self.rows.run((partial(run_in, which) for which in (np.arange(count), order)), order)
-        unknown = found["mixed"] if is_random else []
-        mixed = [] if is_random else found["mixed"]
-        self.rows.refused = {*found["reordered"], *mixed}
-        self._say(_OWN_ORDER, found["reordered"], count)
-        self._say(_OTHER_ROWS, mixed, count)
-        if unknown:
-            self._say_not_proven(unknown, _RANDOM)
-
-    def _say(self, text: str, places: list[Place], count: int) -> None:
-        """Say of which layers the rows have an order of their own, once of each."""
-        news = [place for place in places if place not in self._said]
-        self._said.update(news)
-        if news:
+    def _say_orders(self, unknown: str) -> None:
+        """Say of which layers the rows have an order of their own, and of which that is not known."""
+        assert self.rows is not None
+        if news := self._new(self.rows.places("reordered")):
             one = len({place.address for place in news}) == 1
             words = f"{'Layer' if one else 'Layers'} {listed(news)}"
             keep, those = ("does not keep", "its rows") if one else ("do not keep", "their rows")
-            self._host.troubles.inform(
-                "rows", text.format(words, self._host.name, keep, count, those), "warning"
-            )
+            text = _OWN_ORDER.format(words, self._host.name, keep, those)
+            self._host.troubles.inform("rows", text, "warning")
+        if news := self._new(self.rows.places("mixed")):
+            self._host.troubles.inform("rows", _NOT_PROVEN.format(listed(news), self._host.name, _MIXED))
+        if unknown and not self._are_orders_unknown:
+            self._are_orders_unknown = True
+            self._host.troubles.inform("rows", _NOT_PROVEN.format("any layer", self._host.name, unknown))
 
-    def _say_not_proven(self, places: list[Place] | None, why: str) -> None:
-        """Say of which layers it is not known whether they keep the order of rows, once of each."""
-        news = [place for place in places or (None,) if place not in self._said]
+    def _new(self, places: list[Place]) -> list[Place]:
+        """Return those of which nothing was said yet, and register that it is."""
+        news = [place for place in places if place not in self._said]
         self._said.update(news)
-        if news:
-            named = [place for place in news if place is not None]
-            words = f"layer{'s' * (len(named) > 1)} {listed(named)}" if named else "any layer"
-            keep = "keep" if len({place.address for place in named}) > 1 else "keeps"
-            text = _NOT_PROVEN.format(words, self._host.name, keep, why)
-            self._host.troubles.inform("rows", text, "warning" if not named else "info")
+        return news
 
     def _state(self, model: Any) -> tuple[int, int]:
         """Return a value that changes when the model is called or trained."""

@@ -1,19 +1,18 @@
 """Prove that layers keep the order of the rows of a probe set.
 
 Row *i* of a layer belongs to row *i* of the inputs unless the model sorts its rows, sends them to experts or
-shuffles them. Of a few rows that the model gets in another order, the rows of each layer must come in that
-order too.
+shuffles them. If the model gets its rows in another order, those of each layer must come in that order too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-#: The rows that are compared.
-ROWS = 16
+#: The rows that are looked for among all, and the most bytes of a layer that are compared.
+_SAMPLE, MOST_BYTES = 64, 1 << 27
 #: Differences that are due to rounding: of the median distance between rows, and of their size.
 _OF_DISTANCE, _OF_SIZE = 0.05, 1e-5
 #: The numbers that a row is compared by.
@@ -27,7 +26,7 @@ class Place(NamedTuple):
 
     address: str
     kind: str
-    index: int
+    number: int
 
 
 def permutation(rows: int) -> np.ndarray:
@@ -62,7 +61,7 @@ def compare(first: np.ndarray, second: np.ndarray, order: np.ndarray) -> Verdict
 
     Returns:
         ``"kept"`` if the layer's rows came in that order too; ``"reordered"`` if the same rows came in yet
-        another; ``"mixed"`` if they are other rows.
+        another; ``"mixed"`` if they are other rows, such as with noise, or the nodes of a graph.
 
     Example:
         >>> rows = fingerprints(np.eye(4), 0)
@@ -70,14 +69,14 @@ def compare(first: np.ndarray, second: np.ndarray, order: np.ndarray) -> Verdict
         >>> compare(rows, rows[order], order), compare(rows, rows, order), compare(rows, rows * 2, order)
         ('kept', 'reordered', 'mixed')
     """
-    distances = np.linalg.norm(first[:, None] - first[None], axis=2)
-    apart = distances[~np.eye(len(first), dtype=bool)]
-    near = _OF_DISTANCE * float(np.median(apart)) + _OF_SIZE * float(np.abs(first).max(initial=0))
+    some = np.unique(np.linspace(0, len(first) - 1, _SAMPLE).astype(int))
+    of_some = np.linalg.norm(first[some][:, None] - first[some][None], axis=2)
+    apart = float(np.median(of_some[~np.eye(len(some), dtype=bool)]))
+    near = _OF_DISTANCE * apart + _OF_SIZE * float(np.abs(first).max(initial=0))
     if (np.linalg.norm(second - first[order], axis=1) <= near).all():
         return "kept"
-    between = np.linalg.norm(second[:, None] - first[None], axis=2)
-    nearest = between.argmin(axis=1)
-    found = (between.min(axis=1) <= near).all() and len(np.unique(nearest)) == len(first)
+    between = np.linalg.norm(second[some][:, None] - first[None], axis=2)
+    found = (between.min(axis=1) <= near).all() and len(np.unique(between.argmin(axis=1))) == len(some)
     return "reordered" if found else "mixed"
 
 
@@ -88,54 +87,67 @@ class RowCheck:
     learns may decide on the order, and as soon as another layer has shown itself.
 
     Attributes:
-        is_running: Whether a pass of the check is in progress.
-        refused: The layers that do not keep the order of their rows.
+        is_running: Whether the pass with rows in another order is in progress.
     """
 
     def __init__(self) -> None:
         self.is_running = False
-        self.refused: set[Place] = set()
-        self._known: set[Place] = set()
+        self._order = np.empty(0, np.int64)
+        self._moved: dict[Place, np.ndarray] = {}  # fingerprints of rows in another order, to be compared
+        self._verdicts: dict[Place, Verdict] = {}
         self._has_news = False
-        self._looks = self._rows = 0
-        self._passes: list[dict[Place, np.ndarray]] = []
+        self._looks = 0
 
     def is_due(self) -> bool:
-        """Count a pass of the probe set, and return whether rows are to be checked before it."""
+        """Count a pass of the probe set, and return whether rows are to be run in another order before it."""
         self._looks += 1
         due = self._looks & (self._looks - 1) == 0 or self._has_news
         self._has_news = False
         return due
 
-    def meet(self, place: Place) -> None:
-        """Register that a pass of the probe set has a tensor."""
-        self._has_news = self._has_news or place not in self._known
-
-    def receive(self, place: Place, array: np.ndarray, axis: int) -> None:
-        """Receive a tensor of a pass of the check; one with other rows has none to compare."""
-        self._known.add(place)
-        if array.shape[axis] == self._rows:
-            self._passes[-1][place] = fingerprints(array, axis)
-
-    def run(self, passes: Iterable[Callable[[], None]], order: np.ndarray) -> dict[Verdict, list[Place]]:
-        """Run two passes, the second with rows in another order, and return what each layer does with them.
+    def run(self, run: Callable[[], None], order: np.ndarray) -> None:
+        """Run a pass with rows in another order, during which ``receive`` is called.
 
         Args:
-            passes: Each runs one of them, in which ``receive`` is called.
-            order: The order of the second.
+            run: Runs it.
+            order: The order.
         """
-        self._passes, self._rows, self.is_running = [], len(order), True
+        self._order, self._moved, self.is_running = order, {}, True
         try:
-            for run in passes:
-                self._passes.append({})
-                run()
-            first, second = self._passes
+            run()
+        except BaseException:
+            self._moved = {}
+            raise
         finally:
-            self._passes, self.is_running = [], False
-        out: dict[Verdict, list[Place]] = {"kept": [], "reordered": [], "mixed": []}
-        for place, rows in first.items():
-            out[compare(rows, second[place], order) if place in second else "mixed"].append(place)
-        return out
+            self.is_running = False
+
+    def receive(self, place: Place, array: np.ndarray, axis: int) -> None:
+        """Receive a tensor of the pass with rows in another order."""
+        if array.shape[axis] == len(self._order):
+            self._moved[place] = fingerprints(array, axis)
+
+    def is_waiting(self, place: Place) -> bool:
+        """Return whether a tensor of the pass of the probe set itself is to be compared."""
+        self._has_news = self._has_news or (place not in self._verdicts and place not in self._moved)
+        return place in self._moved
+
+    def compare(self, place: Place, array: np.ndarray, axis: int) -> None:
+        """Compare a tensor of the pass of the probe set itself."""
+        moved = self._moved.pop(place)
+        same = array.shape[axis] == len(moved)
+        self._verdicts[place] = compare(fingerprints(array, axis), moved, self._order) if same else "mixed"
+
+    def skip(self, place: Place) -> None:
+        """Register that nothing is known of a tensor, or that it has other rows than the inputs."""
+        self._verdicts.setdefault(place, "kept")
+
+    def places(self, verdict: Verdict) -> list[Place]:
+        """Return the tensors of a verdict."""
+        return [place for place, known in self._verdicts.items() if known == verdict]
+
+    def is_refused(self, place: Place) -> bool:
+        """Return whether a tensor has its rows in an order of its own."""
+        return self._verdicts.get(place) == "reordered"
 
 
 def listed(places: Sequence[Place]) -> str:

@@ -27,7 +27,7 @@ from .clocks import process_seconds, process_seconds_since, thread_seconds, thre
 from .data_source import DataSource
 from .probe_set import ProbeSet
 from .probe_set_runner import PassTags, ProbeSetRunner
-from .row_check import Place
+from .row_check import MOST_BYTES, Place
 from .row_order import RowOrder
 from .schedule import Cut, Schedule
 from .sender import BLOCK_S, Sender
@@ -570,8 +570,8 @@ class ModelTap:
 
     def on_tensor(self, ticket: PassTags, tensor: CapturedTensor) -> None:
         """Copy a tensor and pass the record to the sender, if the queue has room."""
-        if self._checks_rows:
-            self._check_rows(tensor)
+        if self._checks_rows and self.probe_runs.rows is not None:
+            self._check_rows(tensor, self.probe_runs.rows.receive)
             return
         began = thread_seconds() if tensor.began is None else Seconds(*tensor.began)
         if tensor.pass_apart:
@@ -591,25 +591,26 @@ class ModelTap:
         """True during a pass that is run to see whether layers keep the order of rows."""
         return self.probe_runs.rows is not None and self.probe_runs.rows.is_running
 
-    def _check_rows(self, tensor: CapturedTensor) -> None:
+    def _check_rows(self, tensor: CapturedTensor, take: Callable[[Place, np.ndarray, int], None]) -> None:
         """Pass a tensor to the check of the order of rows."""
-        cut, rows = self._schedule.cut(tensor, None), self.probe_runs.rows
-        if cut.axis is not None and rows is not None:
-            if cut.projected_from is not None and tensor.project is not None:
-                array, axis = tensor.project(None, cut.axis)[0], 0
-            else:
-                array, axis = tensor.copy(None, cut.axis), cut.axis
-            rows.receive(_place(tensor), array, axis)
+        cut = self._schedule.cut(tensor, None)
+        if cut.axis is None or cut.nbytes > MOST_BYTES:
+            return
+        if cut.projected_from is not None and tensor.project is not None:
+            take(_place(tensor), tensor.project(None, cut.axis)[0], 0)
+        else:
+            take(_place(tensor), tensor.copy(None, cut.axis), cut.axis)
 
     def _is_reordered(self, ticket: PassTags, tensor: CapturedTensor) -> bool:
         """Return whether the rows of a layer are not those of the probe set in their order."""
-        rows = self.probe_runs.rows
-        if ticket.mode == PROBE_SET_MODE and self.probe_runs.is_written:
-            return True
-        if ticket.mode != PROBE_SET_MODE or rows is None:
+        if ticket.mode != PROBE_SET_MODE:
             return False
-        rows.meet(_place(tensor))
-        return _place(tensor) in rows.refused
+        place, rows = _place(tensor), self.probe_runs.rows
+        if rows is not None and rows.is_waiting(place):
+            self._check_rows(tensor, rows.compare)
+        elif rows is not None:
+            rows.skip(place)
+        return self.probe_runs.is_written or (rows is not None and rows.is_refused(place))
 
     def _parts(self, ticket: PassTags, tensor: CapturedTensor, cut: Cut) -> list[Part]:
         """Return the rows of which statistics are sent instead of a tensor; none if its rows are sent.

@@ -32,7 +32,7 @@ from .ablating import ablate
 from .agreement import Together, job, together
 from .attachment import Attachment
 from .attribution import attribute
-from .eval_forward import as_inputs, evaluation, random_state, unwrapped, version_and_values
+from .eval_forward import as_inputs, evaluation, unwrapped, version_and_values
 from .feed import TorchFeed
 from .first_call import is_compiled
 from .loaders import random_loader
@@ -151,10 +151,6 @@ class TorchBackend:
     def evaluation(self, model: nn.Module) -> AbstractContextManager[Callable[[Any], Any]]:
         """Return the context manager ``eval_forward.evaluation``."""
         return evaluation(model)
-
-    def random_state(self) -> Any:
-        """Return a value that changes if random numbers are drawn."""
-        return random_state()
 
     def unobserved(self, model: nn.Module) -> str:
         """Return a warning if a module of the model was compiled, because its calls are not observed."""

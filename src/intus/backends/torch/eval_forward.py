@@ -108,14 +108,6 @@ def version(model: nn.Module) -> int:
     return sum(p._version + p.data_ptr() for p in model.parameters() if not p.is_meta)
 
 
-def random_state() -> Any:
-    """Return a value that changes if random numbers are drawn."""
-    gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-    numpy_state = np.random.get_state(legacy=False)
-    states = [bytes(state.numpy()) for state in (torch.get_rng_state(), *gpus)]
-    return states, repr(numpy_state), random.getstate()
-
-
 def is_capturing() -> bool:
     """Return whether this thread records a CUDA graph, in which no value can be read."""
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()  # type: ignore[no-untyped-call]
