@@ -58,6 +58,12 @@ _REPLACED = (
     "intus: %s of run %r is probed anew, as another training, so the earlier probe records nothing more. To "
     "record both, pass another run= (or for two models of one training, another name=)."
 )
+_MOVED = (
+    "Layer {!r} of {} does not keep the order of rows: its rows are those of an earlier layer in another "
+    "order, seen in epoch {}. {} A probe_set tests the order of all layers."
+)
+_REFUSED = "It has no scores with labels from then on, and earlier ones are of other rows."
+_OF_OTHERS = "Its scores with labels are of other rows, so do not use them."
 _NO_CALL = "intus: %s was never called while it was probed, so nothing is recorded. %s"
 _NO_PASS = (
     "intus: epoch %s of %s has no data: all its %s passes were skipped to take at most %s of the training "
@@ -182,6 +188,9 @@ class ModelTap:
         self._traced: GraphRecorder | None = None
         self._traced_thread: int | None = None
         self._tags = PassTags(0, 0, "", None)
+        self.batch_axis = schedule.batch_axis
+        self._moved: set[str] = set()  # layers whose rows are in another order than the batch
+        self._followable = 0  # recorded passes of the training
         feed = getattr(backend, "feed", None)
         observed = feed(model) if feed is not None else None
         self.source = DataSource(observed, backend.order, troubles, self._epoch_over)
@@ -591,6 +600,28 @@ class ModelTap:
         """True during a pass that is run to see whether layers keep the order of rows."""
         return self.probe_runs.rows is not None and self.probe_runs.rows.is_running
 
+    def axis_to_follow(self) -> int | None:
+        """Return the axis of the rows of the pass that begins, if a backend shall follow them through layers.
+
+        These are the first, second, fourth … recorded pass of the training.
+        """
+        if self.probe_runs.running:
+            return None
+        self._followable += 1
+        return self.batch_axis if self._followable & (self._followable - 1) == 0 else None
+
+    def on_moved(self, address: str) -> None:
+        """Register that the rows of a layer are in another order than in the batch."""
+        if address not in self._moved:
+            self._moved.add(address)
+            text = _MOVED.format(
+                address,
+                self.name,
+                f"{self._tags.epoch:g}",
+                _OF_OTHERS if self._tags.items is None and self._tags.ordered else _REFUSED,
+            )
+            self.troubles.inform("rows", text, "warning")
+
     def _check_rows(self, tensor: CapturedTensor, take: Callable[[Place, np.ndarray, int], None]) -> None:
         """Pass a tensor to the check of the order of rows."""
         cut = self._schedule.cut(tensor, None)
@@ -602,9 +633,9 @@ class ModelTap:
             take(_place(tensor), tensor.copy(None, cut.axis), cut.axis)
 
     def _is_reordered(self, ticket: PassTags, tensor: CapturedTensor) -> bool:
-        """Return whether the rows of a layer are not those of the probe set in their order."""
+        """Return whether the rows of a layer are not those of the batch in their order, as far as known."""
         if ticket.mode != PROBE_SET_MODE:
-            return False
+            return tensor.address in self._moved
         place, rows = _place(tensor), self.probe_runs.rows
         if rows is not None and rows.is_waiting(place):
             self._check_rows(tensor, rows.compare)

@@ -56,7 +56,7 @@ def row_contents(inputs: Any, axis: int) -> np.ndarray | None:
             flat = one.movedim(axis, 0).reshape(rows, -1).contiguous()
             if flat.numel():
                 mixed = hashed(mixed) + row_hashes(shared_array(flat.cpu().view(torch.uint8)))
-    except RuntimeError:  # a tensor without memory of its own
+    except (RuntimeError, TypeError, BufferError):  # a tensor without plain memory
         return None
     return mixed
 
