@@ -80,7 +80,7 @@ def test_moved_rows_have_no_ids_and_all_others_have(server, steps, seed):
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(st.sampled_from([*STEPS, "function"]), min_size=1, max_size=6), seed=st.integers(0, 99))
 def test_layers_behind_functions_are_not_accused(server, steps, seed):
-    """What a function does is not known, so layers behind it may be missed, but none is accused."""
+    """The effect of a function is not known, so layers behind it may be missed, but none is accused."""
     torch.manual_seed(seed)
     model = Steps(steps)
     known, _ = known_of(server, model)

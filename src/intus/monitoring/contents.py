@@ -44,7 +44,7 @@ class _Sample:
 
 
 class Contents:
-    """What is known of the contents of a dataset's items.
+    """The contents of a dataset's items, as far as they came.
 
     Example:
         >>> contents, rows = Contents(), np.arange(1, 11, dtype=np.uint64)

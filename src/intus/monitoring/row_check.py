@@ -81,7 +81,7 @@ def compare(first: np.ndarray, second: np.ndarray, order: np.ndarray) -> Verdict
 
 
 class RowCheck:
-    """What is known of the order of rows in each layer.
+    """Knowledge of the order of rows in each layer.
 
     It is due before the first pass of a probe set, the second, the fourth and so on, because what a model
     learns may decide on the order, and as soon as another layer has shown itself.
