@@ -1,8 +1,10 @@
 """Measure the cost of a probe in the training process, in every framework that is installed.
 
-A training and the same with a probe at its default budget run as two processes that take turns, block by
-block, so that a busy machine slows both. The figures are processor seconds of the whole process, with all its
-threads, from the first step, compilations included, and until the last record is sent. A third training has a
+A training, the same again, and the same with a probe at its default budget run as three processes that take
+turns, block by block, so that a busy machine slows all. The figures are processor seconds of the whole
+process, with all its threads, from the first step, compilations included, and until the last record is sent.
+Two processes of the same training may differ by a tenth for as long as they live, so this is repeated with
+new processes, and the training that ran twice shows how far such a difference goes. Another training has a
 probe that records nothing, which shows what a step costs that is not recorded.
 """
 
@@ -13,6 +15,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -115,52 +118,74 @@ def interpreter(way: str) -> Path | None:
     return python if python.exists() else None
 
 
-def cost(python: Path, way: str, port: int, seconds: float, epoch: int, steps: int) -> dict[str, Any]:
-    """Measure a training of so many processor seconds, and the same with a probe.
+def cost(
+    python: Path, way: str, port: int, seconds: float, epoch: int, steps: int, repeats: int
+) -> dict[str, Any]:
+    """Measure a training of so many processor seconds, the same again, and the same with a probe.
 
     Args:
         python: The interpreter of the framework.
         way: The name of the training.
         port: The port of a server that accepts everything.
-        seconds: The processor time of the plain training.
+        seconds: The processor time of each plain training.
         epoch: The number of steps in an epoch.
         steps: The number of steps in a block.
+        repeats: How often it is done, each time with new processes.
     """
-    common = (way, "--steps", str(steps), "--epoch", str(epoch))
-    plain, probed = Training(python, *common), Training(python, *common, "--port", str(port))
-    taken: dict[str, list[float]] = {"plain": [], "probe": []}
+    arguments = [str(python), way, "--steps", str(steps), "--epoch", str(epoch)]
+    runs, states = zip(*(_side_by_side(arguments, port, seconds) for _ in range(repeats)), strict=True)
+    steady = [_after_warm_up(taken, min(WARM_S, seconds / 2)) for taken in runs]
+    plain = [sum(taken["plain"]) for taken in runs]
+    return {
+        "probe": _ratio(runs, "probe"),
+        "plain again": _ratio(runs, "plain again"),
+        "steady": _ratio(steady, "probe"),
+        "steady, plain again": _ratio(steady, "plain again"),
+        "repeats": repeats,
+        "plain seconds": min(plain),
+        "step ms": sum(plain) / sum(len(taken["plain"]) for taken in runs) / steps * 1e3,
+        "recorded": sum(last.passes - last.skipped for last in states),
+        "passes": sum(last.passes for last in states),
+        "charged": sum(last.charged for last in states),
+    }
+
+
+def _side_by_side(arguments: list[str], port: int, seconds: float) -> tuple[dict[str, list[float]], Totals]:
+    """Return the seconds of each block of three processes that take turns, and the state of the probe."""
+    python, *common = arguments
+    options = {"plain": [], "plain again": [], "probe": ["--port", str(port)]}
+    processes = {name: Training(Path(python), *common, *more) for name, more in options.items()}
+    taken: dict[str, list[float]] = {name: [] for name in options}
     try:
+        order = list(processes)
         while sum(taken["plain"]) < seconds:
-            order = [("plain", plain), ("probe", probed)]
-            for name, one in order if len(taken["plain"]) % 2 else reversed(order):
-                last = one.run()
+            for name in order:
+                last = processes[name].run()
                 taken[name].append(last.seconds)
                 if name == "probe":
                     state = last
-        rest = {"plain": plain.run("stop").seconds, "probe": probed.run("stop").seconds}
+            order = [*order[1:], order[0]]
+        rest = {name: one.run("stop").seconds for name, one in processes.items()}
     finally:
-        plain.close()
-        probed.close()
-    warm = next(
-        at for at in range(len(taken["plain"])) if sum(taken["plain"][:at]) >= min(WARM_S, seconds / 2)
-    )
+        for one in processes.values():
+            one.close()
     taken["probe"][-1] += max(0.0, rest["probe"] - rest["plain"])  # what was still to be sent
-    found = harness.paired(taken, "plain")["probe"]
-    steady = harness.paired({name: times[warm:] for name, times in taken.items()}, "plain")["probe"]
-    return {
-        "ratio": found["ratio"],
-        "low": found["low"],
-        "high": found["high"],
-        "steady": steady["ratio"],
-        "steady low": steady["low"],
-        "steady high": steady["high"],
-        "plain seconds": sum(taken["plain"]),
-        "step ms": sum(taken["plain"][1:]) / max(len(taken["plain"]) - 1, 1) / steps * 1e3,
-        "recorded": state.passes - state.skipped,
-        "passes": state.passes,
-        "charged": state.charged,
-        "blocks": taken,
-    }
+    return taken, state
+
+
+def _after_warm_up(taken: dict[str, list[float]], seconds: float) -> dict[str, list[float]]:
+    """Return the blocks that began after so many seconds of the plain training."""
+    plain = taken["plain"]
+    first = next((at for at in range(len(plain)) if sum(plain[:at]) >= seconds), len(plain) - 1)
+    return {name: times[first:] for name, times in taken.items()}
+
+
+def _ratio(runs: Sequence[dict[str, list[float]]], name: str) -> dict[str, float]:
+    """Return a process's seconds to those of the plain one beside it: of all runs, lowest and highest."""
+    totals = [(sum(taken[name]), sum(taken["plain"])) for taken in runs]
+    single = [seconds / plain for seconds, plain in totals]
+    whole = sum(seconds for seconds, _ in totals) / sum(plain for _, plain in totals)
+    return {"ratio": whole, "low": min(single), "high": max(single)}
 
 
 def unrecorded(python: Path, way: str, port: int, rounds: int = 40, steps: int = 50) -> float:
@@ -180,27 +205,18 @@ def unrecorded(python: Path, way: str, port: int, rounds: int = 40, steps: int =
     return (least_probed - least) / steps * 1e6
 
 
-def measure(way: str, seconds: float, port: int) -> dict[str, Any] | None:
+def measure(way: str, seconds: float, repeats: int, port: int) -> dict[str, Any] | None:
     """Return the figures of a way to train; None if its framework is not installed."""
     python = interpreter(way)
     if python is None:
         return None
-    found = {"long": cost(python, way, port, seconds, 400, 25), "step us": unrecorded(python, way, port)}
+    found: dict[str, Any] = {"long": cost(python, way, port, seconds, 400, 25, repeats)}
+    found["step us"] = unrecorded(python, way, port)
     if way == "torch":
         epoch = max(int(700 / found["long"]["step ms"]), 1)
-        found["short"] = cost(python, way, port, 2 * seconds, epoch, 25)
-    print(way, json.dumps(_brief(found)), flush=True)
+        found["short"] = cost(python, way, port, 2 * seconds, epoch, 25, repeats)
+    print(way, json.dumps(found), flush=True)
     return found
-
-
-def _brief(found: dict[str, Any]) -> dict[str, Any]:
-    """Return figures without those of single blocks."""
-    return {
-        key: {name: round(one, 4) for name, one in value.items() if name != "blocks"}
-        if isinstance(value, dict)
-        else value
-        for key, value in found.items()
-    }
 
 
 def report(measured: dict[str, dict[str, Any] | None]) -> str:
@@ -220,19 +236,27 @@ def report(measured: dict[str, dict[str, Any] | None]) -> str:
                     [
                         name,
                         f"{one['step ms']:.1f} ms",
-                        f"{one['plain seconds']:.0f} s",
+                        f"{one['repeats']} x {one['plain seconds']:.0f} s",
                         f"≤ {goal:g}",
-                        f"{one['ratio']:.3f} ({one['low']:.3f} to {one['high']:.3f})",
-                        "met" if one["ratio"] <= goal else "missed",
-                        f"{one['steady']:.3f} ({one['steady low']:.3f} to {one['steady high']:.3f})",
+                        _words(one["probe"]),
+                        "met" if one["probe"]["ratio"] <= goal else "missed",
+                        _words(one["plain again"]),
+                        _words(one["steady"]),
                         f"{one['recorded']} of {one['passes']}",
                         f"{found['step us']:.0f} µs" if key == "long" else "",
                     ]
                 )
-    heads = ["training", "step", "for", "goal", "CPU, ratio to plain (95 %)", "", "after 10 s"]
+    heads = ["training", "step", "for", "goal", "CPU, ratio to plain", "", "plain again", "after 10 s"]
     heads += ["passes recorded", "added to a step that is not"]
-    text = harness.table(heads, rows) + "\n"
+    text = (
+        harness.table(heads, rows)
+        + "\n\nIn brackets: the lowest and highest of one process beside another.\n"
+    )
     return text + (f"\nNot installed: {', '.join(missing)}.\n" if missing else "")
+
+
+def _words(ratio: dict[str, float]) -> str:
+    return f"{ratio['ratio']:.3f} ({ratio['low']:.3f} to {ratio['high']:.3f})"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -240,19 +264,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ways", nargs="*", metavar="WAY", help=f"of {', '.join(WAYS)}; default: all")
     parser.add_argument("--seconds", type=float, default=30.0, help="processor time of a plain training")
+    parser.add_argument("--repeats", type=int, default=3, help="how often, each time with new processes")
     chosen = parser.parse_args(arguments)
     if unknown := [way for way in chosen.ways if way not in WAYS]:
         parser.error(f"there is no way {unknown[0]!r}, choose from {', '.join(WAYS)}")
     results = harness.RESULTS / "frameworks.json"
-    before = json.loads(results.read_text(encoding="utf-8"))["ways"] if results.exists() else {}
+    known = json.loads(results.read_text(encoding="utf-8"))["ways"] if results.exists() else {}
     with harness.sink() as port:
-        found = {way: measure(way, chosen.seconds, port) for way in chosen.ways or WAYS}
-    for one in found.values():
-        for part in (one or {}).values():
-            if isinstance(part, dict):
-                part.pop("blocks", None)
-    known = {way: found.get(way, before.get(way)) for way in WAYS if way in found or way in before}
-    harness.write("frameworks", report(known), {"ways": known, "machine": harness.machine()})
+        for way in chosen.ways or WAYS:
+            known[way] = measure(way, chosen.seconds, chosen.repeats, port)
+            ways = {one: known[one] for one in WAYS if one in known}
+            harness.write("frameworks", report(ways), {"ways": ways, "machine": harness.machine()})
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from .statistics import CLASSES, MOST_BYTES_7B, MOST_OWN, TOKENS, counted
 
 #: The most that a probe may take of a training with its default budget, as a ratio.
 MOST_BUDGET = 1.03
+PARTS = ("look", "traces", "budget")
 
 
 def wait(device: str) -> None:
@@ -77,7 +78,7 @@ def on_device(run: Callable[[], object]) -> dict[str, float]:
     return {one.key: one.self_device_time_total / 1e6 for one in found.key_averages()}
 
 
-def look(layers: int, device: str, small: bool, looks: int = 1) -> dict[str, Any]:
+def look(layers: int, device: str, small: bool, looks: int = 3) -> dict[str, Any]:
     """Return the seconds of a look and of its forward, its bytes, and the peak of the device's memory."""
     rows = 52 if small else TOKENS // 128
     torch.manual_seed(0)
@@ -103,14 +104,20 @@ def look(layers: int, device: str, small: bool, looks: int = 1) -> dict[str, Any
     with counted() as sent:
         options: dict[str, Any] = {"probe_set": (ids, {"tag": ids % CLASSES}), "structure": False}
         with probe(model, queue_mb=40_000, **options) as watch:
-            taken, processor = [], []
+            taken, processor, all_sent = [], [], []
             kernels = on_device(forward) if device == "cuda" else {}
             for number in range(looks):
                 watch.epoch = number
-                began = time.process_time()
+                began, wall = time.process_time(), time.perf_counter()
                 taken.append(timed(watch.run_probe_set, device))
+                watch._tap.sender.drain(600)
                 processor.append(time.process_time() - began)
-                print(f"look {number}: {taken[-1]:.1f} s, {processor[-1]:.1f} CPU s", file=sys.stderr)
+                all_sent.append(time.perf_counter() - wall)
+                print(
+                    f"look {number}: {taken[-1]:.2f} s, sent after {all_sent[-1]:.2f} s, "
+                    f"{processor[-1]:.2f} CPU s",
+                    file=sys.stderr,
+                )
             if device == "cuda":
                 watch.epoch = looks
                 of_look = on_device(watch.run_probe_set)
@@ -123,7 +130,7 @@ def look(layers: int, device: str, small: bool, looks: int = 1) -> dict[str, Any
             made = looks + (device == "cuda")  # one more was timed kernel by kernel
             found["arrays"] = watch.status()["recorded"] / made
         found["bytes"] = sent["/records"] / made
-    found |= {"looks": taken, "processor": processor, "look peak GB": peak()}
+    found |= {"looks": taken, "sent after": all_sent, "processor": processor, "look peak GB": peak()}
     return found
 
 
@@ -296,6 +303,11 @@ def traces(name: str, device: str, small: bool) -> dict[str, float]:
     return found | {"operations": operations}
 
 
+def seconds_of(times: list[float]) -> str:
+    """Return times as text."""
+    return ", ".join(f"{each:.2f} s" for each in times)
+
+
 def report(found: dict[str, Any]) -> str:
     """Return the tables as Markdown."""
     goals, parts = [], [f"On {found['card']}."]
@@ -303,6 +315,7 @@ def report(found: dict[str, Any]) -> str:
         own = one.get("device look", math.nan) / one.get("device forward", math.nan) - 1
         whole = min(one["looks"]) / one["forward"] - 1
         goals += [
+            ("own part of a look, to its forward", MOST_OWN, whole),
             ("own part of a look on the device, to its forward", MOST_OWN, own),
             ("GB of a look", MOST_BYTES_7B / 1e9, one["bytes"] / 1e9),
         ]
@@ -313,14 +326,11 @@ def report(found: dict[str, Any]) -> str:
                     ["parameters", f"{one['parameters'] / 1e9:.2f} G in {one['layers']} blocks"],
                     ["arrays", f"{one['arrays']:.0f}"],
                     ["forward", f"{one['forward']:.2f} s"],
-                    ["looks", ", ".join(f"{each:.1f} s" for each in one["looks"])],
-                    [
-                        "processor seconds of the looks",
-                        ", ".join(f"{each:.1f} s" for each in one["processor"]),
-                    ],
+                    ["looks", seconds_of(one["looks"])],
+                    ["everything is sent after", seconds_of(one.get("sent after", []))],
+                    ["processor seconds of the looks, until then", seconds_of(one["processor"])],
                     ["forward on the device", f"{one.get('device forward', math.nan):.2f} s"],
                     ["look on the device", f"{one.get('device look', math.nan):.2f} s"],
-                    ["own part of a look, to its forward", f"{whole:.1f}"],
                     ["sent", f"{one['bytes'] / 1e9:.2f} GB"],
                     ["peak memory of the forward", f"{one['forward peak GB']:.1f} GB"],
                     ["peak memory of a look", f"{one['look peak GB']:.1f} GB"],
@@ -362,7 +372,7 @@ def report(found: dict[str, Any]) -> str:
         parts.append(harness.table(heads, rows))
         parts.append(
             "A pass is recorded when the budget has saved for it. What it costs more is repaid by the steps "
-            "after it, in some tens of seconds: longer than these trainings, of which few passes were."
+            "after it, in some tens of seconds."
         )
     if rows_of_pass:
         parts.append(harness.table(["a recorded pass", "takes", "is charged"], rows_of_pass))
@@ -391,28 +401,34 @@ def report(found: dict[str, Any]) -> str:
 def main(arguments: list[str] | None = None) -> None:
     """Measure and write results/gpu.md and .json."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parts", nargs="*", default=["look", "budget", "traces"])
+    parser.add_argument("--parts", nargs="*", default=PARTS, choices=PARTS)
+    parser.add_argument("--models", nargs="*", default=["GPT", "CNN"], help="of the trainings and traces")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--small", action="store_true", help="tiny models, to try the benchmark itself")
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=1.5)
-    chosen = parser.parse_args(arguments)
+    parser.add_argument("--seconds", type=float, default=5, help="of each training in a round")
+    chosen, began = parser.parse_args(arguments), time.perf_counter()
     device, small = chosen.device, chosen.small
     card = torch.cuda.get_device_name() if device == "cuda" else "a processor"
     earlier = harness.RESULTS / "gpu.json"  # of the other parts, if they were measured on the same card
     found: dict[str, Any] = json.loads(earlier.read_text()) if earlier.exists() else {}
     found = (found if found.get("card") == card else {}) | {"card": card, "machine": harness.machine()}
-    if "look" in chosen.parts:
-        found["look"] = look(2 if small else chosen.layers, device, small)
-        gc.collect()
-        if device == "cuda":
-            torch.cuda.empty_cache()
-    for part, measure in (("budget", budget), ("traces", traces)):
-        if part in chosen.parts:
-            more = (chosen.rounds, chosen.seconds) if part == "budget" else ()
-            found[part] = {name: measure(name, device, small, *more) for name in ("GPT", "CNN")}  # type: ignore[operator]
-    harness.write("gpu", report(found), found)
+    measures: dict[str, Callable[[str], dict[str, Any]]] = {
+        "traces": lambda name: traces(name, device, small),
+        "budget": lambda name: budget(name, device, small, chosen.rounds, chosen.seconds),
+    }
+    for part in chosen.parts:  # each is written as soon as it is measured
+        for name in chosen.models if part in measures else [part]:
+            if part in measures:
+                found[part] = found.get(part, {}) | {name: measures[part](name)}
+            else:
+                found[part] = look(2 if small else chosen.layers, device, small)
+            print(f"{part} {name}: {time.perf_counter() - began:.0f} s so far", file=sys.stderr)
+            harness.write("gpu", report(found), found)
+            gc.collect()
+            if device == "cuda":
+                torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":

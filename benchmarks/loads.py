@@ -40,6 +40,8 @@ LATER = (408, 429, 503, 507)
 #: Client processes; each has an equal part of the clients as threads.
 WORKERS = 5
 Facts = dict[str, Any]
+#: Returns how a server of a case runs: options of ``server``, each time with a new database.
+Where = Callable[[], dict[str, Any]]
 
 
 class Asker:
@@ -118,9 +120,10 @@ def server(folder: str, *, roles: bool = False, database: str = "", **options: A
     with open(f"{folder}/log", "w", encoding="utf-8") as log:
         try:
             for role in reversed(names) if roles else ("all",):
-                command = [sys.executable, "-m", "intus.serving", f"--role={role}", *shared]
+                command = [sys.executable, "-m", "intus.serving.private", f"--role={role}", *shared]
+                pipe = subprocess.PIPE
                 process = subprocess.Popen(
-                    command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+                    command, stdin=pipe, stdout=pipe, stderr=log, text=True, env=environment
                 )
                 processes.append(process)
                 assert process.stdout is not None
@@ -331,7 +334,7 @@ def spread(seconds: Sequence[float]) -> Facts:
 
 
 def many_clients(
-    name: str, count: int, epochs: int, layers: int, *, roles: bool = False, database: str = "", wait: float
+    name: str, count: int, epochs: int, layers: int, *, wait: float, where: Where = dict
 ) -> Facts:
     """Let many clients send all their epochs at once, and then wait for the newest epoch of each.
 
@@ -340,12 +343,11 @@ def many_clients(
         count: Number of clients.
         epochs: Epochs of each.
         layers: Layers of each.
-        roles: Whether the three roles are processes of their own.
-        database: The URL of a database; by default a file of SQLite.
         wait: Seconds to wait at most for the newest epochs.
+        where: How the server runs.
     """
     total = count * epochs * layers
-    with tempfile.TemporaryDirectory() as folder, server(folder, roles=roles, database=database) as running:
+    with tempfile.TemporaryDirectory() as folder, server(folder, **where()) as running:
         ask = Asker(running.port)
         labels = {"name": "t", "targets": [row % 2 for row in range(ROWS)]}
         assert ask("/targets", json.dumps(labels).encode())[0] == 200
@@ -412,9 +414,9 @@ def _newest(
     return found
 
 
-def many_layers(layers: int, epochs: int = 2) -> Facts:
+def many_layers(layers: int, epochs: int = 2, where: Where = dict) -> Facts:
     """Send a run of many layers, one request an epoch, and read what a page of it reads."""
-    with tempfile.TemporaryDirectory() as folder, server(folder) as running:
+    with tempfile.TemporaryDirectory() as folder, server(folder, **where()) as running:
         idle, before = running.resident(), running.cpu()
         with Watcher(running) as watcher:
             sent = clients(running.port, 1, epochs, layers)
@@ -425,7 +427,7 @@ def many_layers(layers: int, epochs: int = 2) -> Facts:
     problems = [*watcher.problems, *map(str, sent["failed"])]
     if after["kept"] != layers * epochs:
         problems.append(f"{layers * epochs} arrays were sent, the ledger has {after}")
-    reading = _stored(runs=1, layers=layers, epochs=5)
+    reading = _stored(runs=1, layers=layers, epochs=5, where=where)
     return {
         "what": f"a run of {layers:,} layers",
         "request": spread(sent["latencies"]),
@@ -439,19 +441,19 @@ def many_layers(layers: int, epochs: int = 2) -> Facts:
     }
 
 
-def many_runs(runs: int) -> Facts:
+def many_runs(runs: int, where: Where = dict) -> Facts:
     """Read what a page reads of a database with many runs."""
-    reading = _stored(runs=runs, layers=20, epochs=10)
+    reading = _stored(runs=runs, layers=20, epochs=10, where=where)
     problems = reading.pop("problems")
     return {"what": f"{runs:,} runs", "problems": problems, "reading": reading}
 
 
-def _stored(runs: int, layers: int, epochs: int) -> Facts:
+def _stored(runs: int, layers: int, epochs: int, where: Where) -> Facts:
     """Return the time and the bytes of each route of a page, of a database that is filled."""
     scores = ("mean", "std", "linear_f1")
-    found: Facts = {}
+    found, options = Facts(), where()
     with tempfile.TemporaryDirectory() as folder:
-        with Database(f"{folder}/x.db") as database:
+        with Database(options.get("database") or f"{folder}/x.db") as database:
             for run in range(runs):
                 size = layers * len(scores) * epochs
                 cells = range(size)
@@ -469,7 +471,7 @@ def _stored(runs: int, layers: int, epochs: int) -> Facts:
                         }
                     )
                 )
-        with server(folder) as running:
+        with server(folder, **options) as running:
             ask, problems = Asker(running.page), []
             query = f"run=run%20{runs - 1}&model={MODEL}"
             for path in ("/api/runs", f"/api/points?{query}&score=mean&level=layer", f"/api/findings?{query}",
@@ -482,9 +484,9 @@ def _stored(runs: int, layers: int, epochs: int) -> Facts:
     return found | {"problems": problems, "peak MB": sum(running.peaks.values()) // MB}
 
 
-def many_pages(pages: int, epochs: int = 5, idle_s: float = 10.0) -> Facts:
+def many_pages(pages: int, epochs: int = 5, idle_s: float = 10.0, where: Where = dict) -> Facts:
     """Keep the event streams of many pages open: idle, and while epochs are written."""
-    with tempfile.TemporaryDirectory() as folder, server(folder) as running:
+    with tempfile.TemporaryDirectory() as folder, server(folder, **where()) as running:
         return asyncio.run(_pages(running, pages, epochs, idle_s))
 
 
@@ -539,10 +541,10 @@ async def _pages(running: Running, pages: int, epochs: int, idle_s: float) -> Fa
     }
 
 
-def bounded_memory(most: int, seconds: float, count: int, bodies: int = 12) -> Facts:
+def bounded_memory(most: int, seconds: float, count: int, bodies: int = 12, where: Where = dict) -> Facts:
     """Send more than a server with a small ``max_bytes`` can hold: large bodies at once, and many clients."""
     size = 200 * MB
-    with tempfile.TemporaryDirectory() as folder, server(folder, max_bytes=most) as running:
+    with tempfile.TemporaryDirectory() as folder, server(folder, max_bytes=most, **where()) as running:
         warm = client(running.port, -1, 2, 20, ROWS, time.time() + 60)  # the first score loads libraries
         assert Asker(running.port)("/flush", b"{}")[0] == 200
         idle = running.resident()

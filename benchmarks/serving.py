@@ -1,13 +1,16 @@
 """Measure servers: durable ingestion of tensors, the storage and reading of points, and load.
 
 ``python -m benchmarks serving load`` runs all cases of load, ``serving clients listeners`` some of them, and
-``--scale 0.1`` makes each smaller. A result that is not measured again stays in results/serving_load.
+``--scale 0.1`` makes each smaller. With ``--postgres`` their servers store in PostgreSQL, with ``--apart``
+the three roles are processes of their own. A result that is not measured again stays in results/serving_load.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.client
+import itertools
 import json
 import os
 import tempfile
@@ -15,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from starlette.testclient import TestClient
@@ -40,13 +43,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", choices=["tensors", "load", *CASES], help="default: all")
     parser.add_argument("--scale", type=float, default=1.0, help="of the sizes of the cases of load")
+    parser.add_argument("--postgres", action="store_true", help="run the cases of load on PostgreSQL")
+    parser.add_argument("--apart", action="store_true", help="run the cases of load on three processes")
     chosen = parser.parse_args()
     parts = chosen.parts or ["tensors", "load"]
     if "tensors" in parts:
         _write_rates()
     cases = [name for name in CASES if name in parts or "load" in parts]
     if cases:
-        _write_load(cases, chosen.scale)
+        _write_load(cases, chosen.scale, Place(apart=chosen.apart, postgres=chosen.postgres))
 
 
 def _write_rates() -> None:
@@ -69,48 +74,83 @@ def _write_rates() -> None:
 # -- load --------------------------------------------------------------------------------------------
 
 
-def _clients(scale: float, where: str, epochs: int, **options: Any) -> loads.Facts:
-    count, epochs = max(int(50 * scale), 2), max(int(epochs * scale), 2)
-    name = f"{count} clients x {epochs} epochs x 20 layers, {where}"
-    return loads.many_clients(name, count, epochs, 20, wait=WAIT_S, **options)
+class Place(NamedTuple):
+    """Where the server of a case runs: in one process or three, and on which database."""
+
+    apart: bool = False
+    postgres: bool = False
+
+    @property
+    def words(self) -> str:
+        """The place in words."""
+        return f"{PROCESSES[self.apart]}, {DATABASES[self.postgres]}"
+
+    @property
+    def suffix(self) -> str:
+        """What follows the name of a case in the results."""
+        return " apart" * self.apart + " postgres" * self.postgres
 
 
-def _postgres(scale: float) -> loads.Facts:
-    with loads.postgresql() as make:
-        if make is None:
-            return {"what": "PostgreSQL", "missing": "not installed (make test-postgres installs it)"}
-        return _clients(scale, "PostgreSQL", 25, database=make())
-
-
+PROCESSES, DATABASES = ("one process", "three processes"), ("SQLite", "PostgreSQL")
 #: Seconds to wait for scores of the newest epochs.
 WAIT_S = 30.0
-CASES: Mapping[str, Callable[[float], loads.Facts]] = {
-    "clients": lambda scale: _clients(scale, "one process", 100),
-    "apart": lambda scale: _clients(scale, "three processes", 25, roles=True),
-    "postgres": _postgres,
-    "layers": lambda scale: loads.many_layers(max(int(10_000 * scale), 100)),
-    "runs": lambda scale: loads.many_runs(max(int(500 * scale), 10)),
-    "listeners": lambda scale: loads.many_pages(max(int(1000 * scale), 10)),
-    "memory": lambda scale: loads.bounded_memory(256 << 20, 20.0, max(int(50 * scale), 5)),
+Case = Callable[[float, loads.Where], loads.Facts]
+
+
+def _clients(scale: float, where: loads.Where, epochs: int = 100) -> loads.Facts:
+    count, epochs = max(int(50 * scale), 2), max(int(epochs * scale), 2)
+    name = f"{count} clients x {epochs} epochs x 20 layers"
+    return loads.many_clients(name, count, epochs, 20, wait=WAIT_S, where=where)
+
+
+def _fewer_clients(scale: float, where: loads.Where) -> loads.Facts:
+    return _clients(scale, where, 25)
+
+
+CASES: Mapping[str, Case] = {
+    "clients": _clients,
+    "apart": _fewer_clients,
+    "postgres": _fewer_clients,
+    "layers": lambda scale, where: loads.many_layers(max(int(10_000 * scale), 100), where=where),
+    "runs": lambda scale, where: loads.many_runs(max(int(500 * scale), 10), where=where),
+    "listeners": lambda scale, where: loads.many_pages(max(int(1000 * scale), 10), where=where),
+    "memory": lambda scale, where: loads.bounded_memory(
+        256 << 20, 20.0, max(int(50 * scale), 5), where=where
+    ),
 }
+#: The cases that have a place of their own.
+PLACES = {"apart": Place(apart=True), "postgres": Place(postgres=True)}
 
 
-def _write_load(cases: Sequence[str], scale: float) -> None:
+def _measured_at(case: Case, scale: float, place: Place) -> loads.Facts:
+    with contextlib.ExitStack() as closing:
+        make = closing.enter_context(loads.postgresql()) if place.postgres else str
+        if make is None:
+            return {"what": "PostgreSQL", "missing": "not installed (make test-postgres installs it)"}
+        facts = case(scale, lambda: {"roles": place.apart, "database": make()})
+    return facts | {"place": place.words}
+
+
+def _write_load(cases: Sequence[str], scale: float, place: Place) -> None:
     """Measure cases of load, and write them beside those that were measured before."""
     path = harness.RESULTS / "serving_load.json"
     found = json.loads(path.read_text(encoding="utf-8"))["cases"] if path.exists() else {}
     machine = harness.machine()
-    for name in cases:
-        facts = CASES[name](scale)
+    for case in cases:
+        name = case + place.suffix
+        facts = _measured_at(CASES[case], scale, PLACES.get(case, Place()) if place == Place() else place)
         found[name] = facts | {"scale": scale, "load before": machine["load before"]}
         print(json.dumps({name: found[name]}), flush=True)
-    found = {name: found[name] for name in CASES if name in found}
-    goals = [
-        [facts["what"], what, figure, "yes" if met else "**no**"]
-        for name, facts in found.items()
-        for what, figure, met in ([] if "missing" in facts else _goals(name, facts))
+    order = [
+        name + Place(*each).suffix for name in CASES for each in itertools.product((False, True), repeat=2)
     ]
-    seen = [[facts["what"], *_seen(facts)] for facts in found.values()]
+    found = {name: found[name] for name in order if name in found}
+    goals = [
+        [_what(facts), what, figure, "yes" if met else "**no**"]
+        for name, facts in found.items()
+        for what, figure, met in ([] if "missing" in facts else _goals(name.partition(" ")[0], facts))
+    ]
+    seen = [[_what(facts), *_seen(facts)] for facts in found.values()]
     heads = ["case", "request ms", "page ms", "for later", "scored meanwhile", "newest epochs scored", "MB"]
     text = "\n\n".join(
         [
@@ -124,6 +164,11 @@ def _write_load(cases: Sequence[str], scale: float) -> None:
         ]
     )
     harness.write("serving_load", text, {"machine": machine, "cases": found})
+
+
+def _what(facts: loads.Facts) -> str:
+    """Return what was measured, and where; a result of an earlier version has both in one text, or SQLite."""
+    return ", ".join(filter(None, (facts["what"], facts.get("place"))))
 
 
 def _goals(name: str, facts: loads.Facts) -> Iterator[tuple[str, str, bool]]:
@@ -180,7 +225,7 @@ def _spread(figures: Mapping[str, float] | None) -> str:
 
 def _routes(found: Mapping[str, loads.Facts]) -> list[list[str]]:
     return [
-        [facts["what"], route, _spread(figures), f"{figures['KB']:,}"]
+        [_what(facts), route, _spread(figures), f"{figures['KB']:,}"]
         for facts in found.values()
         for route, figures in facts.get("reading", {}).items()
         if route.startswith("/")

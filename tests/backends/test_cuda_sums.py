@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from cuda_models import DEVICE, ON_GPU
 
 from intus.backends.row_sums import RowPlan
+from intus.backends.torch import to_host
 from intus.backends.torch.captured_tensor import to_projected
-from intus.backends.torch.row_sums import row_sums
+from intus.backends.torch.row_sums import begin_sums, row_sums
 from intus.core.projection import PROJECTED, project, summarize
 from intus.core.record import Record
 from intus.core.sketch import UNITS, dense_sketch
@@ -134,3 +138,61 @@ def test_projections_are_those_of_numpy(dtype):
     x = tensor.float().numpy()
     np.testing.assert_allclose(rows, project(x), rtol=1e-4, atol=1e-3)
     np.testing.assert_allclose(summary, summarize(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.fixture
+def made():
+    """Return the plan of a probe set and its labels, with all that is sent."""
+
+    def make(rows, features, dtype=torch.bfloat16):
+        tensor, y = planted(features, dtype, rows=rows)
+        known = KnownRows(np.arange(rows), {"class": y, "other": y % 2})
+        plan = RowPlan(
+            *(False, known.kept, known.masks, known.classes),
+            chosen_by=known.trained,
+            groups=known.groups,
+        )
+        return tensor.to(DEVICE), known, plan
+
+    return make
+
+
+@pytest.mark.skipif(not ON_GPU, reason="only a GPU runs apart from the processor")
+@pytest.mark.parametrize(("rows", "features", "waits"), [(7000, 1200, 1), (7000, 90, 0), (500, 1200, 0)])
+@pytest.mark.parametrize("dtype", DTYPES[:3])
+def test_processor_waits_for_the_device_at_most_once(made, rows, features, waits, dtype):
+    """A large tensor is asked whether it is finite; nothing else waits, nor the copies of the results."""
+    tensor, _, plan = made(rows, features, dtype)
+    first = begin_sums(tensor, plan, 0)  # copies the plan and the sketch to the device
+    first.result()
+    plan = replace(plan, units=first.best) if len(first.best) else plan
+    begin_sums(tensor, plan, 0).result()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")  # which warns itself that it may miss some
+        try:
+            late = begin_sums(tensor, plan, 0)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    assert len([one for one in found if "synchronizing" in str(one.message)]) == waits
+    assert len(late.result().kept)
+
+
+@pytest.mark.parametrize("pinned", [to_host._MOST_PINNED, 0])
+@pytest.mark.parametrize(("rows", "features"), [(7000, 1200), (500, 90)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_the_device_packs_is_what_numpy_packs(made, rows, features, dtype, pinned, monkeypatch):
+    """Also if the tensor changes as soon as the sums have begun, and without pinned memory."""
+    monkeypatch.setattr(to_host, "_MOST_PINNED", pinned)
+    tensor, known, plan = made(rows, features, dtype)
+    tensor[11, 3], tensor[30, 4] = torch.inf, torch.nan
+    wanted, items, by_numpy = known.packed(row_sums(tensor, replace(plan, groups=None, prepared={}), 0))
+    late = begin_sums(tensor, plan, 0)
+    tensor.zero_()
+    found, of_rows, packed = known.packed(late.result())
+    assert np.array_equal(of_rows, items)
+    assert packed.facts == by_numpy.facts
+    np.testing.assert_allclose(found.astype(float), wanted.astype(float), atol=8)  # of 2 ** 13
+    for name, array in by_numpy.arrays.items():
+        size = np.abs(array).max(initial=0).astype(float)
+        np.testing.assert_allclose(packed.arrays[name], array, rtol=1e-5, atol=1e-6 * size, err_msg=name)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from intus.backends.row_sums import RowPlan
-from intus.backends.torch.row_sums import row_sums
+from intus.backends.torch import row_sums as module
+from intus.backends.torch.row_sums import begin_sums, row_sums
 from intus.core.projection import PROJECTED, summarize
 from intus.core.record import Record
 from intus.core.sketch import UNITS, dense_sketch, sparse_sketch
@@ -183,3 +186,89 @@ def test_precision_of_the_training_is_not_that_of_sums(dtype):
         torch.set_float32_matmul_precision("highest")
     assert np.array_equal(found.products[0].gram, exact.products[0].gram)
     assert np.array_equal(found.kept, exact.kept)
+
+
+@pytest.mark.parametrize("kind", ["plain", "offset", "bf16", "outliers", "scales", "infinite"])
+@pytest.mark.parametrize(("rows", "features"), [(3000, 90), (7000, 1200)])
+def test_what_a_device_packs_is_what_numpy_packs(kind, rows, features):
+    tensor, y = planted(kind, rows, features)
+    if kind == "infinite":
+        tensor[5, 3], tensor[17, :], tensor[100, 8] = np.inf, np.nan, -np.inf
+    known = KnownRows(np.arange(rows) // 3, {"class": y})
+    plan = plan_of(known, chosen_by=known.trained)
+    wanted, items, by_numpy = known.packed(row_sums(tensor, plan, 0))
+    found, of_rows, packed = known.packed(
+        row_sums(tensor, replace(plan, groups=known.groups, prepared={}), 0)
+    )
+    assert np.array_equal(of_rows, items)
+    assert packed.facts == by_numpy.facts
+    assert packed.arrays.keys() == by_numpy.arrays.keys()
+    assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+    np.testing.assert_allclose(found.astype(float), wanted.astype(float), atol=8)  # of 2 ** 13
+    assert (found == wanted).mean() > 0.999
+    for name, array in by_numpy.arrays.items():
+        assert packed.arrays[name].dtype == array.dtype, name
+        size = np.abs(array).max(initial=0).astype(float)
+        np.testing.assert_allclose(packed.arrays[name], array, rtol=1e-5, atol=1e-6 * size, err_msg=name)
+
+
+def test_tensor_may_change_once_its_sums_have_begun():
+    x = torch.randn(7000, 40)
+    known = KnownRows(np.arange(7000), {"class": np.arange(7000) % 3})
+    plan = plan_of(known, groups=known.groups)
+    wanted = row_sums(x, plan, 0)
+    late = begin_sums(x, plan, 0)
+    x.zero_()
+    found = late.result()
+    assert np.array_equal(found.kept, wanted.kept)
+    assert np.array_equal(found.products[0].gram, wanted.products[0].gram)
+
+
+def test_device_is_asked_once():
+    """The processor waits for one answer of the device, however many rows there are."""
+    tensor, y = planted("bf16", 9000, 1200)
+    known = KnownRows(np.arange(9000), {"class": y, "other": y % 2})
+    plan = plan_of(known, chosen_by=known.trained, groups=known.groups)
+    begin_sums(tensor, plan, 0)  # copies the plan to the device
+    with Asked() as asked:
+        begin_sums(tensor, plan, 0)
+    assert asked.questions == ["aten._local_scalar_dense.default"]
+
+
+class Asked(TorchDispatchMode):
+    """Lists the operations whose result the processor must wait for."""
+
+    WAIT = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "is_nonzero", "equal.default")
+
+    def __init__(self):
+        super().__init__()
+        self.questions = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = str(function)
+        by_mask = (
+            "aten.index" in name
+            and any(
+                one is not None and one.dtype == torch.bool for one in args[1] if not isinstance(args[1], int)
+            )
+            if "index.Tensor" in name or "index_put" in name
+            else False
+        )
+        if by_mask or any(one in name for one in self.WAIT):
+            self.questions.append(name)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("offset", [0, 100])
+def test_units_are_chosen_of_rows_that_are_not_centred(offset, monkeypatch):
+    """A GPU multiplies half precision as it is, and chooses what is chosen of centred rows."""
+    tensor, y = planted("bf16 offset" if offset else "bf16", 3000, 1300)
+    tensor = (tensor.float() - (1000 - offset) * bool(offset)).bfloat16()
+    tensor[11, 3] = np.inf
+    known = KnownRows(np.arange(3000), {"class": y, "other": y % 2})
+    centred = row_sums(tensor, plan_of(known, chosen_by=known.trained), 0, "dense").best
+    monkeypatch.setattr(module, "_adds_halves", lambda device: True)
+    monkeypatch.setattr(module, "_times", lambda left, right: left.float() @ right.float())
+    raw = row_sums(tensor, plan_of(known, chosen_by=known.trained), 0, "dense").best
+    assert {0, 1, 2, 3, 4} <= {*raw.tolist()}
+    assert len({*raw.tolist()} & {*centred.tolist()}) >= UNITS - 2

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch._higher_order_ops.while_loop import while_loop
 from torch.nn import functional as F
 from transformers import AlbertConfig, AlbertModel, BertConfig, BertModel, GPT2Config, GPT2Model
 
@@ -255,3 +256,26 @@ def test_generation_is_recurrent():
         return ids
 
     assert intus.trace(generate, TOKENS).is_recurrent
+
+
+class While(nn.Module):
+    def forward(self, x):
+        return while_loop(lambda at, _: at < 3, lambda at, state: (at + 1, state * 2), (torch.tensor(0), x))[
+            1
+        ]
+
+
+class Scripted(nn.Module):
+    def forward(self, x):
+        h = x[0]
+        for at in range(x.shape[0]):
+            h = torch.tanh(h + x[at])
+        return h
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize(
+    "make", [While, lambda: torch.jit.script(Scripted())], ids=["while_loop", "TorchScript"]
+)
+def test_operation_that_is_a_loop_is_recurrent(make):
+    assert intus.trace(make(), torch.randn(5, 3)).is_recurrent

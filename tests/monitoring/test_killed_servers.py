@@ -52,11 +52,13 @@ class Fleet:
     def _command(self, role, folder):
         ports = [f"--{name}-port={port}" for name, port in self.ports.items()]
         arguments = [f"--role={role}", f"--database={folder}/x.db", *ports]
-        return [sys.executable, "-m", "intus.serving", *arguments]
+        return [sys.executable, "-m", "intus.serving.private", *arguments]
 
     def _start(self, role):
-        quiet = {"stderr": subprocess.DEVNULL, "text": True}
-        process = subprocess.Popen(self.commands[role], stdout=subprocess.PIPE, **quiet)
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            self.commands[role], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
+        )
         assert process.stdout.readline()
         return process
 

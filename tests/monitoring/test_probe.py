@@ -608,3 +608,11 @@ def test_import_needs_no_framework_or_server_package():
 def test_probe_returns_probe_and_leaves_logging_level(unused_port):
     assert isinstance(probe(Cnn(), HOST, unused_port), Probe)
     assert logging.getLogger("intus.monitoring").level == logging.NOTSET
+
+
+def test_through_of_a_torch_model_is_refused(unused_port):
+    with (
+        probe(digits_model(), HOST, unused_port) as watch,
+        pytest.raises(InputError, match=r"through is for JAX\. .*, a model of torch, .* leave it out\."),
+    ):
+        watch.through(lambda x: x)

@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
+from intus.backends.torch.row_sums import LateRowSums
 from intus.core.errors import InputError
 from intus.monitoring import flush, probe, register_targets
 from intus.scores import Scorer
@@ -175,6 +177,26 @@ def test_automatic_choice(server):
 def test_bad_options_are_refused(unused_port, more, message):
     with pytest.raises(InputError, match=message):
         probe(net(), "127.0.0.1", unused_port, **more)
+
+
+def test_time_of_a_device_is_paid_once_and_by_the_wall_clock_alone(server, monkeypatch):
+    result = LateRowSums.result
+    monkeypatch.setattr(LateRowSums, "result", lambda self: replace(result(self), seconds=100.0))
+    given = {"probe_set": (IMAGES[:100], {"digit": LABELS[:100]}), "statistics": True, "structure": False}
+    model = net()
+    with probe(model, HOST, server.port, run="device", **given) as watch:
+        tap = watch._tap
+        began = tap.sender.busy
+        watch.run_probe_set()
+        assert tap.sender.drain(20)
+        assert 300 <= tap.sender.busy.wall - began.wall < 400  # of three layers; the fourth shares an array
+        assert tap.sender.busy.processor - began.processor < 100
+        tap.sender.count_device(300)  # of kernels that end after the pass
+        spent = tap.budget.spent
+        tap._pay_sender()
+        tap._pay_sender()
+        assert 300 <= tap.budget.spent.wall - spent.wall < 400
+        assert tap.budget.spent.processor - spent.processor < 100
 
 
 def test_many_rows_are_sent_as_sums_and_some_rows(server):

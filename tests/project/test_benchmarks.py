@@ -215,11 +215,34 @@ def test_training_processes_take_turns_and_report(tmp_path):
             probed.close()
 
 
+@pytest.mark.long
+def test_cost_of_a_probe_is_told_beside_the_same_training_again():
+    from benchmarks import frameworks
+
+    with harness.sink() as port:
+        found = frameworks.cost(Path(sys.executable), "torch", port, 0.5, 10, 5, repeats=1)
+    for name in ("probe", "plain again", "steady"):
+        assert 0 < found[name]["ratio"] < 100
+    assert found["passes"] >= found["recorded"] > 0
+    assert found["plain seconds"] >= 0.5
+    assert (
+        "met" in (text := frameworks.report({"torch": {"long": found, "step us": 1.0}})) or "missed" in text
+    )
+
+
+def test_ratio_of_processes_is_that_of_all_runs_between_lowest_and_highest():
+    from benchmarks import frameworks
+
+    runs = [{"plain": [1.0, 1.0], "probe": [1.0, 2.0]}, {"plain": [2.0], "probe": [2.0]}]
+    assert frameworks._ratio(runs, "probe") == {"ratio": 1.25, "low": 1.0, "high": 1.5}
+
+
 def test_report_of_frameworks_names_what_is_missing():
     from benchmarks import frameworks
 
-    cost = {"ratio": 1.06, "low": 1.05, "high": 1.07, "steady": 1.0, "steady low": 0.9, "steady high": 1.1}
-    cost |= {"plain seconds": 30.0, "step ms": 9.0, "recorded": 4, "passes": 90, "charged": 0.1}
+    ratio = {"ratio": 1.06, "low": 1.05, "high": 1.07}
+    cost = {"probe": ratio, "plain again": ratio, "steady": ratio, "repeats": 2, "plain seconds": 30.0}
+    cost |= {"step ms": 9.0, "recorded": 4, "passes": 90, "charged": 0.1}
     text = frameworks.report({"keras": {"long": cost, "step us": 12.0}, "nnx": None})
     assert "missed" in text
     assert "4 of 90" in text

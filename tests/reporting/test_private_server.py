@@ -8,11 +8,11 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 
 import pytest
 import torch
+from process_help import runs_now, wait_for_end
 
 import intus
 from intus.core.errors import InputError, ServeError
@@ -54,21 +54,6 @@ def start(path, how):
     return script, int(script.stdout.readline())
 
 
-def runs_now(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def wait_for_end(pid):
-    deadline = time.monotonic() + 60
-    while runs_now(pid):
-        assert time.monotonic() < deadline, "the server did not end"
-        time.sleep(0.1)
-
-
 def epochs(path):
     table = intus.runs(path)["r"].scores(target="digit", score="linear_f1", address="0")
     assert table["value"].notna().all()
@@ -86,7 +71,7 @@ def test_server_ends_after_the_training_and_all_is_scored(tmp_path, how):
     out, errors = script.communicate(timeout=120)
     assert script.returncode == 0, errors
     assert out.split() == (["8"] if how == "flush" else [])
-    wait_for_end(server)
+    wait_for_end([server])
     assert epochs(path) == [0, 1, 2, 3]
     assert len(intus.runs(path)["r"].log("loss")) == 4
 
@@ -101,7 +86,7 @@ def test_server_ends_when_the_training_is_interrupted_or_killed(tmp_path, signal
     script.send_signal(signal_number)
     script.communicate(timeout=60)
     assert script.returncode != 0
-    wait_for_end(server)
+    wait_for_end([server])
     known = epochs(path)
     # a process that ends by itself also runs its probe set for the last epoch
     assert known == ([0, 1, 2, 3] if signal_number == signal.SIGINT else [0, 1, 2])
@@ -115,7 +100,7 @@ def test_page_is_served_later(tmp_path):
     path = tmp_path / "runs.db"
     script, server = start(path, "end")
     script.communicate(timeout=120)
-    wait_for_end(server)
+    wait_for_end([server])
     command = [sys.executable, "-m", "intus", "serve", str(path), "--port", "0", "--no-token"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as serving:
         try:

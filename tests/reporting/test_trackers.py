@@ -8,18 +8,19 @@ import math
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from process_help import wait_for_end
 from sklearn.datasets import load_digits
 
 import intus
 from intus.core.errors import MissingExtraError
-from intus.monitoring.follower import Follower
+from intus.monitoring.follower import Follower, _NewScores
 from intus.monitoring.trackers import Place
 from intus.serving.run import Server
 
@@ -263,6 +264,34 @@ def test_folder_with_the_name_of_a_tracker_is_no_package(tmp_path, monkeypatch):
         intus.probe(torch.nn.Linear(1, 1), to="wandb")
 
 
+TWO_MODELS = """
+import wandb
+from intus.monitoring.trackers.base import Point, TrackedRun
+from intus.monitoring.trackers.wandb import Wandb
+
+mine = wandb.init(project="p")
+one, other = (Wandb("", TrackedRun("r", model, {}, ())) for model in ("Net", "Other"))
+for number in range(3):
+    mine.log({"loss": 0.5}, step=10 * number)
+    one.write([Point("intus/x", "epoch", number, 0.0, 1.0)])
+    other.write([Point("intus/Other/x", "epoch", 5 - number, 0.0, 2.0)])
+one.close()
+other.close()
+mine.finish()
+"""
+
+
+@pytest.mark.loops
+@pytest.mark.filterwarnings("default")
+def test_epochs_of_two_models_do_not_share_a_row_of_the_script(tmp_path):
+    """W&B has one value of the axis in a row, which would be that of both."""
+    ran(tmp_path, TWO_MODELS)
+    ((rows, _),) = history(tmp_path)
+    found = [(row["intus/epoch"], name) for row in rows for name in row if name.endswith("/x")]
+    expected = [(epoch, "intus/x") for epoch in range(3)] + [(epoch, "intus/Other/x") for epoch in (3, 4, 5)]
+    assert sorted(found) == sorted(expected)
+
+
 class Collected:
     """A tracker that keeps what it is given, and fails as often as it is told to."""
 
@@ -282,6 +311,33 @@ class Collected:
 
     def close(self):
         self.closed = True
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 3), st.sampled_from("ab"), st.sampled_from([None, 1.0, 2.0]))),
+        max_size=8,
+    )
+)
+def test_each_score_is_found_once_in_any_order_of_epochs(rounds):
+    """A reply has all scores of the epochs that changed, and perhaps of others."""
+    stored, scores, found, wanted = {}, _NewScores(), [], []
+    for written in rounds:
+        for epoch, score, value in written:
+            revision = stored.get((epoch, score), (-1, None))[0] + 1
+            stored[epoch, score] = revision, value
+        last = {(epoch, score): value for epoch, score, value in written}
+        wanted += [(score, epoch, value) for (epoch, score), value in last.items() if value is not None]
+        changed = {epoch for epoch, *_ in written}
+        rows = [
+            (epoch, -1, "", "output", "", score, *each)
+            for (epoch, score), each in stored.items()
+            if epoch in changed or not epoch
+        ]
+        names = ("epoch", "step", "address", "kind", "target", "score", "revision", "value")
+        columns = {name: [row[n] for row in rows] for n, name in enumerate(names)}
+        found += [(point.name.removesuffix("/model"), point.x, point.value) for point in scores.take(columns)]
+    assert Counter(found) == Counter(wanted)
 
 
 @pytest.mark.long
@@ -339,15 +395,5 @@ def test_temporary_database_leaves_nothing(tmp_path):
         [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True
     ) as script:
         server = int(script.stdout.readline())
-    deadline = time.monotonic() + 60
-    while runs_now(server):
-        assert time.monotonic() < deadline, "the server did not end"
-        time.sleep(0.1)
+    wait_for_end([server])
     assert list(tmp_path.glob("intus-*")) == []
-
-
-def runs_now(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False

@@ -65,6 +65,7 @@ def sums_of(x, known, matrix=None):
         products=tuple(products(mask & finite) for mask in known.masks),
         classes=tuple(by_class(*one) for one in known.classes),
         units=np.empty(0, np.int64),
+        packed=None,
     )
 
 

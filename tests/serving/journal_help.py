@@ -56,6 +56,22 @@ def numbered(number, **facts):
     return record(array=np.full((2, 3), number, dtype=np.float32), **facts)
 
 
+def check_sums(row) -> None:
+    assert row.sent == row.under_way + row.unknown + row.refused + row.kept
+    assert row.kept == row.waiting + row.scored + row.failed + row.lost
+    numbers = (
+        row.under_way,
+        row.unknown,
+        row.refused,
+        row.kept,
+        row.waiting,
+        row.scored,
+        row.failed,
+        row.lost,
+    )
+    assert min(numbers) >= 0, row
+
+
 class Machine:
     """An aggregator service with a journal folder, which can be killed and restarted."""
 
@@ -69,6 +85,8 @@ class Machine:
         self.service = AggregatorService(
             self.evaluator, Aggregator(**self.options), self.journal, clock=lambda: self.time
         )
+        for row in self.service.counts().runs:
+            check_sums(row)
 
     def kill(self) -> None:
         """Restart from the journal alone."""

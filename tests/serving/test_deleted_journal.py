@@ -9,11 +9,13 @@ from contextlib import closing
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from journal_help import Machine
+from journal_help import Machine, check_sums
 from server_help import Served, pairs, stored
 from serving_help import target_of
-from test_ledger import STEP, CountingClient, Outcomes, check_sums, ledger_of, take
+from test_ledger import STEP, CountingClient, Outcomes, ledger_of, take
 
+from intus.serving.aggregation import journal
+from intus.serving.aggregation.journal import IDLE_LOOKS
 from intus.serving.errors import FullError
 from intus.serving.http.remote import RemoteEvaluator, _Spool
 
@@ -173,6 +175,71 @@ def test_messages_that_wait_for_the_next_server_are_written_anew(tmp_path):
     with closing(_Spool(folder)) as spool:
         waiting = spool.waiting()
     assert [json.loads(body)["name"] for _, _, body in waiting] == ["a", "b", "c", "d"]
+
+
+def test_clock_looks_at_few_files_of_runs_that_are_scored_and_misses_none(tmp_path, monkeypatch):
+    """It looked at the files of all runs each second, while no request was answered."""
+    machine, runs, looks = Machine(tmp_path / "journal"), 3 * IDLE_LOOKS, []
+    for number in range(runs):
+        machine.send(number, seq=1, run=f"r{number}", client=f"c{number}")
+    machine.service.flush()
+    machine.evaluator.store()
+    machine.send(7, seq=2, epoch=1, run="r7", client="c7")
+    machine.service.tick()  # new folders, so that it looks at all
+    look = journal.identity
+    monkeypatch.setattr(journal, "identity", lambda path: looks.append(path) or look(path))
+
+    def told():
+        looks.clear()
+        machine.service.tick()
+        assert len(looks) <= IDLE_LOOKS + 10
+        return [notice.run for notice in machine.evaluator.received_notices]
+
+    def delete(number):
+        log = machine.journal.log((f"r{number}", "m"))
+        log._path(log._number).unlink()
+
+    delete(7)
+    assert told() == ["r7"]
+    delete(8)
+    for _ in range(3):
+        found = told()
+    assert found == ["r7", "r8"]
+    shutil.rmtree(machine.journal.log(("r9", "m"))._folder)
+    machine.service.tick()
+    assert machine.evaluator.received_notices[-1].run == "r9"
+    machine.kill()
+    assert ledger_of(machine, "r7").kept == 2
+    assert [ledger_of(machine, run).kept for run in ("r8", "r9")] == [1, 1]
+    machine.stop()
+
+
+def test_run_whose_files_cannot_be_written_anew_is_not_forgotten(tmp_path, monkeypatch):
+    """Only some of the runs without unscored records are looked at each second."""
+    machine = Machine(tmp_path / "journal")
+    for number in range(2 * IDLE_LOOKS):
+        machine.send(number, seq=1, run=f"r{number}", client=f"c{number}")
+    machine.service.flush()
+    machine.evaluator.store()
+    for _ in range(2):
+        machine.service.tick()
+    log = machine.journal.log(("r3", "m"))
+    log._path(log._number).unlink()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log, "renew", full)
+        for _ in range(6):
+            machine.service.tick()
+        assert "No space left" in ledger_of(machine, "r3").trouble
+        assert len(machine.evaluator.received_notices) == 1
+    machine.service.tick()
+    assert ledger_of(machine, "r3").trouble == ""
+    machine.kill()
+    assert ledger_of(machine, "r3").scored == 1
+    machine.stop()
 
 
 @pytest.mark.long

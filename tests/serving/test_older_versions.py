@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from journal_help import check_sums
 
 from intus.serving.aggregation.aggregator import Aggregator
 from intus.serving.aggregation.journal import FORMAT, Journal
@@ -60,6 +61,9 @@ def test_scores_of_older_version_are_shown_and_its_journal_is_scored(tmp_path, c
     assert send(roles, 2, 3, LAYERS[:1], ended=False, sent=1).duplicate  # its number is in the journal
     assert send(roles, 2, 4, LAYERS[1:], ended=True, sent=2).accepted == 1
     roles.aggregator.flush()
+    (row,) = roles.aggregator.counts().runs
+    check_sums(row)
+    assert (row.waiting, row.failed, row.lost) == (0, 0, 0)
     notices = [each["text"] for each in roles.frontend.database.notices() if each["level"] != "info"]
     roles.close()
     with Database(tmp_path / "x.db") as database:

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+from process_help import runs_now, wait_for_end
 from serving_help import record
 
 from intus.core.errors import InputError, MissingExtraError, ServeError
@@ -231,9 +232,11 @@ class Apart:
 
     def start(self, *roles) -> None:
         for role in roles:
-            command = [sys.executable, "-m", "intus.serving", f"--role={role}", *self.options]
+            command = [sys.executable, "-m", "intus.serving.private", f"--role={role}", *self.options]
             pipe = subprocess.PIPE
-            self.running[role] = subprocess.Popen(command, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+            self.running[role] = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
+            )
         for role in roles:
             assert "127.0.0.1" in self.running[role].stdout.readline()
 
@@ -494,6 +497,23 @@ except KeyboardInterrupt:
     assert (status, done.stderr) == ("200", "")
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid), 0)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="the test reads /proc")
+def test_server_ends_with_parent_that_is_killed(tmp_path):
+    script = f"""
+import time
+from intus.serving.run import Server
+
+server = Server(database={str(tmp_path / "x.db")!r}, port=0, no_token=True)
+print(server.process.pid, flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as parent:
+        server = int(parent.stdout.readline())
+        assert runs_now(server)
+        parent.kill()
+        wait_for_end([server])
 
 
 @pytest.mark.long

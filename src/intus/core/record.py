@@ -6,8 +6,8 @@ Records are sent from the training process to the server and collected by the ag
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -137,3 +137,37 @@ class Record:
         return moved.reshape(
             self.rows, math.prod(moved.shape[1:])
         )  # reshape cannot infer -1 if there are no rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LateRecord:
+    """A record of statistics that a device may not have made yet.
+
+    Attributes:
+        made: Returns the kept rows, the ids of their items and the statistics, once they are there; always
+            the same objects.
+        address: The operation with its call, or the parameter.
+        kind: One of ``KINDS``.
+        run: The name of the training run.
+        model: The name of the model.
+        step: The number of the model's call.
+        epoch: The epoch.
+        mode: The mode.
+        index: The index among several tensors.
+    """
+
+    made: Callable[[], tuple[np.ndarray, np.ndarray, LayerStatistics]]
+    address: str
+    kind: str = "output"
+    run: str = ""
+    model: str = ""
+    step: int | None = None
+    epoch: float | None = None
+    mode: str = ""
+    index: int = 0
+
+    def record(self) -> Record:
+        """Return the record, once it is there."""
+        array, items, statistics = self.made()
+        origin = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "made"}
+        return Record(array, items=items, statistics=statistics, **origin)

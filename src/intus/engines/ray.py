@@ -129,6 +129,8 @@ class RayEngine:
                 worker, promise = self._send(task)
             except self._ray.exceptions.RayError as error:  # no memory or disk, or the cluster is gone
                 raise self._gone(error) from error
+            except SystemExit:  # of Ray, in each thread that waits for it when it is shut down
+                raise WorkerDiedError("Ray was shut down while it ran a task.") from None
         raise WorkerDiedError(f"{TRIES} workers died while they ran the same task.")
 
     @staticmethod

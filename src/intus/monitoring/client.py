@@ -58,7 +58,9 @@ class Client:
         """Send a GET request and return its answer; raises ServeError if none comes."""
         return self._authorized("GET", path, b"", {})
 
-    def post(self, path: str, body: bytes, content: str = JSON, wait: float | None = None) -> Answer:
+    def post(
+        self, path: str, body: bytes | memoryview, content: str = JSON, wait: float | None = None
+    ) -> Answer:
         """Send a request and return its answer.
 
         A server may close an idle connection at any time, so a request that fails on a reused connection is
@@ -78,7 +80,9 @@ class Client:
             headers["Prefer"] = f"wait={math.ceil(wait)}"  # RFC 7240
         return self._authorized("POST", path, body, headers)
 
-    def _authorized(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+    def _authorized(
+        self, method: str, path: str, body: bytes | memoryview, headers: dict[str, str]
+    ) -> Answer:
         """Send a request with the token, and once more if the server has another since."""
         token = self._token()
         answer = self._sent(method, path, body, headers, token)
@@ -93,7 +97,7 @@ class Client:
         return os.environ.get(VARIABLE) or read_token(self.host, self.port)
 
     def _sent(
-        self, method: str, path: str, body: bytes, headers: dict[str, str], token: str | None
+        self, method: str, path: str, body: bytes | memoryview, headers: dict[str, str], token: str | None
     ) -> Answer:
         """Send a request, and once more if a reused connection was closed."""
         if token:
@@ -139,7 +143,7 @@ class Client:
             with contextlib.suppress(OSError):
                 connection.close()
 
-    def _request(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+    def _request(self, method: str, path: str, body: bytes | memoryview, headers: dict[str, str]) -> Answer:
         if self._connection is None:
             self._connection = self._opened(CONNECT_S)
         try:

@@ -24,8 +24,7 @@ POLL_S = 1.0  # between questions to the server
 AWAY_S = 10.0  # the same, while it does not answer
 END_S = 30.0  # the longest wait for a tracker at the end
 MOST = 100_000  # numbers that wait for a tracker that fails
-_KEY = ("epoch", "step", "address", "kind", "target", "score", "revision")
-_COLUMNS = (*_KEY, "value")
+_COLUMNS = ("epoch", "step", "address", "kind", "target", "score", "revision", "value")
 QUIET_S = 60.0  # without news of a probe that was removed
 _RAISED = "intus: the function on_finding raised an error, and is called again with the next finding: %s: %s"
 _NO_PAGE = (
@@ -75,7 +74,7 @@ class Follower:
             for place, tracker in trackers
         ]
         self._scores = _NewScores()
-        self._change = 0  # the last one of the server of which the scores were read
+        self._change = 0  # the last one of the server's database of which the scores were read
         self._logged: list[dict[str, Any]] = []
         self._changed = threading.Condition()
         self._asked = self._answered = 0  # rounds
@@ -84,6 +83,7 @@ class Follower:
         self.removed = False
         if self._outlets and (stored := self._read_scores()) is not None:
             self._scores.leave_out(stored)
+            self._change = stored["change"]
         self._thread = threading.Thread(target=self._follow, name="intus-follower", daemon=True)
         self._thread.start()
         sender.followers.append(self)
@@ -159,10 +159,11 @@ class Follower:
         if news is not None:
             points: list[Point] = []
             if news["change"] != self._change:
-                columns = self._read_scores(**self._scores.query()) if self._outlets else {}
-                if columns is not None:
-                    points = list(self._scores.take(columns))
+                if not self._outlets:
                     self._change = news["change"]
+                elif (columns := self._read_scores()) is not None:
+                    points = list(self._scores.take(columns))
+                    self._change = columns["change"]
             self._call_back(news["findings"])
             for outlet in self._outlets:
                 outlet.add(points)
@@ -190,8 +191,9 @@ class Follower:
             except BaseException as error:  # also sys.exit(), which would end the thread
                 self._troubles.count("on_finding", _RAISED, type(error).__name__, error)
 
-    def _read_scores(self, **query: str) -> dict[str, Any] | None:
-        return self._get("/api/points", level="layer", columns=",".join(_COLUMNS), **query)
+    def _read_scores(self) -> dict[str, Any] | None:
+        """Return the scores of epochs that changed since the last time; None if there is no reply."""
+        return self._get("/api/points", level="layer", columns=",".join(_COLUMNS), after=str(self._change))
 
     def _get(self, path: str, **query: str) -> dict[str, Any] | None:
         """Return a reply about the model; None if there is none."""
@@ -205,37 +207,35 @@ class Follower:
 
 
 class _NewScores:
-    """Finds the scores that were not read before, among those of the last two epochs."""
+    """Finds the scores that were not read before, in replies with all scores of the epochs that changed.
+
+    The scores of a training come in any order of epochs: the server begins with the newest.
+    """
 
     def __init__(self) -> None:
-        self._seen: set[tuple[Any, ...]] = set()
-        self._epochs: list[float] = []  # in the order in which their first score came
+        self._series: dict[tuple[Any, ...], int] = {}  # a number for each, which takes less memory
+        self._revisions: dict[tuple[Any, ...], dict[int, int]] = {}  # by epoch and step, then by series
 
     def leave_out(self, columns: dict[str, list[Any]]) -> None:
         """Count the scores of a reply as read, such as those of an earlier part of the training."""
-        self._seen.update(zip(*(columns.get(name, ()) for name in _KEY), strict=True))
-
-    def query(self) -> dict[str, str]:
-        """Return which epochs to read: not those before the last two, which are complete."""
-        return {"since": repr(min(self._epochs[-2:]))} if len(self._epochs) > 1 else {}
+        for _ in self.take(columns):
+            pass
 
     def take(self, columns: dict[str, list[Any]]) -> Iterator[Point]:
         """Yield the new scores of a reply that have a value; one that was replaced by another is new."""
         now = time.time()
-        for *key_, value in zip(*(columns.get(name, ()) for name in _COLUMNS), strict=True):
-            key = tuple(key_)
-            epoch, step, address, kind, target, score, _ = key
-            if epoch is None or key in self._seen:
+        for epoch, step, *series_, revision, value in zip(*map(columns.__getitem__, _COLUMNS), strict=True):
+            if epoch is None:
                 continue
-            self._seen.add(key)
-            if epoch not in self._epochs:
-                self._epochs.append(epoch)
+            series = self._series.setdefault(tuple(series_), len(self._series))
+            known = self._revisions.setdefault((epoch, step), {})
+            if known.get(series) == revision:
+                continue
+            known[series] = revision
             if value is not None:
+                address, kind, target, score = series_
                 name = score_name(target, score, address, kind)
                 yield Point(name, *(("step", step) if step >= 0 else ("epoch", epoch)), now, value)
-        self._epochs = self._epochs[-2:]
-        if len(self._epochs) > 1:
-            self._seen = {key for key in self._seen if key[0] >= min(self._epochs)}
 
 
 def score_name(target: str, score: str, address: str, kind: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..core.record import Record
+from ..core.record import LateRecord, Record
 from .client import BINARY
 from .sent_counts import EpochKey
 
@@ -29,7 +29,7 @@ class Job:
     """
 
     path: str
-    body: Callable[[], bytes]
+    body: Callable[[], bytes | memoryview]
     content: str = BINARY
     nbytes: int = 0
     records: int = 0
@@ -71,6 +71,6 @@ class OpenRequest:
         by_contents: The records of tensors whose contents may come again.
     """
 
-    records: list[Record] = field(default_factory=list)
+    records: list[Record | LateRecord] = field(default_factory=list)
     nbytes: int = 0
-    by_contents: dict[Hashable, list[Record]] = field(default_factory=dict)
+    by_contents: dict[Hashable, list[Record | LateRecord]] = field(default_factory=dict)

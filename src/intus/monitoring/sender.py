@@ -22,9 +22,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 from ..core.errors import InputError, ServeError
-from ..core.record import Record
-from ..storage.codec import encode_records
+from ..core.record import LateRecord, Record
+from ..storage.codec import records_blob
 from .breaker import Breaker
+from .budget import Seconds
 from .client import BINARY, JSON, RECONNECT_S, Answer, Client
 from .jobs import Counts, Job, OpenRequest
 from .sent_counts import EpochKey, SentCounts
@@ -67,7 +68,9 @@ class Sender:
         self.targets: dict[tuple[str, str, str, str], RegisteredTarget] = {}
         self.logs: list[Any] = []  # of probes; what they collected is sent before the queue is drained
         self.followers: list[Any] = []  # of probes, which read what the server finds
-        self.busy_seconds = 0.0  # processor time that sending and following took
+        self.busy = Seconds(
+            0.0, 0.0
+        )  # what sending, following and devices took beside the training's threads
         self._reset()
         atexit.register(self._at_exit)
 
@@ -159,7 +162,7 @@ class Sender:
         with self._changed:
             self._bytes = max(0, self._bytes - nbytes)
 
-    def gather(self, record: Record, nbytes: int, contents: Hashable | None = None) -> None:
+    def gather(self, record: Record | LateRecord, nbytes: int, contents: Hashable | None = None) -> None:
         """Add a record, for which room was reserved, to the next request.
 
         Args:
@@ -200,7 +203,7 @@ class Sender:
                 self._add(replace(record, address=address, kind=kind, index=index))
             return True
 
-    def _add(self, record: Record) -> None:
+    def _add(self, record: Record | LateRecord) -> None:
         self._open_request.records.append(record)
         self._counts.waiting += 1
         self._sent_counts.sent(_epoch_key(record))
@@ -216,19 +219,20 @@ class Sender:
         if batch.records:
             self._push(self._batch(batch.records, batch.nbytes))
 
-    def _batch(self, records: list[Record], nbytes: int = 0) -> Job:
+    def _batch(self, records: list[Record | LateRecord], nbytes: int = 0) -> Job:
         """Return a request with these records, and the counts of their epochs."""
         self._seq += 1
         epochs = [self._sent_counts.current(_epoch_key(record)) for record in records]
         job = Job("/records", bytes, nbytes=nbytes, records=len(records), epochs=epochs)
         facts = {"client": self._id, "seq": self._seq}
 
-        def encode() -> bytes:
+        def encode() -> memoryview:
             with self._changed:
                 if job.epoch_counts is None:  # a retry must be identical: the first may have arrived
                     job.epoch_counts = self._sent_counts.unacknowledged(set(job.epochs))
                     facts["dropped"] = self._counts.dropped
-            return encode_records(records, facts | {"epochs": job.epoch_counts})
+            made = [one.record() if isinstance(one, LateRecord) else one for one in records]
+            return records_blob(made, facts | {"epochs": job.epoch_counts})
 
         job.body = encode
         return job
@@ -372,7 +376,12 @@ class Sender:
     def count_busy(self, seconds: float) -> None:
         """Add processor time of a thread that works for the probes of this server."""
         with self._changed:
-            self.busy_seconds += seconds
+            self.busy = Seconds(self.busy.wall + seconds, self.busy.processor + seconds)
+
+    def count_device(self, seconds: float) -> None:
+        """Add time for which a GPU worked for the probes of this server, and not for the training."""
+        with self._changed:
+            self.busy = self.busy._replace(wall=self.busy.wall + seconds)
 
     def counts(self) -> Counts:
         """Return the numbers of records sent, dropped, failed and waiting."""
@@ -586,7 +595,7 @@ class Sender:
             )
 
 
-def _epoch_key(record: Record) -> EpochKey:
+def _epoch_key(record: Record | LateRecord) -> EpochKey:
     return EpochKey(record.run, record.model, record.epoch)
 
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Hashable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..backends.base import CapturedTensor
-from ..backends.row_sums import RowPlan
+from ..backends.row_sums import LateSums, RowPlan
 from ..core.projection import PROJECTED
 from ..core.record import LayerStatistics
 from ..core.sketch import UNITS
@@ -31,15 +33,17 @@ class Part(NamedTuple):
 
     Attributes:
         known: The rows.
-        positions: Whether each position of an item is a row.
+        plan: The sums to compute of them.
         nbytes: The bytes of the record, at most.
-        items: How many items of the tensor are used, the first ones; None for all.
     """
 
     known: KnownRows
-    positions: bool
+    plan: RowPlan
     nbytes: int
-    items: int | None = None
+
+
+#: The kept rows of a tensor, the ids of their items, and the statistics.
+Made = tuple[np.ndarray, np.ndarray, LayerStatistics]
 
 
 class Labels:
@@ -153,8 +157,8 @@ class PassStatistics:
     ) -> None:
         self._choice, self._share, self._rank, self._ranks = choice, share, rank, ranks
         self._repeats = repeats
-        self._units: dict[Hashable, np.ndarray] = {}  # by tensor; chosen in the last pass
-        self._known: dict[Hashable, KnownRows | None] = {}  # of the present pass
+        self._units: dict[Hashable, Any] = {}  # by tensor; chosen in the last pass
+        self._known: dict[Hashable, tuple[KnownRows, RowPlan] | None] = {}  # of the present pass
         self._pass: tuple[Labels, np.ndarray] | None = None
         self._period: Hashable = None
         self._labels = Labels({})
@@ -222,10 +226,14 @@ class PassStatistics:
         found = [part for part in out if part is not None]
         return found if len(found) == len(out) else []
 
-    def made(
-        self, part: Part, tensor: CapturedTensor, axis: int
-    ) -> tuple[np.ndarray, np.ndarray, LayerStatistics]:
-        """Return the kept rows of a tensor, the ids of their items, and the statistics.
+    @property
+    def _keeps_units(self) -> bool:
+        return self._repeats and self._ranks == 1
+
+    def begin(
+        self, part: Part, tensor: CapturedTensor, axis: int, on_device: Callable[[float], None]
+    ) -> Callable[[], Made]:
+        """Begin to make statistics of a tensor, which may change after that.
 
         Of a layer that is sketched, the units that had the most to do with the labels in the pass before are
         kept beside the sketch. Several processes, and passes of other rows, would choose different ones, so
@@ -235,19 +243,18 @@ class PassStatistics:
             part: The rows.
             tensor: The tensor, whose framework can compute sums.
             axis: The axis of its rows.
+            on_device: Called with the seconds that the tensor's device took beside this thread.
+
+        Returns:
+            A function that returns them once the tensor's device has made them. Any thread may call it, once.
         """
         assert tensor.sums is not None
-        known, keeps_units = part.known, self._repeats and self._ranks == 1
-        place = tensor.address, tensor.kind, tensor.index, tensor.shape, part.positions
-        units = self._units.get(place, np.empty(0, np.int64))
-        by = known.trained if keeps_units else ()
-        plan = RowPlan(
-            part.positions, known.kept, known.masks, known.classes, _SEED, units, by, items=part.items
-        )
+        place = tensor.address, tensor.kind, tensor.index, tensor.shape, part.plan.positions
+        plan = replace(part.plan, units=self._units[place]) if place in self._units else part.plan
         sums = tensor.sums(plan, axis)
-        if keeps_units:
+        if self._keeps_units:
             self._units[place] = sums.best
-        return known.packed(sums, positions=part.positions, rank=self._rank, ranks=self._ranks)
+        return partial(_made, part, sums, self._rank, self._ranks, on_device)
 
     def _is_due(self, tensor: CapturedTensor) -> bool:
         if self._choice != "auto":
@@ -259,9 +266,28 @@ class PassStatistics:
         labels, items = self._pass
         key = tuple(names), count, positions
         if key not in self._known:
-            self._known[key] = labels.rows(names, items[:count], positions)
+            found = labels.rows(names, items[:count], positions)
+            self._known[key] = None if found is None else (found, self._plan(found, count, positions))
         known = self._known[key]
         if known is None:
             return None
-        nbytes = known.nbytes(min(features, PROJECTED + UNITS)) + features // 8 + 1
-        return Part(known, positions is not None, nbytes, count)
+        nbytes = known[0].nbytes(min(features, PROJECTED + UNITS)) + features // 8 + 1
+        return Part(*known, nbytes)
+
+    def _plan(self, known: KnownRows, count: int | None, positions: int | None) -> RowPlan:
+        return RowPlan(
+            positions is not None,
+            known.kept,
+            known.masks,
+            known.classes,
+            _SEED,
+            chosen_by=known.trained if self._keeps_units else (),
+            items=count,
+            groups=known.groups,
+        )
+
+
+def _made(part: Part, late: LateSums, rank: int, ranks: int, on_device: Callable[[float], None]) -> Made:
+    sums = late.result()
+    on_device(sums.seconds)
+    return part.known.packed(sums, positions=part.plan.positions, rank=rank, ranks=ranks)

@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -17,10 +18,10 @@ import numpy as np
 from ..backends.base import Backend, CapturedTensor, GraphRecorder, Operation
 from ..backends.sharding import Together
 from ..core.address import without_call
-from ..core.errors import did_you_mean
+from ..core.errors import IntusError, did_you_mean
 from ..core.probes_disabled import are_probes_disabled
 from ..core.projection import project, summarize
-from ..core.record import PROBE_SET_MODE, Record
+from ..core.record import PROBE_SET_MODE, LateRecord, Record
 from ..storage.codec import encode_graph
 from .budget import FREE_S, Budget, Seconds
 from .clocks import process_seconds, process_seconds_since, thread_seconds, thread_seconds_since
@@ -105,6 +106,8 @@ _SET_TAKES = (
     "is always run completely, in {:.2g} s each time, whatever budget= is. To take less, give it fewer rows, "
     "set watch.epoch less often, or pass every=."
 )
+#: What differs between refusals for one reason: the names of layers, and numbers.
+_NAMES = re.compile(r"'[^']*'|\d+")
 #: Of how many calls in which an epoch is looked for one is timed, for the clock takes as long as the look.
 _TIMED = 16
 #: The most that a pass of a probe set waits for room in the queue, and the part of the queue for one pass.
@@ -211,7 +214,7 @@ class ModelTap:
         # The epoch, the mode and whether there were no ids, of the last pass if it was skipped; else None.
         self._skipped_like: tuple[float, str, bool] | None = None
         self._pass_bytes = self._pass_rows = 0  # of the last recorded pass
-        self._busy_before = sender.busy_seconds  # at the last payment to the budget
+        self._busy_before = sender.busy  # at the last payment to the budget
         self._pass_began = process_seconds(), self.budget.spent  # the present pass: clocks, and costs so far
         self._began, self._set_passes, self._is_set_cost_known = process_seconds(), 0, False
         self._apart: tuple[Seconds, Seconds] | None = None  # the same, of a pass apart from the training
@@ -509,11 +512,12 @@ class ModelTap:
         return PassTags(epoch, step, mode, items, self.budget.rows, ordered, labels)
 
     def _pay_sender(self) -> None:
-        """Pay for what the sender's thread has done since the last time."""
-        busy = self.sender.busy_seconds
+        """Pay for what the sender's thread and devices have done since the last time."""
+        busy = self.sender.busy
         if busy != self._busy_before:
-            since, self._busy_before = busy - self._busy_before, busy
-            self.budget.pay(Seconds(since, since))
+            since = Seconds(*(now - before for now, before in zip(busy, self._busy_before, strict=True)))
+            self._busy_before = busy
+            self.budget.pay(since)
 
     def _labels(self, period: tuple[float, str], items: np.ndarray | None) -> Labels | None:
         """Return the labels to make statistics of a pass of the training with; None if its rows are sent."""
@@ -751,7 +755,7 @@ class ModelTap:
             yield
         finally:
             self._pay_apart(began, spent)
-            self._busy_before = self.sender.busy_seconds
+            self._busy_before = self.sender.busy
             self._set_passes += 1
 
     def _tell_cost_of_set(self, epoch: float) -> None:
@@ -777,9 +781,11 @@ class ModelTap:
         self.budget.pay_once(Seconds(*(max(all_ - now + before, 0.0) for all_, now, before in rest)))
 
     def on_error(self, error: Exception) -> None:
-        """Count an error, and log the first of its kind."""
+        """Count an error, and log the first of its kind; a refusal counts once for each reason."""
         text = "intus could not record part of a pass and continues without it: %s: %s"
-        self.troubles.count(f"hook {type(error).__name__}", text, type(error).__name__, error)
+        refused = isinstance(error, IntusError)  # in each pass again, and often for many layers
+        code = _NAMES.sub("", str(error)) if refused else type(error).__name__
+        self.troubles.count(f"hook {code}", text, type(error).__name__, error, once=refused)
         epoch = self._tags.epoch if self._tags.mode else self.epoch
         self.sender.count_failed(EpochKey(self.run, self.name, epoch))
 
@@ -872,12 +878,13 @@ class ModelTap:
             "index": tensor.index,
         }
 
-    def _record(self, tags: PassTags, tensor: CapturedTensor, cut: Cut, part: Part | None) -> Record:
-        """Copy a tensor into a record, or make statistics of it into one."""
+    def _record(
+        self, tags: PassTags, tensor: CapturedTensor, cut: Cut, part: Part | None
+    ) -> Record | LateRecord:
+        """Copy a tensor into a record, or begin to make statistics of it for one."""
         if part is not None and self.statistics is not None:
-            kept, of_kept, statistics = self.statistics.made(part, tensor, cut.axis or 0)
-            origin = self._origin(tags, tensor)
-            return Record(kept, tensor.address, items=of_kept, statistics=statistics, **origin)
+            begun = self.statistics.begin(part, tensor, cut.axis or 0, self.sender.count_device)
+            return LateRecord(cache(begun), tensor.address, **self._origin(tags, tensor))
         items, axis, summary = tags.items, cut.axis, None
         if cut.projected_from is not None and tensor.project is not None:
             array, summary = tensor.project(cut.rows, axis or 0)

@@ -33,15 +33,18 @@ class WarningLog:
         self._news: list[dict[str, Any]] = []
         self._faults: list[str] = []
 
-    def count(self, code: str, text: str = "", *args: object) -> None:
+    def count(self, code: str, text: str = "", *args: object, once: bool = False) -> None:
         """Count a failure.
 
         Args:
             code: The kind of failure.
             text: The warning to log the first time, with ``%s`` for ``args``; ``""`` for none.
             *args: The values for ``text``.
+            once: Whether a repetition does not count, because every pass would be one.
         """
         with self._lock:
+            if once and self._counts[code]:
+                return
             self._counts[code] += 1
             first = self._counts[code] == 1
         if first and text:

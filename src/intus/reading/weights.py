@@ -68,7 +68,10 @@ def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Trace
     with path.open("rb") as file:
         is_gguf = file.read(4) == b"GGUF"
     facts: dict[str, Any] = {
-        "notes": ["This file holds weights only. Which operations use them is not in it."]
+        "notes": [
+            "This file holds weights only. Which operations use them is not in it, nor which are buffers: "
+            "all count as parameters."
+        ]
     }
     if is_gguf:
         header = read_header(path)

@@ -1,6 +1,7 @@
-"""A server of one training: ``python -m intus.serving.private`` ends when its standard input is closed.
+"""A server of one process: ``python -m intus.serving.private`` ends when its standard input is closed.
 
-Without ``--database``, its scores are temporary: they end with it.
+The system closes it when the process that started the server ends, also if that one is killed. Without
+``--database``, the scores are temporary: they end with the server.
 """
 
 import contextlib

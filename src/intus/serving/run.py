@@ -129,9 +129,9 @@ def _remove_token_files(ports: Sequence[int], token: str | None) -> None:
 class Server:
     """A server of all roles in a process of its own, for tests, demos and notebooks.
 
-    It is a context manager. The server ends when the block ends, at ``stop()``, or when this process ends;
-    before, it scores what it received, for ten seconds at most. Ctrl+C, or interrupting a notebook's cell,
-    does not end it.
+    It is a context manager. The server ends when the block ends, at ``stop()``, or when this process ends, by
+    whatever cause; before, it scores what it received, for ten seconds at most. Ctrl+C, or interrupting a
+    notebook's cell, does not end it.
 
     Args:
         options: The options, as for ``serve``; keyword arguments override single ones.
@@ -155,9 +155,11 @@ class Server:
     def __init__(self, options: ServerOptions | None = None, /, **changes: Any) -> None:
         chosen = choose(options, changes)
         # every user of the machine can read command lines, but not the environment
-        arguments = [each for each in chosen.arguments() if not each.startswith("--token=")]
+        hidden = ("--token=", "--database=")
+        arguments = [each for each in chosen.arguments() if not each.startswith(hidden)]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "intus.serving", *arguments],
+            [sys.executable, "-m", "intus.serving.private", f"--database={chosen.database}", *arguments],
+            stdin=subprocess.PIPE,  # closed when this process ends, which ends the server
             env=os.environ | ({VARIABLE: chosen.token} if chosen.token else {}),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -192,6 +194,8 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
 
     def __enter__(self) -> Server:
         return self

@@ -20,7 +20,7 @@ from ..core.errors import CodecError, InputError
 from ..core.graph import OP_COLUMNS, Branch, Calls, Edges, Graph, Meta, ModuleInfo, Ops, Param, Source
 from ..core.projection import PROJECTED
 from ..core.record import KINDS, LayerStatistics, Record
-from .tensors import CheckedFile
+from .tensors import CheckedFile, tensors_blob
 
 #: The version of the messages that carry records; of those in which some have statistics of rows that are not
 #: sent, of which a server that reads only the first would take the rows that are sent for all; and of those
@@ -48,6 +48,11 @@ _FACT_TYPES: dict[str, tuple[type, ...]] = {
 
 
 def encode_records(records: Iterable[Record], envelope: Mapping[str, Any] | None = None) -> bytes:
+    """Encode records as one safetensors blob; see ``records_blob``."""
+    return bytes(records_blob(records, envelope))
+
+
+def records_blob(records: Iterable[Record], envelope: Mapping[str, Any] | None = None) -> memoryview:
     """Encode records as one safetensors blob. Arrays that several records share are in it once.
 
     Args:
@@ -55,8 +60,8 @@ def encode_records(records: Iterable[Record], envelope: Mapping[str, Any] | None
         envelope: A JSON-serializable dict that is sent with them.
 
     Example:
-        >>> blob = encode_records([Record(np.ones((2, 3), np.float32), "fc1")], {"seq": 7})
-        >>> records, envelope = decode_records(blob)
+        >>> blob = records_blob([Record(np.ones((2, 3), np.float32), "fc1")], {"seq": 7})
+        >>> records, envelope = decode_records(bytes(blob))
         >>> records[0].address, records[0].array.shape, envelope["seq"]
         ('fc1', (2, 3), 7)
     """
@@ -88,10 +93,12 @@ def encode_records(records: Iterable[Record], envelope: Mapping[str, Any] | None
             facts[-1]["statistics"] = dict(record.statistics.facts)
             for name, array in record.statistics.arrays.items():
                 arrays[f"{number}.{_SUMS}{name}"] = np.asarray(array, order="C")
-    return _save(arrays, {"intus": version, "records": _dump(facts), "envelope": _dump(envelope or {})})
+    return tensors_blob(
+        arrays, {"intus": version, "records": _dump(facts), "envelope": _dump(envelope or {})}
+    )
 
 
-def decode_records(blob: bytes) -> tuple[list[Record], dict[str, Any]]:
+def decode_records(blob: bytes | memoryview) -> tuple[list[Record], dict[str, Any]]:
     """Decode a blob of ``encode_records``.
 
     Args:
@@ -438,14 +445,14 @@ def _cut_from(fact: dict[str, Any]) -> int | None:
     return rows
 
 
-def _open(blob: bytes, part: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+def _open(blob: bytes | memoryview, part: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Return the arrays and metadata of a safetensors blob that must contain ``part``."""
     try:
         length = int.from_bytes(blob[:8], "little")
         if length > MAX_HEADER:
             raise ValueError(f"a header of {length:,} bytes exceeds the maximum of {MAX_HEADER:,}")
-        header = json.loads(blob[8 : 8 + length]) if 0 < length <= len(blob) - 8 else None
-        arrays = _load(blob)
+        header = json.loads(bytes(blob[8 : 8 + length])) if 0 < length <= len(blob) - 8 else None
+        arrays = _load(bytes(blob))  # which copies no bytes
         meta = header["__metadata__"] if header else {}
     except MemoryError:
         raise

@@ -82,6 +82,8 @@ def array_entry(name: str, array: np.ndarray) -> Entry:
     kind = kind_of(array.dtype)
     if not kind:
         raise CodecError(f"{name!r} has dtype {array.dtype}, which safetensors cannot store.")
+    if array.dtype.byteorder == ">":
+        array = array.astype(array.dtype.newbyteorder("<"))
     return Entry(name, kind, array.shape, lambda: (np.ascontiguousarray(array).reshape(-1).view(np.uint8),))
 
 
@@ -160,17 +162,9 @@ def write_tensors(
         >>> load_file(path)["a"].shape
         (2, 3)
     """
-    ordered = sorted(entries, key=lambda entry: -SIZES[entry.kind])  # aligns each tensor to its item size
+    ordered, spans = _laid_out(entries)
     reserved = {"header_crc32": _NO_CHECKSUM, "crc32": ",".join(_NO_CHECKSUM for _ in ordered)}
-    header: dict[str, Any] = {"__metadata__": reserved | dict(metadata or {})}
-    end = 0
-    for entry in ordered:
-        start, end = end, end + entry.nbytes
-        header[entry.name] = {
-            "dtype": entry.kind,
-            "shape": list(entry.shape),
-            "data_offsets": [start, end],
-        }
+    header: dict[str, Any] = {"__metadata__": reserved | dict(metadata or {})} | spans
     check_folder(path)
     partial = path.with_name(path.name + ".partial")
     try:
@@ -185,6 +179,48 @@ def write_tensors(
         with suppress(OSError):
             partial.unlink()
         raise
+
+
+def tensors_blob(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> memoryview:
+    """Return arrays in the format of a safetensors file, without checksums.
+
+    Each is copied once, by numpy, while other threads may run.
+
+    Args:
+        arrays: The arrays by name.
+        metadata: The metadata.
+
+    Raises:
+        CodecError: If safetensors has no such dtype.
+
+    Example:
+        >>> from safetensors.numpy import load
+        >>> load(bytes(tensors_blob({"a": np.ones((2, 3))}, {})))["a"].shape
+        (2, 3)
+    """
+    ordered, spans = _laid_out(array_entry(name, array) for name, array in arrays.items())
+    header = json.dumps({"__metadata__": dict(metadata)} | spans, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    head = len(header).to_bytes(8, "little") + header
+    blob = np.empty(len(head) + sum(entry.nbytes for entry in ordered), np.uint8)
+    blob[: len(head)] = np.frombuffer(head, np.uint8)
+    at = len(head)
+    for entry in ordered:
+        for part in entry.data():
+            blob[at : at + len(part)] = part
+            at += len(part)
+    return blob.data
+
+
+def _laid_out(entries: Iterable[Entry]) -> tuple[list[Entry], dict[str, Any]]:
+    """Return tensors in the order of a file, aligned to their item sizes, and their entries in its header."""
+    ordered = sorted(entries, key=lambda entry: -SIZES[entry.kind])
+    spans: dict[str, Any] = {}
+    end = 0
+    for entry in ordered:
+        start, end = end, end + entry.nbytes
+        spans[entry.name] = {"dtype": entry.kind, "shape": list(entry.shape), "data_offsets": [start, end]}
+    return ordered, spans
 
 
 def rename_tensors(path: Path, names: Mapping[str, str]) -> None:

@@ -643,7 +643,10 @@ def test_notes_of_a_file_are_shown(open_graph: Open, tmp_path: Path) -> None:
     save_file({"h.0.fc.weight": torch.zeros(3, 2)}, tmp_path / "net.safetensors")
     shown = open_graph(view(tmp_path / "net.safetensors"))
     notes = shown.locator(".ig-notes")
-    assert notes.inner_text() == "This file holds weights only. Which operations use them is not in it."
+    assert notes.inner_text() == (
+        "This file holds weights only. Which operations use them is not in it, nor which are buffers: "
+        "all count as parameters."
+    )
     box = notes.bounding_box()
     assert box is not None
     assert 0 < box["height"] < 80

@@ -62,7 +62,7 @@ def test_page_and_text_say_that_there_is_no_graph(tmp_path):
     graph = read(path).graph
     assert outline(graph).startswith("net.safetensors (weights only, no graph): 0 operations, 12 modules")
     assert "layers.10.bias parameter 2 2" in " ".join(outline(graph).split())
-    assert summary(graph).endswith("Which operations use them is not in it.")
+    assert summary(graph).endswith("not in it, nor which are buffers: all count as parameters.")
     View(graph).save(tmp_path / "net.html")
     assert "net.safetensors (weights only, no graph)" in (tmp_path / "net.html").read_text()
     View(graph, depth="all").save(tmp_path / "net.svg")

@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
+from flax import linen, nnx
 from jax import lax
 
 import intus
+from backends.counted_net import IN, MIDDLE, OUT, assert_counted
 from intus.backends.jax.graph import structure
 from intus.backends.jax.nnx import Nnx
 from intus.backends.jax.shadow import ModelCall
@@ -203,3 +204,50 @@ def test_lookups_count_no_flops_and_a_bias_does():
     model = nnx.Linear(4, 4, rngs=nnx.Rngs(0))
     linear = structure(Nnx(), model, ModelCall((np.ones((3, 4), np.float32),), {}))
     assert sorted(flops(linear).tolist())[-2:] == [3 * 4, 2 * 3 * 4 * 4]
+
+
+class EquinoxNet(eqx.Module):
+    layers: list
+
+    def __init__(self):
+        first, last = jax.random.split(jax.random.key(0))
+        norm = eqx.nn.BatchNorm(MIDDLE, "batch", mode="ema")
+        self.layers = [eqx.nn.Linear(IN, MIDDLE, key=first), norm, eqx.nn.Linear(MIDDLE, OUT, key=last)]
+
+    def __call__(self, x, state):
+        x, state = self.layers[1](self.layers[0](x), state, inference=True)
+        return self.layers[2](x), state
+
+
+def test_running_statistics_are_no_parameters():
+    rngs, x = nnx.Rngs(0), jnp.ones((5, IN))
+    norm = nnx.BatchNorm(MIDDLE, use_running_average=True, rngs=rngs)
+    net = nnx.Sequential(nnx.Linear(IN, MIDDLE, rngs=rngs), norm, nnx.Linear(MIDDLE, OUT, rngs=rngs))
+    assert_counted(intus.trace(net, x))
+    norm = linen.BatchNorm(use_running_average=True)
+    net = linen.Sequential([linen.Dense(MIDDLE), norm, linen.Dense(OUT)])
+    assert_counted(intus.trace(net.bind(net.init(jax.random.key(0), x)), x))
+    net, state = eqx.nn.make_with_state(EquinoxNet)()  # the statistics are in the state, an argument
+    assert_counted(intus.trace(net, x[0], state), buffers=0)
+
+
+@pytest.mark.parametrize(
+    ("function", "recurrent"),
+    [
+        (lambda x: lax.fori_loop(0, 3, lambda at, state: state * 1.1, x), True),
+        (lambda x: lax.while_loop(lambda state: state.sum() < 99, lambda state: state * 1.1, x), True),
+        (lambda x: lax.scan(lambda state, row: (state + row, state), x[0], x)[1], True),
+        (lambda x: lax.map(lambda row: row * 2, x), False),
+        (lambda x: jnp.cumsum(x, 0) + lax.associative_scan(jnp.add, x), False),
+    ],
+)
+def test_loop_that_passes_a_state_is_recurrent(function, recurrent):
+    assert intus.trace(Function(function), X).is_recurrent == recurrent
+
+
+def test_recurrent_layers_are_recurrent():
+    x, rngs = jnp.ones((2, 5, 3)), nnx.Rngs(0)
+    assert intus.trace(nnx.RNN(nnx.GRUCell(3, 4, rngs=rngs)), x).is_recurrent
+    assert not intus.trace(nnx.MultiHeadAttention(1, 3, rngs=rngs, decode=False), x).is_recurrent
+    layer = linen.RNN(linen.LSTMCell(4))
+    assert intus.trace(layer.bind(layer.init(jax.random.key(0), x)), x).is_recurrent

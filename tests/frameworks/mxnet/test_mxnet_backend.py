@@ -181,6 +181,20 @@ def test_images_have_no_gradient_that_is_missed(hybridized):
     assert ("grad_output", "3") in tap.seen[0]
 
 
+def test_what_each_pass_refuses_is_one_trouble(caplog):
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(4, 3), nn.Conv2D(4, 3), nn.GlobalAvgPool2D(), nn.Dense(2))
+    net.initialize()
+    net(image := mx.nd.ones((2, 3, 8, 8)))
+    with intus.probe(net, "127.0.0.1", 2, kinds=("output", "grad_output"), budget=float("inf")) as watch:
+        train(net, [image] * 5)
+        status = watch.status()
+    (fault,) = [fault for fault in status["faults"] if "is not recorded" in fault]
+    assert status["troubles"] == 1
+    assert caplog.text.count("is not recorded") == 1
+    assert "grad_output of '0' is not recorded: the array has 4 axes" in fault
+
+
 def test_partitioned_graph_is_refused():
     net, tap = dense(hybridized=True), Collect()
     net(X)
@@ -330,7 +344,7 @@ def test_trace_of_block():
     assert [module.address for module in graph.modules] == [
         "", "first", "norm", "act", "drop", "cell", "one", "two", "head", "head.0",
     ]  # fmt: skip
-    shapes = {one.address: one.shape for one in graph.params}
+    shapes = {one.address: one.shape for one in (*graph.params, *graph.buffers)}
     assert shapes == {name: p.shape for name, p in net._collect_params_with_prefix().items()}
     assert set(found) == set(range(len(graph.ops))) - set(graph.rows_of(5)) or len(found) >= len(graph)
     assert values(net) == before

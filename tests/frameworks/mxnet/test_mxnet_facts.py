@@ -8,6 +8,7 @@ import pytest
 from mxnet import autograd, gluon, nd
 
 import intus
+from backends.counted_net import IN, MIDDLE, OUT, assert_counted
 from intus.core.units import UnitAxes
 
 nn = gluon.nn
@@ -128,3 +129,42 @@ def test_planted_unit():
         assert np.flatnonzero(np.array(units) > 1e-3).tolist() == [4]
     assert [one.address for one in found.graph.params[:2]] == ["0.weight", "0.bias"]
     assert [UnitAxes(found.graph).of_parameter(number, "") for number in (0, 1)] == [0, 0]
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_running_statistics_are_no_parameters(frozen, tmp_path):
+    net, x = (
+        started(nn.Dense(MIDDLE, in_units=IN), nn.BatchNorm(in_channels=MIDDLE), nn.Dense(OUT)),
+        nd.ones((5, IN)),
+    )
+    net.hybridize()
+    if frozen:
+        net.collect_params().setattr("grad_req", "null")
+    trace = intus.trace(net, x)
+    assert_counted(trace)
+    assert [param.trainable for param in trace.graph.params] == [not frozen] * 6
+    assert {op.buffer_address: op.value.tolist() for op in trace.buffers} == {
+        "1.running_mean": [0] * MIDDLE,
+        "1.running_var": [1] * MIDDLE,
+    }
+    net.export(str(tmp_path / "net"))
+    assert_counted(intus.read(tmp_path / "net-symbol.json"))
+    module = mx.mod.Module(mx.sym.load(str(tmp_path / "net-symbol.json")), label_names=None)
+    module.bind([("data", x.shape)], for_training=False)
+    module.init_params()
+    assert_counted(intus.trace(module, x))
+
+
+class Sums(gluon.HybridBlock):
+    def hybrid_forward(self, F, x):  # noqa: N803
+        return F.contrib.foreach(lambda row, state: (row + state, row + state), x, F.zeros((2, 3)))[0]
+
+
+@pytest.mark.parametrize(
+    "model", [gluon.rnn.LSTM(4, input_size=3), gluon.rnn.RNN(4, input_size=3), Sums()], ids=type
+)
+def test_loops_are_recurrent(model):
+    model.initialize()
+    x = nd.ones((5, 2, 3))
+    assert intus.trace(model, x).is_recurrent
+    assert not intus.trace(started(nn.Dense(4), nn.Dense(4)), x).is_recurrent

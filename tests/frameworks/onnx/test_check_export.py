@@ -1,6 +1,7 @@
 """``check_export``: real exports agree, and every planted change is named at its module with its reason."""
 
 import copy
+import itertools
 import warnings
 
 import numpy as np
@@ -333,3 +334,42 @@ def test_half_precision_file_of_a_float32_model(case, tmp_path):
     file = exported(copy.deepcopy(net).half(), (x.half(),), tmp_path / "half.onnx")
     check = intus.check_export(net, file, x)
     assert check, str(check)
+
+
+class Heads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(3, 4), nn.Linear(3, 4)
+
+    def forward(self, x):
+        left, right = self.left(x), self.right(x)
+        return left, right, *(left + right).split(2, dim=1)
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["dynamo", "older exporter"])
+def heads(request, tmp_path_factory):
+    """Return the model, its inputs and its file."""
+    torch.manual_seed(0)
+    model, x, path = Heads().eval(), torch.randn(2, 3), tmp_path_factory.mktemp("heads") / "net.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(model, (x,), path, dynamo=request.param)
+    return model, x, path
+
+
+@pytest.mark.parametrize("places", list(itertools.permutations(range(4))), ids=str)
+def test_order_of_outputs(heads, places, tmp_path):
+    model, x, path = heads
+    file, path = onnx.load(path), tmp_path / path.name
+    outputs = list(file.graph.output)
+    del file.graph.output[:]
+    file.graph.output.extend(outputs[place] for place in places)
+    onnx.save(file, path)
+    check = intus.check_export(model, path, x)
+    swapped = [
+        f"Output {was + 1} of Heads is output {now + 1} of net.onnx."
+        for was, now in enumerate(places.index(place) for place in range(4))
+        if was != now
+    ]
+    assert check.verdict == ("differs" if swapped else "equal")
+    assert [line for line in str(check).splitlines() if " is output " in line] == swapped

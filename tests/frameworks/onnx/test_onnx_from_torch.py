@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import intus
+from backends.counted_net import IN, MIDDLE, OUT, assert_counted
 from intus.core.analysis.flops import flops, products
 from intus.core.errors import InputError
 from intus.core.units import UnitAxes
@@ -123,3 +124,79 @@ def test_units_are_channels_and_features(exported):
     for type_, axis in (("conv", 1), ("relu", 1), ("gemm", 1), ("layer_normalization", 1)):
         rows = [row for row in graph.rows_of(0) if graph.type_of(row) == type_]
         assert [axes.find(row) for row in rows] == [axis] * len(rows), type_
+
+
+@pytest.mark.parametrize("settings", [{"dynamo": True, "optimize": False}, {"dynamo": False}], ids=str)
+def test_running_statistics_are_no_parameters(settings, tmp_path):
+    net = nn.Sequential(nn.Linear(IN, MIDDLE), nn.BatchNorm1d(MIDDLE), nn.Linear(MIDDLE, OUT)).eval()
+    for tensor in (*net.parameters(), net[1].running_mean):  # equal ones would become one in the file
+        nn.init.normal_(tensor)
+    nn.init.uniform_(net[1].running_var)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(net, (torch.ones(5, IN),), tmp_path / "net.onnx", **settings)
+    assert_counted(intus.read(tmp_path / "net.onnx"))
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind, **settings):
+        super().__init__()
+        self.layer = kind(3, 4, batch_first=True, **settings)
+        self.out = nn.Linear(8 if self.layer.bidirectional else 4, 2)
+
+    def forward(self, x):
+        return self.out(self.layer(x)[0])
+
+
+class Cell(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.LSTMCell(3, 4)
+
+    def forward(self, x):
+        state = torch.zeros(2, 4), torch.zeros(2, 4)
+        for at in range(5):
+            state = self.cell(x[:, at], state)
+        return state[0]
+
+
+class Constants(nn.Module):
+    """A scale of which the exporter computes another shape, buffers, a constant, and tensors made anew."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.scale = nn.Linear(3, 3), nn.Parameter(torch.ones(5))
+        self.register_buffer("place", torch.randn(5, 3))
+        self.register_buffer("short", torch.randn(5, 1), persistent=False)
+        self.table = torch.randn(5, 3)
+
+    def forward(self, x):
+        made = torch.arange(30.0).reshape(2, 5, 3) + torch.zeros(2, 5, 3)
+        return (
+            self.fc(x) * self.scale.view(1, 5, 1) + self.place + self.short.expand(5, 3) + self.table + made
+        )
+
+
+NETS = {
+    "LSTM": lambda: Recurrent(nn.LSTM),
+    "LSTM without bias": lambda: Recurrent(nn.LSTM, bias=False),
+    "GRU": lambda: Recurrent(nn.GRU),
+    "GRU without bias": lambda: Recurrent(nn.GRU, bias=False),
+    "deep GRU": lambda: Recurrent(nn.GRU, bidirectional=True, num_layers=2),
+    "RNN": lambda: Recurrent(nn.RNN, bias=False),
+    "cell": Cell,
+    "constants": Constants,
+    "attention": lambda: nn.TransformerEncoderLayer(3, 3, 8, batch_first=True),
+}
+
+
+@pytest.mark.parametrize("make", NETS.values(), ids=NETS)
+@pytest.mark.parametrize("optimize", [True, False])
+def test_constants_of_the_exporter_are_no_parameters(make, optimize, tmp_path):
+    net, x = make().eval(), torch.randn(2, 5, 3)
+    for tensor in net.parameters():  # equal ones would become one in the file
+        nn.init.normal_(tensor)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(net, (x,), tmp_path / "net.onnx", dynamo=True, optimize=optimize)
+    assert intus.read(tmp_path / "net.onnx").num_params == sum(tensor.numel() for tensor in net.parameters())

@@ -69,6 +69,17 @@ def test_loop(tmp_path, count):
     np.testing.assert_allclose(trace.outputs[1].value, np.ravel(totals))
 
 
+def test_loop_is_recurrent(tmp_path):
+    assert intus.read(loop(tmp_path)).is_recurrent
+    doubled = saved(
+        tmp_path,
+        [helper.make_node("Add", ["x", "x"], ["y"])],
+        [value("x", FLOAT, [3])],
+        [value("y", FLOAT, [3])],
+    )
+    assert not intus.read(doubled).is_recurrent
+
+
 def test_loop_whose_shapes_change(tmp_path):
     path, x = loop(tmp_path, growing=True), np.array([1, 2, 3], np.float32)
     trace = intus.read(path, n=np.array(3), x=x)

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tensorflow.python.framework import ops
 
 import intus
+from backends.counted_net import IN, MIDDLE, OUT, assert_counted
 from intus.core.units import UnitAxes
 
 L = keras.layers
@@ -120,3 +121,54 @@ def test_inspect_has_a_row_for_each_unit():
     for address in ("conv", "norm", "relu"):
         rows = table[table.address == address]
         assert rows[rows.value.abs() > 1e-3].unit.tolist() == [4]
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_running_statistics_are_no_parameters(frozen):
+    layers = [keras.Input((IN,)), L.Dense(MIDDLE), L.BatchNormalization(), L.Dense(OUT)]
+    net, x = keras.Sequential(layers), np.ones((5, IN), np.float32)
+    net.trainable = not frozen
+    trace = intus.trace(net, x)
+    assert_counted(trace)
+    assert [param.trainable for param in trace.graph.params] == [not frozen] * 6
+
+
+def test_running_statistics_of_a_session_are_no_parameters():
+    tf1 = tf.compat.v1
+    with tf.Graph().as_default(), tf1.Session() as session:
+        x = tf1.placeholder(tf.float32, [None, IN], "x")
+        sizes = {"scale": 1.0, "offset": 0.0, "mean": 0.0, "variance": 1.0}
+        norm = {
+            name: tf1.get_variable(
+                name, MIDDLE, initializer=tf1.constant_initializer(value), trainable=at < 2
+            )
+            for at, (name, value) in enumerate(sizes.items())
+        }
+        value = tf.matmul(x, tf1.get_variable("w1", [IN, MIDDLE])) + tf1.get_variable("b1", MIDDLE)
+        value, _, _ = tf1.nn.fused_batch_norm(value[:, None, None], **norm, is_training=False)
+        value = tf.matmul(value[:, 0, 0], tf1.get_variable("w2", [MIDDLE, OUT])) + tf1.get_variable("b2", OUT)
+        session.run(tf1.global_variables_initializer())
+        assert_counted(intus.trace(session, value, {x: np.ones((5, IN), np.float32)}))
+
+
+@pytest.mark.parametrize("layer", [L.LSTM(4), L.GRU(4), L.SimpleRNN(4), L.LSTM(4, unroll=True)], ids=type)
+def test_recurrent_layers_are_recurrent(layer):
+    x = np.ones((2, 5, 3), np.float32)
+    assert intus.trace(keras.Sequential([keras.Input((5, 3)), layer]), x).is_recurrent
+    net = keras.Sequential([keras.Input((5, 3)), L.TimeDistributed(L.Dense(4)), L.Conv1D(2, 2)])
+    assert not intus.trace(net, x).is_recurrent
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_while_loop_of_a_session_is_recurrent(version):
+    tf1 = tf.compat.v1
+    (tf1.enable_control_flow_v2 if version == 2 else tf1.disable_control_flow_v2)()
+    try:
+        with tf.Graph().as_default(), tf1.Session() as session:
+            x = tf1.placeholder(tf.float32, [2, 3], "x")
+            _, end = tf.while_loop(lambda at, _: at < 3, lambda at, state: (at + 1, state * 2), (0, x))
+            fed = {x: np.ones((2, 3), np.float32)}
+            assert intus.trace(session, tf.identity(end), fed).is_recurrent
+            assert not intus.trace(session, x * 2, fed).is_recurrent
+    finally:
+        tf1.enable_control_flow_v2()

@@ -82,7 +82,32 @@ def rescaled(x):
     return dense(x, 3, "three", tf.identity)
 
 
+def gelu(x, name):
+    return tf.nn.gelu(x, name=name)
+
+
+def approximate_gelu(x, name):
+    return tf.nn.gelu(x, approximate=True, name=name)
+
+
+def written_gelu(x, name):
+    return tf.multiply(x, 0.5 * (1 + tf.math.erf(x / np.sqrt(2).astype(np.float32))), name=name)
+
+
 MODELS = {
+    "gelu": (perceptron(gelu), ROWS, {"one/add", "one/out/mul_2", "two/out/mul_2", "three/out"}),
+    "approximate gelu": (perceptron(approximate_gelu), ROWS, {"one/add", "one/out/mul_3", "three/out"}),
+    "written gelu": (perceptron(written_gelu), ROWS, {"one/out", "two/out", "three/out"}),
+    "cube": (
+        perceptron(lambda x, name: tf.add(x**3, x, name=name)),
+        ROWS,
+        {"one/out", "two/out", "three/out"},
+    ),
+    "root": (
+        perceptron(lambda x, name: tf.add(tf.abs(x) ** 1.5, x, name=name)),
+        ROWS,
+        {"one/out", "three/out"},
+    ),
     "swish": (perceptron(lambda x, name: tf.nn.swish(x)), ROWS, {"three/out"}),
     "rescaled": (rescaled, ROWS, {"mul_2", "three/out"}),
     "relu": (perceptron(tf.nn.relu), ROWS, {"one/out", "two/out", "three/out"}),

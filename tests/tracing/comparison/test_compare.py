@@ -439,3 +439,23 @@ def test_nan_out_of_rounding_differs():
 
     table = compare(intus.trace(model(1e-12), torch.zeros(3)), intus.trace(model(-1e-12), torch.zeros(3)))
     assert table.verdict.tolist()[-2:] == ["differs", "differs"]
+
+
+def test_outputs_in_another_order():
+    class Heads(nn.Module):
+        def __init__(self, order):
+            super().__init__()
+            torch.manual_seed(0)
+            self.heads, self.order = nn.ModuleList([nn.Linear(3, 4), nn.Linear(3, 4)]), order
+
+        def forward(self, x):
+            found = [head(x) for head in self.heads]
+            return tuple(found[at] for at in self.order)
+
+    x = torch.randn(2, 3)
+    one, two, twice = (intus.trace(Heads(order), x) for order in ((0, 1), (1, 0), (0, 0)))
+    assert compare(one, one).agree
+    assert compare(twice, twice).agree
+    result = compare(one, two)
+    assert not result.agree
+    assert "Output 1 of Heads is output 2 of Heads." in str(result)

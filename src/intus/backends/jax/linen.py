@@ -214,7 +214,18 @@ def _is_copy(module: linen.Module, model: linen.Module) -> bool:
     if type(module) is not type(model):
         return False
     names = [field.name for field in fields(model) if field.name not in ("parent", "name")]
-    return all(getattr(module, name, None) == getattr(model, name, None) for name in names)
+    return all(_are_alike(getattr(module, name, None), getattr(model, name, None)) for name in names)
+
+
+def _are_alike(value: Any, other: Any) -> bool:
+    """Return whether settings of two modules are equal; modules in them refer to these by their parents."""
+    if isinstance(value, linen.Module):
+        return _is_copy(value, other)
+    if isinstance(value, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(value) == len(other) and all(map(_are_alike, value, other))
+    if isinstance(value, Mapping) and isinstance(other, Mapping):
+        return value.keys() == other.keys() and all(_are_alike(value[key], other[key]) for key in value)
+    return bool(value == other)
 
 
 @contextmanager

@@ -42,19 +42,21 @@ _NOT_RESTORED = (
 
 
 class Variable(NamedTuple):
-    """A parameter of a symbol.
+    """A parameter or buffer of a symbol.
 
     Attributes:
         address: Its address.
         owner: The address of its module.
         array: Its values.
         trainable: Whether it is trained.
+        is_buffer: Whether it is a state of an operation, such as running statistics, and no parameter.
     """
 
     address: str
     owner: str
     array: NDArray
     trainable: bool
+    is_buffer: bool
 
 
 def trace(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Traced:
@@ -184,7 +186,11 @@ class _Program:
         builder = GraphBuilder(self._name)
         for one in self._parameters.values():
             shape, dtype = one.array.shape, np.dtype(one.array.dtype).name
-            builder.param(one.address, shape, dtype, trainable=one.trainable, owner=one.owner)
+            if one.is_buffer:
+                builder.buffer_of(one.address, shape, dtype, owner=one.owner)
+            else:
+                builder.param(one.address, shape, dtype, trainable=one.trainable, owner=one.owner)
+        parameters = {name: one.address for name, one in self._parameters.items() if not one.is_buffer}
         rows: dict[tuple[int, int], int] = {}
         numbers: dict[int, int] = {}
         events: dict[int, int] = {}
@@ -197,13 +203,18 @@ class _Program:
                 continue
             sources = [tuple(source[:2]) for source in node["inputs"]]
             read = [self._nodes[source]["name"] for source, _ in sources]
+            for source, name in zip(sources, read, strict=True):
+                if source not in rows and name in self._parameters and name not in parameters:
+                    address, place = self._parameters[name].address, self._entries.index(source)
+                    rows[source] = builder.buffer(address, *metas[place], self._scope(node))
+                    numbers[place] = rows[source]
             rows[number, output] = numbers[at] = builder.op(
                 node["op"].strip("_"),
                 shape,
                 dtype,
                 scope=self._scope(node),
                 parents=[(rows[one], str(arg)) for arg, one in enumerate(sources) if one in rows],
-                params=[self._parameters[name].address for name in read if name in self._parameters],
+                params=[parameters[name] for name in read if name in parameters],
                 setting=_setting(node),
                 event=events.setdefault(number, len(builder)),
                 output=output if count[number] > 1 else -1,
@@ -308,12 +319,14 @@ def _of_block(block: Block, args: tuple[Any, ...]) -> _Program:
 
     symbol = run_with_symbols(block, args, symbols, around)
     parameters: dict[str, Variable] = {}
+    read, states = set(symbol.list_inputs()), set(symbol.list_auxiliary_states())
     for part in [block, *inside(block)]:
         for name, parameter in part._reg_params.items():
-            owner = addresses[id(part)]
-            variable = Variable(
-                parameter_address(owner, name), owner, _array(parameter), parameter.grad_req != "null"
-            )
+            owner, trainable = addresses[id(part)], parameter.grad_req != "null"
+            # Only the operation that reads it says what it is; of one that did not run, the block does.
+            is_buffer = parameter.name in states if parameter.name in read else not parameter._differentiable
+            place = parameter_address(owner, name)
+            variable = Variable(place, owner, _array(parameter), trainable, is_buffer)
             parameters.setdefault(parameter.name, variable)
     inputs = dict(zip(names, arrays, strict=True))
     return _Program(type(block).__name__, symbol, inputs, parameters, _recorded_scope, returned)
@@ -384,7 +397,8 @@ def _of_module(model: Module, data: Mapping[str, Any]) -> _Program:
         for short, name in operation.module.parameters.items():
             place = f"{operation.address}.{Address(short)}"
             trainable = executor._grad_req.get(name, "null") != "null"
-            variable = Variable(place, operation.address, arrays[name], trainable)
+            is_buffer = name in executor.aux_dict
+            variable = Variable(place, operation.address, arrays[name], trainable, is_buffer)
             parameters.setdefault(name, variable)
     return _Program(type(model).__name__, model.symbol, inputs, parameters, _scope_by_name)
 

@@ -11,6 +11,9 @@ _ACTIVATIONS = frozenset({"Relu", "Relu6", "Elu", "LeakyRelu", "Tanh", "Sigmoid"
 _FOLLOWING = frozenset({"BiasAdd", "BiasAddV1", "Add", "AddV2", "Identity", *_NORMS, *_ACTIVATIONS})
 #: Operations of which TensorFlow makes one if each has a constant.
 _ARITHMETIC = frozenset({"Mul", "RealDiv", "Div", "Add", "AddV2", "Sub"})
+#: Operations inside of a GELU, written out as ``tf.nn.gelu`` does, and those of them that tell it.
+_BELLS = frozenset({"Erf", "Erfc", "Tanh"})
+_IN_GELU = frozenset({*_ARITHMETIC, *_BELLS, "Neg", "Pow", "Square", "Cast", "Identity"})
 APART = (
     "The operation %s is recorded as which= selects it. TensorFlow computes it in one operation with the "
     "next only if it is not read, so losses and weights may differ from those without the probe by rounding."
@@ -21,8 +24,9 @@ def inner_members(operations: Collection[Any], without: Collection[str]) -> set[
     """Return the operations whose output TensorFlow does not compute, because the next one is fused with it.
 
     A chain is a product of matrices or a convolution, then biases, other sums and a normalization, then an
-    activation. Operations with constants are a chain too, and so is ``x * sigmoid(x)``. What reads the output
-    in the gradients does not count, because often only its shape is read.
+    activation. Operations with constants are a chain too, and so are ``x * sigmoid(x)`` and a GELU, in whose
+    gradients TensorFlow joins constants, and in whose approximation it writes the power as a product. What
+    reads the output in the gradients does not count, because often only its shape is read.
 
     Args:
         operations: The operations of a forward pass, each after those that it reads.
@@ -39,7 +43,7 @@ def inner_members(operations: Collection[Any], without: Collection[str]) -> set[
         if op.type in _PRODUCTS or op.type in _NORMS:
             members.add(op)
         read_by = readers.get(op.outputs[0].name, ()) if op.outputs else ()
-        inner |= _inside_of_swish(op, read_by)
+        inner |= _inside_of_swish(op, read_by) | _inside_of_gelu(op)
         if len(read_by) != 1:
             continue
         (reader,) = read_by
@@ -62,4 +66,27 @@ def _inside_of_swish(op: Any, read_by: Collection[Any]) -> set[Any]:
             given = gate.inputs[0].op if gate.type == "Sigmoid" else None
             if given is op or (given in read_by and _has_constant(given)):
                 return {op, gate, given}
+    return set()
+
+
+def _inside_of_gelu(end: Any) -> set[Any]:
+    """Return the operations between ``x`` and the product that is a GELU of it; none if it is another."""
+    if end.type != "Mul":
+        return set()
+    for one, gate in (end.inputs, reversed(end.inputs)):
+        half = {one.op} if _has_constant(one.op) else set()
+        given = next((tensor for op in half for tensor in op.inputs if tensor.op.type != "Const"), one)
+        found: set[Any] = set()
+        todo = [gate]
+        while todo:
+            tensor = todo.pop()
+            if tensor is given or tensor.op.type == "Const" or tensor.op in found:
+                continue
+            if tensor.op.type not in _IN_GELU:
+                break
+            found.add(tensor.op)
+            todo += tensor.op.inputs
+        else:
+            if any(op.type in _BELLS for op in found):
+                return found | half
     return set()

@@ -14,7 +14,7 @@ from ...core.nested import leaves
 from ...core.shared_array import shared_array
 from ..base import CapturedTensor
 from .random_projection import projected, summary
-from .row_sums import has_doubles, row_sums
+from .row_sums import begin_sums, has_doubles
 
 #: Real dtypes that numpy has; others are converted to float32.
 _NUMPY = {
@@ -71,7 +71,7 @@ def captured(address: str, kind: str, index: int, tensor: Tensor, axis: int | No
     plain = tensor.is_floating_point() and type(tensor) in (Tensor, nn.Parameter)
     return CapturedTensor(
         *(address, kind, index, shape, tensor.numel() * size, copy, axis, partial(to_projected, tensor)),
-        sums=partial(row_sums, tensor) if plain else None,
+        sums=partial(begin_sums, tensor) if plain else None,
         accelerated=tensor.device.type != "cpu" and has_doubles(tensor),
         contents=Contents.of(tensor),
     )

@@ -26,8 +26,13 @@ def projected(rows: Tensor) -> Tensor:
     return out
 
 
-def summary(rows: Tensor) -> Tensor:
-    """Compute the statistics of ``SUMMARY`` for each row of a tensor of shape (rows, numbers)."""
+def summary(rows: Tensor, *, counts: bool = True) -> Tensor:
+    """Compute the statistics of ``SUMMARY`` for each row of a tensor of shape (rows, numbers).
+
+    Args:
+        rows: The rows.
+        counts: Whether to count what is not finite, for which the device is waited for; otherwise 0.
+    """
     size = rows.shape[1]
     mean, norm = rows.mean(1), torch.linalg.vector_norm(rows, dim=1)
     variance = torch.linalg.vector_norm(rows - mean[:, None], dim=1) ** 2 / size
@@ -36,7 +41,7 @@ def summary(rows: Tensor) -> Tensor:
     zeros = 1 - magnitudes.sign_().mean(1)
     nonfinite = torch.zeros_like(mean)
     affected = ~torch.isfinite(norm)  # few or none, and counting in all rows would take most of the time
-    if affected.any():
+    if counts and affected.any():
         nonfinite[affected] = (~torch.isfinite(rows[affected])).sum(1).to(nonfinite.dtype)
     return torch.stack([mean, mean_abs, variance, norm, zeros, rows.amin(1), rows.amax(1), nonfinite], 1)
 

@@ -10,17 +10,32 @@ module that several blocks with weights of their own share is no recurrence. The
 2. a loop that is written out, or weights shared over depth, if both passes use the same weights.
 
 Weights are parameters that do more than scale or shift: those of ``linear``, not those of ``layer_norm``.
-Functions that are recurrent in themselves, such as ``lstm``, count too.
+Functions that are recurrent in themselves, such as ``lstm``, count too, and so do operations that are a loop,
+such as ``scan`` in JAX and ``While`` in TensorFlow: a loop passes a state from step to step, and what it does
+with it is not looked into. Only a ``scan`` that passes nothing, as in ``jax.lax.map``, is known to be none.
 """
 
 from __future__ import annotations
+
+import re
+from functools import partial
 
 import numpy as np
 
 from ..graph import Graph
 
-#: The functions behind ``nn.LSTM``, ``nn.GRU`` and ``nn.RNN``.
-_RECURRENT = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu", "quantized_lstm", "quantized_gru"})
+#: The functions behind ``nn.LSTM``, ``nn.GRU`` and ``nn.RNN``, and the same in ONNX, MXNet and
+#: TensorFlow.
+_LAYERS = frozenset(
+    {"lstm", "gru", "rnn", "rnn_tanh", "rnn_relu", "quantized_lstm", "quantized_gru"}
+    | {"cudnnrnn", "cudnnrnnv2", "cudnnrnnv3"}
+)
+#: Operations that are a loop: of JAX and ``torch.export``, TensorFlow (1 and 2), ONNX and TorchScript, MXNet.
+_LOOPS = frozenset(
+    {"scan", "while", "while_loop", "statelesswhile", "nextiteration", "refnextiteration", "loop", "foreach"}
+)
+#: The settings of a ``scan`` of JAX that passes no state from step to step.
+_NO_STATE = re.compile(r"\bnum_carry=0\b")
 #: Functions that combine many tensors when repeated: sums, products, extrema, concatenations.
 _REDUCTIONS = frozenset(
     {"add", "sub", "mul", "maximum", "minimum", "max", "min", "cat", "concat", "concatenate"}
@@ -59,11 +74,16 @@ def is_recurrent(graph: Graph) -> bool:
         False
     """
     ops = graph.ops
-    types = {graph.types[number] for number in np.unique(ops.type[ops.event >= 0]).tolist()}
-    if types & _RECURRENT:
+    types = {graph.types[number].lower() for number in np.unique(ops.type[ops.event >= 0]).tolist()}
+    if types & _LAYERS or (types & _LOOPS and any(map(partial(_is_loop, graph), range(len(ops))))):
         return True
     passes = np.bincount(ops.layer) if len(ops) else np.zeros(0, np.int64)
     return bool((passes > 1).any()) and _repeats_on_itself(graph, passes[ops.layer] > 1)
+
+
+def _is_loop(graph: Graph, row: int) -> bool:
+    """Return whether an operation is a loop that passes a state from step to step, as far as is known."""
+    return graph.type_of(row).lower() in _LOOPS and not _NO_STATE.search(graph.setting(row))
 
 
 def _repeats_on_itself(graph: Graph, repeated: np.ndarray) -> bool:

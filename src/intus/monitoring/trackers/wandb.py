@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 import wandb
 
 from .base import Point, TrackedRun
+
+#: The last step with a row of ours, by W&B's id of the run. Several probes may write to the run of a script.
+_LAST_STEPS: dict[str, int] = {}
+_LOCK = threading.Lock()
 
 
 class Wandb:
@@ -36,7 +41,6 @@ class Wandb:
         self.run = str(self._run.id)
         self._rows: dict[tuple[str, float], dict[str, float]] = {}
         self._defined: set[str] = set()  # names whose axis is known to W&B
-        self._last_step = -1  # of W&B, at which a row of ours is
 
     def write(self, points: Sequence[Point]) -> None:
         """Write numbers, or keep them until the script logs."""
@@ -50,17 +54,20 @@ class Wandb:
                 self._run.define_metric(point.name, step_metric=f"intus/{point.axis}")
         if self._is_own:
             self._complete()
-        elif self._rows and self._run.step > self._last_step:
-            self._run.log(self._rows.pop(next(iter(self._rows))), commit=False)
-            self._last_step = self._run.step
+            return
+        with _LOCK:
+            if self._rows and self._run.step > _LAST_STEPS.get(self.run, -1):
+                self._run.log(self._rows.pop(next(iter(self._rows))), commit=False)
+                _LAST_STEPS[self.run] = self._run.step
 
     def _complete(self) -> None:
         """Write all rows, each at a step of its own."""
-        while self._rows:
-            step = max(self._run.step, self._last_step + 1)
-            self._run.log(self._rows[next(iter(self._rows))], step=step, commit=True)
-            self._last_step = step
-            del self._rows[next(iter(self._rows))]
+        with _LOCK:
+            while self._rows:
+                step = max(self._run.step, _LAST_STEPS.get(self.run, -1) + 1)
+                self._run.log(self._rows[next(iter(self._rows))], step=step, commit=True)
+                _LAST_STEPS[self.run] = step
+                del self._rows[next(iter(self._rows))]
 
     def tell(self, findings: Sequence[str]) -> None:
         """Write the sentences that hold now into the summary of the run."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,11 +16,10 @@ from .inlining import Inlined, nested
 from .loading import array_of
 from .naming import address_of, argument, argument_names, array_text, attribute_text, dtype_of, type_of
 from .scopes import model_class
+from .signature import made_constants, targets
 
 #: Constants of at most so many numbers are written into the settings of the operations that take them.
 _FEW = 16
-_SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
-_TARGET = re.compile(r"^\w+: (PARAMETER|BUFFER) target='([^']+)'", re.MULTILINE)
 _REWRITTEN = "pkg.onnxscript.rewriter.rule_name"
 
 _Known = tuple[Sequence[int], str]
@@ -51,10 +49,8 @@ class _Rows:
         self._builder = GraphBuilder(path.name, model_class(self._onnx.graph.node))
         self._known = _types(self._onnx)
         self._versions = {one.domain: one.version for one in self._onnx.opset_import}
-        props = {entry.key: entry.value for entry in self._onnx.graph.metadata_props}
-        self._targets: dict[str, str] = {
-            name: kind for kind, name in _TARGET.findall(props.get(_SIGNATURE, ""))
-        }
+        self._targets = targets(self._onnx.graph)
+        self._made = made_constants(self._onnx.graph, self._targets)
         self._rows: dict[str, int] = {}
         self._outputs: list[tuple[int, str]] = []
         self._weights: dict[str, onnx.TensorProto] = {}
@@ -76,7 +72,7 @@ class _Rows:
             if row is not None:
                 self._outputs.append((self._builder.output(value.name, row), self._original(value.name)))
         for name in self._weights:
-            if name not in self._small:
+            if name not in self._small and name not in self._made:
                 self._declare(name, ())
 
     def finish(self, facts: Mapping[str, Any]) -> tuple[Graph, dict[int, str]]:
@@ -95,7 +91,8 @@ class _Rows:
     def _add_weights(self, graph: onnx.GraphProto) -> None:
         for tensor in graph.initializer:
             self._weights[tensor.name] = tensor
-            named = tensor.name in self._targets or (not tensor.dims and "." in tensor.name)
+            is_target = tensor.name in self._targets and tensor.name not in self._made
+            named = is_target or (not tensor.dims and "." in tensor.name)
             if not named:
                 self._fold(tensor.name, tensor, is_weight=True)
         for sparse in graph.sparse_initializer:
@@ -187,10 +184,11 @@ class _Rows:
             if original in self._small:
                 label = names[position] if position < len(names) and not variadic else arg
                 settings.append(f"{label}={array_text(self._small[original])}")
-            elif original in self._weights and not self._is_buffer(original, node, position):
+            elif original in self._weights and self._is_parameter(original, node, position):
                 params.append(self._declare(original, scope))
             else:
-                row = self._buffer(original, scope) if original in self._weights else self._rows.get(original)
+                is_buffer = original in self._weights and original not in self._made
+                row = self._buffer(original, scope) if is_buffer else self._row(original, scope)
                 if row is not None:
                     parents.append((row, arg))
         if rule := next((one.value for one in node.metadata_props if one.key == _REWRITTEN), ""):
@@ -260,10 +258,11 @@ class _Rows:
             name = self._same[name]
         return name
 
-    def _is_buffer(self, name: str, node: onnx.NodeProto, position: int) -> bool:
-        if name in self._targets:
-            return self._targets[name] == "BUFFER"
-        return position in (3, 4) and bool(node.op_type == "BatchNormalization")
+    def _is_parameter(self, name: str, node: onnx.NodeProto, position: int) -> bool:
+        """Return whether a weight is a parameter where an operation takes it, and no buffer or constant."""
+        if name in self._targets or name in self._made:
+            return self._targets.get(name) == "PARAMETER"
+        return position not in (3, 4) or bool(node.op_type != "BatchNormalization")
 
     def _names(self, node: onnx.NodeProto) -> tuple[tuple[str, ...], bool]:
         version = self._versions.get(node.domain, self._versions.get("", 1))

@@ -7,7 +7,7 @@ They merge as the statistics of a server do, so that several processes may each 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -44,6 +44,7 @@ class Sums(Protocol):
     products: Any
     classes: Any
     units: np.ndarray
+    packed: Any
 
 
 class KnownRows:
@@ -84,12 +85,17 @@ class KnownRows:
         self.masks, self._gram_of = self._labelled() if len(items) > WHOLE else ((), [])
 
     @property
+    def groups(self) -> tuple[np.ndarray, int]:
+        """The group of each row for the jackknife, and the number of groups."""
+        return self._where.group, GROUPS
+
+    @cached_property
     def trained(self) -> tuple[tuple[np.ndarray, int], ...]:
         """For each target, the code of each trained row, MISSING for others, and the number of classes."""
         columns = (np.where(self._where.held, MISSING, column) for column in self.codes.T)
         return tuple((column, len(own)) for column, own in zip(columns, self._classes, strict=True))
 
-    @property
+    @cached_property
     def classes(self) -> tuple[tuple[np.ndarray, int], ...]:
         """For each target, the code of each row and the number of classes, if sums are needed."""
         counted = zip(self.codes.T, self._classes, strict=True) if self.masks else ()
@@ -123,34 +129,21 @@ class KnownRows:
             rank: The number of the process among those that have parts of the rows, from 0.
             ranks: The number of these processes.
         """
-        finite = sums.summary[:, SUMMARY.index("nonfinite")] == 0
-        kept = self.kept[finite[self.kept]]
-        offset, scale = _grid_of(sums.kept, sums.shift)
-        tally = RowStatistics(0)
-        tally.absorb(sums.summary.astype(np.float64), self._where.group)
-        where = self._where.take(kept)
-        arrays = {
+        rows, offset, scale, ok, tally = _packed_rows(sums, self)
+        items, of_rows = self._of_kept if ok.all() else self._of(self.kept[ok])
+        arrays = of_rows | {
             "shift": sums.shift.astype(np.float64),
             "offset": offset,
             "scale": scale,
-            "position": where.position.astype(np.int32),
-            "codes": np.ascontiguousarray(self.codes[kept]),
             "tally.counts": tally.counts,
             "tally.means": tally.means,
             "tally.m2s": tally.m2s,
             "tally.ends": np.array([tally.low, tally.high]),
             "alive": np.packbits(sums.alive),
         }
-        if self._grouped:
-            arrays["cluster"] = where.cluster
-        if self._typed:
-            arrays["bucket"] = where.bucket.astype(np.int16)
-        for number, column in enumerate(self._values):
-            if column is not None:
-                arrays[f"values.{number}"] = column[kept]
         for number, part in enumerate(sums.products):
             arrays[f"total.{number}"] = part.total
-            upper = part.gram.reshape(-1)[_upper(len(part.total))]
+            upper = part.gram if part.gram.ndim == 1 else part.gram.reshape(-1)[_upper(len(part.total))]
             arrays[f"gram.{number}"] = upper.astype(np.float32, copy=False)
         for number, each in enumerate(sums.classes):
             arrays[f"counts.{number}"] = each.counts
@@ -163,8 +156,8 @@ class KnownRows:
             "features": sums.features,
             "sketch": sums.sketch,
             "units": sums.units.tolist(),
-            "rows": len(finite),
-            "finite": int(finite.sum()),
+            "rows": len(self._where.group),
+            "finite": tally.rows,
             "share": self._share,
             "nonfinite": tally.nonfinite,
             "products": [part.n for part in sums.products],
@@ -178,9 +171,48 @@ class KnownRows:
                 for number, (name, own) in enumerate(zip(self.targets, self._classes, strict=True))
             ],
         }
-        rows = sums.kept - (offset - sums.shift).astype(np.float32)  # in place below: they are many
-        rows /= scale
-        return rows.astype(np.float16), where.item, LayerStatistics(arrays, facts)
+        return rows, items, LayerStatistics(arrays, facts)
+
+    @cached_property
+    def _of_kept(self) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        return self._of(self.kept)
+
+    def _of(self, kept: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Return what is known of kept rows: the ids of their items, and arrays to send."""
+        where = self._where.take(kept)
+        arrays = {
+            "position": where.position.astype(np.int32),
+            "codes": np.ascontiguousarray(self.codes[kept]),
+        }
+        if self._grouped:
+            arrays["cluster"] = where.cluster
+        if self._typed:
+            arrays["bucket"] = where.bucket.astype(np.int16)
+        for number, column in enumerate(self._values):
+            if column is not None:
+                arrays[f"values.{number}"] = column[kept]
+        return where.item, arrays
+
+
+def _packed_rows(
+    sums: Sums, known: KnownRows
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, RowStatistics]:
+    """Return the kept rows in float16, their offset and scale, which of them are finite, and the tally.
+
+    A framework may have packed them on its device. If it did not, the same is computed here.
+    """
+    tally = RowStatistics(0)
+    if sums.packed is not None:
+        counts, means, m2s, ends, nonfinite = sums.packed.tally
+        tally.counts, tally.means, tally.m2s, tally.nonfinite = counts, means, m2s, nonfinite
+        tally.low, tally.high = ends.tolist()
+        return sums.kept, sums.packed.offset, sums.packed.scale, sums.packed.finite, tally
+    tally.absorb(sums.summary.astype(np.float64), known.groups[0])
+    offset, scale = _grid_of(sums.kept, sums.shift)
+    rows = sums.kept - (offset - sums.shift).astype(np.float32)  # in place below: they are many
+    rows /= scale
+    finite = sums.summary[known.kept, SUMMARY.index("nonfinite")] == 0
+    return rows.astype(np.float16), offset, scale, finite, tally
 
 
 def _grid_of(rows: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

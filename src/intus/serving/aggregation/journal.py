@@ -43,6 +43,8 @@ FORMAT = 2
 FILE_BYTES = 64 << 20
 #: Most files that are open at once. A server sees any number of runs, and a process has few descriptors.
 MOST_OPEN = 32
+#: Most logs without unscored records that are looked at each second. All of many runs would take long.
+IDLE_LOOKS = 50
 #: Bytes that small requests may take beyond the limit: they may report the end of an epoch, which frees
 #: bytes.
 _SLACK = 1 << 20
@@ -437,6 +439,8 @@ class Journal:
         self.folder, self.max_bytes, self._fsync = Path(folder), max_bytes, fsync
         self._logs: dict[RunKey, Log] = {}
         self._files = OpenFiles()
+        self._turn: list[RunKey] = []  # those that ``changed`` has still to look at in this round
+        self._seen: tuple[int, int] | None = None  # the folder, when it last looked at it
         self.damage: dict[RunKey | Path, list[str]] = {}
         try:
             self._lock = self._take_folder()
@@ -490,16 +494,32 @@ class Journal:
         self._lock = lock
         (self.folder / "format").write_text(f"{FORMAT}\n")
 
-    def changed(self, run_keys: Iterable[RunKey] | None = None) -> list[tuple[RunKey, Log, str]]:
+    def changed(
+        self, run_keys: Collection[RunKey] | None = None, *, every: bool = False
+    ) -> list[tuple[RunKey, Log, str]]:
         """Return the logs that lack a file they wrote, with what happened to it.
 
         Args:
-            run_keys: The (run, model) to look at; all by default. Those whose records are all scored have a
-                file too, with their counts and the numbers of the requests received.
+            run_keys: The (run, model) to look at. By default those with unscored records, and some others in
+                turn: they have a file too, with their counts and the numbers of the requests received. If a
+                folder was added or removed, all.
+            every: Whether the default is all.
         """
-        looked_at = self._logs if run_keys is None else run_keys
-        logs = [(key, log) for key in looked_at if (log := self._logs.get(key)) is not None and log.is_open]
+        if run_keys is None:
+            run_keys = [*self._logs] if self._folder_changed() or every else self._in_turn()
+        logs = [(key, log) for key in run_keys if (log := self._logs.get(key)) is not None and log.is_open]
         return [(key, log, change) for key, log in logs if (change := log.change())]
+
+    def _folder_changed(self) -> bool:
+        """Return whether the folder lists other names than at the last call."""
+        found, before = os.stat(self.folder), self._seen
+        self._seen = found.st_ino, found.st_mtime_ns
+        return self._seen != before
+
+    def _in_turn(self) -> list[RunKey]:
+        self._turn = self._turn or [*self._logs]
+        now, self._turn = self._turn[:IDLE_LOOKS], self._turn[IDLE_LOOKS:]
+        return list(dict.fromkeys([*(key for key, log in self._logs.items() if log.windows()), *now]))
 
     def _check_format(self, path: Path) -> None:
         """Raise ServeError if a newer version wrote the journal; else write the number of this one."""

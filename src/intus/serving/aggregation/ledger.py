@@ -9,7 +9,7 @@ Two sums hold at every moment::
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 #: The counts of a run that its snapshots in the journal contain, so that they survive a restart.
@@ -18,6 +18,40 @@ STORED = "sent", "unknown", "refused", "kept", "scored", "failed", "lost", "drop
 HALF_LIFE_S = 20.0
 #: Seconds of scoring before its rate is known.
 LEAST_S = 1.0
+
+
+def continued(counts: Mapping[str, int], waiting: int) -> dict[str, int]:
+    """Return the counts of a run that change when a server continues from its journal.
+
+    What was kept and is not there was acknowledged and will not be scored. Older versions left arrays in
+    their journals that they had refused, counted as scored, or did not count: these are scored now.
+
+    Args:
+        counts: The counts of the last snapshot and the requests after it.
+        waiting: Number of arrays that the journal has.
+
+    >>> continued({"sent": 9, "refused": 0, "kept": 9, "scored": 2, "failed": 1}, waiting=5)["lost"]
+    1
+    >>> continued({"sent": 9, "refused": 4, "kept": 5, "scored": 0, "failed": 0}, waiting=8)
+    {'sent': 9, 'refused': 1, 'kept': 8, 'scored': 0, 'failed': 0, 'lost': 0}
+    """
+    sent, refused, kept, scored, failed = (
+        counts[name] for name in ("sent", "refused", "kept", "scored", "failed")
+    )
+    excess = scored + failed + waiting - kept
+    lost, excess = max(-excess, 0), max(excess, 0)
+    taken = min(excess, refused)
+    again = min(excess - taken, scored)
+    failed_again = min(excess - taken - again, failed)
+    uncounted = excess - taken - again - failed_again
+    return {
+        "sent": sent + uncounted,
+        "refused": refused - taken,
+        "kept": kept + taken + uncounted,
+        "scored": scored - again,
+        "failed": failed - failed_again,
+        "lost": lost,
+    }
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from ...core.record import Record
 from ..data_point import DataPoint, Key
 from ..messages import EpochReport
 from ..schedule import Moment
-from .ledger import STORED
+from .ledger import STORED, continued
 from .window import RunKey, Window, WindowKey
 
 #: Most ranges of sequence numbers that are kept per client; gaps between the lowest two are closed then.
@@ -597,10 +597,14 @@ class RunState:
         for window in windows:
             window.reopen()
         waiting = sum(tally.waiting for window in windows for tally in window.tallies.values())
-        self.counts = Counter({name: self.counts[name] for name in STORED})
-        # what the journal no longer has was acknowledged, and will not be scored
-        settled = sum(self.counts[name] for name in ("scored", "failed", "lost"))
-        self.counts["lost"] += self.counts["kept"] - settled - waiting
+        counts = {
+            name: max(self.counts[name], 0) for name in STORED
+        }  # some older versions stored negative ones
+        self.counts = Counter(counts | continued(counts, waiting))
+        named = (
+            self.under_way + self._unknown + sum(self.counts[each] for each in ("unknown", "refused", "kept"))
+        )
+        self.counts["sent"] = max(self.counts["sent"], named)  # the first versions did not store it
         return [window for window in windows if window.closed]
 
     def ledger(self) -> dict[str, Any]:

@@ -358,7 +358,14 @@ class AggregatorService:
         news = counts, waits, self.evaluator.troubles()
         if news != self._reported or self._reported_at - self._beat_at >= BEAT_S:
             self._reported, self._beat_at = news, self._reported_at
-            self.evaluator.report(self._report_of(counts))
+            try:
+                report = self._report_of(counts)
+            except (
+                InputError
+            ) as error:  # a wrong count must not refuse records, nor keep a server from starting
+                _log.error("The counts cannot be reported: %s", error)
+            else:
+                self.evaluator.report(report)
 
     def _report_of(self, counts: Mapping[str, int]) -> StatusReport:
         rows = self.aggregator.by_run()
@@ -474,7 +481,7 @@ class AggregatorService:
         now = self._clock()
         try:
             journal.check_folder()
-            for run_key, log, change in journal.changed(run_keys):
+            for run_key, log, change in journal.changed(run_keys, every=bool(self._broken)):
                 snapshot, windows = self.aggregator.whole(run_key, now)
                 frames = [(number, head, encode_records(records)) for number, head, records in windows]
                 log.renew(snapshot, frames)

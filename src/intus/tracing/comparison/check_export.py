@@ -116,7 +116,10 @@ class ExportCheck:
         else:
             what = "module" if self.table.agree else "output"
             verdict = f"Not proven that {file} computes what {name} does: not every {what} could be compared."
-        lines = [verdict, *self._faults, *(f"{one}." for one in self.unproven), *self.notes]
+        faults = (
+            one for one in self._faults if one not in self.table.attrs["reordered"]
+        )  # the table says it
+        lines = [verdict, *faults, *(f"{one}." for one in self.unproven), *self.notes]
         changed = [sentence for sentences in self.changed.values() for sentence in sentences]
         if changed:
             lines.append(f"Parameters differ: {listed(changed)}.")
@@ -147,7 +150,7 @@ def _hidden(table: Comparison) -> Iterator[str]:
 
 def _outputs(model: Graph, file: Graph, table: Comparison) -> tuple[list[str], list[str]]:
     """Return what makes the outputs others: faults, and notes on what need not be one."""
-    faults: list[str] = []
+    faults: list[str] = list(table.attrs["reordered"])
     notes: list[str] = []
     ends, others = model.rows_of(OUTPUT), file.rows_of(OUTPUT)
     if len(others) > len(ends):

@@ -14,7 +14,9 @@ import pandas as pd
 from ...core.graph import OP, OUTPUT, end_names
 from ...viewing.repr_text import listed
 from ..results.op import Op
+from .elements import plain
 from .modules import ModulePair
+from .output_order import reordered_outputs
 from .parameters import different_parameters
 from .reasons import reasons
 from .settings import different_constants
@@ -40,7 +42,7 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
 
     @property
     def agree(self) -> bool:
-        """True if every output was compared, and nothing differs by more than rounding explains.
+        """True if every output was compared, and nothing differs by more than rounding or in its place.
 
         A tensor inside a module may differ if what the module returned does not: two implementations of a
         module need not share their steps.
@@ -94,12 +96,17 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
         report = _Report(a, b, pairs, origins)
         first = report.first()
         outputs = [pair for pair in pairs if pair.a >= 0 and a.graph.ops.kind[pair.a] == OUTPUT]
+        reordered = reordered_outputs(a, b, pairs)
         table.attrs = {
+            "reordered": reordered,
             "first": first,
             "at": origins[0].pair if origins else None,
             "pairs": [(pair.a, pair.b) for pair in pairs],
-            "summary": "\n".join(report.sentences(first)),
-            "agree": not origins and bool(outputs) and all(pair.difference for pair in outputs),
+            "summary": "\n".join([*report.sentences(first), *reordered]),
+            "agree": not origins
+            and not reordered
+            and bool(outputs)
+            and all(pair.difference for pair in outputs),
             "modules": [
                 _module(a, b, module, pairs, {origin.pair for origin in origins}) for module in modules
             ],
@@ -193,8 +200,10 @@ class _Report:
         pair = self.pairs[number]
         labels_a, labels_b = self._labels(region or [number])
         op = self.a[labels_a[-1]] if labels_a else self.b[labels_b[-1]]
+        if labels_a and labels_b:
+            op = Op(self.a, self._computed(op.row, self.b[labels_b[-1]].row))
         return {
-            "a": labels_a[-1] if labels_a else "",
+            "a": op.label if labels_a else "",
             "b": labels_b[-1] if labels_b else "",
             "module": op.module or "",
             "why": self._why_region(region) if region else self._why(pair),
@@ -213,6 +222,23 @@ class _Report:
             *different_parameters(self.a, rows_a, self.b, rows_b),
             *different_constants(self.a.graph, rows_a, self.b.graph, rows_b),
         ]
+
+    def _computed(self, row: int, other: int) -> int:
+        """Return the row of a that computed a value in the module in which b did.
+
+        A dropout in evaluation mode returns what it is given, and a file lacks it, so that it is paired with
+        the result of the layer before.
+
+        Args:
+            row: A row of a.
+            other: The row of b that corresponds to it; -1 for none.
+        """
+        module = Op(self.b, other).module if other >= 0 else None
+        for parent in self.a.graph.parents(row):
+            one, two = (plain(self.a.values.get(at)) for at in (row, parent))
+            if module and module == Op(self.a, parent).module and one is not None and two is not None:
+                return parent if module != Op(self.a, row).module and one.equals(two) else row
+        return row
 
     def _why(self, pair: Pair) -> list[str]:
         one, other = Op(self.a, pair.a), Op(self.b, pair.b)

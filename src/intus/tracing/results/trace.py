@@ -252,7 +252,8 @@ class Trace:
         """Return whether the model runs a part of itself again on what that part computed before.
 
         A loop, weights shared over depth or ``nn.LSTM`` do; a layer that is only used several times
-        (``a + b + c + d``, towers that share weights) does not: see ``has_repeated_layers``.
+        (``a + b + c + d``, towers that share weights) does not: see ``has_repeated_layers``. An operation
+        that is a loop (``lax.scan``, ``tf.while_loop``, ONNX's ``Loop``) counts whatever it computes.
         """
         return self._facts.is_recurrent
 
