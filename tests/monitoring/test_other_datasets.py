@@ -140,6 +140,76 @@ def test_evaluation_alone_is_matched_by_order(server):
     assert [one.items for one in records] == [None] * 3
 
 
+class Parts(Dataset):
+    """A dataset whose items have a row of their own, and one of another item."""
+
+    def __init__(self, other=7):
+        self.other = other
+
+    def __len__(self):
+        return len(ROWS)
+
+    def __getitem__(self, item):
+        return ROWS[item], ROWS[(item + self.other) % len(ROWS)], torch.ones(4), LABELS[item]
+
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.seen, self.head = nn.Identity(), nn.Linear(4, 2)
+
+    def forward(self, x, mask=None):
+        x = self.seen(x)
+        return self.head(x if mask is None else x * mask)
+
+
+CALLS = {
+    "pair": (lambda model, a, b, mask: (model(a), model(b)), False),
+    "triplet": (lambda model, a, b, mask: (model(a), model(b), model(b.clone())), False),
+    "shared mask": (lambda model, a, b, mask: (model(a, mask), model(b, mask)), False),
+    "mask first": (lambda model, a, b, mask: (model(mask=mask, x=a), model(mask=mask, x=b)), False),
+    "other alone after both": (lambda model, a, b, mask: (model(a, b), model(b)), False),
+    "same twice": (lambda model, a, b, mask: (model(a), model(a.clone())), True),
+    "with and without mask": (lambda model, a, b, mask: (model(a), model(a, mask=mask)), True),
+    "named arguments": (lambda model, a, b, mask: (model(x=a, mask=mask), model(x=a, mask=mask)), True),
+}
+
+
+def train_on_parts(server, calls, data):
+    model = Two()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    with probe(model, HOST, server.port, structure=False, block=True) as watch:
+        for _ in range(2):
+            for a, b, mask, _ in loader(data, shuffle=True):
+                optimizer.zero_grad()
+                sum(out.square().mean() for out in calls(model, a, b, mask)).backward()
+                optimizer.step()
+    assert flush(HOST, server.port)
+    return [one for one in server.records() if one.address == "seen"], watch
+
+
+@pytest.mark.parametrize("calls", list(CALLS))
+def test_calls_with_another_tensor_of_a_batch_have_no_ids(server, calls):
+    function, same = CALLS[calls]
+    records, watch = train_on_parts(server, function, Parts())
+    own = [one for one in records if (one.items >= 0).all()]
+    for one in own:
+        np.testing.assert_array_equal(one.items, one.array[:, 0].astype(np.int64))
+    assert len(own) == (len(records) if same else 6)
+    if same:
+        assert watch.status()["faults"] == []
+    else:
+        assert any("another tensor of the batch" in fault for fault in watch.status()["faults"])
+        assert "for some calls only" in watch.status()["items"]
+
+
+def test_equal_tensor_of_a_batch_has_its_ids(server):
+    records, watch = train_on_parts(server, CALLS["pair"][0], Parts(other=0))
+    assert len(records) == 12
+    assert all((one.items == one.array[:, 0]).all() for one in records)
+    assert watch.status()["faults"] == []
+
+
 def test_numbers_of_datasets():
     datasets, array = Datasets(), np.ones(4)
 

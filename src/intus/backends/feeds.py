@@ -31,6 +31,9 @@ class Items(NamedTuple):
         ids: The ids of the rows in the dataset, shape (rows,); None if unknown.
         reason: Why they are unknown; "" if they are known.
         is_reordered: Whether the rows may be in another order than that of their loader.
+        tensors: The numbers of the batch's tensors that the call has, in the order of its arguments.
+        contents: The hashes of the rows as the loader gave them, uint64 of shape (rows,); None if unknown.
+        form: A number of the form of the rows; those of another form have other hashes.
     """
 
     dataset: int
@@ -38,6 +41,9 @@ class Items(NamedTuple):
     ids: np.ndarray | None
     reason: str
     is_reordered: bool = False
+    tensors: tuple[int, ...] = ()
+    contents: np.ndarray | None = None
+    form: int = 0
 
 
 class Feed(Protocol):

@@ -20,6 +20,9 @@ STREAK = 2
 #: By how much the upper bound of a later layer may be above the score of a layer over which it adds nothing.
 TOLERANCE = 0.02
 
+#: The code of the notice that many items are copies of others, and the note on scores of labels of these.
+COPIES, COPIES_NOTE = "copies", "many held-out rows are exact copies of fitted ones: pass groups="
+
 
 class Finding(NamedTuple):
     """A sentence about a run, and what it is about.
@@ -136,6 +139,8 @@ def findings(
     A sentence holds at each point that it covers. Where it begins at a layer's first score, it says so: what
     came before is not known.
 
+    Scores with ``COPIES_NOTE`` show only that rows are recognized, so nothing follows from them.
+
     Args:
         results: The scores of one run and model: all rows, or those of ``SCORES``. Of several trainings
             under its name, those of the newest count.
@@ -158,6 +163,8 @@ def findings(
     results = _of_newest(results)
     found = _nonfinite(results.where(score="nonfinite"), addresses)
     outputs = results.where(kind="output", unit=-1)
+    keep = np.array([COPIES_NOTE not in note for note in outputs["note"].tolist()], bool)
+    outputs = Results({name: outputs[name][keep] for name in COLUMNS})
     for target in sorted(set(outputs["target"].tolist()) - {""}):
         of_target = outputs.where(target=target)
         known = set(of_target["score"].tolist())

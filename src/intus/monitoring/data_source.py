@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.feeds import Feed, Origin
+from ..backends.feeds import Feed, Items, Origin
+from ..core.findings import COPIES
+from .contents import Contents
 from .warn_once import WarningLog
 
 _BY_LOADER = "Epochs are found from {}: one begins when it is iterated anew."
@@ -33,6 +35,26 @@ _OTHER = (
 _ANEW = (
     "Rows of {} have no labels: its dataset was made anew, and is not known to hold the rows of the first, "
     "{}, which labels are for. Make the dataset once, before the epochs, or set watch.items = ids."
+)
+_OTHER_TENSOR = (
+    "Items are found from the sampler for some calls only: a call took {} of a batch of {}, and the first "
+    "took {}. Which rows another tensor of the batch has (another view, a pair) is not known, so these "
+    "calls have no ids, and epochs with both have no labels. The rows of {} are still taken to be the "
+    "sampler's. Set watch.items = ids before each call, or pass a probe_set."
+)
+_REORDERED = (
+    "Items are not found from the sampler of {}, because its dataset changes its order: items are now what "
+    "others were before. Earlier scores are of the order at that time, perhaps not that of the labels. Set "
+    "watch.items = ids before each call, or pass a probe_set."
+)
+_CHANGED = (
+    "Items are found from the sampler of {}, and not verified: its dataset gives other values for an item "
+    "than before. With random augmentation label i still belongs to item i; with a dataset that changes its "
+    "order it does not. A probe_set is free of this doubt."
+)
+_COPIES = (
+    "Many items of {} are exact copies of others. Labels fitted on a row and tested on its copy show only "
+    "that the row is recognized, so their scores have a note. Register them with groups=, one for all copies."
 )
 _SCRIPT, _NOT_FOUND = "set by the script", "not found"
 
@@ -74,6 +96,9 @@ class DataSource:
         self._iteration = self._stream = self._dataset = -1
         self._name = ""  # of the loader of the dataset
         self._is_certain = False  # whether a batch of the training was found among those of the dataset
+        self._tensors: tuple[int, ...] = ()  # of a batch, that the first call with ids had
+        self._contents = Contents()
+        self._is_reordered = False  # the dataset gave an item for another
         self._said: set[str] = set()
         self._first: tuple[tuple[Any, ...] | None, Any] | None = None
         self._version: int | None = None
@@ -133,6 +158,16 @@ class DataSource:
             self.is_refused = True
             self._say_other(found.name, mode, training=training and self._feed.is_gone(self._dataset))
             return None
+        if found.ids is not None:
+            self._tensors = self._tensors or found.tensors
+            if not _are_same_rows(self._tensors, found.tensors):
+                self.has_ids, self.is_refused = False, True
+                self._say_other_tensor(found)
+                return None
+            self._look_at_contents(found)
+            if self._is_reordered:
+                self.has_ids, self.is_refused = False, True
+                return None
         if self.items == _NOT_FOUND:
             text = _BY_SAMPLER if found.ids is not None else _BY_ORDER
             self.items = text.format(found.name, found.reason)
@@ -157,6 +192,29 @@ class DataSource:
             self._troubles.inform("items", _ANEW.format(name, self._name), "warning")
         else:
             self._troubles.inform("items", _OTHER.format(name, mode, self._name))
+
+    def _say_other_tensor(self, found: Items) -> None:
+        """Say once that a call has another tensor of a batch than the first."""
+        if _OTHER_TENSOR not in self._said:
+            self._said.add(_OTHER_TENSOR)
+            now, first = map(_named, (found.tensors, self._tensors))
+            self.items = _OTHER_TENSOR.format(now, found.name, first, first)
+            self._troubles.inform("items", self.items, "warning")
+
+    def _look_at_contents(self, found: Items) -> None:
+        """Say what the values of the rows show: another order of the dataset, other values, or copies."""
+        if found.ids is None or found.contents is None or self._is_reordered:
+            return
+        match self._contents.see(found.ids, found.contents, found.form):
+            case "reordered":
+                self._is_reordered = True
+                self.items = _REORDERED.format(found.name)
+                self._troubles.inform("items", self.items, "warning")
+            case "changed":
+                self.items = _CHANGED.format(found.name)
+                self._troubles.inform("items", self.items)
+            case "copies":
+                self._troubles.inform(COPIES, _COPIES.format(found.name))
 
     def _ended(self, iteration: int) -> None:
         if self._finds_epochs and iteration == self._iteration:
@@ -199,3 +257,26 @@ class DataSource:
         if self.epochs == _NOT_FOUND:
             self.epochs = how
             self._troubles.inform("epochs", how)
+
+
+def _are_same_rows(first: tuple[int, ...], now: tuple[int, ...]) -> bool:
+    """Return whether a call has the rows of the first one, by the numbers of the tensors of a batch.
+
+    Tensors of one call belong together, such as ids and their mask. A later call may have fewer or more of
+    them, but not others: ``(anchor, mask)`` and ``(positive, mask)`` are different rows.
+
+    Example:
+        >>> _are_same_rows((0, 1), (0,)), _are_same_rows((0, 2), (1, 2)), _are_same_rows((0, 1), (1,))
+        (True, False, False)
+    """
+    return not first or (first[0] in now and (set(first) <= set(now) or set(first) >= set(now)))
+
+
+def _named(tensors: tuple[int, ...]) -> str:
+    """Return the numbers of tensors in words.
+
+    Example:
+        >>> _named((0,)), _named((0, 2))
+        ('tensor 0', 'tensors 0 and 2')
+    """
+    return f"tensor{'s' * (len(tensors) > 1)} {' and '.join(map(str, tensors))}"

@@ -40,6 +40,10 @@ _SETTINGS = ("epoch", "step", "mode", "items")
 WIDTH = 4096
 #: The kinds of tensors that exist without gradients and without an optimizer.
 WITHOUT_TRAINING = ("output", "input", "parameter")
+_COPIES = (
+    "{} of the {} rows of the probe set are exact copies of others. Copies are one group, so that no row is "
+    "tested on its copy: they are held out together, and intervals count groups."
+)
 
 
 def probe(
@@ -166,6 +170,12 @@ def probe(
     share = check_share(budget, block=block)
     facts = check_facts(config, tags)
     checked_set = check_probe_set(probe_set, every, lambda inputs: backend.rows(inputs, batch_axis))
+    if checked_set is not None and (contents_of := getattr(backend, "row_contents", None)) is not None:
+        together_set = checked_set.with_copies_together(contents_of(checked_set.inputs, batch_axis))
+        if together_set is not checked_set and together_set.groups is not None:
+            copies = len(together_set.groups) - len(set(together_set.groups))
+            troubles.inform("groups", _COPIES.format(copies, len(together_set.groups)))
+        checked_set = together_set
     if checked_set is not None and (unavailable := [kind for kind in kinds if kind not in WITHOUT_TRAINING]):
         raise InputError(
             f"kinds must be of {', '.join(WITHOUT_TRAINING)} with a probe set, which runs without gradients, "

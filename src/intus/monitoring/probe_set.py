@@ -49,6 +49,20 @@ class ProbeSet(NamedTuple):
         when = "every epoch" if self.every is None else f"every={self.every}"
         return f"{len(self.items)} rows ({when}, labels {labels})"
 
+    def with_copies_together(self, contents: np.ndarray | None) -> ProbeSet:
+        """Return it with rows that are exact copies in one group, unless it has groups.
+
+        Otherwise rows would be tested on their copies. Rows that are single numbers, such as tokens, are
+        often equal: what they are is named by ``types``.
+
+        Args:
+            contents: The hashes of the rows; None if they cannot be compared.
+        """
+        if self.groups is not None or contents is None or len(getattr(self.inputs, "shape", (0, 0))) < 2:
+            return self
+        _, first, groups = np.unique(contents, return_index=True, return_inverse=True)
+        return self if len(first) == len(contents) else self._replace(groups=first[groups].tolist())
+
     def share(self, ranks: Any, axis: int) -> ProbeSet:
         """Return the share of a process.
 
@@ -68,20 +82,21 @@ class ProbeSet(NamedTuple):
         (rank, count), rows = pair, len(self.items)
         if rows < count:
             raise InputError(f"ranks={ranks!r} cannot share a probe set of {rows} rows. Give it more rows.")
-        inputs = _every(self.inputs, axis, rows, rank, count)
+        inputs = taken(self.inputs, axis, rows, slice(rank, None, count))
         return self._replace(inputs=inputs, items=self.items[rank::count], rank=rank, ranks=count)
 
 
-def _every(inputs: Any, axis: int, rows: int, start: int, step: int) -> Any:
-    """Return inputs with every ``step``-th row of each tensor that has so many rows."""
+def taken(inputs: Any, axis: int, rows: int, which: slice | np.ndarray) -> Any:
+    """Return inputs with some rows of each tensor that has so many rows."""
     if isinstance(inputs, Mapping):
-        return {name: _every(value, axis, rows, start, step) for name, value in inputs.items()}
+        return {name: taken(value, axis, rows, which) for name, value in inputs.items()}
     if isinstance(inputs, tuple | list):
-        return type(inputs)(_every(value, axis, rows, start, step) for value in inputs)
+        parts = [taken(value, axis, rows, which) for value in inputs]
+        return type(inputs)(*parts) if hasattr(inputs, "_fields") else type(inputs)(parts)
     shape = tuple(getattr(inputs, "shape", ()))
     if len(shape) <= axis or shape[axis] != rows:
         return inputs
-    return inputs[(slice(None),) * axis + (slice(start, None, step),)]
+    return inputs[(slice(None),) * axis + (which,)]
 
 
 def check_probe_set(given: Any, every: Any, rows_of: Callable[[Any], int | None]) -> ProbeSet | None:

@@ -6,6 +6,7 @@ import math
 import weakref
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -14,7 +15,8 @@ from ..backends.base import Backend
 from ..backends.sharding import Together
 from ..core.probes_disabled import probes_disabled
 from ..core.record import PROBE_SET_MODE
-from .probe_set import ProbeSet
+from .probe_set import ProbeSet, taken
+from .row_check import Place, RowCheck, listed, permutation
 from .warn_once import WarningLog
 
 if TYPE_CHECKING:
@@ -33,7 +35,23 @@ _APART = (
     "intus: the probe set was not run at %s, because not every process of the sharded model came to run it. "
     "Set Probe.epoch, and call flush and Probe.remove, in every process at the same place."
 )
-
+_OWN_ORDER = (
+    "{} of {} {} the order of rows: when the rows of the probe set came in another order, {} came in one of "
+    "their own, as of rows that are sorted or sent to experts. Which label belongs to which is not known "
+    "there, so they have no scores with labels."
+)
+_WRITTEN = (
+    "intus: the inputs of the probe set of %s were written to after probe() got them, first seen in epoch "
+    "%s. Which label belongs to which row is not known from then on, so no scores have labels. Pass "
+    "copies: probe_set=(inputs.clone(), labels)."
+)
+_NOT_PROVEN = (
+    "It is not proven for {} of {} that the order of rows is kept, because {}. Scores with labels assume it."
+)
+_MIXED = (
+    "its rows are others when those of the probe set come in another order, as of noise drawn in "
+    "evaluation mode, or of the nodes of a graph"
+)
 
 #: More calls than any training makes between two looks at the probe set.
 _MANY = 1 << 40
@@ -66,6 +84,7 @@ class Host(Protocol):
     """The part of a tap that ``ProbeSetRunner`` uses."""
 
     epoch: float
+    name: str
     troubles: WarningLog
 
     @property
@@ -91,6 +110,7 @@ class ProbeSetRunner:
         backend: The model's backend.
         probe_set: The probe set, or None.
         together: The agreement of the processes that must run it together, or None.
+        axis: The axis of the rows of its inputs.
     """
 
     def __init__(
@@ -100,10 +120,19 @@ class ProbeSetRunner:
         backend: Backend,
         probe_set: ProbeSet | None,
         together: Together | None = None,
+        axis: int = 0,
     ) -> None:
         self.running = False
         self._host, self._model = weakref.proxy(host), weakref.ref(model)
         self._backend, self._set, self._together = backend, probe_set, together
+        #: What is known of the order of rows in the layers; None if the framework cannot tell.
+        self.rows = RowCheck() if hasattr(backend, "row_contents") and together is None else None
+        self._axis = axis
+        self._contents_of = getattr(backend, "row_contents", None)
+        self._contents = self._row_contents()
+        self.is_written = False  # since the inputs are no longer those that the labels are for
+        self._said: set[Place] = set()  # of which a notice tells
+        self._are_orders_unknown = False  # whether a notice tells of it
         self._step: float = 0  # the call before which it ran last, with ``every``
         self._is_early = False  # it ran when the data ended, perhaps before the last step
         self._last_epoch = math.nan  # the epoch in which it ran last
@@ -190,14 +219,73 @@ class ProbeSetRunner:
             return
         self.running = True
         try:
-            with self._host.paying_for_set(), probes_disabled(), self._backend.evaluation(model) as run:
-                run(self._set.inputs)  # not part of the training
+            with self._host.paying_for_set(), probes_disabled():
+                unknown = self._check_rows(model)
+                inputs = self._checked_inputs(number)
+                with self._backend.evaluation(model) as run:
+                    run(inputs)  # not part of the training
+                if self.rows is not None:
+                    self._say_orders(unknown)
         except Exception as error:
             self._host.on_error(error)
         finally:
             self.running = False
         if is_first:  # which builds a model that is built when it is called
             self._last_state = self._last_state[0], self._backend.version(model)
+
+    def _row_contents(self) -> bytes | None:
+        """Return what the rows of the inputs are; None if that cannot be compared."""
+        if self._set is None or self._contents_of is None:
+            return None
+        contents = self._contents_of(self._set.inputs, self._axis)
+        return None if contents is None else contents.tobytes()
+
+    def _checked_inputs(self, number: float) -> Any:
+        """Return the inputs for a pass, as a copy that the model may write to, and notice if they changed."""
+        assert self._set is not None
+        if self._contents is None:
+            return self._set.inputs
+        if not self.is_written and self._row_contents() != self._contents:
+            self.is_written = True
+            self._host.troubles.warn_once(_WRITTEN, self._host.name, f"{number:g}")
+        rows = len(self._set.items)
+        return taken(self._set.inputs, self._axis, rows, np.arange(rows))
+
+    def _check_rows(self, model: Any) -> str:
+        """Run the rows in another order, if that is due; return why it cannot be known what layers do."""
+        assert self._set is not None
+        count = len(self._set.items)
+        if self.rows is None or count < 2 or not self.rows.is_due():
+            return ""
+        order = permutation(count)
+        try:
+            inputs = taken(self._set.inputs, self._axis, count, order)
+            with self._backend.evaluation(model) as run:
+                self.rows.run(partial(run, inputs), order)
+        except Exception as error:
+            return f"the model cannot run the rows of the probe set in another order: {error}"
+        return ""
+
+    def _say_orders(self, unknown: str) -> None:
+        """Say of which layers the rows have an order of their own, and of which that is not known."""
+        assert self.rows is not None
+        if news := self._new(self.rows.places("reordered")):
+            one = len({place.address for place in news}) == 1
+            words = f"{'Layer' if one else 'Layers'} {listed(news)}"
+            keep, those = ("does not keep", "its rows") if one else ("do not keep", "their rows")
+            text = _OWN_ORDER.format(words, self._host.name, keep, those)
+            self._host.troubles.inform("rows", text, "warning")
+        if news := self._new(self.rows.places("mixed")):
+            self._host.troubles.inform("rows", _NOT_PROVEN.format(listed(news), self._host.name, _MIXED))
+        if unknown and not self._are_orders_unknown:
+            self._are_orders_unknown = True
+            self._host.troubles.inform("rows", _NOT_PROVEN.format("any layer", self._host.name, unknown))
+
+    def _new(self, places: list[Place]) -> list[Place]:
+        """Return those of which nothing was said yet, and register that it is."""
+        news = [place for place in places if place not in self._said]
+        self._said.update(news)
+        return news
 
     def _state(self, model: Any) -> tuple[int, int]:
         """Return a value that changes when the model is called or trained."""

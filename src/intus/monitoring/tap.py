@@ -28,6 +28,7 @@ from .clocks import process_seconds, process_seconds_since, thread_seconds, thre
 from .data_source import DataSource
 from .probe_set import ProbeSet
 from .probe_set_runner import PassTags, ProbeSetRunner
+from .row_check import MOST_BYTES, Place
 from .row_order import RowOrder
 from .schedule import Cut, Schedule
 from .sender import BLOCK_S, Sender
@@ -58,6 +59,12 @@ _REPLACED = (
     "intus: %s of run %r is probed anew, as another training, so the earlier probe records nothing more. To "
     "record both, pass another run= (or for two models of one training, another name=)."
 )
+_MOVED = (
+    "Layer {!r} of {} does not keep the order of rows: its rows are those of an earlier layer in another "
+    "order, seen in epoch {}. {} A probe_set tests the order of all layers."
+)
+_REFUSED = "It has no scores with labels from then on, and earlier ones are of other rows."
+_OF_OTHERS = "Its scores with labels are of other rows, so do not use them."
 _NO_CALL = "intus: %s was never called while it was probed, so nothing is recorded. %s"
 _NO_PASS = (
     "intus: epoch %s of %s has no data: all its %s passes were skipped to take at most %s of the training "
@@ -184,6 +191,9 @@ class ModelTap:
         self._traced: GraphRecorder | None = None
         self._traced_thread: int | None = None
         self._tags = PassTags(0, 0, "", None)
+        self.batch_axis = schedule.batch_axis
+        self._moved: set[str] = set()  # layers whose rows are in another order than the batch
+        self._followable = 0  # recorded passes of the training
         feed = getattr(backend, "feed", None)
         observed = feed(model) if feed is not None else None
         self.source = DataSource(observed, backend.order, troubles, self._epoch_over)
@@ -191,7 +201,10 @@ class ModelTap:
             self.source.items_are_set("the rows of the probe set")
         if probe_set is not None and probe_set.every is not None:
             self.source.epochs_are_set("the numbers of the calls (every=)")
-        self.budget, self.probe_runs = budget, ProbeSetRunner(self, model, backend, probe_set, together)
+        self.budget, self.probe_runs = (
+            budget,
+            ProbeSetRunner(self, model, backend, probe_set, together, schedule.batch_axis),
+        )
         self._queue_rows: int | None = None  # of which a pass fits into the queue; None for all
         self._wait_until = math.inf  # when a pass of the probe set no longer waits for room
         self._order = RowOrder(name, troubles)
@@ -337,6 +350,8 @@ class ModelTap:
             self.count_left_out()
         if self._replaced or (are_probes_disabled() and not self.probe_runs.running):  # trace or inspect
             return False
+        if self._checks_rows:
+            return True
         if self._skips_again():
             return False
         if not self.probe_runs.running:
@@ -558,6 +573,8 @@ class ModelTap:
         if chosen is None:  # discovered during the pass
             chosen = self._chosen[operation.address] = self._schedule.chooses(self._model(), operation)
             self.operations += (operation.address,) if chosen else ()
+        if self._checks_rows:
+            return self._tags if chosen else None
         self.called.add(operation.address)
         wanted = chosen and self._schedule.wants(self._model(), operation)
         if chosen:
@@ -566,6 +583,9 @@ class ModelTap:
 
     def on_tensor(self, ticket: PassTags, tensor: CapturedTensor) -> None:
         """Copy a tensor and pass the record to the sender, if the queue has room."""
+        if self._checks_rows and self.probe_runs.rows is not None:
+            self._check_rows(tensor, self.probe_runs.rows.receive)
+            return
         began = thread_seconds() if tensor.began is None else Seconds(*tensor.began)
         if tensor.pass_apart:
             self._apart = self._pass_began
@@ -579,9 +599,62 @@ class ModelTap:
             self._send(ticket, tensor, cut, parts)
         self.budget.pay((thread_seconds_since if tensor.began is None else process_seconds_since)(began))
 
+    @property
+    def _checks_rows(self) -> bool:
+        """True during a pass that is run to see whether layers keep the order of rows."""
+        return self.probe_runs.rows is not None and self.probe_runs.rows.is_running
+
+    def axis_to_follow(self) -> int | None:
+        """Return the axis of the rows of the pass that begins, if a backend shall follow them through layers.
+
+        These are the first, second, fourth … recorded pass of the training.
+        """
+        if self.probe_runs.running:
+            return None
+        self._followable += 1
+        return self.batch_axis if self._followable & (self._followable - 1) == 0 else None
+
+    def on_moved(self, address: str) -> None:
+        """Register that the rows of a layer are in another order than in the batch."""
+        if address not in self._moved:
+            self._moved.add(address)
+            text = _MOVED.format(
+                address,
+                self.name,
+                f"{self._tags.epoch:g}",
+                _OF_OTHERS if self._tags.items is None and self._tags.ordered else _REFUSED,
+            )
+            self.troubles.inform("rows", text, "warning")
+
+    def _check_rows(self, tensor: CapturedTensor, take: Callable[[Place, np.ndarray, int], None]) -> None:
+        """Pass a tensor to the check of the order of rows."""
+        cut = self._schedule.cut(tensor, None)
+        if cut.axis is None or cut.nbytes > MOST_BYTES:
+            return
+        if cut.projected_from is not None and tensor.project is not None:
+            take(_place(tensor), tensor.project(None, cut.axis)[0], 0)
+        else:
+            take(_place(tensor), tensor.copy(None, cut.axis), cut.axis)
+
+    def _is_reordered(self, ticket: PassTags, tensor: CapturedTensor) -> bool:
+        """Return whether the rows of a layer are not those of the batch in their order, as far as known."""
+        if ticket.mode != PROBE_SET_MODE:
+            return tensor.address in self._moved
+        place, rows = _place(tensor), self.probe_runs.rows
+        if rows is not None and rows.is_waiting(place):
+            self._check_rows(tensor, rows.compare)
+        elif rows is not None:
+            rows.skip(place)
+        return self.probe_runs.is_written or (rows is not None and rows.is_refused(place))
+
     def _parts(self, ticket: PassTags, tensor: CapturedTensor, cut: Cut) -> list[Part]:
-        """Return the rows of which statistics are sent instead of a tensor; none if its rows are sent."""
+        """Return the rows of which statistics are sent instead of a tensor; none if its rows are sent.
+
+        Statistics of rows in another order than that of their items would mix up their labels.
+        """
         of_set = ticket.mode == PROBE_SET_MODE
+        if self._is_reordered(ticket, tensor):
+            return []
         if self.statistics is None or ticket.items is None or not (of_set or ticket.labels):
             return []
         return self.statistics.parts(tensor, cut, ticket.items, ticket.labels)
@@ -654,6 +727,8 @@ class ModelTap:
 
     def on_forward_end(self, output: Any) -> None:
         """Send the records of the pass, and the graph of the first one."""
+        if self._checks_rows:
+            return
         if self._first and output is not None:
             self._first = False
             self._warn_never_called()
@@ -822,6 +897,8 @@ class ModelTap:
         cut_from = tensor.shape[axis] if is_cut and axis is not None else None
         if axis is None:
             items = None
+        elif items is not None and self._is_reordered(tags, tensor):
+            items = self._order.unknown_ids(array.shape[axis])
         elif items is not None and tensor.shape[axis] == len(items):
             self._fitting, items = True, items[: array.shape[axis]]
         elif items is not None and tags.mode == PROBE_SET_MODE:
@@ -851,6 +928,10 @@ class ModelTap:
             query = urlencode({"run": self.run, "model": self.name})
             self.sender.send(f"/graph?{query}", encode_graph(graph), topic="graph")
         self.budget.pay_once(thread_seconds_since(began))
+
+
+def _place(tensor: CapturedTensor) -> Place:
+    return Place(tensor.address, tensor.kind, tensor.index)
 
 
 def _contents(ticket: PassTags, tensor: CapturedTensor, cut: Cut, parts: Iterable[Part]) -> Hashable | None:

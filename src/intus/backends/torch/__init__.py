@@ -36,7 +36,7 @@ from .eval_forward import as_inputs, evaluation, unwrapped, version_and_values
 from .feed import TorchFeed
 from .first_call import is_compiled
 from .loaders import random_loader
-from .order import first_batch, first_rows
+from .order import first_batch, first_rows, row_contents
 from .reading import read
 from .sharding import address_of, class_name, is_wrapper, ranks_of, refusal
 from .state import model_state
@@ -123,6 +123,10 @@ class TorchBackend:
     def order(self, inputs: Any) -> bytes | str | None:
         """Return a hash of the first tensor's values, or the reason why several processes have none."""
         return first_batch(inputs)
+
+    def row_contents(self, inputs: Any, axis: int) -> np.ndarray | None:
+        """Return a hash of each row of a call's arguments; None if they cannot be compared."""
+        return row_contents(inputs, axis)
 
     def shuffled(self) -> str | None:
         """Return a description of a DataLoader with a random sampler that is being iterated over."""

@@ -130,6 +130,8 @@ class OnExit(OnModule):
         visit = entered.pop() if entered else session.visit(self.address, self.type, module)
         if visit is None:
             return
+        if session.rows is not None:
+            session.follow(visit, args, output, session.tap)
         self.offer(visit, "output", output)
         for name in self.parameters if visit.first else ():
             parameter = module._parameters.get(name)

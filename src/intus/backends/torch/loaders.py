@@ -41,6 +41,7 @@ from torch.utils.data.dataloader import (
 from ...core.nested import leaves
 from ..feeds import Items, Origin
 from .datasets import Datasets
+from .order import row_contents
 
 _ITERATORS = {_SingleProcessDataLoaderIter, _MultiProcessingDataLoaderIter}
 _RANDOM = RandomSampler, SubsetRandomSampler, WeightedRandomSampler
@@ -178,10 +179,12 @@ class LoaderObserver:
         batch = _match(recent, inputs, _shares_rows) or _match(recent, inputs, _has_equal_rows)
         of = (batch or recent[-1]).iteration
         if batch is None:
-            ids, reason = None, _CHANGED
-        else:
-            ids, reason = (None, _WRITTEN) if _is_written(batch, inputs) else _items(batch)
-        return Items(of.dataset, of.name, ids, reason, is_reordered=reason is _WRITTEN)
+            return Items(of.dataset, of.name, None, _CHANGED)
+        ids, reason = (None, _WRITTEN) if _is_written(batch, inputs) else _items(batch)
+        tensors = _numbers(batch, inputs)
+        contents = None if ids is None else _contents(batch, tensors, len(ids))
+        form = hash(tuple((batch.tensors[one].shape[1:], batch.tensors[one].dtype) for one in tensors))
+        return Items(of.dataset, of.name, ids, reason, reason is _WRITTEN, tensors, contents, form)
 
     def is_gone(self, dataset: int) -> bool:
         """Return whether a dataset no longer exists."""
@@ -251,6 +254,25 @@ def _match(recent: list[_Batch], inputs: Any, same: Callable[[Tensor, Tensor], b
         if any(same(tensor, known) for tensor in tensors for known in batch.tensors):
             return batch
     return None
+
+
+def _numbers(batch: _Batch, inputs: Any) -> tuple[int, ...]:
+    """Return the numbers of the tensors of a batch that a call's arguments have, in the order of these."""
+    found: dict[int, None] = {}
+    for tensor in leaves(inputs, Tensor):
+        if tensor.ndim:
+            for number, known in enumerate(batch.tensors):
+                if _shares_rows(tensor, known) or _has_equal_rows(tensor, known):
+                    found[number] = None
+    return tuple(found)
+
+
+def _contents(batch: _Batch, numbers: tuple[int, ...], rows: int) -> np.ndarray | None:
+    """Return a hash of each row of some tensors of a batch; None if that is not cheap, on another device."""
+    tensors = [batch.tensors[number] for number in numbers]
+    if any(one.device.type != "cpu" or len(one) != rows for one in tensors):
+        return None
+    return row_contents(tensors, 0)
 
 
 def _is_written(batch: _Batch, inputs: Any) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ...core.nested import leaves
 from ...core.shared_array import shared_array
+from ...core.sketch import hashed, row_hashes
 
 _SAMPLE = 1 << 16  # values of the first batch that are hashed
 
@@ -31,6 +33,32 @@ def batch_axis(module: nn.Module) -> int | None:
 def first_rows(inputs: Any, axis: int) -> int | None:
     """Return the length along ``axis`` of the first tensor of the arguments that has that axis, or None."""
     return next((t.shape[axis] for t in leaves(inputs, Tensor) if t.ndim > axis), None)
+
+
+def row_contents(inputs: Any, axis: int) -> np.ndarray | None:
+    """Return a hash of each row of a call's arguments, uint64 of shape (rows,), equal for equal rows.
+
+    It is None if there are no rows, or one of the tensors has no plain memory. Arguments of another length
+    along ``axis`` are the same for all rows.
+
+    Example:
+        >>> one, other, same = row_contents(torch.tensor([[1, 2], [3, 4], [1, 2]]), 0)
+        >>> bool(one == same), bool(one == other)
+        (True, False)
+    """
+    rows = first_rows(inputs, axis)
+    own = [one.detach() for one in leaves(inputs, Tensor) if one.ndim > axis and one.shape[axis] == rows]
+    if not rows or any(one.layout != torch.strided or one.is_meta for one in own):
+        return None
+    mixed = np.zeros(rows, np.uint64)
+    try:
+        for one in own:
+            flat = one.movedim(axis, 0).reshape(rows, -1).contiguous()
+            if flat.numel():
+                mixed = hashed(mixed) + row_hashes(shared_array(flat.cpu().view(torch.uint8)))
+    except (RuntimeError, TypeError, BufferError):  # a tensor without plain memory
+        return None
+    return mixed
 
 
 def first_batch(inputs: Any) -> bytes | str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +12,10 @@ from torch import Tensor, nn
 
 from ..base import Operation, Tap
 from ..visit import Visit
-from .captured_tensor import captured
+from .captured_tensor import captured, main_tensor
 from .eval_forward import is_capturing
 from .order import batch_axis
+from .row_follower import RowFollower
 
 
 class Session:
@@ -33,6 +35,7 @@ class Session:
         self.calls: dict[str, int] = {}
         self.entered: dict[str, list[Visit | None]] = {}
         self.tickets: dict[str, Any] = {}  # of the last pass, for gradients of parameters
+        self.rows: RowFollower | None = None  # of this pass, if its rows are followed
         self.undo_leaves: list[Callable[[], None]] = []  # remove hooks from tensors that outlive a pass
 
     def capture(
@@ -50,6 +53,21 @@ class Session:
         """
         if not is_capturing():  # a gradient; to copy it would break the graph
             self.tap.on_tensor(ticket, captured(address, kind, index, tensor, axis))
+
+    def _axis_to_follow(self) -> int | None:
+        """Return the axis of the rows if the tap wants those of this pass followed, else None."""
+        wanted: Callable[[], int | None] | None = getattr(self.tap, "axis_to_follow", None)
+        return None if wanted is None else wanted()
+
+    def follow(self, visit: Visit, given: Any, made: Any, tap: Any) -> None:
+        """Follow the rows of the batch through a module, and report those that have moved."""
+        if self.rows is None or threading.get_ident() not in self.inside:
+            return
+        began = time.perf_counter(), time.thread_time()
+        axis = tap.batch_axis if visit.axis is None else visit.axis
+        if self.rows.passes(_main(given), _main(made), axis):
+            tap.on_moved(visit.address)
+        tap.prepared(time.perf_counter() - began[0], time.thread_time() - began[1])
 
     def on_error(self, error: Exception) -> None:
         """Pass an exception to the tap; it is not propagated further."""
@@ -72,6 +90,8 @@ class Session:
                 self.release()
                 self.calls.clear()
                 self.entered.clear()
+                axis = self._axis_to_follow()
+                self.rows = None if axis is None else RowFollower(_main(inputs), axis)
                 self.inside.add(threading.get_ident())
 
     def end(self, output: Any) -> None:
@@ -110,3 +130,8 @@ class Session:
             return None
         self.tickets[address] = ticket
         return Visit.of(ticket, address, call, batch_axis(module))
+
+
+def _main(value: Any) -> Tensor | None:
+    main = main_tensor(value)
+    return None if main is None else main[1]

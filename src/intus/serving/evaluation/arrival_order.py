@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...core.record import PROBE_SET_MODE
 from ...core.results import COLUMNS, Results
 from ..data_point import DataPoint
 from ..messages import Notice
@@ -56,7 +57,8 @@ class ArrivalOrder:
         if state is None or epoch is None or any(record.batch_axis is None for record in point.records):
             return None
         if _rows_are_unknown(point):
-            return None if state.holds is False else False
+            # a probe set is always the same, but layers may have its rows in an order of their own
+            return None if state.holds is False or point.key.mode == PROBE_SET_MODE else False
         if any(record.items is not None for record in point.records):
             return None
         state.first, state.last = min(state.first, epoch), max(state.last, epoch)

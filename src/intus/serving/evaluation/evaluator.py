@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ...core.errors import did_you_mean
+from ...core.findings import COPIES, COPIES_NOTE
+from ...core.record import PROBE_SET_MODE
 from ...core.results import Results
 from ...engines import Answer, Engine, LocalEngine, Task
 from ..data_point import DataPoint, with_last
@@ -21,7 +23,18 @@ from ..schedule import Moment, Schedule, Shown
 from ..worker import Worker, summary, wait_for
 from .arrival_order import WITHDRAWN, ArrivalOrder, withdrawn
 from .relations import Relations
-from .scoring import Evaluation, Measured, chosen, first_scores, infos_of, measure, related, renamed, warm_up
+from .scoring import (
+    Evaluation,
+    Measured,
+    chosen,
+    first_scores,
+    infos_of,
+    measure,
+    related,
+    renamed,
+    warm_up,
+    with_note,
+)
 from .targets import Choice, KnownTargets, Target
 
 _log = logging.getLogger("intus.serving")
@@ -122,7 +135,8 @@ class Evaluator:
         self._relations = Relations(seed) if scores is None else None
         self._order = ArrivalOrder()
         self._noticed: set[tuple[str, ...]] = set()
-        self._lock = threading.Lock()  # around _noticed and _batches
+        self._copied: set[RunKey] = set()  # runs whose training data have many copies of rows
+        self._lock = threading.Lock()  # around _noticed, _copied and _batches
         self._batches: dict[tuple[str, str, Moment], _Batch] = {}  # those of which more is to come
         self._counts: Counter[str] = Counter(scored=0, failed=0)
         self.closing = threading.Event()
@@ -201,7 +215,9 @@ class Evaluator:
         self.frontend.put_run(request)
 
     def notices(self, notices: Sequence[Notice]) -> None:
-        """Pass notices on."""
+        """Pass notices on, and remember of which runs items are copies of each other."""
+        with self._lock:
+            self._copied |= {(one.run, one.model) for one in notices if one.code == COPIES}
         self.frontend.notices(notices)
 
     def report(self, report: StatusReport) -> None:
@@ -241,6 +257,7 @@ class Evaluator:
             self._relations.forget(run, model)
         with self._lock:
             self._noticed = {noticed for noticed in self._noticed if not unwanted(*noticed[1:3])}
+            self._copied = {copied for copied in self._copied if not unwanted(*copied)}
         return self.frontend.remove(run, model)
 
     def status(self) -> dict[str, int]:
@@ -320,7 +337,7 @@ class Evaluator:
     def _show(self, job: _Job) -> None:
         """Store the scores of a data point that need no other one."""
         measured = (job.answer or self._submit(job))()
-        self._store(job.point, related(job.point, measured, None))
+        self._store(job, related(job.point, measured, None))
 
     def _to_look_at(self, jobs: Sequence[_Job]) -> _Job | None:
         points = [job.point for job in jobs if not job.shown]
@@ -343,8 +360,13 @@ class Evaluator:
             self.frontend.arrival_order(point.key.run, point.key.model, point.mode_shown, holds)
         return self._order.update(point, results)
 
-    def _store(self, point: DataPoint, evaluation: Evaluation) -> None:
+    def _store(self, job: _Job, evaluation: Evaluation) -> None:
+        point = job.point
         ordered = self._ordered(point, evaluation.results)
+        if point.key[:2] in self._copied and point.key.mode != PROBE_SET_MODE:
+            ordered = with_note(
+                ordered, COPIES_NOTE, {one.name for one in job.targets or () if one.groups is None}
+            )
         results = Results.concat([ordered, evaluation.later])
         self.frontend.results(results, infos_of(results, self.splits), evaluation.predictions)
         key = point.key
@@ -353,7 +375,7 @@ class Evaluator:
 
     def _score(self, job: _Job) -> None:
         evaluation = self._evaluate(job)
-        self._store(job.point, evaluation)
+        self._store(job, evaluation)
         if evaluation.faults:  # what could be computed is shown meanwhile
             why = " ".join(f"Score {name!r}: {why}" for name, why in evaluation.faults.items())
             self._tell(job.point, why)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -420,6 +420,15 @@ def _noted(result: ScoreResult, note: str) -> ScoreResult:
     """Return the result with one more note; without a note, a nonfinite value becomes the note."""
     own = result.note or ("" if math.isfinite(result.value) else str(result.value))
     return result._replace(note="; ".join(filter(None, (own, note))))
+
+
+def with_note(results: Results, note: str, targets: Collection[str]) -> Results:
+    """Return results with one more note on the scores of some targets."""
+    notes = [
+        "; ".join(filter(None, (before, note))) if target in targets else before
+        for before, target in zip(results["note"].tolist(), results["target"].tolist(), strict=True)
+    ]
+    return Results({name: results[name] for name in COLUMNS} | {"note": notes})
 
 
 def infos_of(results: Results, splits: int = 1) -> list[ScoreInfo]:

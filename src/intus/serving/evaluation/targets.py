@@ -260,7 +260,8 @@ def _items(target: Target, point: DataPoint) -> list[np.ndarray]:
             raise MisfitError(
                 f"Target {target.name!r} cannot be matched: it is unknown which rows {where} sent, because "
                 "the data are shuffled or come in parts, are another dataset, or the ids were not one per "
-                "row. Tell the probe (probe.items = ids), or use a probe_set."
+                "row, or the layer has its rows in an order of its own. Tell the probe (probe.items = "
+                "ids), or use a probe_set."
             )
         if lowest < 0:
             unknown = sum(int((ids < 0).sum()) for ids in known)
