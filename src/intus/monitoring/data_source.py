@@ -8,6 +8,7 @@ validation, the same indices are other items.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -50,6 +51,7 @@ class DataSource:
         epochs: How epochs are found, in words.
         items: How the ids of rows are found, in words.
         has_ids: Whether the ids of recorded rows are found.
+        checked_s: The processor seconds that it took to find out whether the parameters changed.
         is_refused: Whether labels cannot be for the rows of the last call without ids, not even in their
             order: they are of another dataset than the labels, or were reordered.
     """
@@ -67,6 +69,7 @@ class DataSource:
         self._feed, self._order, self._troubles = feed, order, troubles
         self.epochs = self.items = _NOT_FOUND
         self._finds_epochs = self._finds_items = feed is not None
+        self.checked_s = 0.0
         self.has_ids = self.is_refused = False
         self._is_loader = False
         # The stream is the dataset whose epochs are counted. If it is made anew in each epoch, and not known
@@ -142,8 +145,9 @@ class DataSource:
 
     def end(self, name: str, epoch: float) -> None:
         """Say if all passes of a training were one epoch, because nothing showed where others begin."""
-        trained = self._feed is not None and self._version not in (None, self._feed.version())
-        if trained and self._finds_epochs and self.epochs == _NOT_FOUND:
+        if self._feed is None or not self._finds_epochs or self.epochs != _NOT_FOUND:
+            return
+        if self._version not in (None, self._read_version(self._feed)):
             self._troubles.inform("epochs", _NO_EPOCHS.format(name, epoch), "warning")
 
     # ------------------------------------------------------------------------------------------------
@@ -169,19 +173,20 @@ class DataSource:
             return epoch  # a batch of no loader among those of one
         if self._first is None:
             self._first = feed.first_values(inputs), self._order(inputs)
-            self._version = feed.version()
+            self._version = self._read_version(feed)
             return epoch + 1 if epoch == 0 and feed.has_optimizer() else epoch
         values, digest = self._first
-        if values is None or feed.first_values(inputs) != values or feed.version() == self._version:
+        if values is None or feed.first_values(inputs) != values:
             return epoch
-        if not isinstance(digest, bytes) or self._order(inputs) != digest:
+        version = self._read_version(feed)
+        if version == self._version or not isinstance(digest, bytes) or self._order(inputs) != digest:
             return epoch
-        self._version = feed.version()
+        self._version = version
         self._found(_BY_BATCH)
         return epoch + 1
 
     def _epoch_of_loader(self, feed: Feed, origin: Origin, epoch: float) -> float:
-        version = feed.version() if origin.iteration != self._iteration else self._version
+        version = self._read_version(feed) if origin.iteration != self._iteration else self._version
         before, self._is_loader = self._is_loader, True
         if not before:
             self._found(_BY_LOADER.format(origin.name))
@@ -194,6 +199,12 @@ class DataSource:
         trained = version != self._version
         self._iteration, self._stream, self._version = origin.iteration, origin.dataset, version
         return epoch + 1 if trained else epoch
+
+    def _read_version(self, feed: Feed) -> int:
+        began = time.thread_time()
+        version = feed.version()
+        self.checked_s += time.thread_time() - began
+        return version
 
     def _found(self, how: str) -> None:
         if self.epochs == _NOT_FOUND:

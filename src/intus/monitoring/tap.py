@@ -425,15 +425,17 @@ class ModelTap:
         if not self.source.is_searching:
             return
         timed = self._passes % _TIMED == 1  # not the first call, which looks for an optimizer, once
-        began = time.thread_time() if timed else None
+        began, checked = time.thread_time() if timed else None, self.source.checked_s
         try:
             epoch = self.source.epoch_of(inputs, self.epoch)
         except Exception as error:
             self.on_error(error)
             return
+        # It waits for nothing: if the wall clock shows more, another process had the processor.
+        spent = self.source.checked_s - checked  # seldom, but it reads values, so it is timed each time
         if began is not None:
-            # It waits for nothing: if the wall clock shows more, another process had the processor.
-            spent = _TIMED * (time.thread_time() - began)
+            spent += _TIMED * (time.thread_time() - began - spent)
+        if spent:
             self.budget.pay(Seconds(spent, spent))
         if epoch != self.epoch:
             self.probe_runs.training_begins()

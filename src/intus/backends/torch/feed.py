@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from ...core.nested import leaves
 from ..feeds import Items, Origin
-from .eval_forward import version
+from .eval_forward import version_by_sample
 from .loaders import LOADERS, is_trained
+from .updates import StepCounter
 
 _FEW = 16  # values
 
@@ -27,7 +28,8 @@ class TorchFeed:
     def __init__(self, model: nn.Module) -> None:
         self._model = weakref.ref(model)
         self.on_end: Callable[[int], None] | None = None
-        self._detach = weakref.finalize(self, LOADERS.attach(self._ended))
+        self._steps = StepCounter(model)
+        self._detach = weakref.finalize(self, _all, LOADERS.attach(self._ended), self._steps.remove)
 
     def origin(self, inputs: Any) -> Origin | None:
         """Return where the batch in a call's arguments comes from."""
@@ -52,9 +54,10 @@ class TorchFeed:
         return model is not None and is_trained(model)
 
     def version(self) -> int:
-        """Return a number that changes if the parameters change."""
+        """Return a number that changes if the parameters change, as far as steps and some values tell."""
         model = self._model()
-        return version(model) if model is not None else 0
+        found = version_by_sample(model) if model is not None else 0
+        return hash((self._steps.count(), found)) if found else 0
 
     def first_values(self, inputs: Any) -> tuple[Any, ...] | None:
         """Return a few values of the first tensor; None on another device, which reading would wait for."""
@@ -71,3 +74,8 @@ class TorchFeed:
     def _ended(self, iteration: int) -> None:
         if self.on_end is not None:
             self.on_end(iteration)
+
+
+def _all(*functions: Callable[[], None]) -> None:
+    for function in functions:
+        function()
