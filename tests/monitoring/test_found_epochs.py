@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset, random_split
 
 from intus.backends.base import for_model
 from intus.monitoring import probe
@@ -194,3 +194,224 @@ def test_version_of_weights_that_are_not_numbers_stays():
         model.head.weight.fill_(float("nan"))
     version = for_model(model).version
     assert version(model) == version(model)
+
+
+def loader_of(data=DATA, size=20):
+    return DataLoader(data, batch_size=size, shuffle=True)
+
+
+def zipped(train):
+    for _ in range(2):
+        for one, other in zip(loader_of(), loader_of(), strict=True):
+            train(*one)
+            train(*other)
+
+
+def zipped_in_one_step(train):
+    for _ in range(2):
+        for (x, y), (other, _) in zip(loader_of(), loader_of(), strict=True):
+            train(x, y, other)
+
+
+def zipped_halves(train):
+    first, second = random_split(DATA, [30, 30])
+    for _ in range(2):
+        for one, other in zip(loader_of(first, 10), loader_of(second, 10), strict=True):
+            train(*one)
+            train(*other)
+
+
+def replayed(train, *, before=False):
+    """Each step takes a batch of an earlier task too, by a loader that is broken off."""
+    old = loader_of(Subset(DATA, range(10)), 5)
+    for task in (0, 30):
+        new = loader_of(Subset(DATA, range(task, task + 30)), 10)
+        for _ in range(2):
+            iterator = iter(new)
+            for _ in range(3):
+                batches = [next(iter(old)), next(iterator)]
+                for batch in batches if before else batches[::-1]:
+                    train(*batch)
+
+
+def replayed_in_loops(train):
+    old = loader_of(Subset(DATA, range(10)), 5)
+    for task in (0, 30):
+        for _ in range(2):
+            for batch in loader_of(Subset(DATA, range(task, task + 30)), 10):
+                for again in old:
+                    train(*again)
+                    break
+                train(*batch)
+
+
+def cycled(train, *, before=False):
+    """A short loader begins anew within the epochs of a long one."""
+    short = loader_of(Subset(DATA, range(10)), 5)
+    others = iter(short)
+    for _ in range(2):
+        for batch in loader_of():
+            try:
+                other = next(others)
+            except StopIteration:
+                others = iter(short)
+                other = next(others)
+            for one in (other, batch) if before else (batch, other):
+                train(*one)
+
+
+def broken_off(train):
+    for _ in range(3):
+        for number, batch in enumerate(loader_of()):
+            train(*batch)
+            if number == 1:
+                break
+
+
+def endless(train):
+    loader = loader_of()
+    batches = iter(loader)
+    for _ in range(8):
+        try:
+            batch = next(batches)
+        except StopIteration:
+            batches = iter(loader)
+            batch = next(batches)
+        train(*batch)
+
+
+def forgotten(train):
+    """An iterator that is kept, but gives no more batches."""
+    kept = iter(loader_of())
+    train(*next(kept))
+    for _ in range(4):
+        for batch in loader_of():
+            train(*batch)
+    assert kept
+
+
+def another_dataset(train):
+    """Datasets that are made anew in each epoch."""
+    for _ in range(3):
+        for number, batch in enumerate(loader_of(TensorDataset(ROWS.clone(), LABELS))):
+            train(*batch)
+            if number == 1:
+                break
+
+
+LOOPS = {
+    "zipped": (zipped, {1: 120, 2: 120}),
+    "zipped in one step": (zipped_in_one_step, {1: 120, 2: 120}),
+    "zipped halves": (zipped_halves, {1: 60, 2: 60}),
+    "replayed": (replayed, {1: 45, 2: 45, 3: 45, 4: 45}),
+    "replayed before": (partial(replayed, before=True), {1: 45, 2: 45, 3: 45, 4: 45}),
+    "replayed in loops": (replayed_in_loops, {1: 45, 2: 45, 3: 45, 4: 45}),
+    "cycled": (cycled, {1: 75, 2: 75}),
+    # the batch of the short loader comes before the first of the long one
+    "cycled before": (partial(cycled, before=True), {1: 80, 2: 70}),
+    "broken off": (broken_off, {1: 40, 2: 40, 3: 40}),
+    "endless": (endless, {1: 60, 2: 60, 3: 40}),
+    "forgotten": (forgotten, {1: 80, 2: 60, 3: 60, 4: 60}),
+    "another dataset": (another_dataset, {1: 40, 2: 40, 3: 40}),
+}
+
+
+@pytest.mark.parametrize("name", list(LOOPS))
+def test_epochs_of_loops_over_several_loaders(watched, kept, name):
+    """Before, each iteration over a dataset was an epoch, also of one that gives a batch in each step."""
+    loop, rows = LOOPS[name]
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+
+    def train(x, y, other=None):
+        if other is not None:
+            model(other).sum().backward()
+        step(model, optimizer, x, y)
+
+    with watched(model) as watch:
+        loop(train)
+        how = watch.status()["epochs"]
+    assert rows_of_epochs(kept) == rows
+    assert "Set watch.epoch" not in how
+    assert ("meanwhile, which counts none" in how) == any(
+        word in name for word in ("zipped", "replayed", "cycled", "forgotten")
+    )
+
+
+def kept_batches(watched, *, epochs=3):
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    with watched(model) as watch:
+        batches = list(loader_of())
+        for epoch in range(epochs):
+            for x, y in batches[epoch:] + batches[:epoch]:
+                step(model, optimizer, x, y)
+    return watch
+
+
+def frozen_body(watched):
+    model, head = Net().requires_grad_(requires_grad=False), nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(head.parameters(), 0.05)
+    with watched(model) as watch:
+        for _ in range(3):
+            for x, y in loader_of():
+                F.cross_entropy(head(model(x)), y).backward()
+                optimizer.step()
+    return watch
+
+
+def untrained_part(watched):
+    whole = nn.Sequential(Net(), nn.Linear(2, 2))
+    optimizer = torch.optim.AdamW(whole[1].parameters(), 0.05, fused=True)
+    with watched(whole[0]) as watch:
+        for _ in range(3):
+            for x, y in loader_of():
+                step(whole, optimizer, x, y)
+    return watch
+
+
+@pytest.mark.parametrize(
+    ("train", "reason"),
+    [
+        (kept_batches, "8 passes followed the end of an iteration that gave 3 batches"),
+        (frozen_body, "although another iteration began 2 times"),
+        (untrained_part, "although another iteration began 2 times"),
+    ],
+)
+def test_epochs_that_are_not_found_are_said(watched, kept, train, reason):
+    """Before, the status said "found" although all was one epoch."""
+    watch = train(watched)
+    assert rows_of_epochs(kept) == {1: 180}
+    for text in (watch.status()["epochs"], *watch.status()["faults"]):
+        assert "No new epoch was found since epoch 1" in text
+        assert reason in text
+        assert "Set watch.epoch = number before each epoch" in text
+    assert len(watch.status()["faults"]) == 1
+
+
+def test_one_epoch_of_kept_batches_is_no_fault(watched, kept):
+    watch = kept_batches(watched, epochs=1)
+    assert not watch.status()["faults"]
+    assert "Set watch.epoch" not in watch.status()["epochs"]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_probe_attached_within_an_epoch_finds_the_next(watched, kept, workers):
+    """Before, the rest of the first epoch and the second were one."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    watch = None
+    loader = DataLoader(
+        DATA, batch_size=20, shuffle=True, num_workers=workers, persistent_workers=workers > 0
+    )
+    for _ in range(3):
+        for number, (x, y) in enumerate(loader):
+            if watch is None and number == 1:
+                watch = watched(model)
+            step(model, optimizer, x, y)
+    watch.remove()
+    assert rows_of_epochs(kept) == {1: 40, 2: 60, 3: 60}
+    for record in kept:  # the first batch came before the probe, and workers had drawn the next
+        if record.address == "seen" and record.epoch > 1:
+            assert torch.equal(ROWS[record.items], torch.as_tensor(record.array))

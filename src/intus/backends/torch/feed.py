@@ -43,6 +43,18 @@ class TorchFeed:
         """Return whether a dataset no longer exists."""
         return LOADERS.is_gone(dataset)
 
+    def is_open(self, iteration: int) -> bool:
+        """Return whether an iteration may still give batches."""
+        return LOADERS.is_open(iteration)
+
+    def is_over(self, iteration: int) -> bool:
+        """Return whether an iteration has given all batches of its loader."""
+        return LOADERS.is_over(iteration)
+
+    def batches(self, iteration: int) -> int | None:
+        """Return how many batches an iteration gave that went on to the end; None of others."""
+        return LOADERS.complete.get(iteration)
+
     def is_training(self) -> bool:
         """Return whether the model is in training mode, with gradients enabled."""
         model = self._model()
