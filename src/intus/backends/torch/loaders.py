@@ -213,7 +213,7 @@ class LoaderObserver:
 
     # -- called by the iterators -----------------------------------------------------------------------
 
-    def _patch(self, name: str, after: Callable[[Any, Any], None]) -> None:
+    def _patch(self, name: str, after: Callable[[Any, Any], object]) -> None:
         original = vars(_BaseDataLoaderIter)[name]
 
         @wraps(original)
