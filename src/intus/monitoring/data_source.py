@@ -101,7 +101,7 @@ class DataSource:
 
     @property
     def epochs(self) -> str:
-        """How epochs are found, in words."""
+        """The way in which epochs are found, in words."""
         return self._how + self._doubt() if self._finds_epochs else self._how
 
     def epochs_are_set(self, how: str = _SCRIPT) -> None:
