@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 import torch
@@ -168,3 +169,47 @@ def test_tagger_of_transformers_needs_three_lines_and_trains_the_same(tmp_path):
     assert len(layers) > 30
     for layer in layers - {"bert.embeddings.position_embeddings"}:  # which has one row for all sentences
         assert set(scores.where(address=layer, target="tag")["epoch"].tolist()) == {0, 1, 2}, layer
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("accumulated", [1, 4])
+def test_two_lines_find_the_epochs_of_the_trainer(tmp_path, monkeypatch, accumulated):
+    """Its optimizer is fused by default, which raises no ``Tensor._version``: before, all was one epoch."""
+    from transformers import Trainer, TrainingArguments
+
+    import intus
+    from intus.monitoring.sender import Sender
+
+    rows = Counter()
+    gather = Sender.gather
+
+    def keep(self, record, nbytes, contents=None):
+        if record.address == "net.2":
+            rows[record.epoch, record.mode] += record.rows
+        gather(self, record, nbytes)
+
+    monkeypatch.setattr(Sender, "gather", keep)
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net()
+
+        def forward(self, x, labels=None):
+            output = {"logits": self.net(x)}
+            return output if labels is None else {"loss": F.cross_entropy(output["logits"], labels)} | output
+
+    data = [{"x": x, "labels": y} for x, y in zip(ROWS, LABELS, strict=True)]
+    quiet = {"report_to": [], "disable_tqdm": True, "save_strategy": "no", "use_cpu": True}
+    loop = {"num_train_epochs": 3, "per_device_train_batch_size": 16, "learning_rate": 0.05}
+    columns = {"eval_strategy": "epoch", "remove_unused_columns": False}
+    steps = {"gradient_accumulation_steps": accumulated}
+    arguments = TrainingArguments(output_dir=str(tmp_path / "out"), **quiet, **loop, **columns, **steps)
+    model = Net()
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        watch = intus.probe(model, server.host, server.port, block=True)
+        trainer = Trainer(model, arguments, train_dataset=data, eval_dataset=data)
+        trainer.train()
+        assert trainer.optimizer.optimizer.defaults["fused"]
+        watch.remove()
+    assert rows == {(epoch, mode): 96 for epoch in (1, 2, 3) for mode in ("train", "eval")}

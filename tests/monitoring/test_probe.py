@@ -19,6 +19,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from intus.core.errors import InputError
 from intus.core.graph import Calls, Edges, Graph, Ops
@@ -616,3 +617,51 @@ def test_through_of_a_torch_model_is_refused(unused_port):
         pytest.raises(InputError, match=r"through is for JAX\. .*, a model of torch, .* leave it out\."),
     ):
         watch.through(lambda x: x)
+
+
+class Encoder(nn.Module):
+    """A model that scripts train by its methods."""
+
+    def __init__(self):
+        super().__init__()
+        self.enc, self.head, self.spare = nn.Linear(6, 6), nn.Linear(6, 2), nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.head(self.enc(x))
+
+    def encode(self, x):
+        return self.enc(x)
+
+
+def test_layers_that_run_outside_of_a_call_of_the_model_are_told(server, caplog):
+    """Before, they were never called, and the warning was of torch.compile."""
+    model = Encoder()
+    with probe(model, HOST, server.port) as watch:
+        for _ in range(3):
+            model.head(model.encode(torch.ones(4, 6))).sum().backward()
+        assert watch.status()["never_called"] == ["", "spare"]
+    (fault,) = watch.status()["faults"]
+    assert "2 of 4 layers of Encoder ran outside of a call of it, for example 'enc'" in fault
+    assert "torch.compile" not in caplog.text
+    assert server.records() == []
+
+
+def test_layers_of_skipped_and_recomputed_calls_are_not_outside_of_them(server):
+    class Checkpointed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(6, 6)
+
+        def forward(self, x):
+            return checkpoint(self.inner, x, use_reentrant=False)
+
+    model = Checkpointed()
+    with probe(model, HOST, server.port, when=lambda model, operation: False) as watch:
+        model(torch.ones(4, 6)).sum().backward()
+        with pytest.raises(RuntimeError):
+            model(torch.ones(4, 5))
+        model(torch.ones(4, 6)).sum().backward()
+        assert watch._tap.outside == set()
+        model.inner(torch.ones(4, 6))
+        assert watch._tap.outside == {"inner"}
+    assert not watch.status()["faults"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import re
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import torch
 from test_with_server import points, read
 from torch import nn
 
+from intus.core.errors import InputError
 from intus.monitoring import flush, probe
 from intus.serving.run import Server
 
@@ -124,3 +126,35 @@ def test_training_begun_anew_in_another_process_replaces_the_earlier_one(tmp_pat
         watch, _ = train(at, 200, [1], own=own)
         check(server, watch, {1: 201, 2: 102} | ({} if own else {0: 200}), own)
         assert "restarted" in codes(server)
+
+
+def test_notices_of_epochs_that_come_again_name_whose_they_are(tmp_path):
+    """Before, "Epoch 1.0 came after epoch 2 of an earlier training" was of one process and one training."""
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        at = server.host, server.port
+        model = nn.Linear(2, 2)
+        with probe(model, *at, run="r", block=True) as watch:
+            for watch.epoch in (1, 2, 1):
+                model(torch.ones(8, 2))
+        assert flush(*at)
+        (text,) = [
+            one["text"] for one in read(server, "api/notices")["notices"] if one["code"] == "restarted"
+        ]
+        assert re.match(r"(Epoch 1|An epoch) came after epoch 2 under the same run=: another training", text)
+        for run, last in (("s", 2), ("s", 1)):
+            model = nn.Linear(2, 2)
+            with probe(model, *at, run=run, block=True) as watch:
+                for watch.epoch in range(1, last + 1):
+                    model(torch.ones(8, 2))
+            assert flush(*at)
+        notices = [one for one in read(server, "api/notices")["notices"] if one["code"] == "restarted"]
+        (text,) = [one["text"] for one in notices if one["run"] == "s"]
+        assert re.match(r"(Epoch 1|An epoch) came after epoch 2 under the same run=: another training", text)
+
+
+@pytest.mark.parametrize("setting", ["epoch", "step"])
+def test_negative_epoch_is_refused(setting):
+    with probe(nn.Linear(2, 2), "127.0.0.1", 9) as watch:
+        with pytest.raises(InputError, match=f"{setting} must be a number, counted from 0, got -1"):
+            setattr(watch, setting, -1)
+        setattr(watch, setting, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -15,11 +15,15 @@ class Origin(NamedTuple):
         iteration: The number of the iteration over its loader, different for each.
         dataset: The number of the dataset; two with one number are known to hold the same rows.
         name: The loader in words, such as "the DataLoader over TensorDataset of 60 items".
+        loader: What the loader is made of: one that is made anew for each epoch has an equal value.
+        length: How many batches the loader gives; infinity if that is not known.
     """
 
     iteration: int
     dataset: int
     name: str
+    loader: Hashable
+    length: float
 
 
 class Items(NamedTuple):
@@ -63,6 +67,15 @@ class Feed(Protocol):
 
     def is_gone(self, dataset: int) -> bool:
         """Return whether a dataset no longer exists."""
+
+    def is_open(self, iteration: int) -> bool:
+        """Return whether an iteration may still give batches."""
+
+    def is_over(self, iteration: int) -> bool:
+        """Return whether an iteration has given all batches of its loader."""
+
+    def batches(self, iteration: int) -> int | None:
+        """Return how many batches an iteration gave that went on to the end; None of others."""
 
     def is_training(self) -> bool:
         """Return whether the call in progress trains the model: in training mode, with gradients."""

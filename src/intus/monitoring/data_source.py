@@ -1,14 +1,17 @@
 """Find the epochs and the ids of rows of a training that names neither.
 
 An epoch begins when the DataLoader of the training is iterated anew, or else when the first batch comes
-again, in both cases only after the parameters changed. Epoch 0 is the model before its training. Ids are the
-indices that the DataLoader's sampler gave, for the dataset of the training alone: in another one, for
-validation, the same indices are other items.
+again, in both cases only after the parameters changed. Iterations that begin while that of the training is
+under way are of other loaders and count no epochs, nor does a loader that takes the place of another which
+was broken off. Epoch 0 is the model before its training. Ids are the indices that the DataLoader's sampler
+gave, for the dataset of the training alone: in another one, for validation, the same indices are other items.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -18,7 +21,17 @@ from ..core.findings import COPIES
 from .contents import Contents
 from .warn_once import WarningLog
 
-_BY_LOADER = "Epochs are found from {}: one begins when it is iterated anew."
+_BY_LOADER = "Epochs are found from {}: one begins when it is iterated anew after the parameters changed."
+_ASIDE = " {} was iterated over meanwhile, which counts none."
+_UNCHANGED = (
+    " No new epoch was found since epoch {:g}, although another iteration began {}: as far as can be seen, "
+    "the parameters of the probed model did not change. Set watch.epoch = number before each epoch."
+)
+_USED_AGAIN = (
+    " No new epoch was found since epoch {:g}, although {} passes followed the end of an iteration that gave "
+    "{} batches: if these were kept and used again, their epochs cannot be told apart. Set watch.epoch = "
+    "number before each epoch."
+)
 _BY_BATCH = "Epochs are found from the first batch: one begins when it comes again."
 _NO_EPOCHS = (
     "All passes of {} are in epoch {:g}, because no end of an epoch was found: no DataLoader gave the "
@@ -69,9 +82,9 @@ class DataSource:
         on_epoch_over: Called when an epoch is over, if that is known before the next one begins.
 
     Attributes:
-        epochs: How epochs are found, in words.
         items: How the ids of rows are found, in words.
         has_ids: Whether the ids of recorded rows are found.
+        checked_s: The processor seconds that it took to find out whether the parameters changed.
         is_refused: Whether labels cannot be for the rows of the last call without ids, not even in their
             order: they are of another dataset than the labels, or were reordered.
     """
@@ -87,25 +100,38 @@ class DataSource:
         if feed is not None:
             feed.on_end = self._ended
         self._feed, self._order, self._troubles = feed, order, troubles
-        self.epochs = self.items = _NOT_FOUND
+        self._how = self.items = _NOT_FOUND
         self._finds_epochs = self._finds_items = feed is not None
+        self.checked_s = 0.0
         self.has_ids = self.is_refused = False
-        self._is_loader = False
-        # The stream is the dataset whose epochs are counted. If it is made anew in each epoch, and not known
-        # to be the same, the stream moves on, and labels stay with the first.
-        self._iteration = self._stream = self._dataset = -1
+        # The iteration by which epochs are counted. If its dataset is made anew in each epoch, and not known
+        # to be the same, it moves on, and labels stay with the first dataset.
+        self._current: Origin | None = None
+        self._seen: dict[int, Origin] = {}  # iterations over its dataset that are under way, with the newest
+        self._newest = -1  # the highest number of such an iteration so far
+        self._beside: int | None = None  # of one that began after the current one gave its last batch
+        self._is_meanwhile = False  # whether it was said that others give batches meanwhile
+        self._calls = self._late_calls = 0  # of the training in the current iteration, and after its end
+        self._unchanged = 0  # iterations since the last epoch that began without a change of the parameters
+        self._epoch_now = 0.0
+        self._dataset = -1
         self._name = ""  # of the loader of the dataset
         self._is_certain = False  # whether a batch of the training was found among those of the dataset
         self._tensors: tuple[int, ...] = ()  # of a batch, that the first call with ids had
         self._contents = Contents()
         self._is_reordered = False  # the dataset gave an item for another
-        self._said: set[str] = set()
+        self._said: set[str] = set()  # modes of rows without labels, and sentences
         self._first: tuple[tuple[Any, ...] | None, Any] | None = None
         self._version: int | None = None
 
+    @property
+    def epochs(self) -> str:
+        """The way in which epochs are found, in words."""
+        return self._how + self._doubt() if self._finds_epochs else self._how
+
     def epochs_are_set(self, how: str = _SCRIPT) -> None:
         """Register that epochs are known otherwise, so that none are looked for."""
-        self.epochs, self._finds_epochs = how, False
+        self._how, self._finds_epochs = how, False
 
     def items_are_set(self, how: str = _SCRIPT) -> None:
         """Register that ids of rows are known otherwise, so that none are looked for."""
@@ -119,6 +145,7 @@ class DataSource:
     def remove(self) -> None:
         """Stop observing."""
         if self._feed is not None:
+            self._how, self._finds_epochs = self.epochs, False
             self._feed.remove()
 
     def epoch_of(self, inputs: Any, epoch: float) -> float:
@@ -133,7 +160,7 @@ class DataSource:
             return epoch
         origin = feed.origin(inputs)
         if self._finds_epochs:
-            epoch = self._epoch(feed, inputs, origin, epoch)
+            epoch = self._epoch_now = self._epoch(feed, inputs, origin, epoch)
         if origin is not None and self._dataset == -1:
             self._dataset, self._name = origin.dataset, origin.name
         return epoch
@@ -176,10 +203,16 @@ class DataSource:
         return found.ids
 
     def end(self, name: str, epoch: float) -> None:
-        """Say if all passes of a training were one epoch, because nothing showed where others begin."""
-        trained = self._feed is not None and self._version not in (None, self._feed.version())
-        if trained and self._finds_epochs and self.epochs == _NOT_FOUND:
-            self._troubles.inform("epochs", _NO_EPOCHS.format(name, epoch), "warning")
+        """Say if passes of a training may be of several epochs, because nothing showed where others begin."""
+        if self._feed is None or not self._finds_epochs:
+            return
+        texts = [self._doubt().strip()]
+        if self._how == _NOT_FOUND and self._version not in (None, self._read_version(self._feed)):
+            texts.append(_NO_EPOCHS.format(name, epoch))
+        for text in texts:
+            if text and text not in self._said:
+                self._said.add(text)
+                self._troubles.inform("epochs", text, "warning")
 
     # ------------------------------------------------------------------------------------------------
 
@@ -217,45 +250,105 @@ class DataSource:
                 self._troubles.inform(COPIES, _COPIES.format(found.name))
 
     def _ended(self, iteration: int) -> None:
-        if self._finds_epochs and iteration == self._iteration:
+        if self._finds_epochs and self._current is not None and iteration == self._current.iteration:
             self._on_epoch_over()
 
     def _epoch(self, feed: Feed, inputs: Any, origin: Origin | None, epoch: float) -> float:
         if origin is not None:
             return self._epoch_of_loader(feed, origin, epoch)
-        if self._is_loader:
+        if self._current is not None:
             return epoch  # a batch of no loader among those of one
         if self._first is None:
             self._first = feed.first_values(inputs), self._order(inputs)
-            self._version = feed.version()
+            self._version = self._read_version(feed)
             return epoch + 1 if epoch == 0 and feed.has_optimizer() else epoch
         values, digest = self._first
-        if values is None or feed.first_values(inputs) != values or feed.version() == self._version:
+        if values is None or feed.first_values(inputs) != values:
             return epoch
-        if not isinstance(digest, bytes) or self._order(inputs) != digest:
+        version = self._read_version(feed)
+        if version == self._version or not isinstance(digest, bytes) or self._order(inputs) != digest:
             return epoch
-        self._version = feed.version()
+        self._version = version
         self._found(_BY_BATCH)
         return epoch + 1
 
     def _epoch_of_loader(self, feed: Feed, origin: Origin, epoch: float) -> float:
-        version = feed.version() if origin.iteration != self._iteration else self._version
-        before, self._is_loader = self._is_loader, True
-        if not before:
+        current = self._current
+        if current is None:
             self._found(_BY_LOADER.format(origin.name))
-            self._iteration, self._stream, self._version = origin.iteration, origin.dataset, version
+            self._moves_on(origin)
+            self._version = self._read_version(feed)
             return epoch + 1 if epoch == 0 else epoch
-        if origin.dataset != self._stream and not feed.is_gone(self._stream):
-            return epoch  # another stream of the same training
-        if origin.iteration == self._iteration:
+        if origin.iteration == current.iteration:
+            self._calls += 1
+            self._late_calls += feed.batches(current.iteration) is not None
+            self._beside = None
             return epoch
-        trained = version != self._version
-        self._iteration, self._stream, self._version = origin.iteration, origin.dataset, version
-        return epoch + 1 if trained else epoch
+        if origin.iteration in self._seen:
+            return epoch
+        if origin.dataset != current.dataset and not feed.is_gone(current.dataset):
+            return epoch  # another stream of the same training
+        under_way = {number: one for number, one in self._seen.items() if feed.is_open(number)}
+        self._seen = under_way | {origin.iteration: origin}
+        if origin.iteration < self._newest:  # it began before, and gives its first batch now
+            self._say_meanwhile(origin)
+            return epoch
+        self._newest = origin.iteration
+        is_over = feed.is_over(current.iteration) or origin.dataset != current.dataset
+        # Forgotten is an iterator that was kept, if a whole other iteration has passed since it gave a batch.
+        is_forgotten = self._beside is not None and feed.batches(self._beside) is not None
+        if current.iteration in under_way:
+            leading = [current]
+        else:
+            leading = [one for one in under_way.values() if not is_over or one.length > current.length]
+        if leading and not is_forgotten:
+            self._say_meanwhile(origin)
+            self._beside = origin.iteration
+            self._current = max(leading, key=attrgetter("length"))
+            return epoch
+        calls = self._calls
+        self._moves_on(origin)
+        if not is_over and origin.loader != current.loader:
+            return epoch  # the other was broken off, such as one that gives a batch in each step
+        version = self._read_version(feed)
+        if version == self._version:
+            self._unchanged += is_over or calls > 1  # a single batch was to see a shape
+            return epoch
+        self._version, self._unchanged = version, 0
+        return epoch + 1
+
+    def _moves_on(self, origin: Origin) -> None:
+        """Count epochs by another iteration from now on."""
+        self._current, self._newest, self._beside = origin, origin.iteration, None
+        self._seen = {origin.iteration: origin}
+        self._calls, self._late_calls = 1, 0
+
+    def _say_meanwhile(self, origin: Origin) -> None:
+        """Say once that batches come of an iteration that counts no epochs."""
+        if not self._is_meanwhile:
+            self._is_meanwhile = True
+            self._how += _ASIDE.format(f"{origin.name[:1].upper()}{origin.name[1:]}")
+            self._troubles.inform("epochs", self._how)
+
+    def _doubt(self) -> str:
+        """Return in words that passes may be of several epochs; "" if nothing suggests it."""
+        if self._unchanged:
+            times = "once" if self._unchanged == 1 else f"{self._unchanged} times"
+            return _UNCHANGED.format(self._epoch_now, times)
+        given = self._feed.batches(self._current.iteration) if self._feed and self._current else None
+        if given is not None and self._late_calls > given:
+            return _USED_AGAIN.format(self._epoch_now, self._late_calls, given)
+        return ""
+
+    def _read_version(self, feed: Feed) -> int:
+        began = time.thread_time()
+        version = feed.version()
+        self.checked_s += time.thread_time() - began
+        return version
 
     def _found(self, how: str) -> None:
-        if self.epochs == _NOT_FOUND:
-            self.epochs = how
+        if self._how == _NOT_FOUND:
+            self._how = how
             self._troubles.inform("epochs", how)
 
 

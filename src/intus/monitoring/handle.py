@@ -592,9 +592,9 @@ def _class_name(backend: Backend, model: Any) -> str:
 
 
 def _check_number(what: str, value: Any) -> float:
-    """Return a finite number as a plain one; numpy scalars and tensors are accepted."""
+    """Return a finite number from 0 as a plain one; numpy scalars and tensors are accepted."""
     plain = value.item() if hasattr(value, "item") else value
-    if isinstance(plain, bool) or not isinstance(plain, int | float) or not abs(plain) < 2**53:
+    if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 <= plain < 2**53:
         raise InputError(f"{what} must be a number, counted from 0, got {value!r}.")
     return plain
 

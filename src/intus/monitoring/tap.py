@@ -48,6 +48,10 @@ _SILENT = (
     "intus: %s of %s layers of %s have recorded nothing so far, for example %r. They did not run as modules, "
     "or what they return is no tensor that can be recorded. %s"
 )
+_OUTSIDE = (
+    "intus: %s of %s layers of %s ran outside of a call of it, for example %r, as model.encode(x) runs them: "
+    "only calls of the model itself are recorded. Call the model, or probe the part that is called."
+)
 _MISFIT = (
     "intus: Probe.items had %s ids for a pass of %s whose arrays have %s rows, so its rows have no ids and "
     "no labels. Give one id per row, in the order of the rows."
@@ -174,6 +178,7 @@ class ModelTap:
         # How many calls a backend may still leave out, and what it said of them; None if none.
         self._left_out: tuple[int, Callable[[bool], int]] | None = None
         self.called: set[str] = set()
+        self.outside: set[str] = set()  # addresses that ran outside of a call of the model
         self._recorded_at: set[str] = set()  # addresses with calls
         self._idle: dict[str, bool] = {}  # operations that ran in this epoch -> whether ``when`` declined all
         self._fitting: bool | None = None  # whether the ids of this pass are as many as the rows of an array
@@ -434,6 +439,10 @@ class ModelTap:
         if not self.probe_runs.replaces_training:
             self.budget.skip(made)
 
+    def ran_outside(self, address: str) -> None:
+        """Register an operation that ran outside of a call of the model, so that it was not observed."""
+        self.outside.add(address)
+
     def prepared(self, wall: float, processor: float) -> None:
         """Charge the budget for work of a backend that is done once, in seconds of the two clocks."""
         self.budget.pay_once(Seconds(wall, processor))
@@ -443,15 +452,17 @@ class ModelTap:
         if not self.source.is_searching:
             return
         timed = self._passes % _TIMED == 1  # not the first call, which looks for an optimizer, once
-        began = time.thread_time() if timed else None
+        began, checked = time.thread_time() if timed else None, self.source.checked_s
         try:
             epoch = self.source.epoch_of(inputs, self.epoch)
         except Exception as error:
             self.on_error(error)
             return
+        # It waits for nothing: if the wall clock shows more, another process had the processor.
+        spent = self.source.checked_s - checked  # seldom, but it reads values, so it is timed each time
         if began is not None:
-            # It waits for nothing: if the wall clock shows more, another process had the processor.
-            spent = _TIMED * (time.thread_time() - began)
+            spent += _TIMED * (time.thread_time() - began - spent)
+        if spent:
             self.budget.pay(Seconds(spent, spent))
         if epoch != self.epoch:
             self.probe_runs.training_begins()
@@ -793,7 +804,8 @@ class ModelTap:
 
     def never_called(self) -> list[str]:
         """Return the addresses of recorded operations that never ran."""
-        return [address for address in self.operations if address not in self.called]
+        ran = self.called | self.outside
+        return [address for address in self.operations if address not in ran]
 
     def _warn_never_called(self) -> None:
         """Warn if most operations did not run in the first pass."""
@@ -818,9 +830,16 @@ class ModelTap:
         if not any(kind in ("output", "input") for kind in self._kinds):
             return  # addresses of parameters are not those of operations
         self._is_silence_known = True
-        if silent := self.silent():
+        self._warn_outside()
+        if silent := [address for address in self.silent() if address not in self.outside]:
             counts = len(silent), len(self.operations)
             self.troubles.warn_once(_SILENT, *counts, self.name, silent[0], self._backend.blind_spot)
+
+    def _warn_outside(self) -> None:
+        """Warn once of operations that ran only outside of a call of the model."""
+        if outside := [one for one in self.operations if one in self.outside and one not in self.called]:
+            counts = len(outside), len(self.operations)
+            self.troubles.warn_once(_OUTSIDE, *counts, self.name, outside[0])
 
     def before_flush(self) -> None:
         """Run the probe set if it is due, and report what is missing so far."""
@@ -857,7 +876,9 @@ class ModelTap:
         self.source.end(self.name, self.epoch)
         self.source.remove()
         if not self.passes and self.operations and self._first and not self.probe_runs.replaces_training:
-            self.troubles.warn_once(_NO_CALL, self.name, self._backend.blind_spot)
+            self._warn_outside()
+            if not self.outside:
+                self.troubles.warn_once(_NO_CALL, self.name, self._backend.blind_spot)
         try:
             self.on_forward_end(None)
             self._warn_skipped_epochs()

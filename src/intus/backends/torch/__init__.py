@@ -32,7 +32,7 @@ from .ablating import ablate
 from .agreement import Together, job, together
 from .attachment import Attachment
 from .attribution import attribute
-from .eval_forward import as_inputs, evaluation, unwrapped, version_and_values
+from .eval_forward import as_inputs, evaluation, unwrapped, version
 from .feed import TorchFeed
 from .first_call import is_compiled
 from .loaders import random_loader
@@ -138,7 +138,7 @@ class TorchBackend:
 
     def version(self, model: nn.Module) -> int:
         """Return a number that changes if parameters are written to in place or replaced."""
-        return version_and_values(model)
+        return version(model)
 
     def state(self, model: nn.Module) -> Any:
         """Return a hash of weights, attributes, hooks and code; None if it cannot be known."""

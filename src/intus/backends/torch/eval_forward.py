@@ -18,6 +18,10 @@ from torch import Tensor, nn
 
 from .sharding import is_sharded, resharded
 
+#: Most parameters of which values are compared, and most values of them.
+_TENSORS, _VALUES = 256, 1 << 14
+#: Devices whose values are compared: others may not know the dtypes for it.
+_READ = "cpu", "cuda"
 _PARALLEL = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 
 
@@ -98,30 +102,55 @@ def unwrapped(model: nn.Module, *, compiled: bool) -> nn.Module:
     return unwrapped(inner, compiled=compiled)
 
 
-def version(model: nn.Module) -> int:
-    """Return a number that changes if an optimizer writes to the parameters.
-
-    Of a sharded model it is always the same: its processes must not differ in what they find.
-    """
-    if is_sharded(model):
-        return 0
-    return sum(p._version + p.data_ptr() for p in model.parameters() if not p.is_meta)
-
-
 def is_capturing() -> bool:
     """Return whether this thread records a CUDA graph, in which no value can be read."""
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()  # type: ignore[no-untyped-call]
 
 
-def version_and_values(model: nn.Module) -> int:
-    """Return a number that changes if the parameters do, also by a CUDA graph, which counts no writes."""
-    plain = [p for p in model.parameters() if type(p) is nn.Parameter and p.layout == torch.strided]
-    on_gpu = [p for p in plain if p.device.type == "cuda" and p.is_floating_point()]
-    if not on_gpu or is_sharded(model) or is_capturing():
-        return version(model)
-    with torch.no_grad():
-        sizes = [torch.linalg.vector_norm(p, dtype=torch.float64).to(on_gpu[0].device) for p in on_gpu]
-        return hash((version(model), *torch.stack(sizes).tolist()))
+def version(model: nn.Module) -> int:
+    """Return a number that changes if the parameters do, also by writes that torch does not count.
+
+    Fused optimizers, writes through ``.data`` and CUDA graphs are not counted, so it reads all values. Of a
+    sharded model it is always the same: its processes must not differ in what they find.
+    """
+    return _version(model, _sum)
+
+
+def version_by_sample(model: nn.Module) -> int:
+    """Return what ``version`` does, but read at most some thousand values, spread over the parameters."""
+    return _version(model, _sample)
+
+
+def _version(model: nn.Module, read: Callable[[list[Tensor]], list[Tensor]]) -> int:
+    if is_sharded(model):
+        return 0
+    parameters = [p for p in model.parameters() if not p.is_meta]
+    counted = sum(p._version + p.data_ptr() for p in parameters)
+    plain = [p.detach() for p in parameters if type(p) is nn.Parameter and p.layout == torch.strided]
+    values = [one for one in plain if one.is_floating_point() and one.numel() and one.device.type in _READ]
+    if not values or is_capturing():
+        return counted
+    found = read(values)
+    parts = [[one for one in found if one.device == device] for device in {one.device: 0 for one in found}]
+    # as bytes, since NaN does not equal itself
+    return hash((counted, *(torch.cat(part).cpu().numpy().tobytes() for part in parts)))
+
+
+def _sum(values: list[Tensor]) -> list[Tensor]:
+    """Return a sum of the bits of each tensor, or its norm."""
+    return [
+        torch.linalg.vector_norm(one, dtype=torch.float64).reshape(1)
+        if one.is_cuda or not one.is_contiguous() or one.numel() * one.element_size() % 8
+        else one.view(-1).view(torch.int64).sum().reshape(1).view(torch.float64)
+        for one in values
+    ]
+
+
+def _sample(values: list[Tensor]) -> list[Tensor]:
+    some = values[:: 1 + len(values) // _TENSORS]
+    each = _VALUES // len(some)
+    # An odd step, so that in a matrix of an even width it does not stay in one column, whose input may be 0.
+    return [one.reshape(-1)[:: (one.numel() // each) | 1].double() for one in some]
 
 
 @contextmanager

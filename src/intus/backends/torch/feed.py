@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from ...core.nested import leaves
 from ..feeds import Items, Origin
-from .eval_forward import version
+from .eval_forward import version_by_sample
 from .loaders import LOADERS, is_trained
+from .updates import StepCounter
 
 _FEW = 16  # values
 
@@ -27,7 +28,8 @@ class TorchFeed:
     def __init__(self, model: nn.Module) -> None:
         self._model = weakref.ref(model)
         self.on_end: Callable[[int], None] | None = None
-        self._detach = weakref.finalize(self, LOADERS.attach(self._ended))
+        self._steps = StepCounter(model)
+        self._detach = weakref.finalize(self, _all, LOADERS.attach(self._ended), self._steps.remove)
 
     def origin(self, inputs: Any) -> Origin | None:
         """Return where the batch in a call's arguments comes from."""
@@ -41,6 +43,18 @@ class TorchFeed:
         """Return whether a dataset no longer exists."""
         return LOADERS.is_gone(dataset)
 
+    def is_open(self, iteration: int) -> bool:
+        """Return whether an iteration may still give batches."""
+        return LOADERS.is_open(iteration)
+
+    def is_over(self, iteration: int) -> bool:
+        """Return whether an iteration has given all batches of its loader."""
+        return LOADERS.is_over(iteration)
+
+    def batches(self, iteration: int) -> int | None:
+        """Return how many batches an iteration gave that went on to the end; None of others."""
+        return LOADERS.complete.get(iteration)
+
     def is_training(self) -> bool:
         """Return whether the model is in training mode, with gradients enabled."""
         model = self._model()
@@ -52,9 +66,10 @@ class TorchFeed:
         return model is not None and is_trained(model)
 
     def version(self) -> int:
-        """Return a number that changes if the parameters change."""
+        """Return a number that changes if the parameters change, as far as steps and some values tell."""
         model = self._model()
-        return version(model) if model is not None else 0
+        found = version_by_sample(model) if model is not None else 0
+        return hash((self._steps.count(), found)) if found else 0
 
     def first_values(self, inputs: Any) -> tuple[Any, ...] | None:
         """Return a few values of the first tensor; None on another device, which reading would wait for."""
@@ -71,3 +86,8 @@ class TorchFeed:
     def _ended(self, iteration: int) -> None:
         if self.on_end is not None:
             self.on_end(iteration)
+
+
+def _all(*functions: Callable[[], None]) -> None:
+    for function in functions:
+        function()

@@ -79,8 +79,13 @@ class OnModule(_Hook):
 
     def __call__(self, *args: Any) -> None:
         """Observe the call if the model is running."""
-        if not torch.compiler.is_compiling() and self.session.inside:
+        if torch.compiler.is_compiling():
+            return
+        session = self.session
+        if session.inside:
             super().__call__(*args)
+        elif not session.is_called and self.address not in session.outside:
+            session.ran_outside(self.address)
 
     def offer(self, visit: Visit, kind: str, value: Any) -> None:
         """Capture the main tensor of a module's inputs or outputs, and later its gradient."""

@@ -8,11 +8,12 @@ random states are unchanged.
 from __future__ import annotations
 
 import gc
+import math
 import operator
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Hashable, Sized
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial, wraps
@@ -48,6 +49,8 @@ _RANDOM = RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 _FIRST_BATCHES = 2  # one batch, and one that is prefetched
 #: Batches that are kept to be recognized: the newest, and those that a wrapper fetched ahead.
 _RECENT = 4
+#: Indices of a subset that are compared.
+_FEW = 8
 #: Features of a row that are compared first.
 _SAMPLE = 256
 _CHANGED = (
@@ -57,6 +60,7 @@ _WRITTEN = (
     "its batches were written to in place after the DataLoader gave them, so their rows may come in another "
     "order than the sampler's"
 )
+_LATE = "the probe was attached when its workers had already drawn some of them"
 #: Modules of collate functions that keep the order of the rows.
 _IN_ORDER = ("torch.utils.data", "transformers.data.data_collator", "transformers.trainer_utils")
 
@@ -69,6 +73,8 @@ class _Iteration:
         number: Its number among all iterations.
         dataset: The number of the dataset inside of subsets.
         name: The DataLoader in words.
+        loader: What it is made of.
+        length: How many batches it gives; infinity if that is not known.
         reason: Why the rows of its batches cannot be identified; "" if they can.
         subsets: The indices of the subsets, the outermost first.
         indices: What the sampler gave for the batches that have not come.
@@ -80,6 +86,8 @@ class _Iteration:
     number: int
     dataset: int
     name: str
+    loader: Hashable
+    length: float
     reason: str
     subsets: list[Any]
     indices: deque[Any] = field(default_factory=deque)
@@ -111,7 +119,11 @@ class _Batch:
 
 
 class LoaderObserver:
-    """Observes all DataLoaders of the process while somebody is attached."""
+    """Observes all DataLoaders of the process while somebody is attached.
+
+    Attributes:
+        complete: How many batches came in iterations that went on to the end, by their numbers.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -121,6 +133,8 @@ class LoaderObserver:
         self._iterations: weakref.WeakKeyDictionary[Any, _Iteration] = weakref.WeakKeyDictionary()
         self._datasets = Datasets()
         self._recent: deque[_Batch] = deque(maxlen=_RECENT)
+        self.complete: dict[int, int] = {}
+        self._full: set[int] = set()  # of iterations that gave all their batches, perhaps not asked for more
 
     def attach(self, on_end: Callable[[int], None]) -> Callable[[], None]:
         """Start to observe.
@@ -136,8 +150,8 @@ class LoaderObserver:
             token = next(self._numbers)
             self._listeners[token] = weakref.WeakMethod(on_end)
             if not self._originals:
-                self._patch("__init__", lambda iterator, out: self._begin(iterator))
-                self._patch("_reset", lambda iterator, out: self._begin(iterator))
+                self._patch("__init__", lambda iterator, out: self._begin(iterator, ""))
+                self._patch("_reset", lambda iterator, out: self._begin(iterator, ""))
                 self._patch("_next_index", self._drawn)
                 self._patch("__next__", self._came)
         return partial(self._detach, token)
@@ -149,6 +163,8 @@ class LoaderObserver:
                     setattr(_BaseDataLoaderIter, name, original)
                 self._originals = {}
                 self._recent.clear()
+                self.complete.clear()
+                self._full.clear()
                 self._iterations = weakref.WeakKeyDictionary()
                 self._datasets = Datasets()
 
@@ -166,7 +182,7 @@ class LoaderObserver:
         if not is_known and (batch := _match(recent, inputs, _shares_rows)) is not None:
             batch.used, of = True, batch.iteration
         of.calls += 1
-        return Origin(of.number, of.dataset, of.name)
+        return Origin(of.number, of.dataset, of.name, of.loader, of.length)
 
     def items(self, inputs: Any) -> Items | None:
         """Return the ids of the rows in a call's arguments; None if no DataLoader gave a batch.
@@ -190,9 +206,17 @@ class LoaderObserver:
         """Return whether a dataset no longer exists."""
         return self._datasets.is_gone(dataset)
 
+    def is_open(self, number: int) -> bool:
+        """Return whether an iteration may still give batches: its iterator exists, and has not ended."""
+        return number not in self.complete and any(one.number == number for one in self._iterations.values())
+
+    def is_over(self, number: int) -> bool:
+        """Return whether an iteration has given all batches of its loader."""
+        return number in self.complete or number in self._full
+
     # -- called by the iterators -----------------------------------------------------------------------
 
-    def _patch(self, name: str, after: Callable[[Any, Any], None]) -> None:
+    def _patch(self, name: str, after: Callable[[Any, Any], object]) -> None:
         original = vars(_BaseDataLoaderIter)[name]
 
         @wraps(original)
@@ -211,29 +235,40 @@ class LoaderObserver:
         self._originals[name] = original
         setattr(_BaseDataLoaderIter, name, observed)
 
-    def _begin(self, iterator: Any) -> None:
+    def _begin(self, iterator: Any, reason: str) -> _Iteration:
         dataset, subsets = iterator._dataset, []
         name = _name(iterator)
         while isinstance(dataset, Subset):
             subsets.append(dataset.indices)
             dataset = dataset.dataset
-        number = self._datasets.number(dataset)
-        self._iterations[iterator] = _Iteration(
-            next(self._numbers), number, name, _unordered(iterator), subsets
-        )
+        number, loader = self._datasets.number(dataset), _loader(iterator, name, subsets)
+        reason = _unordered(iterator) or reason
+        iteration = _Iteration(next(self._numbers), number, name, loader, _length(iterator), reason, subsets)
+        self._iterations[iterator] = iteration
+        return iteration
+
+    def _of(self, iterator: Any) -> _Iteration:
+        """Return the iteration of an iterator, also of one that was under way when the first was attached."""
+        known = self._iterations.get(iterator)
+        if known is not None:
+            return known
+        return self._begin(iterator, "" if type(iterator) is _SingleProcessDataLoaderIter else _LATE)
 
     def _drawn(self, iterator: Any, index: Any) -> None:
-        self._iterations[iterator].indices.append(index)
+        self._of(iterator).indices.append(index)
 
     def _came(self, iterator: Any, data: Any) -> None:
-        iteration = self._iterations[iterator]
+        iteration = self._of(iterator)
         index = iteration.indices.popleft() if iteration.indices else None
         iteration.batches += 1
         iteration.newest = _Batch(iteration, [one for one in leaves(data, Tensor) if one.ndim], index)
         self._recent.append(iteration.newest)
+        if iteration.batches == iteration.length:
+            self._full.add(iteration.number)
 
     def _ended(self, iterator: Any) -> None:
         iteration = self._iterations[iterator]
+        self.complete[iteration.number] = iteration.batches
         newest, iteration.newest = iteration.newest, None
         used = newest is not None and (newest.used or iteration.calls >= iteration.batches)
         if not used:  # a wrapper fetched ahead
@@ -297,6 +332,20 @@ def _name(iterator: Any) -> str:
     data = iterator._dataset
     size = f" of {len(data):,} items" if isinstance(data, Sized) else ""
     return f"the DataLoader over {type(data).__name__}{size}"
+
+
+def _loader(iterator: Any, name: str, subsets: list[Any]) -> Hashable:
+    """Return what a DataLoader is made of, by which one that is made anew is recognized."""
+    parts = tuple((len(indices), str(list(indices[:_FEW]))) for indices in subsets)
+    return name, parts, type(_sampler(iterator)), getattr(iterator._index_sampler, "batch_size", None)
+
+
+def _length(iterator: Any) -> float:
+    """Return how many batches an iterator gives; infinity if that is not known."""
+    try:
+        return len(iterator._index_sampler)
+    except TypeError:
+        return math.inf
 
 
 def _unordered(iterator: Any) -> str:

@@ -30,6 +30,8 @@ class Session:
         self.kinds = frozenset(kinds)
         self.tap = tap
         self.inside: set[int] = set()  # ids of threads that are inside a call of the model
+        self.is_called = False  # a call of the model is under way, observed or not
+        self.outside: set[str] = set()  # modules that ran while none was
         self.removed = False
         self.lock = threading.Lock()  # DataParallel calls replicas from threads
         self.calls: dict[str, int] = {}
@@ -80,6 +82,7 @@ class Session:
 
     def begin(self, inputs: Any) -> None:
         """Handle the start of a call of the model."""
+        self.is_called = True
         self.inside.discard(threading.get_ident())  # left by a call that was interrupted
         self.tickets.clear()
         wanted: bool | None = None
@@ -96,6 +99,7 @@ class Session:
 
     def end(self, output: Any) -> None:
         """Handle the end of a call of the model."""
+        self.is_called = False
         thread = threading.get_ident()
         if thread in self.inside:
             self.inside.discard(thread)
@@ -108,6 +112,15 @@ class Session:
                 self.end(None)
         except Exception as error:
             self.on_error(error)
+
+    def ran_outside(self, address: str) -> None:
+        """Tell the tap of a module that ran outside of a call of the model, through another method."""
+        if torch._C._current_graph_task_id() != -1:  # a checkpoint runs it again in backward
+            return
+        self.outside.add(address)
+        told = getattr(self.tap, "ran_outside", None)
+        if told is not None:
+            told(address)
 
     def stop(self) -> None:
         """Stop observing, including gradients of a backward pass still to come."""

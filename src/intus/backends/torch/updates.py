@@ -1,4 +1,4 @@
-"""Capture parameter updates: the parameters after an optimizer's step minus before.
+"""Capture parameter updates, the parameters after an optimizer's step minus before, and count the steps.
 
 They are observed with torch's global hooks around every optimizer's ``step``, which are removed with the
 attachment. A step of another model's optimizer costs a lookup of its parameters' ids.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 import torch
@@ -80,3 +81,35 @@ class Updates:
                     self._listener.capture(ticket, address, UPDATE, after.detach() - before)
         except Exception as error:
             self._listener.on_error(error)
+
+
+class StepCounter:
+    """Counts the steps of optimizers that have parameters of a model, fused ones too, until ``remove``.
+
+    Args:
+        model: The model, of which no reference is kept.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = weakref.ref(model)
+        self._own = {id(parameter) for parameter in model.parameters()}
+        self._count = 0
+        self.remove = register_optimizer_step_post_hook(self._after_step).remove
+
+    def count(self) -> int:
+        """Return the number of steps so far."""
+        model = self._model()
+        if model is not None:  # its layers may have been replaced
+            self._own = {id(parameter) for parameter in model.parameters()}
+        return self._count
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, *given: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        with suppress(Exception):  # an unusual optimizer must not fail because it is observed
+            if any(
+                id(parameter) in self._own and parameter.grad is not None  # without one, it is left alone
+                for group in optimizer.param_groups
+                for parameter in group["params"]
+            ):
+                self._count += 1

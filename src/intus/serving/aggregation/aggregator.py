@@ -221,18 +221,28 @@ class Aggregator:
             self._take_reports(earlier, part, client_id, {})
             part.out.ready += self._complete(run, part.now)
         run.begin_training(client_id, newest)
-        epochs = [report.epoch for report in reports if report.training == newest]
-        self._begin_attempt(min(epochs, key=rank), part)
+        present = [report for report in reports if report.training == newest]
+        sent = [
+            report.epoch for report in present if report.sent
+        ]  # a probe begins with an epoch 0 of nothing
+        first = min(sent, key=rank) if sent else None
+        self._begin_attempt(min((report.epoch for report in present), key=rank), part, first)
 
-    def _begin_attempt(self, epoch: float | None, part: RequestPart) -> None:
-        """Pass on what an earlier training sent, if another begins with this epoch."""
+    def _begin_attempt(self, epoch: float | None, part: RequestPart, first: float | None) -> None:
+        """Pass on what an earlier training sent, if another begins with this epoch.
+
+        Args:
+            epoch: The epoch.
+            part: The request.
+            first: The first epoch of which there are records, for the notice; None if there are none.
+        """
         run = part.run
         if not run.replaces(epoch, part.client_id, part.seq, part.now):
             return
         for window in run.windows.values():
             part.out.ready += self._hand_on(run, window, close=True)
         newest = max((key[0] for key in [*run.windows, *run.finished]), key=rank)  # type: ignore[arg-type]
-        part.out.notices.append(notices.restarted(run.run_key, epoch, newest))  # type: ignore[arg-type]
+        part.out.notices.append(notices.restarted(run.run_key, first, newest))  # type: ignore[arg-type]
         run.restart(part.client_id, self.trigger, part.now)
 
     def _take_reports(
@@ -549,7 +559,7 @@ class Aggregator:
     def _place(self, record: Record, part: RequestPart) -> bool:
         """Add a record to its window, evicting others if necessary; return False if it was refused."""
         refusal, window = None, None
-        self._begin_attempt(record.epoch, part)
+        self._begin_attempt(record.epoch, part, record.epoch)
         if part.run.is_replaced(part.client_id):
             refusal = notices.superseded(record)
         elif size_of(record) > self.max_bytes:

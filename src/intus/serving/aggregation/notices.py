@@ -189,21 +189,28 @@ def pooled(record: Record) -> Notice:
 def too_late(record: Record) -> Notice:
     """Return the notice that a record came after its epoch was scored and evicted from memory."""
     text = (
-        f"Arrays of epoch {record.epoch} were refused: they came after that epoch was scored and its rows "
-        "were dropped from memory. Its scores are those of the rows before. Give the aggregator more memory "
-        "(--max-bytes), and each run its own name."
+        f"Arrays of epoch {_plain(record.epoch)} were refused: they came after that epoch was scored and its "
+        "rows were dropped from memory. Its scores are those of the rows before. Give the aggregator more "
+        "memory (--max-bytes), and each run its own name."
     )
     return Notice("too_late", text, "warning", record.run, record.model)
 
 
 def restarted(run_key: RunKey, epoch: float | None, newest: float | None) -> Notice:
-    """Return the notice that a training was started again under the same name."""
+    """Return the notice that epochs began again under the same name.
+
+    Args:
+        run_key: The run and model.
+        epoch: The first of them; None if no record of it has come.
+        newest: The newest epoch before.
+    """
+    first = "An epoch" if epoch is None else f"Epoch {_plain(epoch)}"
     text = (
-        f"Epoch {epoch} came after epoch {newest} of an earlier training under the same run=. From "
-        "this epoch on, the scores of the new training replace those of the earlier one, never both "
-        "together; later epochs that only the earlier one had stay, with a note, and findings are of the new "
-        "one. To keep both, give each its own run=. "
-        "If the training was resumed, set watch.epoch = number before each epoch."
+        f"{first} came after epoch {_plain(newest)} under the same run=: another training began, or this one "
+        "set watch.epoch back. From this epoch on, the new scores replace the earlier ones, never both "
+        "together; later epochs that came only before stay, with a note, and findings are of the new ones. "
+        "To keep both, give each training its own run=. If it was resumed, set watch.epoch = number before "
+        "each epoch."
     )
     return Notice("restarted", text, "warning", *run_key)
 
@@ -211,7 +218,12 @@ def restarted(run_key: RunKey, epoch: float | None, newest: float | None) -> Not
 def superseded(record: Record) -> Notice:
     """Return the notice that rows of an earlier training came after another began under the same name."""
     text = (
-        f"Arrays of epoch {record.epoch} were refused: they are of an earlier training, and another has "
-        "begun since under the same run=. To keep both, give each its own run=."
+        f"Arrays of epoch {_plain(record.epoch)} were refused: they are of an earlier training, and another "
+        "has begun since under the same run=. To keep both, give each its own run=."
     )
     return Notice("superseded", text, "warning", record.run, record.model)
+
+
+def _plain(epoch: float | None) -> str:
+    """Return the number of an epoch without a fraction that is 0."""
+    return str(int(epoch)) if epoch is not None and float(epoch).is_integer() else str(epoch)

@@ -1,0 +1,417 @@
+"""Epochs that a probe finds by itself are those that the script trains, or it says that they are not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Subset, TensorDataset, random_split
+
+from intus.backends.base import for_model
+from intus.monitoring import probe
+from intus.monitoring.sender import Sender
+from intus.serving.run import Server
+
+ROWS = torch.randn(60, 6, generator=torch.Generator().manual_seed(0))
+LABELS = (ROWS[:, 0] > 0).long()
+DATA = TensorDataset(ROWS, LABELS)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.seen, self.head = nn.Identity(), nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.head(self.seen(x))
+
+
+@pytest.fixture
+def kept(monkeypatch):
+    """Return the records that a probe makes."""
+    out = []
+    gather = Sender.gather
+
+    def keep(self, record, nbytes, contents=None):
+        out.append(record)
+        gather(self, record, nbytes)
+
+    monkeypatch.setattr(Sender, "gather", keep)
+    return out
+
+
+def rows_of_epochs(kept):
+    """Return how many rows of the training's layer each epoch has."""
+    rows = Counter()
+    for record in kept:
+        if record.address == "seen":
+            rows[record.epoch] += record.rows
+    return dict(rows)
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    """Return a function that probes a model."""
+    with Server(database=tmp_path_factory.mktemp("epochs") / "x.db", port=0) as server:
+        yield partial(probe, host=server.host, port=server.port, block=True)
+
+
+def step(model, optimizer, x, y):
+    optimizer.zero_grad()
+    F.cross_entropy(model(x), y).backward()
+    optimizer.step()
+
+
+class ByData:
+    """An optimizer that writes through ``.data``."""
+
+    def __init__(self, parameters):
+        self.parameters = list(parameters)
+
+    def zero_grad(self):
+        for one in self.parameters:
+            one.grad = None
+
+    def step(self):
+        for one in self.parameters:
+            one.data.add_(one.grad.data, alpha=-0.05)
+
+
+class Derived(torch.optim.Optimizer):
+    """An optimizer of torch's class that writes through ``.data``, and to one value alone."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {})
+
+    def step(self, closure=None):
+        self.param_groups[0]["params"][0].data.view(-1)[5] += 1e-3
+
+
+OPTIMIZERS = {
+    "SGD": lambda p: torch.optim.SGD(p, 0.05),
+    "fused SGD": lambda p: torch.optim.SGD(p, 0.05, fused=True),
+    "fused AdamW": lambda p: torch.optim.AdamW(p, 0.01, fused=True),
+    "writes through .data": ByData,
+    "derived": Derived,
+}
+
+
+@pytest.mark.parametrize("how", list(OPTIMIZERS))
+def test_epochs_are_found_whatever_writes_the_parameters(watched, kept, how):
+    """Fused optimizers raise no ``Tensor._version``, by which changes were recognized before."""
+
+    def train(*, watch):
+        torch.manual_seed(0)
+        model = Net()
+        probed = watched(model) if watch else None
+        optimizer = OPTIMIZERS[how](model.parameters())
+        for _ in range(3):
+            for x, y in DataLoader(DATA, batch_size=20, shuffle=True):
+                step(model, optimizer, x, y)
+        if probed is not None:
+            probed.remove()
+        return [p.detach().clone() for p in model.parameters()]
+
+    plain, probed = train(watch=False), train(watch=True)
+    assert all(torch.equal(one, other) for one, other in zip(plain, probed, strict=True))
+    assert rows_of_epochs(kept) == {1: 60, 2: 60, 3: 60}
+
+
+@pytest.mark.parametrize("how", list(OPTIMIZERS))
+def test_epochs_by_the_first_batch_are_found_whatever_writes_the_parameters(watched, kept, how):
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = OPTIMIZERS[how](model.parameters())
+    if how == "writes through .data":  # no optimizer of torch, so the training begins as epoch 0
+        first = 0
+    else:
+        first = 1
+    with watched(model):
+        for _ in range(3):
+            for x, y in zip(ROWS.split(20), LABELS.split(20), strict=True):
+                step(model, optimizer, x, y)
+    assert rows_of_epochs(kept) == {first: 60, first + 1: 60, first + 2: 60}
+
+
+def test_probe_set_shows_each_epoch_of_a_fused_optimizer(watched, kept):
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = torch.optim.AdamW(model.parameters(), 0.01, fused=True)
+
+    means, means_of = [], {}
+    watch = watched(model, probe_set=(ROWS, {"y": LABELS}))
+    with torch.no_grad():
+        means.append(float(F.linear(ROWS, model.head.weight, model.head.bias).double().mean()))
+    for _ in range(3):
+        for x, y in DataLoader(DATA, batch_size=20, shuffle=True):
+            step(model, optimizer, x, y)
+        with torch.no_grad():
+            means.append(float(F.linear(ROWS, model.head.weight, model.head.bias).double().mean()))
+    watch.remove()
+    for record in kept:
+        if record.address == "head":
+            means_of[record.epoch] = float(record.array.mean(dtype="float64"))
+    assert means_of == pytest.approx(dict(enumerate(means)), abs=1e-6)
+
+
+def test_loader_read_without_training_begins_no_epoch(watched, kept):
+    """The passes that another model's optimizer follows train this model as little as none."""
+    model, other = Net(), Net()
+    optimizer = torch.optim.AdamW(other.parameters(), 0.01, fused=True)
+    mine = torch.optim.AdamW(model.parameters(), 0.01, fused=True)
+    loader = DataLoader(DATA, batch_size=20, shuffle=True)
+    with watched(model):
+        for _ in range(2):
+            for x, y in loader:
+                model(x)
+                step(other, optimizer, x, y)
+        for _ in range(2):
+            for x, y in loader:
+                step(model, mine, x, y)
+    assert rows_of_epochs(kept) == {1: 180, 2: 60}
+
+
+@pytest.mark.parametrize("how", list(OPTIMIZERS))
+def test_version_of_weights_tells_every_step(how):
+    """By it, rows of a table of units are refused once the model has changed."""
+    torch.manual_seed(0)
+    model = Net()
+    version, optimizer = for_model(model).version, OPTIMIZERS[how](model.parameters())
+    before = version(model)
+    model(ROWS)
+    assert version(model) == before
+    step(model, optimizer, ROWS, LABELS)
+    assert version(model) != before
+
+
+def test_version_of_weights_that_are_not_numbers_stays():
+    model = Net()
+    with torch.no_grad():
+        model.head.weight.fill_(float("nan"))
+    version = for_model(model).version
+    assert version(model) == version(model)
+
+
+def loader_of(data=DATA, size=20):
+    return DataLoader(data, batch_size=size, shuffle=True)
+
+
+def zipped(train):
+    for _ in range(2):
+        for one, other in zip(loader_of(), loader_of(), strict=True):
+            train(*one)
+            train(*other)
+
+
+def zipped_in_one_step(train):
+    for _ in range(2):
+        for (x, y), (other, _) in zip(loader_of(), loader_of(), strict=True):
+            train(x, y, other)
+
+
+def zipped_halves(train):
+    first, second = random_split(DATA, [30, 30])
+    for _ in range(2):
+        for one, other in zip(loader_of(first, 10), loader_of(second, 10), strict=True):
+            train(*one)
+            train(*other)
+
+
+def replayed(train, *, before=False):
+    """Each step takes a batch of an earlier task too, by a loader that is broken off."""
+    old = loader_of(Subset(DATA, range(10)), 5)
+    for task in (0, 30):
+        new = loader_of(Subset(DATA, range(task, task + 30)), 10)
+        for _ in range(2):
+            iterator = iter(new)
+            for _ in range(3):
+                batches = [next(iter(old)), next(iterator)]
+                for batch in batches if before else batches[::-1]:
+                    train(*batch)
+
+
+def replayed_in_loops(train):
+    old = loader_of(Subset(DATA, range(10)), 5)
+    for task in (0, 30):
+        for _ in range(2):
+            for batch in loader_of(Subset(DATA, range(task, task + 30)), 10):
+                for again in old:
+                    train(*again)
+                    break
+                train(*batch)
+
+
+def cycled(train, *, before=False):
+    """A short loader begins anew within the epochs of a long one."""
+    short = loader_of(Subset(DATA, range(10)), 5)
+    others = iter(short)
+    for _ in range(2):
+        for batch in loader_of():
+            try:
+                other = next(others)
+            except StopIteration:
+                others = iter(short)
+                other = next(others)
+            for one in (other, batch) if before else (batch, other):
+                train(*one)
+
+
+def broken_off(train):
+    for _ in range(3):
+        for number, batch in enumerate(loader_of()):
+            train(*batch)
+            if number == 1:
+                break
+
+
+def endless(train):
+    loader = loader_of()
+    batches = iter(loader)
+    for _ in range(8):
+        try:
+            batch = next(batches)
+        except StopIteration:
+            batches = iter(loader)
+            batch = next(batches)
+        train(*batch)
+
+
+def forgotten(train):
+    """An iterator that is kept, but gives no more batches."""
+    kept = iter(loader_of())
+    train(*next(kept))
+    for _ in range(4):
+        for batch in loader_of():
+            train(*batch)
+    assert kept
+
+
+def another_dataset(train):
+    """Datasets that are made anew in each epoch."""
+    for _ in range(3):
+        for number, batch in enumerate(loader_of(TensorDataset(ROWS.clone(), LABELS))):
+            train(*batch)
+            if number == 1:
+                break
+
+
+LOOPS = {
+    "zipped": (zipped, {1: 120, 2: 120}),
+    "zipped in one step": (zipped_in_one_step, {1: 120, 2: 120}),
+    "zipped halves": (zipped_halves, {1: 60, 2: 60}),
+    "replayed": (replayed, {1: 45, 2: 45, 3: 45, 4: 45}),
+    "replayed before": (partial(replayed, before=True), {1: 45, 2: 45, 3: 45, 4: 45}),
+    "replayed in loops": (replayed_in_loops, {1: 45, 2: 45, 3: 45, 4: 45}),
+    "cycled": (cycled, {1: 75, 2: 75}),
+    # the batch of the short loader comes before the first of the long one
+    "cycled before": (partial(cycled, before=True), {1: 80, 2: 70}),
+    "broken off": (broken_off, {1: 40, 2: 40, 3: 40}),
+    "endless": (endless, {1: 60, 2: 60, 3: 40}),
+    "forgotten": (forgotten, {1: 80, 2: 60, 3: 60, 4: 60}),
+    "another dataset": (another_dataset, {1: 40, 2: 40, 3: 40}),
+}
+
+
+@pytest.mark.parametrize("name", list(LOOPS))
+def test_epochs_of_loops_over_several_loaders(watched, kept, name):
+    """Before, each iteration over a dataset was an epoch, also of one that gives a batch in each step."""
+    loop, rows = LOOPS[name]
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+
+    def train(x, y, other=None):
+        if other is not None:
+            model(other).sum().backward()
+        step(model, optimizer, x, y)
+
+    with watched(model) as watch:
+        loop(train)
+        how = watch.status()["epochs"]
+    assert rows_of_epochs(kept) == rows
+    assert "Set watch.epoch" not in how
+    assert ("meanwhile, which counts none" in how) == any(
+        word in name for word in ("zipped", "replayed", "cycled", "forgotten")
+    )
+
+
+def kept_batches(watched, *, epochs=3):
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    with watched(model) as watch:
+        batches = list(loader_of())
+        for epoch in range(epochs):
+            for x, y in batches[epoch:] + batches[:epoch]:
+                step(model, optimizer, x, y)
+    return watch
+
+
+def frozen_body(watched):
+    model, head = Net().requires_grad_(requires_grad=False), nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(head.parameters(), 0.05)
+    with watched(model) as watch:
+        for _ in range(3):
+            for x, y in loader_of():
+                F.cross_entropy(head(model(x)), y).backward()
+                optimizer.step()
+    return watch
+
+
+def untrained_part(watched):
+    whole = nn.Sequential(Net(), nn.Linear(2, 2))
+    optimizer = torch.optim.AdamW(whole[1].parameters(), 0.05, fused=True)
+    with watched(whole[0]) as watch:
+        for _ in range(3):
+            for x, y in loader_of():
+                step(whole, optimizer, x, y)
+    return watch
+
+
+@pytest.mark.parametrize(
+    ("train", "reason"),
+    [
+        (kept_batches, "8 passes followed the end of an iteration that gave 3 batches"),
+        (frozen_body, "although another iteration began 2 times"),
+        (untrained_part, "although another iteration began 2 times"),
+    ],
+)
+def test_epochs_that_are_not_found_are_said(watched, kept, train, reason):
+    """Before, the status said "found" although all was one epoch."""
+    watch = train(watched)
+    assert rows_of_epochs(kept) == {1: 180}
+    for text in (watch.status()["epochs"], *watch.status()["faults"]):
+        assert "No new epoch was found since epoch 1" in text
+        assert reason in text
+        assert "Set watch.epoch = number before each epoch" in text
+    assert len(watch.status()["faults"]) == 1
+
+
+def test_one_epoch_of_kept_batches_is_no_fault(watched, kept):
+    watch = kept_batches(watched, epochs=1)
+    assert not watch.status()["faults"]
+    assert "Set watch.epoch" not in watch.status()["epochs"]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_probe_attached_within_an_epoch_finds_the_next(watched, kept, workers):
+    """Before, the rest of the first epoch and the second were one."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    watch = None
+    loader = DataLoader(
+        DATA, batch_size=20, shuffle=True, num_workers=workers, persistent_workers=workers > 0
+    )
+    for _ in range(3):
+        for number, (x, y) in enumerate(loader):
+            if watch is None and number == 1:
+                watch = watched(model)
+            step(model, optimizer, x, y)
+    watch.remove()
+    assert rows_of_epochs(kept) == {1: 40, 2: 60, 3: 60}
+    for record in kept:  # the first batch came before the probe, and workers had drawn the next
+        if record.address == "seen" and record.epoch > 1:
+            assert torch.equal(ROWS[record.items], torch.as_tensor(record.array))
