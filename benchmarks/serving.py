@@ -75,7 +75,7 @@ def _write_rates() -> None:
 
 
 class Place(NamedTuple):
-    """Where the server of a case runs: in one process or three, and on which database."""
+    """The place of a server: in one process or three, and on which database."""
 
     apart: bool = False
     postgres: bool = False
@@ -87,7 +87,7 @@ class Place(NamedTuple):
 
     @property
     def suffix(self) -> str:
-        """What follows the name of a case in the results."""
+        """The words that follow the name of a case in the results."""
         return " apart" * self.apart + " postgres" * self.postgres
 
 
