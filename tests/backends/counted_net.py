@@ -1,4 +1,4 @@
-"""What a linear layer, batch normalization and a linear layer hold, in every framework and file.
+"""The tensors that a linear layer, batch normalization and a linear layer hold, in every framework and file.
 
 Parameters are what a training may change, frozen or not; running statistics are buffers, as in PyTorch.
 """

@@ -174,7 +174,7 @@ def test_processor_waits_for_the_device_at_most_once(made, rows, features, waits
             late = begin_sums(tensor, plan, 0)
         finally:
             torch.cuda.set_sync_debug_mode("default")
-    assert len([one for one in found if "synchronizing" in str(one.message)]) == waits
+    assert len([one for one in found if "called a synchronizing" in str(one.message)]) == waits
     assert len(late.result().kept)
 
 
