@@ -139,7 +139,7 @@ def keys(value):
         value = [value.first, value.second]
     if isinstance(value, dict | UserDict):
         return [*value, *(key for part in value.values() for key in keys(part))]
-    return [key for part in value for key in keys(part)] if isinstance(value, tuple | list) else []
+    return [key for part in value for key in keys(part)] if isinstance(value, tuple | list | deque) else []
 
 
 def follow(value, path):
