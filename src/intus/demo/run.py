@@ -77,8 +77,8 @@ def demo(
                 server.process.kill()  # without waiting for the scores that are left
                 raise
             if wait:
-                print("\nThe page stays up; press Ctrl+C to end.", flush=True)
                 with contextlib.suppress(KeyboardInterrupt):
+                    print("\nThe page stays up; press Ctrl+C to end.", flush=True)
                     server.process.wait()
     return 0
 
