@@ -112,7 +112,7 @@ class Runner:
         return Counter(last["counts"]), last["places"]
 
     def run(self, case: Case) -> Outcome:
-        """Run a case, once more if its call was not reached: the clock decides whether some calls are made."""
+        """Run a case, and once more if its call was not reached: the clock decides on some calls."""
         outcome = self._run(case)
         return outcome if outcome.fired or outcome.worst else self._run(case)
 
