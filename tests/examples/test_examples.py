@@ -75,7 +75,7 @@ def test_trainer_and_lightning_examples(tmp_path, name, model, targets, last):
     assert set(points["epoch"].tolist()) == {0, 1, 2}  # 0 is the untrained model
     (target,) = sorted(targets)[-1:]
     curve = points.where(address=last, target=target)
-    assert len(curve["value"]) == 2
+    assert len(curve["value"]) == 3
     assert curve["value"][-1] > curve["baseline"][-1]
 
 
