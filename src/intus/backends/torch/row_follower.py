@@ -18,6 +18,8 @@ from .order import row_contents
 _RECENT = 8
 #: The most bytes of a tensor that are compared.
 _MOST_BYTES = 1 << 26
+#: The place in the batch of a row of which it is not known.
+_UNKNOWN = -1
 
 
 class RowFollower:
@@ -38,7 +40,7 @@ class RowFollower:
     """
 
     def __init__(self, inputs: Tensor | None, axis: int) -> None:
-        self._recent: deque[tuple[np.ndarray, np.ndarray | None]] = deque(maxlen=_RECENT)
+        self._recent: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=_RECENT)
         rows = _rows(inputs, axis)
         if rows is not None:
             self._recent.append((rows, np.arange(len(rows))))
@@ -57,26 +59,29 @@ class RowFollower:
         before, rows = _rows(given, axis), _rows(made, axis)
         if rows is None:
             return False
-        is_known, order = self._order(rows)
-        if not is_known and before is not None and len(before) == len(rows):
-            order = self._order(before)[1]
+        order = self._order(rows)
+        if order is None and before is not None and len(before) == len(rows):
+            order = self._order(before)
+        if order is None:
+            order = np.full(len(rows), _UNKNOWN)
         self._recent.append((rows, order))
-        return order is not None and not np.array_equal(rows[order], rows)  # equal rows may swap
+        known = order != _UNKNOWN
+        return bool((rows[order[known]] != rows[known]).any())  # equal rows may swap
 
-    def _order(self, rows: np.ndarray) -> tuple[bool, np.ndarray | None]:
-        """Return whether an earlier tensor has these rows, and their order if that is known."""
+    def _order(self, rows: np.ndarray) -> np.ndarray | None:
+        """Return which row of the batch each row is, as far as known; None if no earlier tensor has these."""
+        here = np.argsort(rows, kind="stable")
         for known, order in reversed(self._recent):
-            if len(known) == len(rows):
-                at, here = np.argsort(known, kind="stable"), np.argsort(rows, kind="stable")
-                if np.array_equal(known, rows):
-                    return True, order
-                if np.array_equal(known[at], rows[here]):
-                    if order is None:
-                        return True, None
-                    moved = np.empty_like(order)
-                    moved[here] = order[at]
-                    return True, moved
-        return False, None
+            if len(known) != len(rows):
+                continue
+            at = np.argsort(known, kind="stable")
+            if np.array_equal(known[at], rows[here]):
+                found: np.ndarray = np.empty_like(order)
+                found[here] = order[at]
+                _, groups, counts = np.unique(rows, return_inverse=True, return_counts=True)
+                found[counts[groups] > 1] = _UNKNOWN  # which of equal rows is which, nobody sees
+                return found
+        return None
 
 
 def _rows(tensor: Tensor | None, axis: int) -> np.ndarray | None:
