@@ -68,9 +68,7 @@ class Sender:
         self.targets: dict[tuple[str, str, str, str], RegisteredTarget] = {}
         self.logs: list[Any] = []  # of probes; what they collected is sent before the queue is drained
         self.followers: list[Any] = []  # of probes, which read what the server finds
-        self.busy = Seconds(
-            0.0, 0.0
-        )  # what sending, following and devices took beside the training's threads
+        self.busy = Seconds(0.0, 0.0)  # of sending, following and devices, beside the training's threads
         self._reset()
         atexit.register(self._at_exit)
 

@@ -206,10 +206,8 @@ class ModelTap:
             self.source.items_are_set("the rows of the probe set")
         if probe_set is not None and probe_set.every is not None:
             self.source.epochs_are_set("the numbers of the calls (every=)")
-        self.budget, self.probe_runs = (
-            budget,
-            ProbeSetRunner(self, model, backend, probe_set, together, schedule.batch_axis),
-        )
+        self.budget = budget
+        self.probe_runs = ProbeSetRunner(self, model, backend, probe_set, together, schedule.batch_axis)
         self._queue_rows: int | None = None  # of which a pass fits into the queue; None for all
         self._wait_until = math.inf  # when a pass of the probe set no longer waits for room
         self._order = RowOrder(name, troubles)

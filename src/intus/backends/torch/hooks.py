@@ -136,7 +136,7 @@ class OnExit(OnModule):
         if visit is None:
             return
         if session.rows is not None:
-            session.follow(visit, args, output, session.tap)
+            session.follow(visit, args, output)
         self.offer(visit, "output", output)
         for name in self.parameters if visit.first else ():
             parameter = module._parameters.get(name)

@@ -61,10 +61,11 @@ class Session:
         wanted: Callable[[], int | None] | None = getattr(self.tap, "axis_to_follow", None)
         return None if wanted is None else wanted()
 
-    def follow(self, visit: Visit, given: Any, made: Any, tap: Any) -> None:
+    def follow(self, visit: Visit, given: Any, made: Any) -> None:
         """Follow the rows of the batch through a module, and report those that have moved."""
         if self.rows is None or threading.get_ident() not in self.inside:
             return
+        tap: Any = self.tap  # which wants this, and has what not every tap must have
         began = time.perf_counter(), time.thread_time()
         axis = tap.batch_axis if visit.axis is None else visit.axis
         if self.rows.passes(_main(given), _main(made), axis):
