@@ -9,6 +9,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -33,6 +34,22 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Leave out the tests of frameworks of other environments."""
     apart = collection_path.parent.name == "frameworks" and collection_path.name in APART
     return True if apart and collection_path.name != FRAMEWORK else None
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return the records that a probe makes."""
+    from intus.monitoring.sender import Sender
+
+    out: list[Any] = []
+    gather = Sender.gather
+
+    def keep(self: Sender, record: Any, nbytes: int, contents: Any = None) -> None:
+        out.append(record)
+        gather(self, record, nbytes)
+
+    monkeypatch.setattr(Sender, "gather", keep)
+    return out
 
 
 @pytest.fixture(scope="session")

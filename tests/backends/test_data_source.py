@@ -81,22 +81,6 @@ def records(kept):
     return [record for record in kept if record.address == "seen"]
 
 
-@pytest.fixture
-def kept(monkeypatch):
-    """Return the records that a probe makes."""
-    from intus.monitoring.sender import Sender
-
-    out = []
-    gather = Sender.gather
-
-    def keep(self, record, nbytes, contents=None):
-        out.append(record)
-        gather(self, record, nbytes)
-
-    monkeypatch.setattr(Sender, "gather", keep)
-    return out
-
-
 def check_ids(kept, *, epochs=(1, 2, 3, 4), mode="train", rows=96):
     """Check the ids of all rows against the numbers that the rows have themselves."""
     own = [record for record in records(kept) if record.mode == mode]

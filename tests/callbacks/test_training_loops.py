@@ -24,10 +24,34 @@ torch.manual_seed(0)
 ROWS = torch.randn(96, 4)
 LABELS = (ROWS[:, 0] > 0).long()
 SET = (ROWS[:48], {"sign": LABELS[:48]})
+#: The same for transformers.
+ITEMS = [{"x": x, "labels": y} for x, y in zip(ROWS, LABELS, strict=True)]
 
 
 def net():
     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+class Net(nn.Module):
+    """The network as transformers' Trainer calls it."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = net()
+
+    def forward(self, x, labels=None):
+        output = {"logits": self.net(x)}
+        return output if labels is None else {"loss": F.cross_entropy(output["logits"], labels)} | output
+
+
+def trainer_arguments(folder, **more):
+    """Return what transformers' Trainer is told in these tests, and more."""
+    from transformers import TrainingArguments
+
+    quiet = {"report_to": [], "disable_tqdm": True, "save_strategy": "no", "use_cpu": True}
+    loop = {"num_train_epochs": 3, "per_device_train_batch_size": 16, "learning_rate": 0.05}
+    columns = {"eval_strategy": "epoch", "remove_unused_columns": False}
+    return TrainingArguments(output_dir=str(folder / "out"), **quiet, **loop, **columns, **more)
 
 
 @pytest.mark.filterwarnings("default")
@@ -74,25 +98,12 @@ def test_lightning(tmp_path):
 
 @pytest.mark.filterwarnings("default")
 def test_transformers_trainer(tmp_path):
-    from transformers import Trainer, TrainingArguments
+    from transformers import Trainer
 
     from intus.callbacks import TrainerProbe
 
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = net()
-
-        def forward(self, x, labels=None):
-            output = {"logits": self.net(x)}
-            return output if labels is None else {"loss": F.cross_entropy(output["logits"], labels)} | output
-
-    data = [{"x": x, "labels": y} for x, y in zip(ROWS, LABELS, strict=True)]
     with Server(database=tmp_path / "x.db", port=0) as server:
-        quiet = {"report_to": [], "disable_tqdm": True, "save_strategy": "no", "use_cpu": True}
-        loop = {"num_train_epochs": 3, "per_device_train_batch_size": 16, "learning_rate": 0.05}
-        columns = {"eval_strategy": "epoch", "remove_unused_columns": False}
-        arguments = TrainingArguments(output_dir=str(tmp_path / "out"), **quiet, **loop, **columns)
+        arguments = trainer_arguments(tmp_path)
         model = Net()
         with torch.no_grad():
             untrained = float(model.net(SET[0]).mean())
@@ -101,7 +112,7 @@ def test_transformers_trainer(tmp_path):
             TrainerProbe(server.host, server.port, run="passes", block=True, wait=False),
         ]
         register_targets(server.host, server.port, name="sign", targets=LABELS, run_pattern="passes")
-        Trainer(model, arguments, train_dataset=data, eval_dataset=data, callbacks=probes).train()
+        Trainer(model, arguments, train_dataset=ITEMS, eval_dataset=ITEMS, callbacks=probes).train()
         assert not any(one._forward_hooks for one in model.modules())
     with Database(tmp_path / "x.db") as database:
         probed = database.points("r", "Net").where(score="linear_f1", target="sign", address="net.2")
@@ -173,43 +184,22 @@ def test_tagger_of_transformers_needs_three_lines_and_trains_the_same(tmp_path):
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("accumulated", [1, 4])
-def test_two_lines_find_the_epochs_of_the_trainer(tmp_path, monkeypatch, accumulated):
+def test_two_lines_find_the_epochs_of_the_trainer(tmp_path, kept, accumulated):
     """Its optimizer is fused by default, which raises no ``Tensor._version``: before, all was one epoch."""
-    from transformers import Trainer, TrainingArguments
+    from transformers import Trainer
 
     import intus
-    from intus.monitoring.sender import Sender
 
-    rows = Counter()
-    gather = Sender.gather
-
-    def keep(self, record, nbytes, contents=None):
-        if record.address == "net.2":
-            rows[record.epoch, record.mode] += record.rows
-        gather(self, record, nbytes)
-
-    monkeypatch.setattr(Sender, "gather", keep)
-
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = net()
-
-        def forward(self, x, labels=None):
-            output = {"logits": self.net(x)}
-            return output if labels is None else {"loss": F.cross_entropy(output["logits"], labels)} | output
-
-    data = [{"x": x, "labels": y} for x, y in zip(ROWS, LABELS, strict=True)]
-    quiet = {"report_to": [], "disable_tqdm": True, "save_strategy": "no", "use_cpu": True}
-    loop = {"num_train_epochs": 3, "per_device_train_batch_size": 16, "learning_rate": 0.05}
-    columns = {"eval_strategy": "epoch", "remove_unused_columns": False}
-    steps = {"gradient_accumulation_steps": accumulated}
-    arguments = TrainingArguments(output_dir=str(tmp_path / "out"), **quiet, **loop, **columns, **steps)
+    arguments = trainer_arguments(tmp_path, gradient_accumulation_steps=accumulated)
     model = Net()
     with Server(database=tmp_path / "x.db", port=0) as server:
         watch = intus.probe(model, server.host, server.port, block=True)
-        trainer = Trainer(model, arguments, train_dataset=data, eval_dataset=data)
+        trainer = Trainer(model, arguments, train_dataset=ITEMS, eval_dataset=ITEMS)
         trainer.train()
         assert trainer.optimizer.optimizer.defaults["fused"]
         watch.remove()
+    rows = Counter()
+    for record in kept:
+        if record.address == "net.2":
+            rows[record.epoch, record.mode] += record.rows
     assert rows == {(epoch, mode): 96 for epoch in (1, 2, 3) for mode in ("train", "eval")}

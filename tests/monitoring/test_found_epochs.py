@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader, Subset, TensorDataset, random_split
 
 from intus.backends.base import for_model
 from intus.monitoring import probe
-from intus.monitoring.sender import Sender
 from intus.serving.run import Server
 
 ROWS = torch.randn(60, 6, generator=torch.Generator().manual_seed(0))
@@ -28,20 +27,6 @@ class Net(nn.Module):
 
     def forward(self, x):
         return self.head(self.seen(x))
-
-
-@pytest.fixture
-def kept(monkeypatch):
-    """Return the records that a probe makes."""
-    out = []
-    gather = Sender.gather
-
-    def keep(self, record, nbytes, contents=None):
-        out.append(record)
-        gather(self, record, nbytes)
-
-    monkeypatch.setattr(Sender, "gather", keep)
-    return out
 
 
 def rows_of_epochs(kept):

@@ -99,7 +99,7 @@ def test_mean_over_seeds_has_the_interval_of_a_t_test(runs):
 
 
 def test_interval_over_seeds_stays_within_the_range_of_the_score(tmp_path):
-    """Of two seeds with F1 .6 and .9 it was [-1.16, 2.66]; the mean of activations has no range."""
+    """Test two seeds with F1 .6 and .9, whose interval was [-1.16, 2.66], and a mean, which has no range."""
     infos = [ScoreInfo(name="linear_f1", low=0.0, high=1.0), ScoreInfo(name="mean")]
     with Database(tmp_path / "x.db") as database:
         for run, value in {"a": 0.6, "b": 0.9}.items():
