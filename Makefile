@@ -25,7 +25,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(ONE_THREAD) $(PY) -m pytest -n 2 --dist wor
 test: .venv/.ready browser  ## the test suite, but for what takes long
 	$(PYTEST) $(ARGS)
 
-test-long: .venv/.ready browser  ## the tests that take seconds each: processes that are started and killed, whole models and pages
+test-long: .venv/.ready browser  ## the tests that take seconds each: processes that are started and killed, whole models and pages, every operator of torch
 	$(PYTEST) -m 'long and not slow' $(ARGS)
 
 test-slow: .venv/.minilm  ## the long sweeps: many deaths of servers, many faults of a network; the examples of inspect

@@ -124,6 +124,7 @@ def unchanged():
     return [vars(_BaseDataLoaderIter)[name] for name in ("__init__", "_reset", "_next_index", "__next__")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", list(loaders()))
 def test_unchanged_script_has_its_epochs_and_ids(served, kept, how):
     server, _ = served
@@ -154,6 +155,7 @@ def test_unchanged_script_has_its_epochs_and_ids(served, kept, how):
     assert "found from the sampler of the DataLoader" in watch.status()["items"]
 
 
+@pytest.mark.long
 def test_two_lines_give_right_scores_and_say_how(served):
     """One line probes, one gives the labels."""
     server, path = served
@@ -249,6 +251,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reason", list(REFUSED))
 def test_rows_that_a_sampler_does_not_tell_have_no_ids(served, kept, reason):
     server, _ = served

@@ -188,6 +188,7 @@ def test_precision_of_the_training_is_not_that_of_sums(dtype):
     assert np.array_equal(found.kept, exact.kept)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["plain", "offset", "bf16", "outliers", "scales", "infinite"])
 @pytest.mark.parametrize(("rows", "features"), [(3000, 90), (7000, 1200)])
 def test_what_a_device_packs_is_what_numpy_packs(kind, rows, features):

@@ -22,6 +22,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from gallery.models import known
 from gallery.site import add, index
 
+pytestmark = pytest.mark.long
+
 
 class Wide(nn.Module):
     """A hundred parallel operations, far wider than a card."""
@@ -46,7 +48,6 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.long
 def test_parameter_counts_equal_published_ones(gallery: Path) -> None:
     text = (gallery / "index.html").read_text()
     facts = dict(re.findall(r"<strong>(.+?)</strong><small>([\d.]+[KM]) parameters", text))

@@ -95,6 +95,7 @@ def test_values_decide_which_of_two_equal_rows_is_new():
     assert (1, 1) in align(a.graph, b.graph)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [1000])
 def test_long_passes_are_aligned_within_3_seconds(size):
     a, b = graph_of(["tanh", "mul", "relu", "mul"] * size), graph_of(["tanh", "mul", "mul", "relu"] * size)

@@ -35,6 +35,7 @@ def types_of(op):
     return {one.type for one in trace.ops}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "op", [op for op in OPS if isinstance(op, UnaryUfuncInfo | BinaryUfuncInfo)], ids=lambda op: op.full_name
 )
@@ -58,6 +59,7 @@ def test_elementwise_functions_are_pointwise(op):
                 torch.testing.assert_close(move(one), other, equal_nan=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "op", [op for op in OPS if op.name.rpartition(".")[2] in KEEPING], ids=lambda op: op.full_name
 )

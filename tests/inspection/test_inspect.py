@@ -129,6 +129,7 @@ def test_checkpoints_are_epochs(checkpoints, images):
     assert named.epoch.isna().all()
 
 
+@pytest.mark.long
 def test_loaded_models_are_freed(checkpoints, images):
     import gc
     import weakref

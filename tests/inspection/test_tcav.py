@@ -130,6 +130,7 @@ def test_random_concepts_are_rarely_found(x):
     assert (table.p > 0.5).mean() > 0.35
 
 
+@pytest.mark.long
 def test_groups_that_share_a_label():
     """Concepts that differ between 20 documents only are compared with labels of whole documents."""
     random, found = np.random.default_rng(3), {False: [], True: []}

@@ -52,6 +52,7 @@ class Tagger(nn.Module):
         return self.encoder(self.words(x), src_key_padding_mask=x == 0)
 
 
+@pytest.mark.long
 def test_padded_transformer_has_every_layer_at_every_epoch(page):
     server, _ = page
     torch.manual_seed(0)

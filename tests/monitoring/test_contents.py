@@ -97,6 +97,7 @@ def test_dataset_that_stays_as_it_is_has_ids(server, data):
     assert watch.status()["faults"] == []
 
 
+@pytest.mark.long
 def test_scores_of_copies_have_a_note_and_no_finding(tmp_path):
     base = torch.randn(100, 64, generator=torch.Generator().manual_seed(1))
     noise = torch.randint(0, 2, (100,), generator=torch.Generator().manual_seed(2)).repeat(3)

@@ -156,6 +156,7 @@ def test_absent_server_is_logged_once_and_raises_nothing(unused_port, caplog):
     assert status["sent"] == 0
 
 
+@pytest.mark.long
 def test_slow_server_does_not_slow_training(server):
     server.delay = 4.0
     model = digits_model()
@@ -360,6 +361,7 @@ def test_copies_of_probed_model_are_not_probed(server):
         assert watch.status()["passes"] == 0
 
 
+@pytest.mark.long
 def test_probe_keeps_no_reference_to_model(server):
     model = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
     watch = probe(model, HOST, server.port, kinds=KINDS)
@@ -379,6 +381,7 @@ def test_probe_keeps_no_reference_to_model(server):
     assert {one.kind for one in server.records()} == UNSTEPPED  # including gradients of a deleted model
 
 
+@pytest.mark.long
 def test_two_models_share_a_sender(server):
     first, second = digits_model(), nn.Sequential(nn.Linear(3, 2))
     with probe(first, HOST, server.port, run="r"), probe(second, HOST, server.port, run="r", kinds=KINDS):

@@ -175,6 +175,7 @@ def test_layer_that_begins_to_sort_is_noticed(server):
         assert any("'layers.1'" in fault for fault in watch.status()["faults"])
 
 
+@pytest.mark.long
 def test_scores_without_labels_stay_and_the_page_says_why(tmp_path):
     path = tmp_path / "x.db"
     model = Steps(["layer", "sort", "back"])
@@ -243,6 +244,7 @@ def test_model_that_writes_to_its_inputs_gets_copies(server):
     np.testing.assert_array_equal(arrays[0], arrays[1])
 
 
+@pytest.mark.long
 def test_copies_of_rows_are_one_group(tmp_path, caplog):
     caplog.set_level("INFO", "intus.monitoring")
     rows = torch.randn(100, 64).repeat(3, 1)

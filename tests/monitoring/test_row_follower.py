@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -67,6 +68,7 @@ def known_of(server, model):
     return known, watch.status()["faults"]
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(st.sampled_from(STEPS), min_size=1, max_size=5), seed=st.integers(0, 99))
 @example(steps=["layer", "sort", "dropout", "back", "dropout"], seed=1)  # two rows that are dropped whole

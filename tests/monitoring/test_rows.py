@@ -115,6 +115,7 @@ def about_labels(note):
     return "; ".join(part for part in note.split("; ") if part.startswith("labels"))
 
 
+@pytest.mark.long
 def test_unshuffled_rows_are_matched_by_order(scores):
     values, notes, notices = scores(DataLoader(Numbered(), batch_size=32))
     assert list(values) == [0, 1]

@@ -128,6 +128,7 @@ def test_training_begun_anew_in_another_process_replaces_the_earlier_one(tmp_pat
         assert "restarted" in codes(server)
 
 
+@pytest.mark.long
 def test_notices_of_epochs_that_come_again_name_whose_they_are(tmp_path):
     """Before, "Epoch 1.0 came after epoch 2 of an earlier training" was of one process and one training."""
     with Server(database=tmp_path / "x.db", port=0) as server:

@@ -570,6 +570,7 @@ def reasons(server) -> list[str]:
     ]
 
 
+@pytest.mark.long
 def test_records_dropped_before_any_server_answered_have_that_reason(unused_port, fake_server):
     sender = Sender("127.0.0.1", unused_port, MB)
     key = EpochKey("r", "m", 0)

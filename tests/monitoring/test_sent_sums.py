@@ -216,6 +216,7 @@ def test_many_rows_are_sent_as_sums_and_some_rows(server):
     assert record.statistics.facts["rows"] == 9000
 
 
+@pytest.mark.long
 def test_units_of_the_last_pass_are_kept_beside_the_sketch(server):
     model = net(3000)
     labels = (IMAGES[:, 20] > 0.5).tolist()

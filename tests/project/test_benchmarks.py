@@ -162,6 +162,7 @@ def test_page_is_timed_until_settled(tmp_path, monkeypatch):
         assert not slow.is_connected()
 
 
+@pytest.mark.long
 @pytest.mark.browser
 def test_page_opens_once_the_browser_is_idle():
     """No internal page of the browser may be open, and work of a page must be awaited."""

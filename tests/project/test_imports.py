@@ -214,6 +214,7 @@ def test_import_intus_is_light():
     assert best < 0.150
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("code", "never"),
     [

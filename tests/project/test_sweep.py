@@ -113,6 +113,7 @@ def refuses():
     raise NotPlainError("as it must")
 
 
+@pytest.mark.long
 def test_run_survives_crashes_and_hangs(tmp_path, monkeypatch):
     monkeypatch.setattr(running, "WALL", 15)
     monkeypatch.setattr(running, "SECONDS", 1)

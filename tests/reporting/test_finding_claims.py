@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -191,6 +192,7 @@ ROSE += [row(1, 1, 0.66, 0.58, 0.73), row(1, 2, 0.83, 0.77, 0.89)]
 OVERLAPS = [row(0, 0, 0.57, 0.49, 0.65), *(row(0, epoch, 0.72, 0.64, 0.79) for epoch in (1, 2, 3))]
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=400)
 @given(rows=histories())
 @example(rows=HIGHER_LATER)

@@ -52,6 +52,7 @@ def planted(server, run, on_finding):
     return watch
 
 
+@pytest.mark.long
 def test_each_finding_comes_once_with_the_words_of_the_page(server):
     found = []
     planted(server, "all", lambda finding: found.append((finding, threading.current_thread())))

@@ -201,6 +201,7 @@ def test_findings_of_a_training_are_read_stored_and_logged(tmp_path):
     assert f"INFO intus.serving: finding in digits: {learned.text}\n" in server.log
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", ["database", "server"])
 def test_mean_over_runs_never_mixes_modes(tmp_path, where):
     """A layer that has the label in evaluation only; one of the runs begins with a pass of evaluation."""

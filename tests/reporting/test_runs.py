@@ -167,6 +167,7 @@ def test_sources_that_do_not_exist(tmp_path, server):
         intus.runs("https://127.0.0.1:8082")
 
 
+@pytest.mark.long
 def test_reading_runs_imports_no_framework(server):
     code = "import sys, intus; intus.runs(sys.argv[1]).scores(); print('torch' in sys.modules)"
     done = subprocess.run(

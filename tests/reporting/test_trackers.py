@@ -382,6 +382,7 @@ def test_each_score_is_written_once_also_after_failures_and_when_a_run_continues
     assert collected.told == [each.text for each in intus.runs(path)["r"].findings()]
 
 
+@pytest.mark.long
 def test_temporary_database_leaves_nothing(tmp_path):
     """Without a database, the folder of the scores ends with the server, also if the training is killed."""
     code = (

@@ -72,6 +72,7 @@ def test_findings_of_the_page_are_those_too(server):
     assert not any("learned" in text for text in texts)
 
 
+@pytest.mark.long
 def test_open_page_is_told_that_what_another_training_left_is_now_marked(tmp_path):
     with (
         Server(database=tmp_path / "x.db", port=0) as own,

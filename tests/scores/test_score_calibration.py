@@ -42,6 +42,7 @@ def no_signal(monkeypatch):
     monkeypatch.setitem(DESIGNS, "hypotheses", [(design, design, 30)])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("width", "shift"), [(1.0, 0.0), (0.5, 0.0), (1.0, 2.0)], ids=["right", "too narrow", "biased"]
 )

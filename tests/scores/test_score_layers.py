@@ -114,6 +114,7 @@ def test_vectors_of_another_origin(layers):
     )
 
 
+@pytest.mark.long
 def test_interval_covers_the_value_of_many_rows():
     """The truth is that of 20,000 rows, by numpy; each run has 300 rows in items of three."""
     rng = np.random.default_rng(0)

@@ -21,6 +21,7 @@ ALL += ["linear_f1", "linear_accuracy", "kmeans_mi", "kmeans_ami"]
 UNITS = ["correlation", "mean_difference", "iou", "iou_max", "auroc", "mutual_information"]
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 10_000),

@@ -268,6 +268,7 @@ EVENTS = st.lists(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=300)
 @given(EVENTS)
 def test_every_record_is_in_last_data_point_of_its_key(events):

@@ -161,6 +161,7 @@ def test_announced_bytes_do_not_count_until_they_come(database):
             connection.close()
 
 
+@pytest.mark.long
 def test_silent_body_is_answered_408_and_closed(database):
     with serving(build(Roles(frontend=Frontend(database)), bodies=Bodies(MB, silence=0.5))) as port:
         slow = [begin(port, 1000, b"x", "/results") for _ in range(20)]
@@ -207,6 +208,7 @@ def test_headers_that_trickle_are_closed_and_a_stream_stays_open(database, monke
         trickling.close()
 
 
+@pytest.mark.long
 def test_idle_connection_stays_open_after_its_request(database, monkeypatch):
     monkeypatch.setattr(connections, "REQUEST_S", 0.3)
     with serving(build(Roles(frontend=Frontend(database)))) as port:
@@ -219,6 +221,7 @@ def test_idle_connection_stays_open_after_its_request(database, monkeypatch):
         connection.close()
 
 
+@pytest.mark.long
 def test_client_that_takes_no_response_is_closed(database, monkeypatch):
     monkeypatch.setattr(connections, "RESPONSE_S", 0.5)
 
@@ -245,6 +248,7 @@ def test_client_that_takes_no_response_is_closed(database, monkeypatch):
         slowly.close()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of a process in /proc")
 def test_500_slow_connections_hold_nobody_up(tmp_path):
     with Server(no_token=True, database=tmp_path / "x.db", port=0, max_bytes=16 * MB) as server:

@@ -28,6 +28,7 @@ def entry(tmp_path):
     return json.loads(line), environment | {"PATH": f"{tool.parent}:{os.environ['PATH']}"}
 
 
+@pytest.mark.long
 def test_container_serves_with_token_and_stores_in_volume(entry, tmp_path):
     command, environment = entry
     process = subprocess.Popen(

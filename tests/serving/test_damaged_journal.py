@@ -126,6 +126,7 @@ def contexts(files: dict[Path, bytes]) -> int:
     return sum("state" in piece.frame.head or "again" in piece.frame.head for piece in pieces if piece.frame)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", DAMAGES)
 @settings(max_examples=30)
 @given(seed=st.integers(0, 1 << 30), steps=st.integers(1, 40))
@@ -267,6 +268,7 @@ def test_unreadable_file_is_named(tmp_path):
     machine.journal.close()
 
 
+@pytest.mark.long
 def test_damage_is_told_on_the_page(tmp_path):
     options = {"database": tmp_path / "x.db", "port": 0}
     with Server(**options) as server, closing(Client(server.host, server.port)) as client:

@@ -126,6 +126,7 @@ def test_real_processes_take_over_and_leave_nothing_running():
         os.kill(worker, 0)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="a process that has no parent any more keeps its number")
 def test_workers_end_with_a_process_that_is_killed(tmp_path):
     script = tmp_path / "killed.py"

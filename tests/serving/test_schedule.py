@@ -124,6 +124,7 @@ def test_begun_epoch_is_finished_before_a_newer_one_of_its_run():
     assert [item[1] for item in out[TURN:]] == [0, 0, 1, 0]
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(
     st.integers(1, 4),
@@ -232,6 +233,7 @@ def test_looks_are_at_newest_epochs_once_and_change_no_turn(items, pops):
     assert len(seen) == len(set(seen))
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=30)
 @given(st.integers(2, 10), st.lists(st.sampled_from([1, 3, TURN - 1, TURN + 1]), min_size=1, max_size=3))
 def test_looks_take_a_share_of_the_time_however_fast_epochs_come(runs, sizes):
@@ -487,6 +489,7 @@ def rows_of(found):
     return sorted(map(repr, zip(*(found[name].tolist() for name in COLUMNS), strict=True)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order_holds", [True, False])
 def test_scores_do_not_depend_on_the_order_of_epochs(tmp_path, order_holds):
     found = []

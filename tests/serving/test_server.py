@@ -102,6 +102,7 @@ def free_ports(count):
     return ports
 
 
+@pytest.mark.long
 def test_server_scores_records(server):
     url = server.page_url
     assert ask(url, "/targets", {"name": "parity", "targets": LABELS}) == (200, {})
@@ -134,6 +135,7 @@ def test_event_stream_reports_changes_of_any_process(server):
     again.close()
 
 
+@pytest.mark.long
 def test_server_answers_after_all_pages_were_closed_and_another_opens(tmp_path):
     with Server(database=tmp_path / "x.db", port=0) as running:
         for _ in range(2):
@@ -144,6 +146,7 @@ def test_server_answers_after_all_pages_were_closed_and_another_opens(tmp_path):
             time.sleep(4 * POLL)  # the server stops to look for changes
 
 
+@pytest.mark.long
 def test_open_stream_does_not_delay_shutdown(tmp_path):
     with Server(database=tmp_path / "x.db", port=0) as running:
         events = Events(running.page_url)
@@ -339,6 +342,7 @@ def test_database_that_is_gone_is_told_through_all_roles(tmp_path):
         apart.kill(*apart.running)
 
 
+@pytest.mark.long
 def test_server_with_step_trigger_and_token(tmp_path):
     with Server(database=tmp_path / "x.db", port=0, trigger="epoch,step", token="s3cret") as running:
         url, _, token = running.page_url.partition("?token=")
@@ -478,6 +482,7 @@ def test_serve_in_event_loop_is_refused(tmp_path):
         asyncio.run(cell())
 
 
+@pytest.mark.long
 def test_server_survives_interrupt_and_ends_with_parent(tmp_path):
     script = f"""
 import os, signal, urllib.request

@@ -153,6 +153,7 @@ def test_server_that_stops_while_it_reads_leaves_the_journal_as_it_is(reading, t
     machine.stop()
 
 
+@pytest.mark.long
 def test_unreadable_journal_is_refused_at_the_start(tmp_path):
     machine = Machine(tmp_path / "journal")
     machine.send(1, seq=1)

@@ -75,6 +75,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("error", FAULTS, ids=lambda error: type(error).__name__)
 def test_fault_of_one_data_point_keeps_it_and_scores_the_others(database, monkeypatch, error):
     failing = Failing(module.measure, error, when=of_layer("fc1"))
@@ -127,6 +128,7 @@ def test_data_point_fails_by_its_data_at_the_second_try(database, monkeypatch):
     evaluator.close()
 
 
+@pytest.mark.long
 def test_score_without_its_library_is_computed_later_and_the_others_now(database, monkeypatch):
     def needs(statistics):
         if missing:
@@ -149,6 +151,7 @@ def test_score_without_its_library_is_computed_later_and_the_others_now(database
     evaluator.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("error", [MemoryError(), OSError(28, "No space left on device")])
 @pytest.mark.parametrize("where", ["add", "targets"])
 def test_fault_of_the_database_blocks_until_it_is_gone(database, monkeypatch, error, where):
@@ -165,6 +168,7 @@ def test_fault_of_the_database_blocks_until_it_is_gone(database, monkeypatch, er
     evaluator.close()
 
 
+@pytest.mark.long
 def test_malformed_database_is_no_fault_of_the_data(database, monkeypatch):
     malformed = DatabaseError("INSERT", {}, sqlite3.DatabaseError("database disk image is malformed"))
     failing = Failing(database.add, malformed)
@@ -180,6 +184,7 @@ def test_malformed_database_is_no_fault_of_the_data(database, monkeypatch):
     evaluator.close()
 
 
+@pytest.mark.long
 def test_run_that_is_removed_is_not_tried_again(database, monkeypatch):
     monkeypatch.setattr(module, "measure", Failing(module.measure, MemoryError()))
     evaluator = Evaluator(Frontend(database), ["mean"])
@@ -208,6 +213,7 @@ def test_evaluator_apart_hands_back_what_it_cannot_score_or_store(database, monk
         assert client.post("/datapoint", content=body).json() == {"accepted": 1}
 
 
+@pytest.mark.long
 def test_what_memory_alone_keeps_is_tried_again_and_told_at_the_end(database, monkeypatch, caplog):
     failing = Failing(module.measure, MemoryError())
     monkeypatch.setattr(module, "measure", failing)
@@ -418,6 +424,7 @@ def test_killed_server_whose_database_was_replaced_refuses_to_damage_the_other(t
     assert stored(path) == pairs(range(1, 3))
 
 
+@pytest.mark.long
 def test_database_that_is_put_back_is_used_again(tmp_path):
     with Served(tmp_path) as server:
         assert server.send(0) == 200

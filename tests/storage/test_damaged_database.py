@@ -181,6 +181,7 @@ def test_log_that_begins_again_in_an_older_one_is_no_damage(tmp_path):
     connection.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("end", range(0, 33, 4))
 @pytest.mark.parametrize("copied", [True, False])
 def test_crash_while_a_log_begins_anew_is_no_damage(tmp_path, monkeypatch, end, copied):

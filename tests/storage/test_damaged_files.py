@@ -82,6 +82,7 @@ def damaged(data, rng):
     return bytes(data), kind
 
 
+@pytest.mark.long
 def test_no_seeded_corruption_loads_as_data(tmp_path):
     whole = tmp_path / "whole.trace"
     traced().save(whole)

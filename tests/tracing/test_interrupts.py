@@ -36,6 +36,7 @@ def interrupt(number: int, frame: Any) -> None:
     signal.raise_signal(signal.SIGINT)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # interrupts in destructors
 @pytest.mark.parametrize("verb", VERBS)
 def test_interrupt_at_any_time_leaves_all_as_it_was(verb: str) -> None:

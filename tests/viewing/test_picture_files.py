@@ -139,6 +139,7 @@ def test_missing_matplotlib_error_names_the_extra(tmp_path: Path, monkeypatch: p
     assert View(digits_cnn()).save(tmp_path / "a.svg").stat().st_size > 1000
 
 
+@pytest.mark.long
 def test_writing_leaves_matplotlib_settings_unchanged(tmp_path: Path) -> None:
     code = f"""
 import sys, warnings

@@ -94,6 +94,7 @@ def test_layout_of_random_graphs(direction: str, graph: Graph) -> None:
     check_ends(found, direction)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize(
     ("graph", "view"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from drafts import Draft, chain, digits_cnn, gpt2, resnet
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,6 +100,7 @@ def test_outline_shows_where_a_pass_failed() -> None:
     assert text.endswith("Failed at matmul_1_1: RuntimeError: shapes differ")
 
 
+@pytest.mark.long
 def test_walk_of_deep_nesting_needs_no_recursion() -> None:
     draft = Draft("Deep")
     x = draft.input(1)

@@ -302,13 +302,15 @@ def _fell(grid: _Grid, target: str) -> list[Finding]:
 
 def _idle(grid: _Grid, target: str) -> list[Finding]:
     above, reach = grid.above(), grid.reach()
-    scored = grid.known.any(axis=1)
+    scored = np.flatnonzero(grid.known[: grid.ordered].any(axis=1))
+    # the highest reach of each scored layer and all after it; NaN where one of them has no score, and then
+    # nothing is said
+    highest = np.maximum.accumulate(reach[scored][::-1], axis=0)[::-1]
     for layer in range(grid.ordered - 1):
-        later = [each for each in range(layer + 1, grid.ordered) if scored[each]]
-        if not later:
+        later = scored[np.searchsorted(scored, layer, side="right") :]
+        if not len(later):
             break
-        highest = reach[later].max(axis=0)  # NaN where one of them has no score, and then nothing is said
-        start = streak_start(above[layer] & (highest <= grid.value[layer] + TOLERANCE))
+        start = streak_start(above[layer] & (highest[-len(later)] <= grid.value[layer] + TOLERANCE))
         if start is None:
             continue
         bound = grid.high[later].max(axis=0)

@@ -298,8 +298,8 @@ class Worker(Generic[_T]):
             line = self._lines[about] = [each for each in self._lines[about] if each is not item]
             if not line:
                 del self._lines[about]
-            elif id(line[0]) in self._aside:
-                self._aside[id(line[0])].due = 0.0
+            elif (follower := self._failed.get(id(line[0])) or self._aside.get(id(line[0]))) is not None:
+                follower.due, follower.tries = 0.0, 0  # its pause was that of the item before it
 
     def _held_items(self) -> list[_T]:
         return [failed.item for failed in self._aside.values()]

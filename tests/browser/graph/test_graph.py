@@ -149,6 +149,7 @@ def test_boxes_do_not_overlap_and_data_flows_down(open_graph: Open, name: str) -
     assert len(leaves) >= min(3, len(graph))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["resnet", "gpt2", "llama", "wild 1", "wild 4"])
 def test_edges_avoid_boxes(open_graph: Open, name: str) -> None:
     page = open_graph(View(MODELS[name](), rolled=False))
@@ -201,6 +202,7 @@ def test_click_opens_and_closes_box_in_place(open_graph: Open, motion: bool) -> 
     assert closed["y"] <= y <= closed["y"] + closed["height"]
 
 
+@pytest.mark.long
 def test_every_box_of_gpt2_opens_and_closes(open_graph: Open) -> None:
     page = open_graph(View(MODELS["gpt2"](), depth=0))
     count = page.evaluate(
@@ -493,6 +495,7 @@ def test_graph_without_operations(open_graph: Open) -> None:
     assert "ValueError: before the first operation" in text
 
 
+@pytest.mark.long
 def test_random_scenes_with_valid_indices(open_graph: Open) -> None:
     """A server shows any graph that it receives, even with loops, backward edges and odd nesting."""
     page = open_graph(View(digits()))

@@ -35,6 +35,7 @@ def violations(page: Page) -> list[str]:
     ]
 
 
+@pytest.mark.long
 @needs_axe
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_serious_violation(open_graph: Open, scheme: str) -> None:
@@ -48,6 +49,7 @@ def test_axe_finds_no_serious_violation(open_graph: Open, scheme: str) -> None:
     assert violations(page) == []
 
 
+@pytest.mark.long
 @needs_axe
 def test_axe_finds_no_serious_violation_in_a_failed_pass_on_a_phone(open_graph: Open) -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.Linear(9, 2))
@@ -69,6 +71,7 @@ def test_keys_work_in_a_page_where_nothing_has_the_focus(open_graph: Open) -> No
     assert page.evaluate("document.activeElement.value") == "mlp*1"
 
 
+@pytest.mark.long
 def test_keyboard_navigation_keeps_focus(open_graph: Open) -> None:
     page = open_graph(View(MODELS["gpt2"]()))
     tree = page.get_by_role("tree", name="Outline of the model")
@@ -146,6 +149,7 @@ def test_tiny_boxes_contrast_with_the_background(open_graph: Open, scheme: str) 
     assert contrast_of_boxes(page) > 40
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_picture_in_forced_colors_mode(open_graph: Open, scheme: str) -> None:
     plain = open_graph(View(MODELS["unet"]()), color_scheme=scheme).evaluate(COLOURS)
@@ -176,6 +180,7 @@ def test_short_trail_shows_whole_names(open_graph: Open) -> None:
     assert steps.evaluate_all("(all) => all.every((step) => step.scrollWidth === step.clientWidth)")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [390, 760, 1280])
 def test_trail_is_readable_on_a_phone(open_graph: Open, width: int) -> None:
     page = open_graph(View(MODELS["gpt2"]()), viewport={"width": width, "height": 800})

@@ -31,6 +31,7 @@ def closed_modules(page: Page) -> list[str]:
     )
 
 
+@pytest.mark.long
 def test_depth_control_opens_each_depth(open_graph: Open) -> None:
     page = open_graph(View(MODELS["gpt2"](), depth=0))
     depth = page.get_by_label("Depth")
@@ -83,6 +84,7 @@ def test_depth_control_shows_depth_reached_by_other_means(open_graph: Open) -> N
     expect(depth).to_have_value("4")
 
 
+@pytest.mark.long
 def test_address_bar_has_the_depth(open_graph: Open) -> None:
     page = open_graph(View(MODELS["gpt2"]()))
     page.get_by_label("Depth").select_option("2")

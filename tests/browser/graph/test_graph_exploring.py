@@ -141,6 +141,7 @@ def test_fold_shows_one_member_and_controls_to_select_it(open_graph: Open) -> No
     assert [name for name in boxes(page) if members.match(name)] == ["transformer.h.5"]
 
 
+@pytest.mark.long
 def test_header_of_a_wide_box_stays_in_view(open_graph: Open) -> None:
     page = open_graph(View(MODELS["gpt2"](), depth="all"))
     box = boxes(page)["transformer"]
@@ -182,6 +183,7 @@ class Odd(nn.Module):
         return torch.cat([z + x, self.plain * y], 1)
 
 
+@pytest.mark.long
 def test_details_switch_writes_labels_and_addresses_and_is_in_the_link(open_graph: Open) -> None:
     page = open_graph(View(MODELS["resnet50"](), depth=1))
     details = f"{VIEW}.visible.boxes.map(({{ height }}) => height)"
@@ -206,6 +208,7 @@ def test_details_switch_writes_labels_and_addresses_and_is_in_the_link(open_grap
     until(page, "!location.hash.includes('details')")
 
 
+@pytest.mark.long
 def test_parameters_are_boxes_on_request(open_graph: Open) -> None:
     graph = MODELS["resnet50"]()
     page = open_graph(View(graph, depth="all"))
@@ -311,6 +314,7 @@ def test_selection_highlights_its_stream(open_graph: Open) -> None:
     assert len(page.evaluate(STREAM)) > 8
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["unet", "gpt2", "decoder"])
 def test_highlighted_stream_equals_ancestors_and_descendants(open_graph: Open, name: str) -> None:
     graph = MODELS[name]()
@@ -353,6 +357,7 @@ ALONG = f"""{VIEW}.visible.lines.map(({{ edge }}) =>
     {VIEW}.stream.along(edge)])"""
 
 
+@pytest.mark.long
 def test_address_bar_restores_the_view(open_graph: Open) -> None:
     page = open_graph(View(MODELS["gpt2"]()))
     page.evaluate(f"{VIEW}.select('transformer.h.7.attn.c_proj')")
@@ -536,6 +541,7 @@ def test_labels_at_arrows_do_not_overlap(open_graph: Open) -> None:
         assert beside or abs(y - top) >= 9, (one, other)
 
 
+@pytest.mark.long
 def test_panel_and_overlays_of_saved_values(open_graph: Open, tmp_path: Path) -> None:
     t = trace(Divides(), torch.randn(50, 4, generator=torch.manual_seed(1)), seed=0)
     page = open_graph(t.show())

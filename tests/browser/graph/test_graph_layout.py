@@ -16,10 +16,13 @@ from intus.viewing.scene import scene
 WEB = Path(__file__).parents[3] / "web"
 ESBUILD = WEB / "node_modules" / ".bin" / "esbuild"
 
-pytestmark = pytest.mark.skipif(
-    not ESBUILD.exists() or shutil.which("node") is None,
-    reason="needs node and the page's tools: run `npm ci` in web/",
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not ESBUILD.exists() or shutil.which("node") is None,
+        reason="needs node and the page's tools: run `npm ci` in web/",
+    ),
+    pytest.mark.long,
+]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +41,6 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], 
     return {(name, depth): found for name, depth, found in json.loads(done.stdout)}
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", MODELS)
 def test_boxes_do_not_overlap_and_edges_cross_no_box(measured: dict[tuple[str, str], Any], name: str) -> None:
     for found in (found for (model, _), found in measured.items() if model == name):

@@ -53,6 +53,7 @@ class Nested(nn.Module):
         return x
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 7])
 def test_layout_after_opening_and_closing_equals_initial_layout(
     open_graph: Callable[..., Page], seed: int

@@ -75,6 +75,7 @@ def page_of(text: str, new_page: Open, tmp_path: Path, script: str = "") -> Page
     return page
 
 
+@pytest.mark.long
 def test_worker_and_page_give_equal_layouts(seven_thousand: Graph, new_page: Open, tmp_path: Path) -> None:
     """If workers are missing, raise, or are forbidden by the Content-Security-Policy, the page lays out."""
     text = View(seven_thousand, depth="all", rolled=False).html()
@@ -113,6 +114,7 @@ def test_page_responds_during_layout_of_hundred_thousand_boxes(new_page: Open, t
     expect(page.locator(".ig-wait")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_layout_shows_a_note_and_can_be_canceled(
     seven_thousand: Graph, new_page: Open, tmp_path: Path
 ) -> None:
@@ -137,6 +139,7 @@ def test_layout_shows_a_note_and_can_be_canceled(
     assert page.evaluate(f"{VIEW}.visible.count") > before
 
 
+@pytest.mark.long
 def test_layout_of_a_long_chain_shows_only_the_note(new_page: Open, tmp_path: Path) -> None:
     slow = """const Native = window.Worker;
         window.Worker = class extends Native {
@@ -174,6 +177,7 @@ class Pieces(nn.Module):
         return torch.stack(x.unbind(0)).tanh()
 
 
+@pytest.mark.long
 def test_worker_starts_before_the_page_has_its_tree(
     seven_thousand: Graph, new_page: Open, tmp_path: Path
 ) -> None:
@@ -195,6 +199,7 @@ def test_many_tensors_in_few_boxes_need_no_worker(new_page: Open, tmp_path: Path
     assert page.evaluate(f"{VIEW}.visible.count") == 5
 
 
+@pytest.mark.long
 def test_notebook_cell_uses_a_worker(seven_thousand: Graph, new_page: Open, tmp_path: Path) -> None:
     cell = View(seven_thousand, depth="all", rolled=False)._repr_html_()
     path = tmp_path / "notebook.html"

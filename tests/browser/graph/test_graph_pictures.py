@@ -174,6 +174,7 @@ def open_in(page: Page, view: View, folder: Path) -> Page:
     return page
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", PAGES)
 def test_page_resembles_kept_picture(name: str, scheme: str, open_fixed: Open) -> None:
@@ -193,6 +194,7 @@ RENDERINGS: dict[str, tuple[str, ...]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("rendering", RENDERINGS)
 def test_other_glyph_rendering_is_tolerated(

@@ -83,6 +83,7 @@ def origins() -> Iterator[tuple[dict[str, str], str, str]]:
     server.server_close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("host", "sandbox"),
     [(_VSCODE, _VSCODE_SANDBOX), (_COLAB, _COLAB_SANDBOX), (_KAGGLE, _KAGGLE_SANDBOX)],

@@ -56,6 +56,7 @@ def same(page: Page) -> dict[str, dict[str, Any]]:
     return a
 
 
+@pytest.mark.long
 def test_first_difference_is_marked_and_one_side_follows_the_other(open_graph: Open, gpt2: Sides) -> None:
     page = open_graph(gpt2, motion=True, viewport={"width": 1400, "height": 900})
     boxes = same(page)
@@ -181,6 +182,7 @@ def test_paint_and_its_scale_are_shared(open_graph: Open, tmp_path: Path) -> Non
     assert page.get_by_role("option", name="Differences").count() == 2
 
 
+@pytest.mark.long
 def test_selection_by_search_or_outline_is_shared(open_graph: Open, gpt2: Sides) -> None:
     page = open_graph(gpt2)
     search = page.get_by_role("combobox", name="Find in the graph")

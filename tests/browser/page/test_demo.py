@@ -17,7 +17,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from waiting import until
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 EPOCHS = 3
 PAINT = (
@@ -150,7 +150,6 @@ def test_demo_prints_three_findings_with_figures(demo: Demo) -> None:
     assert f"Over {EPOCHS} epochs" in sentences[0]
 
 
-@pytest.mark.long
 def test_interrupt_during_training(tmp_path: Path) -> None:
     busy = Demo(str(tmp_path))
     busy.wait_for(r"epoch  1")
@@ -159,7 +158,6 @@ def test_interrupt_during_training(tmp_path: Path) -> None:
     assert not any("Traceback" in line for line in busy.lines), "\n".join(busy.lines)
 
 
-@pytest.mark.long
 def test_interrupt_stops_server(demo: Demo) -> None:
     address = demo.wait_for(r"Watch it learn: (http://\S+)").group(1)
     demo.wait_for(r"The page stays up")

@@ -91,6 +91,7 @@ def settled(page: Page, layers: int = len(LAYERS)) -> Page:
     return page
 
 
+@pytest.mark.long
 def test_initial_view_newest_run_and_score_of_target(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     expect(page.get_by_label("Run", exact=True).locator("option")).to_have_text(
@@ -105,6 +106,7 @@ def test_initial_view_newest_run_and_score_of_target(visit: Open, server: PageSe
     assert marker(page) > 0.9
 
 
+@pytest.mark.long
 def test_target_and_score_update_list_graph_and_address_bar(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     before, painted = rows(page), colours(page)
@@ -125,6 +127,7 @@ def options(page: Page, group: str) -> list[str]:
     return page.locator(f"optgroup[label='{group}'] option").all_inner_texts()
 
 
+@pytest.mark.long
 def test_registered_score_has_its_label_and_no_target(visit: Open, server: PageServer) -> None:
     page = visit(server)
     asked: list[str] = []
@@ -156,6 +159,7 @@ def test_score_without_description_is_shown_by_name(visit: Open, server: PageSer
     assert options(page, "What activations are like") == ["mine"]
 
 
+@pytest.mark.long
 def test_kinds_are_shown_by_labels(visit: Open, server: PageServer) -> None:
     for kind in ("grad_output", "parameter_grad", "output@eval"):
         server.add_run("kinds", 1, change=lambda row, kind=kind: row | {"kind": kind})
@@ -172,6 +176,7 @@ def test_kinds_are_shown_by_labels(visit: Open, server: PageServer) -> None:
     expect(page.locator(".plot .heading")).to_contain_text("10 layers (gradient of the output)")
 
 
+@pytest.mark.long
 def test_slider_updates_graph_list_and_marker(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     painted, values = colours(page), rows(page)
@@ -194,6 +199,7 @@ def test_missing_value_is_shown_as_nan(visit: Open, server: PageServer) -> None:
     expect(page.locator(".counts [data-key=empty]")).to_have_text("1without a value")
 
 
+@pytest.mark.long
 def test_new_epoch_appears_without_reload(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     expect(page.locator(".link")).to_have_text("Live")
@@ -207,6 +213,7 @@ def test_new_epoch_appears_without_reload(visit: Open, server: PageServer) -> No
     expect(page.locator(".epoch")).to_have_text("epoch 14 of 14")
 
 
+@pytest.mark.long
 def test_selection_is_shared_by_plot_and_graph(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     box = page.locator(".canvas .over").bounding_box()
@@ -231,6 +238,7 @@ def test_selection_is_shared_by_plot_and_graph(visit: Open, server: PageServer) 
     expect(page).to_have_url(re.compile("address=relu2"))
 
 
+@pytest.mark.long
 def test_keyboard_controls_list_and_player(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     page.get_by_role("listbox", name="Layers, from input to output").focus()
@@ -250,6 +258,7 @@ def test_keyboard_controls_list_and_player(visit: Open, server: PageServer) -> N
     page.get_by_role("button", name="Pause").click()
 
 
+@pytest.mark.long
 def test_notices_are_shown_in_full_and_updated(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     notices = page.get_by_label("Notices")
@@ -261,6 +270,7 @@ def test_notices_are_shown_in_full_and_updated(visit: Open, server: PageServer) 
     expect(notices.locator(".badge")).to_have_text("2")
 
 
+@pytest.mark.long
 def test_unit_table_sorts_and_shows_curves(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     table = page.locator(".units table")
@@ -294,6 +304,7 @@ def test_unit_table_sorts_and_shows_curves(visit: Open, server: PageServer) -> N
     expect(page.locator(".layers li")).to_have_count(len(LAYERS))
 
 
+@pytest.mark.long
 def test_downloads_contain_shown_points(visit: Open, server: PageServer, tmp_path: Path) -> None:
     page = settled(visit(server))
     saved = {}
@@ -333,6 +344,7 @@ def inked(page: Page, sheet: str, token: str) -> int:
     )
 
 
+@pytest.mark.long
 def test_score_of_part_of_rows_is_marked(visit: Open, server: PageServer) -> None:
     page = settled(visit(server, "#run=digits&model=DigitsNet&epoch=5"))
     expect(page.locator(".doubts")).to_have_text(
@@ -358,6 +370,7 @@ def test_newest_warning_is_at_top(visit: Open, server: PageServer) -> None:
     expect(page.get_by_label("Notices")).to_be_in_viewport()
 
 
+@pytest.mark.long
 def test_compared_runs_in_plot_tooltip_and_downloads(visit: Open, server: PageServer, tmp_path: Path) -> None:
     page = settled(visit(server))
     alone = page.evaluate("document.querySelector('.canvas canvas').toDataURL()")
@@ -401,6 +414,7 @@ def test_compared_runs_in_plot_tooltip_and_downloads(visit: Open, server: PageSe
     expect(page.locator(".key")).to_be_hidden()
 
 
+@pytest.mark.long
 def test_paper_figure_button_selects_score(visit: Open, server: PageServer) -> None:
     page = settled(visit(server, "#run=digits&model=DigitsNet&score=mean&epoch=3"))
     page.get_by_role("button", name="Figure 2").click()
@@ -430,6 +444,7 @@ def test_link_restores_view(visit: Open, server: PageServer) -> None:
     expect(page.get_by_label("Run", exact=True)).to_have_value('["first try","DigitsNet"]')
 
 
+@pytest.mark.long
 def test_reconnect_loads_missed_epoch(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     expect(page.locator(".link")).to_have_text("Live")
@@ -441,6 +456,7 @@ def test_reconnect_loads_missed_epoch(visit: Open, server: PageServer) -> None:
     expect(page.locator(".epoch")).to_have_text("epoch 13 of 13")
 
 
+@pytest.mark.long
 def test_first_steps_until_first_run(visit: Open, graph: Graph) -> None:
     server = PageServer(graph=graph)
     page = visit(server)
@@ -641,6 +657,7 @@ def test_characters_that_turn_or_hide_text_are_replaced(visit: Open, runs: int) 
     assert [hex(ord(c)) for c in sorted(set(read)) if c in "\u202e\u2066\u0007"] == []
 
 
+@pytest.mark.long
 def test_theme_switch_is_saved(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     light = page.evaluate("getComputedStyle(document.body).backgroundColor")

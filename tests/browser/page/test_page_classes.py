@@ -51,6 +51,7 @@ def read(server: Server, path: str, **query: object) -> dict:
         return json.load(answer)
 
 
+@pytest.mark.long
 def test_classes_of_selected_layer(server: Server, new_page: Callable[..., Page]) -> None:
     page = new_page()
     page.goto(f"{server.page_url}#run=r&model=Net&score=linear_f1&target=digit")

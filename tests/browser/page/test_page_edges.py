@@ -50,6 +50,7 @@ def test_header_counts_of_current_run(visit: Open, server: PageServer) -> None:
     assert page.locator(".counts [data-key=scores]").inner_text() != scores
 
 
+@pytest.mark.long
 def test_page_says_why_nothing_can_be_scored_now(visit: Open, server: PageServer) -> None:
     page, why = settled(visit(server)), "2 data points wait. The database's file was deleted."
     alert = page.locator(".trouble")
@@ -62,6 +63,7 @@ def test_page_says_why_nothing_can_be_scored_now(visit: Open, server: PageServer
     expect(alert).to_be_hidden()  # without a change of scores
 
 
+@pytest.mark.long
 def test_header_counts_what_waits_and_how_long(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     server.count("digits", sent=3000, kept=3000, scored=725, waiting=2275, queued=2275, seconds_left=70.0)
@@ -174,6 +176,7 @@ PAINTED = """canvas => {
 }"""
 
 
+@pytest.mark.long
 def test_heat_map_uses_color_scale_of_graph(visit: Open) -> None:
     page = settled(visit(plausible(60, 7)), 60)
     page.locator(".heat canvas").scroll_into_view_if_needed()
@@ -200,6 +203,7 @@ def test_saved_svg_with_special_characters_is_valid(
     assert picture.evaluate("document.querySelectorAll('path').length") >= 4
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: run `npm ci` in web/")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(visit: Open, server: PageServer, scheme: str) -> None:
@@ -219,6 +223,7 @@ def test_axe_finds_nothing_serious(visit: Open, server: PageServer, scheme: str)
         ] == []
 
 
+@pytest.mark.long
 def test_request_without_an_answer_is_repeated(new_page: Callable[..., Page], server: PageServer) -> None:
     page = new_page()
     with server:

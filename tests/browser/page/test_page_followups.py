@@ -71,6 +71,7 @@ def shades(item: Locator) -> list[str]:
     )
 
 
+@pytest.mark.long
 def test_unit_leads_to_its_examples_and_verification(visit: Callable[..., Page], server: PageServer) -> None:
     table = inspected(server)
     page = visit(server, "#score=correlation")
@@ -117,6 +118,7 @@ def test_unit_leads_to_its_examples_and_verification(visit: Callable[..., Page],
     expect(panel).to_contain_text(f"silhouette {verified.perturbation.silhouette:.2f}, rank 1 of 4 units")
 
 
+@pytest.mark.long
 def test_examples_belong_to_unit_and_epoch(visit: Callable[..., Page], server: PageServer) -> None:
     table = inspected(server)
     table.examples(of_epoch(table, 0), k=1, store=True)
@@ -185,6 +187,7 @@ def test_reason_of_a_blank_interval(visit: Callable[..., Page], server: PageServ
     expect(page.locator(".panel.units > p")).to_have_text("")
 
 
+@pytest.mark.long
 def test_pictures_of_examples(visit: Callable[..., Page], server: PageServer) -> None:
     images = np.random.default_rng(0).random((30, 1, 8, 8)).astype(np.float32)
     store = str(server.database.url.database)

@@ -61,6 +61,7 @@ def test_logged_values_are_below_the_plot(server: Server, new_page: Callable[...
     expect(page.locator(".notice-list")).to_contain_text("loss is NaN at step 699. It was")
 
 
+@pytest.mark.long
 def test_curves_grow_while_values_are_logged(server: Server, new_page: Callable[..., Page]) -> None:
     page = new_page()
     record(server, "live", 1)

@@ -19,7 +19,7 @@ from page_server import PageServer
 from playwright.sync_api import Locator, Page, expect
 from waiting import until
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 AXE = Path(__file__).parents[3] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 Open = Callable[..., Page]
 
@@ -277,7 +277,6 @@ def options(page: Page) -> Locator:
     return page.locator("[role=option]:visible").and_(page.locator(".choices *"))
 
 
-@pytest.mark.long
 def test_nodes_of_five_hundred_runs_and_search_by_name_and_model(visit: Open, many: Kept) -> None:
     page = drawn(visit(many), 1)
     assert page.evaluate(NODES) < 1000
@@ -461,7 +460,6 @@ def test_fields_of_header_do_not_overlap(visit: Open, many: Kept, width: int) ->
         assert box["width"] >= 120
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("width", [1280, 420, 380])
 def test_open_list_is_inside_the_window(visit: Open, many: Kept, width: int) -> None:
     page = visit(many)

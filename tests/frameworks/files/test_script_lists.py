@@ -184,6 +184,7 @@ def test_edges_are_those_of_what_torch_computes(source):
     check(source, control=False)
 
 
+@pytest.mark.long
 @settings(max_examples=20, derandomize=True, **_CHECKS)
 @given(programs(control=True))
 def test_no_edge_is_missing_after_branches_and_loops(source):

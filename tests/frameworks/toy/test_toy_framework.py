@@ -56,6 +56,7 @@ def points(server, run, score, target=""):
         return json.load(answer)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("eager", [True, False], ids=["known layers", "layers met in the first call"])
 def test_probe(server, eager):
     run = f"toy-{eager}"
@@ -104,6 +105,7 @@ def test_wide_rows_are_projected_with_numpy(server, monkeypatch):
     np.testing.assert_array_equal(record.summary, summarize(wide))
 
 
+@pytest.mark.long
 def test_probe_set_runs_in_evaluation_mode(server):
     network = Network(layers)
     digits = {"digit": LABELS[:100]}

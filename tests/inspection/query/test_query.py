@@ -699,6 +699,7 @@ def test_sample_of_records(ask):
     assert table.n[0] == table.attrs["records"]
 
 
+@pytest.mark.long
 def test_names_of_scores_of_the_paper(checkpoints, ideas, images):
     given = {"models": checkpoints[1], "hypotheses": {"ink": ideas["ink"]}, "data": images}
     text = "SELECT S.unit_score INSPECT U.uid AND H.h USING {} OVER D.seq AS S "

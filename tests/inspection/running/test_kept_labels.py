@@ -233,6 +233,7 @@ MAKERS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("maker", MAKERS)
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(levels=st.lists(st.sampled_from([0.2, 0.35, 0.5, 0.8]), min_size=2, max_size=4))

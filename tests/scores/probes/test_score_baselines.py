@@ -18,6 +18,7 @@ from intus.scores import CorrelationScore, LinRegressionScore, LocalIOU, LogRegr
 from intus.scores.statistics.split import places
 
 
+@pytest.mark.long
 def test_svm_and_baselines_equal_sklearn_on_the_same_split(digits):
     x, y = digits
     held = places(np.arange(len(x)), 0).held

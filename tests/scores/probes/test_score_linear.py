@@ -128,6 +128,7 @@ def test_kept_rows_are_balanced(most):
         assert (rows[codes[rows] == c] == np.flatnonzero(codes == c)[: counts[c]]).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("noise", [0, 250])
 def test_penalty_equals_generalised_cross_validation(digits, noise):
     """scikit-learn's RidgeCV leaves out single rows; the rotation-invariant form is computed here."""
@@ -190,6 +191,7 @@ def test_selectivity_of_a_tag_that_depends_on_context(rng):
     assert got.p < 1e-6
 
 
+@pytest.mark.long
 def test_selectivity_of_randomly_labelled_types_is_rarely_significant():
     """A linear classifier learns some random labellings better than others; a single control hides that."""
     single = several = 0
@@ -448,6 +450,7 @@ def test_macro_f1_equals_sklearn(rng):
         assert judge(truth, guess).f1 == pytest.approx(want, abs=1e-12)
 
 
+@pytest.mark.long
 def test_wide_layers_are_projected_with_note(digits):
     x, y = digits
     wide = np.maximum(x @ np.random.default_rng(0).normal(size=(64, 3000)).astype(np.float32), 0)
@@ -521,6 +524,7 @@ def test_layers_of_few_features(features):
         assert (classifier.predict(x - moments.shift) == y).mean() > 0.9
 
 
+@pytest.mark.long
 def test_memory_of_very_wide_layers_is_bounded(digits):
     x, y = digits
     wide = np.repeat(x[:448], 1568, axis=1)  # as many as a convolution's flattened map

@@ -290,6 +290,7 @@ def test_function_of_unit_and_hypothesis_as_score(world):
     assert got.baseline < 0.2
 
 
+@pytest.mark.long
 def test_register_functions_and_estimators(digits):
     from sklearn.cluster import AgglomerativeClustering
     from sklearn.naive_bayes import GaussianNB

@@ -28,6 +28,7 @@ def narrow(monkeypatch):
     monkeypatch.setattr(pairs, "LARGE", 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mean", [0.0, 1000.0])
 def test_error_of_800_000_rows(narrow, mean):
     """A single float32 product is wrong by more than 1e-4 here."""

@@ -47,6 +47,7 @@ def test_family_wise_false_positives_of_other_scores(name):
     assert share_of_hypotheses_found(name, 3, null=60) <= 0.09
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["correlation", "auroc", "iou_max", "mutual_information"])
 def test_related_unit_has_the_least_possible_p(name):
     rng = np.random.default_rng(0)

@@ -117,6 +117,7 @@ def selections(graph):
     return [*names, *(g for g in globs if any(matches(g, n) for n in names)), *ordinals]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", list(ZOO))
 def test_selection_on_the_zoo(name):
     model, x = make(name)
@@ -136,6 +137,7 @@ def test_selection_on_the_zoo(name):
 SMALL = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 50}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("decompose", [False, True])
 @pytest.mark.parametrize("name", ["Albert", "Llama"])  # one layer three times; masks without an input
 def test_selection_on_transformers(name, decompose):

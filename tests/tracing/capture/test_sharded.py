@@ -298,6 +298,7 @@ def test_tensor_parallel(found):
         assert where in one["on_page"]
 
 
+@pytest.mark.long
 def test_dtensor_is_proven(found):
     for one in found:
         one = one["dtensor"]

@@ -56,6 +56,7 @@ def cases(op):
             yield function, arguments, sample.kwargs
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("op", TESTED, ids=lambda op: f"{op.name}-{op.variant_test_name}".strip("-"))
 def test_operator_is_valid(op):
     with warnings.catch_warnings():

@@ -32,6 +32,7 @@ def test_zoo_is_valid(name, training):
     assert len(report.proven) >= 0.8 * len(report)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("grad", [True, False])
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("build", [gpt2, bert, vit, llama, t5, mamba], ids=lambda build: build.__name__)
