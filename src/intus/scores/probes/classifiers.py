@@ -12,11 +12,13 @@ noise, and low if most of a layer's variance lies in a few directions, as in tra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
+from ...core.errors import require
 from ..statistics.merged import MergedLogistic
 from ..statistics.moments import Sums
 from ..statistics.ridge import Factor, penalty
@@ -213,9 +215,27 @@ class _LogLoss:
     def _preconditioned(
         self, coef: np.ndarray, bias: np.ndarray, curvature: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the product of an approximate inverse of the Hessian with a gradient."""
-        turned = self.factor.solve(self.factor.turn(coef), PENALTY / curvature)
-        return self.factor.back(turned) / curvature, bias / (curvature * self.weights.sum())
+        """Return the product of an approximate inverse of the Hessian with a gradient.
+
+        It is that of the scatter of all rows. Of fewer rows than features, which are all kept, their products
+        with each other give the same for less (Woodbury's identity).
+        """
+        if self.inner is not None:
+            coef = (coef - self.z.T @ self.inner(self.z @ coef)) / PENALTY
+        else:
+            turned = self.factor.solve(self.factor.turn(coef), PENALTY / curvature)
+            coef = self.factor.back(turned) / curvature
+        return coef, bias / (curvature * self.weights.sum())
+
+    def _inverse_among_rows(self, curvature: float) -> Callable[[np.ndarray], np.ndarray] | None:
+        """Return the product with (Z Zᵀ + ridge)⁻¹ if all rows are kept and are fewer than the features."""
+        rows, features = self.z.shape
+        if rows >= features or rows < self.factor.n:
+            return None
+        linalg = require("scipy.linalg", extra="server", why="to fit linear classifiers")
+        products = self.z @ self.z.T
+        products[np.diag_indices(rows)] += PENALTY / curvature
+        return partial(linalg.cho_solve, linalg.cho_factor(products, overwrite_a=True), check_finite=False)
 
     def minimize(
         self, coef: np.ndarray, bias: np.ndarray, curvature: float, steps: int
@@ -228,7 +248,7 @@ class _LogLoss:
             curvature: The second derivative of the loss of a row, roughly, which the preconditioner assumes.
             steps: The number of steps.
         """
-        self.centre = coef
+        self.centre, self.inner = coef, self._inverse_among_rows(curvature)
         size = coef.size
 
         def split(v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

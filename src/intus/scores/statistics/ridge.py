@@ -25,7 +25,8 @@ class Factor(NamedTuple):
         n: The number of rows.
         mean: The mean of each feature, shape (features,).
         scale: The standard deviation of each feature, 1 for constant ones, shape (features,).
-        reflectors: Q, as LAPACK's Householder reflectors, shape (features, features).
+        reflectors: Q, as LAPACK's Householder reflectors, shape (features - 1, features - 1). Each begins one
+            row below the diagonal, so the first row and the last column of the matrix are left out.
         tau: The scalar factors of the reflectors.
         diagonal: The diagonal of T.
         beside: The subdiagonal of T.
@@ -66,10 +67,8 @@ class Factor(NamedTuple):
 
     def _applied(self, b: np.ndarray, how: str) -> np.ndarray:
         out = np.array(b, dtype=np.float64, order="F")
-        if len(out) > 1:  # each reflector begins one row below the diagonal, as in a QR decomposition
-            out[1:] = _lapack().dormqr(
-                "L", how, self.reflectors[1:, :-1], self.tau, out[1:], 64 * out.shape[1]
-            )[0]
+        if len(out) > 1:
+            out[1:] = _lapack().dormqr("L", how, self.reflectors, self.tau, out[1:], 64 * out.shape[1])[0]
         return out
 
     def solve(self, b: np.ndarray, ridge: float) -> np.ndarray:
@@ -94,11 +93,12 @@ def factorise(gram: Gram) -> Factor:
     correlation = gram.scatter() / scale / scale[:, None]
     if len(correlation) < 2:
         values, none = np.diag(correlation), np.empty(0)
-        return Factor(gram.n, gram.mean(), scale, correlation, none, values, none, values)
+        return Factor(gram.n, gram.mean(), scale, none, none, values, none, values)
     room = int(lapack.dsytrd_lwork(len(correlation), lower=1)[0])
     # The matrix is symmetric: its transpose is the same matrix in the memory order of LAPACK.
     reflectors, diagonal, beside, tau, _ = lapack.dsytrd(correlation.T, lower=1, lwork=room, overwrite_a=1)
     values = lapack.dsterf(diagonal, beside)[0]
+    reflectors = np.asfortranarray(reflectors[1:, :-1])  # LAPACK's wrapper would copy a slice at each call
     return Factor(gram.n, gram.mean(), scale, reflectors, tau, diagonal, beside, values)
 
 
