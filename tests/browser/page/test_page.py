@@ -213,6 +213,19 @@ def test_new_epoch_appears_without_reload(visit: Open, server: PageServer) -> No
     expect(page.locator(".epoch")).to_have_text("epoch 14 of 14")
 
 
+def test_row_that_is_made_again_while_it_is_pressed_is_chosen(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
+    expect(page.locator(".link")).to_have_text("Live")
+    row = page.get_by_role("option", name="fc1")
+    row.evaluate("one => { window.pressed = one }")
+    row.hover()
+    page.mouse.down()
+    server.add_epoch("digits", change=lambda row: row | {"address": row["address"].replace("conv1", "conv0")})
+    until(page, "!window.pressed.isConnected")
+    page.mouse.up()
+    expect(page.get_by_role("option", name="fc1")).to_have_attribute("aria-selected", "true")
+
+
 @pytest.mark.long
 def test_selection_is_shared_by_plot_and_graph(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))

@@ -26,9 +26,16 @@ export function layerList(dispatch: Dispatch): Part {
   const hover = (address: string | null): void => dispatch({ type: "set", values: { hover: address } });
   const rowOf = (event: Event): HTMLElement | null => (event.target as Element).closest<HTMLElement>("li");
 
-  list.addEventListener("click", (event) => {
-    const address = rowOf(event)?.dataset.address;
+  const toggle = (address: string | undefined): void => {
     if (address !== undefined) choose(drawn?.state.choice.address === address ? null : address);
+  };
+  let pressed: HTMLElement | null = null;
+
+  list.addEventListener("click", (event) => toggle(rowOf(event)?.dataset.address));
+  list.addEventListener("pointerdown", (event) => (pressed = rowOf(event)));
+  list.addEventListener("pointerup", (event) => {
+    // a row that is made again while it is pressed, because scores came, gets no click
+    if (pressed?.isConnected === false && rowOf(event)?.dataset.address === pressed.dataset.address) toggle(pressed.dataset.address);
   });
   list.addEventListener("pointerover", (event) => hover(rowOf(event)?.dataset.address ?? null));
   list.addEventListener("pointerleave", () => hover(null));
@@ -38,7 +45,7 @@ export function layerList(dispatch: Dispatch): Part {
     refresh(made, i);
     return made;
   });
-  const pressed = (event: KeyboardEvent): void => {
+  const moved = (event: KeyboardEvent): void => {
     const series = drawn?.chart.series ?? [];
     const at = placeOf(drawn);
     const moves: Record<string, number> = { ArrowDown: at + 1, ArrowUp: at < 0 ? 0 : at - 1, PageDown: at + 10, PageUp: at - 10, Home: 0, End: series.length - 1 };
@@ -48,9 +55,9 @@ export function layerList(dispatch: Dispatch): Part {
     else choose(series[Math.min(series.length - 1, Math.max(0, to))]?.address ?? null);
     event.preventDefault();
   };
-  list.addEventListener("keydown", pressed);
+  list.addEventListener("keydown", moved);
   filter.addEventListener("keydown", (event) => {
-    if (event.key.startsWith("Arrow") && !/Left|Right/.test(event.key)) pressed(event);
+    if (event.key.startsWith("Arrow") && !/Left|Right/.test(event.key)) moved(event);
   });
 
   function rebuild({ chart, state }: View): void {
