@@ -507,7 +507,10 @@ class RunLedger(Message):
     under_way: Annotated[Count, Meta(description="arrays sent that did not arrive yet")] = 0
     unknown: Annotated[
         Count,
-        Meta(description="arrays sent of which this server knows nothing, such as those before its start"),
+        Meta(
+            description="arrays sent of which this server knows nothing, such as those before its start, or "
+            "that did not come from a process that has gone"
+        ),
     ] = 0
     refused: Annotated[Count, Meta(description="arrays refused")] = 0
     kept: Annotated[Count, Meta(description="arrays acknowledged")] = 0
@@ -556,6 +559,15 @@ class EpochWait(Message):
             f"{self.silent} of {self.processes} processes {have} sent nothing for {duration(self.silent_s)}; "
             f"{epoch} waits {duration(self.left_s)} more"
         )
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "data point"), counted(2, "data point")
+    ('1 data point', '2 data points')
+    """
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def duration(seconds: int) -> str:

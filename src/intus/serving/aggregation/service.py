@@ -406,7 +406,7 @@ class AggregatorService:
             self._take_settled()
             result = self.aggregator.tick(self._clock())
             self._hand_on(result.ready)
-            self._release(self.aggregator.run_keys())
+            self._release(self.aggregator.run_keys(), set(result.given_up))
             for run_key in self.aggregator.forget():
                 self._forget(run_key)
             if self.journal is not None:
@@ -520,7 +520,7 @@ class AggregatorService:
             self._release([run_key for run_key in dict.fromkeys(run_keys) if run_key is not None])
 
     def _release(self, run_keys: Sequence[RunKey], refused: Collection[RunKey] = ()) -> None:
-        """Delete scored records from the journal, and those of ``refused`` runs."""
+        """Delete scored records from the journal, and those of ``refused`` runs, and store their counts."""
         for run_key in run_keys:
             done = self._unreleased.pop(run_key, set()) | set(self.aggregator.release(run_key))
             if self.journal is None or not (done or run_key in refused):
