@@ -469,10 +469,10 @@ def test_arrays_that_a_killed_process_had_queued_are_not_under_way_for_ever(tmp_
     assert (after(2), told()) == (
         (0, 42, 6),
         [
-            "A process of this training has sent nothing for 20 s. 42 arrays of 6 epochs (0 to 5) that were "
-            "recorded did not come, and the status counts them as unknown: what a process had not sent when it "
-            "was killed, or a damaged journal had, is lost. Of 5 epochs (1 to 5) nothing came. What still comes "
-            "is scored."
+            "A process of this training has sent nothing for 20 s. 42 arrays of 6 epochs (0 to 5) that "
+            "were recorded did not come, and the status counts them as unknown: what a process had not sent "
+            "when it was killed, or a damaged journal had, is lost. Of 5 epochs (1 to 5) nothing came. What "
+            "still comes is scored."
         ],
     )
     machine.kill()

@@ -201,11 +201,14 @@ class Run:
     def rename(self, name: str) -> None:
         """Rename the run. What a training that still runs sends later is stored under the old name.
 
+        So is what waits to be scored: a server refuses the new name until all is scored. In a database file
+        that a server has open this cannot be known: give the server's ``HOST:PORT`` to ``runs`` instead.
+
         Args:
             name: The new name.
 
         Raises:
-            InputError: If there is a run of that name.
+            InputError: If there is a run of that name, or arrays of this one wait to be scored.
         """
         check_name("The name of a run", name)
         self._source.change(self.name, name=name)
@@ -214,7 +217,12 @@ class Run:
     def remove(self) -> None:
         """Delete the run with its scores, graphs, notices and logged values.
 
-        What a training that still runs sends later is stored again.
+        What a training that still runs sends later is stored again. A server also deletes what waits to be
+        scored. In a database file that a server has open this is not possible, and the run comes back with
+        it: give the server's ``HOST:PORT`` to ``runs`` instead.
+
+        Raises:
+            InputError: If arrays of the run wait to be scored, and the roles of the server run apart.
         """
         self._source.change(self.name, remove=True)
 

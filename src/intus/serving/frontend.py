@@ -220,7 +220,7 @@ class Frontend:
         models = [each["model"] for each in self.database.runs() if each["run"] == change.run]
         if not models:
             raise InputError(f"There is no run {change.run!r}.")
-        if change.remove:
+        if change.remove:  # by a process without the aggregator
             self.remove(change.run)
             return
         for model in models if change.tags is not None else ():

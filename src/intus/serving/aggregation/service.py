@@ -314,6 +314,13 @@ class AggregatorService:
             self._take_settled()
             return self._report_of(self._status())
 
+    def waiting(self, run: str) -> int:
+        """Return the number of arrays of a run that wait to be scored."""
+        self._require_journal(PATIENCE_S)
+        with self._lock:
+            self._take_settled()
+            return sum(row["waiting"] for row in self.aggregator.by_run() if row["run"] == run)
+
     def close(self, patience: float | None = None) -> bool:
         """Pass on and score all data points, and return whether that was finished.
 
