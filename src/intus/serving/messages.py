@@ -677,10 +677,11 @@ class DoneReply(Message):
     """The reply to a request that succeeded and returns nothing."""
 
 
-class ErrorReply(Message):
+class ErrorReply(Message, omit_defaults=True):
     """The reason why a request was refused or failed."""
 
     error: str
+    lasting: Annotated[bool, Meta(description="whether it stays so until somebody mends it")] = False
 
 
 class RunQuery(Message):

@@ -85,8 +85,8 @@ class Roles:
             raise InputError(
                 f"The run {change.run!r} cannot be {'removed' if change.remove else 'renamed'} while "
                 f"{counted(waiting, 'array')} of it {'waits' if waiting == 1 else 'wait'} to be scored, "
-                f"which would be stored as {change.run!r} again. Do it when all is scored (intus.flush waits for "
-                "that)" + (", or call intus.clear(HOST, PORT, run=)." if change.remove else ".")
+                f"which would be stored as {change.run!r} again. Do it when all is scored (intus.flush waits "
+                "for that)" + (", or call intus.clear(HOST, PORT, run=)." if change.remove else ".")
             )
         self.frontend.change_run(change)
 

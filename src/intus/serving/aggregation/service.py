@@ -546,7 +546,7 @@ class AggregatorService:
         if self.journal is None or self._is_read.wait(patience):
             return
         if self._failure is not None:
-            raise ReadingError(unread_journal(self._failure).text)
+            raise ReadingError(unread_journal(self._failure).text, lasting=True)
         raise ReadingError(
             f"The server has started and reads its journal, of which {self.journal.unread:,} bytes are left. "
             "Send this again later."
