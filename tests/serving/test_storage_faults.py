@@ -84,7 +84,7 @@ def test_fault_of_one_data_point_keeps_it_and_scores_the_others(database, monkey
     service = AggregatorService(evaluator)
     records = [record(address=f"fc{n}", array=np.full((2, 2), n, np.float32)) for n in range(3)]
     service.records(records, {"client": "c", "seq": 1})
-    with pytest.raises(AwayError, match=r"1 data points wait to be scored and are kept") as caught:
+    with pytest.raises(AwayError, match=r"1 data point waits to be scored and is kept") as caught:
         service.flush()
     assert str(caught.value).startswith(fault(error))
     assert sorted(database.points("r", "m")["address"]) == ["fc0", "fc2"]
