@@ -554,9 +554,11 @@ class EpochWait(Message):
 
     def __post_init__(self) -> None:
         have = "has" if self.silent == 1 else "have"
+        alone = self.processes == 1
+        who = "The only process" if alone else f"{self.silent} of {self.processes} processes"
         epoch = "the epoch" if self.epoch is None else f"epoch {self.epoch:g}"
         self.text = (
-            f"{self.silent} of {self.processes} processes {have} sent nothing for {duration(self.silent_s)}; "
+            f"{who} {have} sent nothing for {duration(self.silent_s)}; "
             f"{epoch} waits {duration(self.left_s)} more"
         )
 

@@ -25,7 +25,7 @@ from ..data_point import DataPoint, Key, size_of
 from ..messages import COUNTED_RUNS, EpochReport, EpochWait, Notice
 from ..options import TRIGGERS, ServerOptions
 from . import notices
-from .run_state import RunState, rank, run_keys_of
+from .run_state import LIVELY_S, RunState, rank, run_keys_of
 from .window import RunKey, Window, WindowKey
 
 #: Number of grace times without a record after which the newest window of a run ends.
@@ -378,7 +378,7 @@ class Aggregator:
     @property
     def _silence(self) -> float:
         """Seconds without a request after which a client is silent."""
-        return min(SILENCE_S, self.grace / 2)
+        return min(SILENCE_S, max(self.grace / 2, LIVELY_S))
 
     def _ends(self, run: RunState, window: Window) -> float:
         """Return the time at which a window ends if nothing more comes."""
