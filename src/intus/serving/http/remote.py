@@ -89,10 +89,10 @@ class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
         self._check = check
 
     def http_open(self, request: urllib.request.Request) -> Any:
-        return self.do_open(partial(_Checked, check=self._check), request)  # type: ignore[arg-type]
+        return self.do_open(partial(_Checked, check=self._check), request)
 
     def https_open(self, request: urllib.request.Request) -> Any:
-        return self.do_open(partial(_CheckedTls, check=self._check), request)  # type: ignore[arg-type]
+        return self.do_open(partial(_CheckedTls, check=self._check), request)
 
 
 class Remote:
