@@ -368,7 +368,7 @@ def test_database_that_is_gone_is_told_through_all_roles(tmp_path):
         status, answer = apart.ask("aggregator", "/flush", {})
         assert status == 502
         assert "x.db' was deleted or moved while it was in use" in answer["error"]
-        assert "data points wait to be scored and are kept" in answer["error"]
+        assert "1 data point waits to be scored and is kept" in answer["error"]
         (row,) = apart.ask("aggregator", "/api/status")[1]["runs"]
         assert (row["scored"], row["waiting"], row["failed"]) == (1, 1, 0)
         assert "x.db' was deleted or moved" in row["trouble"]
