@@ -542,7 +542,9 @@ def test_queue_that_is_not_sent_in_time_is_said(server, caplog):
     for number in range(5):
         give(sender, number)
     assert not commands.flush("127.0.0.1", server.port, timeout=0.2)
-    assert "flush failed: the time ran out; 5 records wait to be sent" in caplog.text
+    assert (
+        "flush failed: the time ran out; 5 records wait to be sent. It had 0.2 s (timeout=)." in caplog.text
+    )
 
 
 def test_reason_of_records_that_are_left_is_said_at_exit(server, caplog, monkeypatch):

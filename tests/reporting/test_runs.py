@@ -117,7 +117,7 @@ def test_what_does_not_exist_is_named(runs):
         runs["first"].scores(target=None)
     with pytest.raises(InputError, match=r"epoch must be a number, got '1'"):
         runs["first"].scores(epoch="1")
-    with pytest.raises(InputError, match=r"The run 'first' has no epoch 7\. .*'0', '1'"):
+    with pytest.raises(InputError, match=r"The run 'first' has no epoch 7\. Its epochs: 0, 1\."):
         runs["first"].scores(epoch=7)
 
 
@@ -235,6 +235,14 @@ def test_export_as_json_has_every_digit(server, tmp_path):
     assert (intus.runs(path).scores(score="mean_abs")["value"] < 1e-9).all()
 
 
+def test_help_of_export_names_the_columns_of_the_file(server, capsys):
+    assert main(["export", str(server.database_path), "--run", "first", "--score", "mean"]) == 0
+    header = capsys.readouterr().out.splitlines()[0].split(",")
+    with pytest.raises(SystemExit):
+        main(["export", "--help"])
+    assert ", ".join(header) in " ".join(capsys.readouterr().out.split())
+
+
 def test_export_of_some_epochs(server, tmp_path, capsys):
     path, out = str(server.database_path), str(tmp_path / "some.csv")
     expected = intus.runs(path)["first"].scores(score="linear_f1")
@@ -251,7 +259,7 @@ def test_export_of_some_epochs(server, tmp_path, capsys):
         ("--step", "-1"): "--step '-1' is neither a number",
         ("--step", "nan"): "--step 'nan' is neither a number",
         ("--epoch", "5:9"): "has no epoch in 5:9. Its epochs: 0 to 1.",
-        ("--epoch", "7"): "has no epoch 7",
+        ("--epoch", "7"): "has no epoch 7. Its epochs: 0, 1.",
         ("--step", "0:99"): "no such scores at --step 0:99. Scores of whole epochs have no step.",
     }.items():
         assert main(["export", path, *option]) == 1

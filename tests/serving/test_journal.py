@@ -404,7 +404,7 @@ def test_snapshot_of_version_0_1_0_is_restored():
     restored = Aggregator()
     restored.restore(("r", "m"), written)
     now = {
-        "members": {"c": client | {"before": 0, "training": 0, "attempt": 0, "job": ""}},
+        "members": {"c": client | {"before": 0, "training": 0, "attempt": 0, "job": "", "gone": False}},
         "shares": [[0, "c", 2, 3, 0, False, 3, 0, 0]],  # "failed" and "elsewhere" are new
         "layers": [],
         "windows": [window | {"lost": [key], "scored": [], "pooled": False, "left": [[key, 0, 0]]}],

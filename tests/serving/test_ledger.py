@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import numpy as np
@@ -437,3 +438,73 @@ def test_snapshot_looks_at_the_arrays_of_epochs_that_have_outcomes_alone(monkeyp
         aggregator.settled(point, scored=True)
     after = aggregator.snapshot(("r", "m"), 0.0)["counts"]
     assert (after["scored"], after["failed"]) == (4, 1)
+
+
+def test_arrays_that_a_killed_process_had_queued_are_not_under_way_for_ever(tmp_path):
+    """The ledger said so for ever, and nothing told of the epochs of which nothing came."""
+    machine = Machine(tmp_path / "journal", grace=2)
+    client = CountingClient(machine)
+    for epoch in range(6):
+        client.epoch = epoch
+        for _ in range(4):
+            client.make(LAYERS)
+        client.counts.end(client.key)
+        client.make([])
+    for _ in range(
+        3
+    ):  # of 4 with arrays, of the first epoch; they report all epochs, as when the queue is full
+        client.under_way[0] = (*client.under_way[0][:2], client.counts.unacknowledged(), client.own_total)
+        client.deliver()
+
+    def after(seconds):
+        machine.time += seconds
+        machine.service.tick()
+        check_sums(row := ledger_of(machine))
+        return row.under_way, row.unknown, row.kept
+
+    def told():
+        return [each.text for each in machine.evaluator.received_notices if each.code == "gone"]
+
+    assert after(19) == (42, 0, 6)
+    assert (after(2), told()) == (
+        (0, 42, 6),
+        [
+            "A process of this training has sent nothing for 20 s. 42 arrays of 6 epochs (0 to 5) that "
+            "were recorded did not come, and the status counts them as unknown: what a process had not sent "
+            "when it was killed, or a damaged journal had, is lost. Of 5 epochs (1 to 5) nothing came. What "
+            "still comes is scored."
+        ],
+    )
+    machine.kill()
+    assert (after(1), told()) == ((0, 42, 6), [])
+    assert (after(100), told()) == ((0, 42, 6), [])
+    client.deliver()  # a process that was suspended, not killed
+    assert after(1) == (40, 0, 8)
+    while client.under_way:
+        client.deliver()
+    assert after(100) == (0, 0, 48)
+    machine.stop()
+
+
+def test_acknowledged_arrays_that_a_damaged_journal_lost_are_not_under_way_for_ever(tmp_path):
+    machine = Machine(tmp_path / "journal", grace=2)
+    client = CountingClient(machine)
+    for _ in range(3):
+        client.make(LAYERS)
+    client.under_way[0] = (*client.under_way[0][:2], client.counts.unacknowledged(), client.own_total)
+    while client.under_way:
+        client.deliver()
+    machine.journal.close()
+    (log,) = (path for path in machine.folder.rglob("*.log") if b'"F32"' in path.read_bytes())
+    os.truncate(log, log.stat().st_size * 2 // 3)
+    machine.start()
+    machine.service.flush()
+    row = ledger_of(machine)
+    check_sums(row)
+    assert row.under_way > 0
+    machine.time += 21
+    machine.service.tick()
+    after = ledger_of(machine)
+    check_sums(after)
+    assert (after.under_way, after.unknown) == (0, row.under_way)
+    machine.stop()

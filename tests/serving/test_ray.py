@@ -157,7 +157,7 @@ def test_data_point_that_kills_workers_is_kept(engine, database, monkeypatch):
     evaluator.points([point(block) for block in blocks], lambda point, scored: settled.append(point))
     with pytest.raises(AwayError, match="3 workers died while they ran the same task") as caught:
         evaluator.flush()
-    assert "1 data points wait to be scored and are kept" in str(caught.value)
+    assert "1 data point waits to be scored and is kept" in str(caught.value)
     assert sorted(database.points("r", "m")["address"]) == ["fc0", "fc1", "fc3", "fc4", "fc5"]
     (notice,) = database.notices()
     assert notice["text"].startswith("3 workers died while they ran the same task, as happens without")

@@ -434,7 +434,7 @@ def test_flush_error_names_the_cause(database, monkeypatch):
     frontend.away = 10**9
     evaluator, stored = Evaluator(frontend, ["mean"]), []
     evaluator.points([point(record())], lambda done, scored: stored.append((done, scored)))
-    with pytest.raises(AwayError, match=r"disk full\. 1 data points wait to be scored and are kept"):
+    with pytest.raises(AwayError, match=r"disk full\. 1 data point waits to be scored and is kept"):
         evaluator.flush()
     evaluator.close()
     assert stored == []
@@ -445,7 +445,7 @@ def test_flush_ends_after_timeout(database, monkeypatch):
     monkeypatch.setattr(module, "measure", lambda *rest: go.wait(10) and 1 / 0)
     evaluator, stored = Evaluator(Frontend(database), ["mean"]), []
     evaluator.points([point(record())], lambda done, scored: stored.append((done, scored)))
-    with pytest.raises(AwayError, match="Not done after 0 s: 1 data points wait"):
+    with pytest.raises(AwayError, match="The time ran out: 1 data point waits"):
         evaluator.flush(timeout=0.05)
     go.set()
     evaluator.flush()

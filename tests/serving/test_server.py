@@ -314,6 +314,49 @@ def test_page_tells_that_the_counts_are_old_while_the_evaluator_is_away(tmp_path
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("hung", ["evaluator", "frontend"])
+def test_role_that_hangs_is_named_by_a_flush_and_in_the_ledger(tmp_path, hung):
+    """The flush waited for ever, since the role takes requests and answers none."""
+    apart = Apart(tmp_path)
+    try:
+        apart.start("aggregator", "evaluator", "frontend")
+        assert apart.ask("aggregator", "/records", batch())[0] == 200
+        assert apart.ask("aggregator", "/flush", {}) == (200, {})
+        apart.running[hung].send_signal(signal.SIGSTOP)
+        assert apart.ask("aggregator", "/records", batch(1, 1))[0] == 200
+        began = time.monotonic()
+        status, answer = apart.ask("aggregator", "/flush", {})
+        assert time.monotonic() - began < 60
+        assert status == 502
+        named = f"The {hung} http://127.0.0.1:{apart.ports[hung]} cannot be reached: it has answered nothing"
+        assert named in answer["error"]
+        assert "1 data point waits to be scored and is kept" in answer["error"]
+        (row,) = apart.ask("aggregator", "/api/status")[1]["runs"]
+        assert (row["queued"], named in row["trouble"]) == (1, True)
+        apart.running[hung].send_signal(signal.SIGCONT)
+        assert apart.ask("aggregator", "/flush", {}) == (200, {})
+        assert apart.ask("frontend", "/api/points?run=r&model=m&score=mean")[1]["epoch"] == [0, 1]
+    finally:
+        apart.kill(*apart.running)
+
+
+@pytest.mark.long
+def test_flush_counts_the_data_points_that_wait_and_no_messages(tmp_path):
+    apart = Apart(tmp_path)
+    try:
+        apart.start("aggregator")
+        assert apart.ask("aggregator", "/targets", {"name": "parity", "targets": LABELS})[0] == 200
+        for epoch in range(3):
+            assert apart.ask("aggregator", "/records", batch(epoch, epoch))[0] == 200
+        status, answer = apart.ask("aggregator", "/flush", {})
+        (row,) = apart.ask("aggregator", "/api/status")[1]["runs"]
+        assert (status, row["queued"]) == (502, 3)
+        assert "3 data points wait to be scored and are kept" in answer["error"]
+    finally:
+        apart.kill(*apart.running)
+
+
+@pytest.mark.long
 def test_database_that_is_gone_is_told_through_all_roles(tmp_path):
     apart = Apart(tmp_path)
     try:
@@ -325,7 +368,7 @@ def test_database_that_is_gone_is_told_through_all_roles(tmp_path):
         status, answer = apart.ask("aggregator", "/flush", {})
         assert status == 502
         assert "x.db' was deleted or moved while it was in use" in answer["error"]
-        assert "data points wait to be scored and are kept" in answer["error"]
+        assert "1 data point waits to be scored and is kept" in answer["error"]
         (row,) = apart.ask("aggregator", "/api/status")[1]["runs"]
         assert (row["scored"], row["waiting"], row["failed"]) == (1, 1, 0)
         assert "x.db' was deleted or moved" in row["trouble"]

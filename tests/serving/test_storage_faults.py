@@ -7,6 +7,7 @@ import shutil
 import signal
 import sqlite3
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -84,7 +85,7 @@ def test_fault_of_one_data_point_keeps_it_and_scores_the_others(database, monkey
     service = AggregatorService(evaluator)
     records = [record(address=f"fc{n}", array=np.full((2, 2), n, np.float32)) for n in range(3)]
     service.records(records, {"client": "c", "seq": 1})
-    with pytest.raises(AwayError, match=r"1 data points wait to be scored and are kept") as caught:
+    with pytest.raises(AwayError, match=r"1 data point waits to be scored and is kept") as caught:
         service.flush()
     assert str(caught.value).startswith(fault(error))
     assert sorted(database.points("r", "m")["address"]) == ["fc0", "fc2"]
@@ -461,3 +462,31 @@ def test_request_that_memory_does_not_suffice_for_is_sent_again(database, monkey
         patch.undo()
         assert client.post("/records", content=encode_records([record()])).status_code == 200
     service.close()
+
+
+@pytest.mark.long
+def test_scores_that_are_in_no_database_are_told_at_the_start(tmp_path):
+    """The ledger said that the run is scored, and its page had no score of it."""
+    with Served(tmp_path) as server:
+        assert server.send(0) == 200
+        assert server.flush() == (200, "")
+    for path in tmp_path.glob("x.db*"):
+        if path.is_file():
+            path.unlink()
+    with Served(tmp_path) as server:
+        assert server.flush() == (200, "")
+        deadline = time.monotonic() + 30
+        while not (told := server.ask("/api/notices")[1]["notices"]) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert server.ledger["scored"] == 2
+        assert "no scores in this database: 'r' of 'm' (2 scored)" in told[0]["text"]
+
+
+@pytest.mark.long
+def test_database_that_belongs_to_the_journal_is_not_called_another(tmp_path):
+    for epoch in range(2):
+        with Served(tmp_path) as server:
+            assert server.send(epoch) == 200
+            assert server.flush() == (200, "")
+            time.sleep(1.5)  # a report
+            assert server.ask("/api/notices")[1]["notices"] == []

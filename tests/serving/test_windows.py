@@ -105,6 +105,16 @@ def test_last_epoch_of_dead_training_is_scored(client):
     assert rows(client.aggregator.tick(now=601).ready) == {0: [1]}
 
 
+def test_process_is_not_called_silent_after_a_second():
+    """With a grace time of two seconds it was."""
+    aggregator = Aggregator(grace=2)
+    one = Client(aggregator, "one")
+    one.send(0, 1, now=0)
+    assert aggregator.waits(now=4) == []
+    (wait,) = aggregator.waits(now=6)
+    assert wait.text == "The only process has sent nothing for 6 s; epoch 0 waits 14 s more"
+
+
 def test_epoch_that_waits_for_a_dead_process_is_told_with_the_time_left(aggregator):
     alive, dead = Client(aggregator, "alive"), Client(aggregator, "dead")
     for epoch in range(2):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import InputError, did_you_mean
+from ..core.results import COLUMNS
 
 if TYPE_CHECKING:
     import pandas
@@ -50,8 +51,7 @@ def add(verbs: Any) -> None:
         "export",
         help="write the scores of recorded trainings as a table",
         description="Reads scores from a database or from a server that runs, and writes one row per score: "
-        "run, model, epoch, step, address, unit, kind, target, score, value, low, high, baseline, n, note. "
-        "intus.runs(...) returns the same in Python.",
+        f"{', '.join(COLUMNS)}. intus.runs(...) returns the same in Python.",
     )
     verb.add_argument("where", metavar="WHERE", help="a database (runs.db, a URL) or HOST:PORT of a server")
     verb.add_argument("--run", dest="only", metavar="NAME", help="only this run (default: all)")

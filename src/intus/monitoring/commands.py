@@ -164,7 +164,7 @@ def flush(
     unsent = "" if sender.drain(timeout) else sender.unsent()
     remaining = max(deadline - time.monotonic(), 0.1)
     selection = {key: value for key, value in (("run", run), ("model", model)) if value is not None}
-    scored = _call(sender, "/flush", selection | {"client": sender.id}, remaining, unsent)
+    scored = _call(sender, "/flush", selection | {"client": sender.id}, remaining, unsent, timeout)
     for reason in sender.refused(run, model):
         scored = False
         sender.troubles.count(f"/flush {reason}", "intus: flush failed: %s", reason)
@@ -221,12 +221,16 @@ def _call_after_drain(sender: Sender, path: str, message: dict[str, Any]) -> boo
     return _call(sender, path, message | {"client": sender.id}, ANSWER_S)
 
 
-def _call(sender: Sender, path: str, message: dict[str, Any], timeout: float, unsent: str = "") -> bool:
+def _call(
+    sender: Sender, path: str, message: dict[str, Any], timeout: float, unsent: str = "", given: float = 0.0
+) -> bool:
     """Send a request, and return whether it succeeded; a failure is logged once per run and model.
 
-    If something is ``unsent``, the request failed for that reason, whatever the answer is.
+    If something is ``unsent``, the request failed for that reason, whatever the answer is. ``given`` are the
+    seconds that the caller gave it and what came before it, which is said if they are used up.
     """
     client = Client(sender.host, sender.port, timeout)
+    used_up = time.monotonic() + 0.85 * timeout  # the server gets less, so that its answer comes in time
     try:
         answer = client.post(path, json.dumps(message).encode(), wait=0.9 * timeout)
         ok, why = answer.ok, answer.why
@@ -241,6 +245,8 @@ def _call(sender: Sender, path: str, message: dict[str, Any], timeout: float, un
         client.close()
     if unsent:
         ok, why = False, unsent
+    if not ok and given and time.monotonic() >= used_up:
+        why = f"{why.rstrip('.')}. It had {given:g} s (timeout=)."
     if not ok:
         code = f"{path} {message.get('run', '')} {message.get('model', '')}"
         sender.troubles.count(code, "intus: %s failed: %s", path[1:], why)

@@ -347,8 +347,8 @@ class Sender:
             timeout: The maximum number of seconds to wait.
 
         Returns:
-            Whether nothing is left in the queue. False if the time ran out, or the server is down after
-            another attempt.
+            Whether nothing is left in the queue. False if the time ran out, or if after another attempt the
+            server is down, or takes nothing until somebody mends it.
         """
         self._reset_if_forked()
         for log in self.logs:
@@ -358,6 +358,7 @@ class Sender:
             self._send_counts()
             before = self._breaker.failures
             self.refusal = ""  # the token may be right by now
+            self._delay = None  # and the server mended
             self._breaker.retry_now()
             self._changed.notify_all()
             self._changed.wait_for(
@@ -365,6 +366,7 @@ class Sender:
                     not self._jobs
                     or self._thread is None  # the interpreter is shutting down
                     or self.refusal
+                    or (self._delay is not None and self._delay.reply.get("lasting") is True)
                     or (self._breaker.down and self._breaker.failures > before)
                 ),
                 timeout,
@@ -502,6 +504,7 @@ class Sender:
             with self._changed:
                 self._delay = answer
                 self._breaker.busy(time.monotonic(), self._random.random(), answer.retry_after)
+                self._changed.notify_all()
         else:
             self._handle_answer(job, answer)
 

@@ -201,11 +201,14 @@ class Run:
     def rename(self, name: str) -> None:
         """Rename the run. What a training that still runs sends later is stored under the old name.
 
+        So is what waits to be scored: a server refuses the new name until all is scored. In a database file
+        that a server has open this cannot be known: give the server's ``HOST:PORT`` to ``runs`` instead.
+
         Args:
             name: The new name.
 
         Raises:
-            InputError: If there is a run of that name.
+            InputError: If there is a run of that name, or arrays of this one wait to be scored.
         """
         check_name("The name of a run", name)
         self._source.change(self.name, name=name)
@@ -214,7 +217,12 @@ class Run:
     def remove(self) -> None:
         """Delete the run with its scores, graphs, notices and logged values.
 
-        What a training that still runs sends later is stored again.
+        What a training that still runs sends later is stored again. A server also deletes what waits to be
+        scored. In a database file that a server has open this is not possible, and the run comes back with
+        it: give the server's ``HOST:PORT`` to ``runs`` instead.
+
+        Raises:
+            InputError: If arrays of the run wait to be scored, and the roles of the server run apart.
         """
         self._source.change(self.name, remove=True)
 
@@ -334,10 +342,12 @@ class Run:
         if isinstance(epochs, slice):
             del known["epoch"]
             if not len(Results({"epoch": self.epochs}).where(epoch=epochs)):
-                have = f"{self.epochs[0]:g} to {self.epochs[-1]:g}" if self.epochs else "none"
-                raise InputError(f"{subject} no epoch in {_shown(epochs)}. Its epochs: {have}.")
+                raise InputError(f"{subject} no epoch in {_shown(epochs)}. {_have(self.epochs)}")
         for name, values in known.items():
             if name in selected and selected[name] not in values:
+                if name == "epoch":
+                    epoch = _shown(float(selected[name]))
+                    raise InputError(f"{subject} no epoch {epoch}. {_have(self.epochs, most=8)}")
                 text = did_you_mean(str(selected[name]), [_shown(value) for value in values])
                 raise InputError(f"{subject} no {name} {selected[name]!r}. {text}")
 
@@ -367,6 +377,12 @@ def _check_slice(name: str, value: slice) -> None:
         raise InputError(
             f"{name}={value} must be a slice from a number up to a larger one, such as slice(3, 10)."
         )
+
+
+def _have(epochs: list[float], most: int = 0) -> str:
+    """Return a sentence with the epochs, each of them if there are at most ``most``."""
+    span = f"{epochs[0]:g} to {epochs[-1]:g}" if epochs else "none"
+    return f"Its epochs: {', '.join(map(_shown, epochs)) if 0 < len(epochs) <= most else span}."
 
 
 def _shown(value: Any) -> str:

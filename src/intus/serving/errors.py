@@ -17,7 +17,15 @@ class FullError(IntusError):
 
 
 class ReadingError(IntusError):
-    """Raised while the journal is read after a start; the request was not accepted (HTTP 503)."""
+    """Raised while the journal is read after a start; the request was not accepted (HTTP 503).
+
+    Attributes:
+        lasting: Whether it could not be read, and is not until the server is started again.
+    """
+
+    def __init__(self, text: str, *, lasting: bool = False) -> None:
+        super().__init__(text)
+        self.lasting = lasting
 
 
 class AwayError(ServeError):

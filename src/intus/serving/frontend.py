@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -40,6 +41,7 @@ from .messages import (
     LogReply,
     Notice,
     PointQuery,
+    RunLedger,
     RunRequest,
     StatusReport,
     StoredUnit,
@@ -91,6 +93,10 @@ class Frontend:
         self.on_show = OnShow()
         self._counts: Counter[str] = Counter(results=0, notices=0)
         self._findings = FindingsOfRuns(database)
+        self._began, self._compared = (
+            time.time(),
+            False,
+        )  # whether the ledgers were compared with the database
         try:
             database.end_targets()
             database.targets()
@@ -220,7 +226,7 @@ class Frontend:
         models = [each["model"] for each in self.database.runs() if each["run"] == change.run]
         if not models:
             raise InputError(f"There is no run {change.run!r}.")
-        if change.remove:
+        if change.remove:  # by a process without the aggregator
             self.remove(change.run)
             return
         for model in models if change.tags is not None else ():
@@ -274,6 +280,26 @@ class Frontend:
         self.reported[role], self.heard[role] = report, time.monotonic()
         if report.evaluator is not None:
             self._findings.update()
+        if report.runs and not self._compared:
+            self._compared = True
+            with suppress(ServeError):  # a database that cannot be read is told elsewhere
+                self._compare([row for row in report.runs if row.scored and row.since < self._began])
+
+    @_storing
+    def _compare(self, rows: Sequence[RunLedger]) -> None:
+        """Tell of runs from before this start that have scores by their ledgers, and none in the database."""
+        stored = {(each["run"], each["model"]) for each in self.database.runs()} if rows else set()
+        lost = [row for row in rows if (row.run, row.model) not in stored]
+        if lost:
+            named = ", ".join(f"{row.run!r} of {row.model!r} ({row.scored} scored)" for row in lost[:5])
+            more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
+            text = (
+                f"By the journal, arrays of runs were scored that have no scores in this database: "
+                f"{named}{more}. The database was deleted or replaced, or they were removed from its file. "
+                "What was scored is not in the journal any more: end the server and put the database back, "
+                "or record the runs again."
+            )
+            self.notices([Notice("other_database", text, "warning")])
 
     def findings(self, run: str, model: str) -> FindingsReply:
         """Return what follows from the scores of a run; see ``messages.FindingsReply``."""

@@ -507,7 +507,10 @@ class RunLedger(Message):
     under_way: Annotated[Count, Meta(description="arrays sent that did not arrive yet")] = 0
     unknown: Annotated[
         Count,
-        Meta(description="arrays sent of which this server knows nothing, such as those before its start"),
+        Meta(
+            description="arrays sent of which this server knows nothing, such as those before its start, or "
+            "that did not come from a process that has gone"
+        ),
     ] = 0
     refused: Annotated[Count, Meta(description="arrays refused")] = 0
     kept: Annotated[Count, Meta(description="arrays acknowledged")] = 0
@@ -551,11 +554,22 @@ class EpochWait(Message):
 
     def __post_init__(self) -> None:
         have = "has" if self.silent == 1 else "have"
+        alone = self.processes == 1
+        who = "The only process" if alone else f"{self.silent} of {self.processes} processes"
         epoch = "the epoch" if self.epoch is None else f"epoch {self.epoch:g}"
         self.text = (
-            f"{self.silent} of {self.processes} processes {have} sent nothing for {duration(self.silent_s)}; "
+            f"{who} {have} sent nothing for {duration(self.silent_s)}; "
             f"{epoch} waits {duration(self.left_s)} more"
         )
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "data point"), counted(2, "data point")
+    ('1 data point', '2 data points')
+    """
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def duration(seconds: int) -> str:
@@ -665,10 +679,11 @@ class DoneReply(Message):
     """The reply to a request that succeeded and returns nothing."""
 
 
-class ErrorReply(Message):
+class ErrorReply(Message, omit_defaults=True):
     """The reason why a request was refused or failed."""
 
     error: str
+    lasting: Annotated[bool, Meta(description="whether it stays so until somebody mends it")] = False
 
 
 class RunQuery(Message):

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from ..core.errors import InputError
 from .aggregation.service import BEAT_S, AggregatorService
 from .decoding import read
 from .evaluation.evaluator import Evaluator
 from .frontend import Frontend
-from .messages import StatusReply, StatusReport, duration
+from .messages import ChangeRunRequest, StatusReply, StatusReport, counted, duration
 
 #: Seconds without a report of another process after which its counts are called old.
 SILENT_S = 4 * BEAT_S
@@ -66,6 +67,35 @@ class Roles:
             },
             StatusReply,
         )
+
+    def change_run(self, change: ChangeRunRequest) -> None:
+        """Tag, rename or delete a run, and delete what waits of it.
+
+        Raises:
+            InputError: If there is no such run; if it cannot be renamed, or not be deleted by this process,
+                because arrays of it wait, which would be stored under the old name.
+        """
+        assert self.frontend is not None
+        if change.remove and self.aggregator:
+            if not self.aggregator.remove(run=change.run):
+                raise InputError(f"There is no run {change.run!r}.")
+            return
+        waiting = self._waiting(change.run) if change.remove or change.name is not None else 0
+        if waiting:
+            raise InputError(
+                f"The run {change.run!r} cannot be {'removed' if change.remove else 'renamed'} while "
+                f"{counted(waiting, 'array')} of it {'waits' if waiting == 1 else 'wait'} to be scored, "
+                f"which would be stored as {change.run!r} again. Do it when all is scored (intus.flush waits "
+                "for that)" + (", or call intus.clear(HOST, PORT, run=)." if change.remove else ".")
+            )
+        self.frontend.change_run(change)
+
+    def _waiting(self, run: str) -> int:
+        """Return the number of arrays of a run that wait to be scored, as far as this process knows."""
+        if self.aggregator:
+            return self.aggregator.waiting(run)
+        reported = self.frontend.reported.get("aggregator") if self.frontend else None
+        return sum(row.waiting for row in reported.runs if row.run == run) if reported else 0
 
     def _silence(self) -> str:
         """Return a sentence if the aggregator is another process and has not reported for long; else ""."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from .errors import AwayError, HeldError
+from .messages import counted
 from .schedule import Schedule
 
 _log = logging.getLogger("intus.serving")
@@ -43,8 +44,8 @@ def wait_for(worker: Worker[_T], timeout: float | None) -> float | None:
         untroubled = untroubled if why else now
         patience = 10 * AWAY_S if worker.busy else AWAY_S  # another try is under way
         if now - untroubled > patience or (timeout is not None and now - began > timeout):
-            left = f"{worker.pending} data points wait to be scored and are kept."
-            raise AwayError(f"{why} {left}" if why else f"Not done after {timeout:.0f} s: {left}")
+            left = f"{_wait(worker.waiting)} to be scored and {'is' if worker.waiting == 1 else 'are'} kept."
+            raise AwayError(f"{why} {left}" if why else f"The time ran out: {left}")
     return None if timeout is None else max(timeout - (time.monotonic() - began), 0.1)
 
 
@@ -58,8 +59,11 @@ def summary(troubles: Iterable[tuple[_K, str]]) -> dict[_K, str]:
     for key, why in troubles:
         counts[key] += 1
         reasons.setdefault(key, why)
-    wait = {key: "1 data point waits" if n == 1 else f"{n} data points wait" for key, n in counts.items()}
-    return {key: f"{wait[key]}. {why}" for key, why in reasons.items()}
+    return {key: f"{_wait(counts[key])}. {why}" for key, why in reasons.items()}
+
+
+def _wait(number: int) -> str:
+    return f"{counted(number, 'data point')} {'waits' if number == 1 else 'wait'}"
 
 
 @dataclass(slots=True)
@@ -135,6 +139,11 @@ class Worker(Generic[_T]):
     def pending(self) -> int:
         """The number of items that are not done."""
         return len(self._items) + len(self._begun) + len(self._aside) + self._busy
+
+    @property
+    def waiting(self) -> int:
+        """The number of data points that are not done: of what the items are about, without messages."""
+        return len(self._lines)
 
     @property
     def busy(self) -> bool:

@@ -25,7 +25,7 @@ from ..data_point import DataPoint, Key, size_of
 from ..messages import COUNTED_RUNS, EpochReport, EpochWait, Notice
 from ..options import TRIGGERS, ServerOptions
 from . import notices
-from .run_state import RunState, rank, run_keys_of
+from .run_state import LIVELY_S, RunState, rank, run_keys_of
 from .window import RunKey, Window, WindowKey
 
 #: Number of grace times without a record after which the newest window of a run ends.
@@ -46,6 +46,7 @@ class IngestResult:
         ready: Data points to pass on.
         notices: Notices to store.
         placed: Numbers of the windows that got records, by (run, model).
+        given_up: Every (run, model) with records of which it is given up that they arrive.
     """
 
     accepted: int = 0
@@ -53,6 +54,7 @@ class IngestResult:
     ready: list[DataPoint] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     placed: dict[RunKey, set[int]] = field(default_factory=dict)
+    given_up: list[RunKey] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +318,7 @@ class Aggregator:
     # -- time ----------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> IngestResult:
-        """End the windows that got no record for the grace time."""
+        """End the windows that got no record for the grace time, and give up clients that have gone."""
         out = IngestResult()
         for run in self._runs.values():
             for window in run.windows.values():
@@ -329,6 +331,14 @@ class Aggregator:
                     out.notices.append(notices.incomplete(window, window.lacks))
             run.trim()
             run.tidy(now, self.grace * PATIENCE)
+            if now - self._refused > SILENCE_S:  # clients try again within that time
+                silence = self.grace * PATIENCE
+                clients, lost, epochs = run.give_up(now - silence)
+                if lost:
+                    out.given_up.append(run.run_key)
+                    begun = {key[0] for key in [*run.windows, *run.finished]}
+                    unseen = [epoch for epoch in epochs if epoch not in begun]
+                    out.notices.append(notices.gone(run.run_key, clients, silence, lost, epochs, unseen))
         out.notices += self.take_notices()
         return out
 
@@ -368,7 +378,7 @@ class Aggregator:
     @property
     def _silence(self) -> float:
         """Seconds without a request after which a client is silent."""
-        return min(SILENCE_S, self.grace / 2)
+        return min(SILENCE_S, max(self.grace / 2, LIVELY_S))
 
     def _ends(self, run: RunState, window: Window) -> float:
         """Return the time at which a window ends if nothing more comes."""

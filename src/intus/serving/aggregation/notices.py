@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...core.record import Record
 from ..data_point import size_of
-from ..messages import ClientNote, EpochWait, Notice
+from ..messages import ClientNote, EpochWait, Notice, counted, duration
 from .window import RunKey, Window
 
 DROPPED = "the client dropped arrays of this epoch"
@@ -128,6 +128,35 @@ def silent(wait: EpochWait) -> Notice:
     return Notice("silent", text, "warning", wait.run, wait.model)
 
 
+def gone(
+    run_key: RunKey,
+    clients: int,
+    silence: float,
+    lost: int,
+    epochs: Sequence[float | None],
+    unseen: Sequence[float | None],
+) -> Notice:
+    """Return the notice that processes have gone, and that what they had still to send will not come.
+
+    Args:
+        run_key: The run and model.
+        clients: The number of processes.
+        silence: Seconds that they have sent nothing for, at least.
+        lost: The number of arrays that did not come.
+        epochs: The epochs that lack them, in order.
+        unseen: Those of them of which nothing came.
+    """
+    who = "A process of this training has" if clients == 1 else f"{clients} processes of this training have"
+    never = f" Of {_span(unseen)} nothing came." if unseen else ""
+    text = (
+        f"{who} sent nothing for {duration(round(silence))}. {counted(lost, 'array')} of {_span(epochs)} "
+        f"that {'was' if lost == 1 else 'were'} recorded did not come, and the status counts "
+        f"{'it' if lost == 1 else 'them'} as unknown: what a process had not sent when it was "
+        f"killed, or a damaged journal had, is lost.{never} What still comes is scored."
+    )
+    return Notice("gone", text, "warning", *run_key)
+
+
 def too_big(record: Record, limit: int) -> Notice:
     """Return the notice that a record is larger than the aggregator's memory of ``limit`` bytes."""
     text = (
@@ -222,6 +251,17 @@ def superseded(record: Record) -> Notice:
         "has begun since under the same run=. To keep both, give each its own run=."
     )
     return Notice("superseded", text, "warning", record.run, record.model)
+
+
+def _span(epochs: Sequence[float | None]) -> str:
+    """Return the number of epochs, the first and the last.
+
+    >>> _span([3.0]), _span([13, 14, 20])
+    ('epoch 3', '3 epochs (13 to 20)')
+    """
+    if len(epochs) == 1:
+        return f"epoch {_plain(epochs[0])}"
+    return f"{len(epochs)} epochs ({_plain(epochs[0])} to {_plain(epochs[-1])})"
 
 
 def _plain(epoch: float | None) -> str:

@@ -130,6 +130,7 @@ class ClientState:
         attempt: The attempt of the run that it sends to, None before its first record.
         before: Records that a server before this one accepted, of epochs that it has not reported here.
         job: The name that it shares with the other processes of its training; "" if unknown.
+        gone: Whether it has been silent for so long that what it sent and did not arrive counts as unknown.
     """
 
     seqs: IntRanges = field(default_factory=IntRanges)
@@ -142,6 +143,7 @@ class ClientState:
     attempt: int | None = None
     before: int = 0
     job: str = ""
+    gone: bool = False
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as JSON. The names are those of the journal's format."""
@@ -157,6 +159,7 @@ class ClientState:
             "attempt": self.attempt,
             "before": self.before,
             "job": self.job,
+            "gone": self.gone,
         }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
@@ -166,6 +169,7 @@ class ClientState:
         self.left, self.reports, self.dropped = snapshot["left"], snapshot["states"], snapshot["dropped"]
         self.heard, self.before = snapshot["heard"], snapshot.get("before", 0)  # older ones did not store it
         self.job = snapshot.get("job", self.job)  # likewise
+        self.gone = snapshot.get("gone", False)  # likewise
         self.newest = -math.inf if snapshot["newest"] is None else snapshot["newest"]
         self.training = snapshot.get("training", 0)  # older versions did not store it
         self.attempt = snapshot.get("attempt", self.attempt)  # likewise
@@ -261,7 +265,7 @@ class RunState:
         self.clients[client_id] = client = self.clients.pop(client_id, None) or ClientState()
         while len(self.clients) > MOST_CLIENTS:
             del self.clients[next(iter(self.clients))]
-        client.heard = now
+        client.heard, client.gone = now, False
         return client
 
     def progress(self, epoch: float | None, client_id: str) -> EpochProgress:
@@ -324,6 +328,29 @@ class RunState:
         if seq >= client.seqs.newest:
             client.left = report.left
         client.newest = max(client.newest, rank(report.epoch))
+
+    def give_up(self, heard: float) -> tuple[int, int, list[float | None]]:
+        """Count what clients that are silent since the time ``heard`` sent, and did not arrive, as unknown.
+
+        If it comes all the same, it is accepted.
+
+        Returns:
+            How many clients with such records are newly given up; how many records; the epochs.
+        """
+        silent = {
+            client_id
+            for client_id, client in self.clients.items()
+            if client.reports and not client.gone and client.heard < heard
+        }
+        clients, lost, epochs = set(), 0, []
+        for epoch, progress in self.epochs.items() if silent else ():
+            own = {client_id for client_id in silent & progress.keys() if self._awaits(progress[client_id])}
+            clients |= own
+            lost += sum(self._awaits(progress[client_id]) for client_id in own)
+            epochs += [epoch] * bool(own)
+        for client_id in silent:
+            self.clients[client_id].gone = True
+        return len(clients), lost, sorted(epochs, key=rank)
 
     # -- the end of windows --------------------------------------------------------------------------
 
@@ -541,16 +568,30 @@ class RunState:
             del self.epochs[epoch]
             self.declined.pop(epoch, None)
 
+    @staticmethod
+    def _awaits(progress: EpochProgress) -> int:
+        return progress.missing - progress.unknown
+
     def _awaited(self, epoch: float | None) -> int:
-        return sum(progress.missing - progress.unknown for progress in self.epochs[epoch].values())
+        return sum(map(self._awaits, self.epochs[epoch].values()))
 
     def _missing(self, epoch: float | None) -> int:
         return sum(progress.missing for progress in self.epochs[epoch].values())
 
     @property
     def under_way(self) -> int:
-        """Number of records that clients sent and that did not arrive."""
-        return sum(map(self._awaited, self.epochs))
+        """Number of records that clients sent, that did not arrive and may come."""
+        return sum(map(self._awaited, self.epochs)) - self._given_up
+
+    @property
+    def _given_up(self) -> int:
+        """Number of records that clients sent, that did not arrive, and whose clients have gone."""
+        return sum(
+            self._awaits(each)
+            for progress in self.epochs.values()
+            for client_id, each in progress.items()
+            if client_id not in self.clients or self.clients[client_id].gone
+        )
 
     @property
     def elsewhere(self) -> int:
@@ -604,8 +645,8 @@ class RunState:
             name: max(self.counts[name], 0) for name in STORED
         }  # some older versions stored negative ones
         self.counts = Counter(counts | continued(counts, waiting))
-        named = (
-            self.under_way + self._unknown + sum(self.counts[each] for each in ("unknown", "refused", "kept"))
+        named = sum(map(self._missing, self.epochs)) + sum(
+            self.counts[each] for each in ("unknown", "refused", "kept")
         )
         self.counts["sent"] = max(self.counts["sent"], named)  # the first versions did not store it
         return [window for window in windows if window.closed]
@@ -618,7 +659,7 @@ class RunState:
         return named | self.counts | {
             "since": self.began,
             "under_way": self.under_way,
-            "unknown": self.counts["unknown"] + self._unknown,
+            "unknown": self.counts["unknown"] + self._unknown + self._given_up,
             "waiting": self.counts["kept"] - settled,
             "open": sum(window.open_arrays for window in windows),
             "queued": sum(len(window.awaited) for window in windows),

@@ -314,6 +314,13 @@ class AggregatorService:
             self._take_settled()
             return self._report_of(self._status())
 
+    def waiting(self, run: str) -> int:
+        """Return the number of arrays of a run that wait to be scored."""
+        self._require_journal(PATIENCE_S)
+        with self._lock:
+            self._take_settled()
+            return sum(row["waiting"] for row in self.aggregator.by_run() if row["run"] == run)
+
     def close(self, patience: float | None = None) -> bool:
         """Pass on and score all data points, and return whether that was finished.
 
@@ -406,7 +413,7 @@ class AggregatorService:
             self._take_settled()
             result = self.aggregator.tick(self._clock())
             self._hand_on(result.ready)
-            self._release(self.aggregator.run_keys())
+            self._release(self.aggregator.run_keys(), set(result.given_up))
             for run_key in self.aggregator.forget():
                 self._forget(run_key)
             if self.journal is not None:
@@ -520,7 +527,7 @@ class AggregatorService:
             self._release([run_key for run_key in dict.fromkeys(run_keys) if run_key is not None])
 
     def _release(self, run_keys: Sequence[RunKey], refused: Collection[RunKey] = ()) -> None:
-        """Delete scored records from the journal, and those of ``refused`` runs."""
+        """Delete scored records from the journal, and those of ``refused`` runs, and store their counts."""
         for run_key in run_keys:
             done = self._unreleased.pop(run_key, set()) | set(self.aggregator.release(run_key))
             if self.journal is None or not (done or run_key in refused):
@@ -539,7 +546,7 @@ class AggregatorService:
         if self.journal is None or self._is_read.wait(patience):
             return
         if self._failure is not None:
-            raise ReadingError(unread_journal(self._failure).text)
+            raise ReadingError(unread_journal(self._failure).text, lasting=True)
         raise ReadingError(
             f"The server has started and reads its journal, of which {self.journal.unread:,} bytes are left. "
             "Send this again later."

@@ -37,7 +37,7 @@ def endpoints(roles: Roles, max_body: int = MAX_BODY) -> list[Endpoint]:
         found += evaluator_routes(roles.evaluator, max_body)
     if roles.frontend:
         found += frontend_routes(roles.frontend, max_body)
-        found += page_routes(roles.frontend)
+        found += page_routes(roles.frontend, roles.change_run)
 
     def status(request: CheckedRequest) -> StatusReply:
         run, model = request.query.run, request.query.model

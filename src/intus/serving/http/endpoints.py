@@ -177,9 +177,9 @@ async def _refusal(request: Request, error: Exception) -> Response:
     if isinstance(error, BusyError):
         return json_response(ErrorReply(text), 429, {"Retry-After": "1"})
     if isinstance(error, ReadingError):
-        return json_response(ErrorReply(text), 503, {"Retry-After": "1"})
+        return json_response(ErrorReply(text, error.lasting), 503, {"Retry-After": "1"})
     if isinstance(error, ReplacedError):
-        return json_response(ErrorReply(text), 503, {"Retry-After": "5"})
+        return json_response(ErrorReply(text, lasting=True), 503, {"Retry-After": "5"})
     if isinstance(error, FullError | HeldError):
         return json_response(ErrorReply(text), 507, {"Retry-After": "5"})
     return json_response(ErrorReply(text), 502 if isinstance(error, ServeError) else 400)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,13 @@ from .feed import ChangeFeed
 STATIC = Path(__file__).resolve().parents[2] / "_static"
 
 
-def page_routes(frontend: Frontend) -> list[Endpoint]:
-    """Return the endpoints from which the page reads its data."""
+def page_routes(frontend: Frontend, change_run: Callable[[ChangeRunRequest], None]) -> list[Endpoint]:
+    """Return the endpoints from which the page reads its data.
+
+    Args:
+        frontend: The frontend.
+        change_run: Tags, renames or deletes a run.
+    """
     database = frontend.database
 
     def points(request: CheckedRequest) -> dict[str, Any]:
@@ -126,7 +132,7 @@ def page_routes(frontend: Frontend) -> list[Endpoint]:
             "/api/run",
             "Rename, tag or delete a run",
             ChangeRunRequest,
-            lambda request: frontend.change_run(request.body),
+            lambda request: change_run(request.body),
             1 << 16,
         ),
         get("/api/graph", "A model's graph", dict[str, Any], graph, RunQuery),

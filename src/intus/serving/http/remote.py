@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
 import math
+import selectors
 import threading
 import time
 import urllib.error
@@ -45,20 +47,71 @@ from ..worker import Worker, summary, wait_for
 
 _log = logging.getLogger("intus.serving")
 _RETRIES = (0.1, 0.3, 1.0)
+#: Seconds without a reply after which a role is asked for something that it can answer at once; seconds in
+#: which it must answer that, or take a block of a body; bytes of a block.
+CHECK_S, ANSWER_S, BLOCK = 4.0, 5.0, 1 << 18
+
+
+class _Checked(http.client.HTTPConnection):
+    """A connection that calls ``check`` while there is no reply, to tell a server that hangs from a busy one.
+
+    A server may work on a request for as long as it likes, but must take its body.
+    """
+
+    def __init__(self, *arguments: Any, check: Callable[[], None], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._check = check
+
+    def send(self, data: Any) -> None:
+        """Send bytes in blocks, each of which has its own timeout."""
+        whole = memoryview(data)
+        for start in range(0, len(whole), BLOCK):
+            super().send(whole[start : start + BLOCK])
+
+    def getresponse(self) -> http.client.HTTPResponse:
+        """Return the reply; raises what ``check`` raises."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.sock, selectors.EVENT_READ)
+            while not selector.select(CHECK_S):
+                self._check()
+        return super().getresponse()
+
+
+class _CheckedTls(_Checked, http.client.HTTPSConnection):
+    """The same for a role behind https."""
+
+
+class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Opens such connections."""
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        super().__init__()
+        self._check = check
+
+    def http_open(self, request: urllib.request.Request) -> Any:
+        return self.do_open(partial(_Checked, check=self._check), request)
+
+    def https_open(self, request: urllib.request.Request) -> Any:
+        return self.do_open(partial(_CheckedTls, check=self._check), request)
 
 
 class Remote:
     """Base of both proxies.
 
+    Attributes:
+        role: The name of the role.
+
     Args:
         url: The role's URL, such as ``http://127.0.0.1:8081``.
         token: The secret that the role requires. Default: that of this user's server at the URL, if it is on
             this machine.
-        timeout: Seconds to wait for a reply.
     """
 
-    def __init__(self, url: str, token: str | None = None, timeout: float = 600.0) -> None:
-        self.url, self.token, self.timeout = url.rstrip("/"), token, timeout
+    role = "next server"
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        self.url, self.token = url.rstrip("/"), token
+        self._opener = urllib.request.build_opener(_Handler(self._check_answers))
 
     def put_graph(self, run: str, model: str, blob: bytes) -> None:
         """Send the graph of a model."""
@@ -105,23 +158,26 @@ class Remote:
         self._ask(path, encode(message))
 
     def _ask(self, path: str, body: bytes | None = None) -> Any:
-        """Send a request and return the JSON reply; retry a few times if the server is away or busy."""
+        """Send a request and return the JSON reply; retry a few times if the server is away or busy.
+
+        One that hangs is not tried again: the caller tells of it.
+        """
+        began = time.monotonic()
         for delay in _RETRIES:
             try:
                 return self._ask_once(path, body)
             except AwayError:
+                if time.monotonic() - began > CHECK_S:
+                    raise
                 time.sleep(delay)
         return self._ask_once(path, body)
 
     def _ask_once(self, path: str, body: bytes | None = None, extra: Mapping[str, str] | None = None) -> Any:
         """Send a request and return the JSON reply; raises AwayError if a retry may help, else ServeError."""
-        headers = {"Content-Type": "application/octet-stream", **(extra or {})}
-        place = urlsplit(self.url)
-        if token := self.token or read_token(place.hostname or "", place.port or 80):
-            headers["Authorization"] = f"Bearer {token}"
+        headers = {"Content-Type": "application/octet-stream", **self._token_header(), **(extra or {})}
         request = urllib.request.Request(self.url + path, data=body, headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=self.timeout) as answer:
+            with self._opener.open(request, timeout=ANSWER_S) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             with error:
@@ -131,11 +187,32 @@ class Remote:
             kind = HeldError if error.code == 507 else kind
             raise kind(f"{self.url}{path} answered {error.code}: {_sentence(text)}") from None
         except (OSError, ValueError) as error:  # no reply, or a truncated one
-            raise AwayError(f"{self.url} cannot be reached: {error}") from None
+            raise AwayError(f"The {self.role} {self.url} cannot be reached: {error}") from None
+
+    def _token_header(self) -> dict[str, str]:
+        place = urlsplit(self.url)
+        token = self.token or read_token(place.hostname or "", place.port or 80)
+        return {"Authorization": f"Bearer {token}"} if token else {}
+
+    def _check_answers(self) -> None:
+        """Raise TimeoutError if the role answers nothing, as when its process hangs or is stopped."""
+        request = urllib.request.Request(f"{self.url}/api/status", headers=self._token_header())
+        try:
+            with urllib.request.urlopen(request, timeout=ANSWER_S):
+                return
+        except urllib.error.HTTPError as error:  # an answer too
+            error.close()
+        except OSError:
+            raise TimeoutError(
+                f"it has answered nothing for {CHECK_S + ANSWER_S:.0f} s, as a process does that hangs or is "
+                "stopped."
+            ) from None
 
 
 class RemoteFrontend(Remote):
     """The proxy of the frontend, which the evaluator calls."""
+
+    role = "frontend"
 
     def results(
         self, results: Results, infos: Sequence[ScoreInfo] = (), predicted: Sequence[Predictions] = ()
@@ -192,6 +269,8 @@ class RemoteEvaluator(Remote):
         token: The secret that the evaluator requires.
         folder: Folder for queued targets and graphs, so that they survive this process; None for no folder.
     """
+
+    role = "evaluator"
 
     def __init__(self, url: str, token: str | None = None, folder: Path | None = None) -> None:
         super().__init__(url, token)

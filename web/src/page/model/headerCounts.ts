@@ -63,6 +63,6 @@ export function headerCounts(run: Run, status: Status, missing: number): HeaderC
     number("scores", "scores", run.points, false, "Stored scores of this run"),
     ...counts,
     number("empty", "without a value", missing, true, "Points of the plot without a value"),
-    ...(refused ? [number("requests", "requests refused", refused, true, "Requests of any run that the server refused; the notices give the reasons")] : []),
+    ...(refused ? [number("requests", refused === 1 ? "request refused" : "requests refused", refused, true, "Requests of any run that the server refused; the notices give the reasons")] : []),
   ];
 }

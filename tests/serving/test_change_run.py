@@ -1,0 +1,86 @@
+"""Runs that are renamed or removed while arrays of them wait to be scored."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from server_help import Served, epoch_of
+from serving_help import record
+from test_server import Apart
+
+from intus import runs
+from intus.core.errors import InputError
+from intus.storage.codec import encode_records
+
+
+@pytest.fixture
+def server(tmp_path):
+    with Served(tmp_path, engine="local") as server:
+        yield server
+
+
+def backlog(server) -> None:
+    """Send four epochs of a run, and return when some of their layers have scores, and others wait."""
+    for epoch in range(4):
+        assert server.ask("/records", epoch_of(epoch, layers=100, rows=40))[0] == 200
+    while not server.ledger["scored"]:
+        time.sleep(0.05)
+    assert server.ledger["waiting"] > 50
+
+
+def test_run_that_is_removed_while_it_is_scored_does_not_come_back(server):
+    """It was back seconds later, with a part of its scores and no graph."""
+    backlog(server)
+    runs(f"{server.host}:{server.port}")["r"].remove()
+    assert server.flush() == (200, "")
+    time.sleep(1)
+    assert "r" not in runs(f"{server.host}:{server.port}")
+    assert server.ledger["waiting"] == server.ledger["queued"] == 0
+
+
+def test_run_is_not_renamed_while_arrays_of_it_wait(server):
+    """It became two runs, each with a part of the scores."""
+    backlog(server)
+    run = runs(f"{server.host}:{server.port}")["r"]
+    with pytest.raises(InputError, match=r"'r' cannot be renamed while \d+ arrays of it wait to be scored"):
+        run.rename("other")
+    assert run.name == "r"
+    run.tags = ["good"]
+    assert server.flush() == (200, "")
+    run.rename("other")
+    assert set(runs(f"{server.host}:{server.port}")) == {"other"}
+    assert len(runs(f"{server.host}:{server.port}")["other"].scores(score="mean")) == 400
+
+
+def test_run_that_does_not_exist_is_named(server):
+    assert server.send(0) == 200
+    assert server.flush() == (200, "")
+    for change in ({"remove": True}, {"name": "x"}, {"tags": ["x"]}):
+        status, answer = server.ask("/api/run", json.dumps({"run": "q"} | change).encode())
+        assert (status, answer["error"]) == (400, "There is no run 'q'.")
+
+
+@pytest.mark.long
+def test_page_apart_refuses_to_change_a_run_of_which_arrays_wait(tmp_path):
+    apart = Apart(tmp_path)
+    try:
+        apart.start("frontend", "evaluator", "aggregator")
+        report = {"run": "r", "model": "m", "epoch": 0, "sent": 1, "ended": True}
+        assert apart.ask("aggregator", "/records", epoch_of(0))[0] == 200
+        assert apart.ask("aggregator", "/flush", {})[0] == 200
+        open_epoch = encode_records(
+            [record(epoch=1)], {"client": "c", "seq": 9, "epochs": [report | {"epoch": 1, "ended": False}]}
+        )
+        assert apart.ask("aggregator", "/records", open_epoch)[0] == 200
+        while not [row for row in apart.ask("frontend", "/api/status")[1]["runs"] if row["waiting"] == 1]:
+            time.sleep(0.1)
+        for change, what in (({"remove": True}, "removed"), ({"name": "x"}, "renamed")):
+            status, answer = apart.ask("frontend", "/api/run", {"run": "r"} | change)
+            assert status == 400
+            assert answer["error"].startswith(
+                f"The run 'r' cannot be {what} while 1 array of it waits to be scored"
+            )
+    finally:
+        apart.kill(*apart.running)
