@@ -45,7 +45,7 @@ class ExportCheck:
     def __init__(self, table: Comparison, model: Trace, exported: Trace, path: Path) -> None:
         self.table, self._model, self._path = table, model, path
         modules = pair_modules(model.graph, exported.graph, table.pairs)
-        changed, compared = changed_parameters(model, exported, modules)
+        changed, compared, unknown = changed_parameters(model, exported, modules)
         self.changed = dict(sorted((changed | changed_buffers(model, exported, table.pairs)).items()))
         self._faults, self.notes = _outputs(model.graph, exported.graph, table)
         self.quantization: Quantization | None = None
@@ -59,6 +59,7 @@ class ExportCheck:
         apart = {one.row: [one.sentence] for one in missing if one.differs is not None}
         self.first = first_of(model, table.attrs["first"], dict(sorted((apart | self.changed).items())))
         self.unproven = [
+            *unknown,
             *_not_compared(missing),
             *(_hidden(table) if table.attrs["first"] is None else ()),
         ]
