@@ -361,3 +361,59 @@ def test_square_weight_that_is_used_in_both_orders(dynamo, tmp_path, monkeypatch
     net, x = exported("both", dynamo, tmp_path / "net.onnx")
     check = intus.check_export(net, tmp_path / "net.onnx", x)
     assert check.verdict == "equal", str(check)
+
+
+class Steps(nn.Module):
+    """A function of ``forward`` between two layers, in a block."""
+
+    def __init__(self, step, constant):
+        super().__init__()
+        self.step, self.constant = step, constant
+        self.fc, self.norm, self.out = nn.Linear(6, 8), nn.LayerNorm(8, eps=1e-12), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.out(self.step(self, self.fc(x), self.constant))
+
+
+def by_its_mean_square(self, y, k):
+    y = y * k
+    return y * torch.rsqrt((y * y).mean(-1, keepdim=True))
+
+
+#: A step, two constants that its result does not depend on, the verdict, and the operation that differs.
+HIDDEN = {
+    "scale before a norm": (lambda self, y, k: self.norm(y * k), 0.5, 3.0, "differs", "mul_1_2"),
+    "shift before a softmax": (lambda self, y, k: (y + k).softmax(-1), 0.5, 3.0, "differs", "add_1_2"),
+    "shift before a relu": (lambda self, y, k: torch.relu(y - k), 100.0, 200.0, "differs", "sub_1_2"),
+    "scale before arithmetic": (by_its_mean_square, 0.5, 3.0, "not proven", "mul_1_2"),
+    "other factors": (lambda self, y, k: y * k * (6 / k), 2.0, 3.0, "not proven", "mul_1_2"),
+}
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+@pytest.mark.parametrize("inside", [False, True], ids=["model", "block"])
+@pytest.mark.parametrize("name", HIDDEN)
+def test_difference_that_a_later_operation_hides(name, inside, dynamo, tmp_path, monkeypatch):
+    step, own, other, verdict, label = HIDDEN[name]
+
+    def build(constant):
+        torch.manual_seed(0)
+        net = Steps(step, constant)
+        return (nn.Sequential(net, nn.Linear(3, 2)) if inside else net).eval(), torch.randn(5, 6)
+
+    monkeypatch.setitem(MODELS, "steps", lambda: build(other))
+    changed, x = exported("steps", dynamo, tmp_path / "net.onnx")
+    assert intus.check_export(changed, tmp_path / "net.onnx", x).verdict == "equal"
+    net, _ = build(own)
+    assert torch.allclose(net(x), changed(x), atol=1e-5)
+    check = intus.check_export(net, tmp_path / "net.onnx", x)
+    assert check.verdict == verdict, str(check)
+    if verdict == "differs":
+        assert (check.first["a"], check.first["module"]) == (label, "0" if inside else "")
+        assert "because what follows hides the difference" in str(check)
+    else:
+        assert check.first is None
+        [sentence] = check.unproven
+        assert sentence.startswith(f"{label}{' in 0' if inside else ''} differs by")
+        assert "tensors inside differ, which may have an effect on other inputs" in str(check)
+        assert "all agree" not in str(check)
