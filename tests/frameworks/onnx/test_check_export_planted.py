@@ -7,6 +7,8 @@ an effect on these inputs it is said if only the effect was compared.
 import copy
 import warnings
 
+import numpy as np
+import onnx
 import pytest
 import torch
 from torch import nn
@@ -127,6 +129,11 @@ def reverse(value):
     value.copy_(value.flip(0))
 
 
+def transpose(value):
+    if value.dim() == 2 and value.shape[0] == value.shape[1]:
+        value.copy_(value.T.clone())
+
+
 def exported(name, dynamo, path):
     torch.manual_seed(0)
     net, x = MODELS[name]()
@@ -189,7 +196,7 @@ def test_change_before_a_dropout_is_named_at_the_layer(layer, dynamo, tmp_path):
 @pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
 @pytest.mark.parametrize("name", MODELS)
 def test_any_change_of_a_parameter_is_not_equal(name, dynamo, tmp_path):
-    check_changes(name, dynamo, tmp_path / "net.onnx", [scale, one_element, zero, reverse])
+    check_changes(name, dynamo, tmp_path / "net.onnx", [scale, one_element, zero, reverse, transpose])
 
 
 class Dead(nn.Module):
@@ -246,3 +253,167 @@ def test_recurrent_layer_without_its_whole_output_in_the_file(tmp_path):
     assert check.first["module"] == "rnn"
     assert check.table.modules.set_index("a").verdict["rnn"] == "differs"
     assert check.parameters[0].startswith("rnn.weight_hh_l0_reverse of a and")
+
+
+class Gated(nn.Module):
+    """The weights of ``square`` have no effect where the ReLU before it returns zeros."""
+
+    def __init__(self, dead):
+        super().__init__()
+        self.first, self.square, self.last = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 2)
+        self.first.bias.data.fill_(-100.0 if dead else 1.0)
+
+    def forward(self, x):
+        return self.last(self.square(torch.relu(self.first(x))))
+
+
+def gated(dead, axes, dynamo, path, monkeypatch):
+    """Return a model, its input, and its file with the values and the users of the weight of ``square``."""
+    monkeypatch.setitem(MODELS, "gated", lambda: (Gated(dead), torch.randn(*[5, 3, 6][-axes:])))
+    net, x = exported("gated", dynamo, path)
+    assert intus.check_export(net, path, x).verdict == "equal"
+    model, own = onnx.load(path), net.square.weight.detach().numpy()
+    [stored] = [
+        tensor
+        for tensor in model.graph.initializer
+        if list(tensor.dims) == [6, 6] and np.isin(onnx.numpy_helper.to_array(tensor), own).all()
+    ]
+    return net, x, model, stored
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+@pytest.mark.parametrize("axes", [2, 3], ids=["gemm", "matmul"])
+@pytest.mark.parametrize("dead", [True, False], ids=["without effect", "with effect"])
+def test_transposed_square_weight_is_named(dead, axes, dynamo, tmp_path, monkeypatch):
+    net, x, model, stored = gated(dead, axes, dynamo, tmp_path / "net.onnx", monkeypatch)
+    turned = np.ascontiguousarray(onnx.numpy_helper.to_array(stored).T)
+    stored.CopyFrom(onnx.numpy_helper.from_array(turned, stored.name))
+    onnx.save(model, tmp_path / "turned.onnx")
+    check = intus.check_export(net, tmp_path / "turned.onnx", x)
+    assert check.verdict == "differs"
+    assert check.first["module"] == "square"
+    both = "and of b" if stored.name == "square.weight" else f"and {stored.name} of b"
+    sentences = {
+        f"square.weight of a {both} are transposes of each other",
+        f"square.weight of a {both} are equal, but b uses it transposed",
+    }
+    assert len(check.parameters) == 1
+    assert set(check.parameters) <= sentences
+    assert set(check.parameters) <= set(check.first["why"])
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+@pytest.mark.parametrize("change", ["both", "use"])
+def test_use_of_a_square_weight_decides_on_its_transpose(change, dynamo, tmp_path, monkeypatch):
+    """A weight that is stored transposed and used so is the same; one that is only used so is not."""
+    net, x, model, stored = gated(True, 2, dynamo, tmp_path / "net.onnx", monkeypatch)
+    [user] = [node for node in model.graph.node if stored.name in node.input]
+    [order] = [attribute for attribute in user.attribute if attribute.name == "transB"]
+    order.i = 0
+    if change == "both":
+        turned = np.ascontiguousarray(onnx.numpy_helper.to_array(stored).T)
+        stored.CopyFrom(onnx.numpy_helper.from_array(turned, stored.name))
+    onnx.save(model, tmp_path / "used.onnx")
+    check = intus.check_export(net, tmp_path / "used.onnx", x)
+    assert check.verdict == ("equal" if change == "both" else "differs")
+    expected = [] if change == "both" else ["square.weight of a and of b are equal, but b uses it transposed"]
+    assert check.parameters == expected
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+def test_transposed_square_weight_of_an_unknown_use_is_not_proven(dynamo, tmp_path, monkeypatch):
+    net, x, model, stored = gated(True, 2, dynamo, tmp_path / "net.onnx", monkeypatch)
+    [at] = [place for place, node in enumerate(model.graph.node) if stored.name in node.input]
+    gemm = model.graph.node[at]
+    product = onnx.helper.make_node(
+        "Einsum", gemm.input[:2], ["product"], name=f"{gemm.name}_product", equation="bi,io->bo"
+    )
+    product.metadata_props.extend(gemm.metadata_props)
+    bias = onnx.helper.make_node("Add", ["product", gemm.input[2]], gemm.output, name=gemm.name)
+    bias.metadata_props.extend(gemm.metadata_props)
+    del model.graph.node[at]
+    for node in (bias, product):
+        model.graph.node.insert(at, node)
+    turned = np.ascontiguousarray(onnx.numpy_helper.to_array(stored).T)
+    stored.CopyFrom(onnx.numpy_helper.from_array(turned, stored.name))
+    onnx.save(model, tmp_path / "einsum.onnx")
+    check = intus.check_export(net, tmp_path / "einsum.onnx", x)
+    assert check.verdict == "not proven"
+    assert check.unproven == [
+        "square.weight of a and of b are transposes of each other, and it is not known how b uses it"
+    ]
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+def test_square_weight_that_is_used_in_both_orders(dynamo, tmp_path, monkeypatch):
+    def both(self, x):
+        y = x @ self.w.t() + x @ self.w + torch.matmul(self.v, x.T).T
+        return nn.functional.linear(y, self.w.T.contiguous())
+
+    monkeypatch.setitem(
+        MODELS,
+        "both",
+        lambda: (
+            Net(both, w=nn.Parameter(torch.randn(6, 6)), v=nn.Parameter(torch.randn(6, 6))),
+            torch.randn(5, 6),
+        ),
+    )
+    net, x = exported("both", dynamo, tmp_path / "net.onnx")
+    check = intus.check_export(net, tmp_path / "net.onnx", x)
+    assert check.verdict == "equal", str(check)
+
+
+class Steps(nn.Module):
+    """A function of ``forward`` between two layers, in a block."""
+
+    def __init__(self, step, constant):
+        super().__init__()
+        self.step, self.constant = step, constant
+        self.fc, self.norm, self.out = nn.Linear(6, 8), nn.LayerNorm(8, eps=1e-12), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.out(self.step(self, self.fc(x), self.constant))
+
+
+def by_its_mean_square(self, y, k):
+    y = y * k
+    return y * torch.rsqrt((y * y).mean(-1, keepdim=True))
+
+
+#: A step, two constants that its result does not depend on, the verdict, and the operation that differs.
+HIDDEN = {
+    "scale before a norm": (lambda self, y, k: self.norm(y * k), 0.5, 3.0, "differs", "mul_1_2"),
+    "shift before a softmax": (lambda self, y, k: (y + k).softmax(-1), 0.5, 3.0, "differs", "add_1_2"),
+    "shift before a relu": (lambda self, y, k: torch.relu(y - k), 100.0, 200.0, "differs", "sub_1_2"),
+    "scale before arithmetic": (by_its_mean_square, 0.5, 3.0, "not proven", "mul_1_2"),
+    "other factors": (lambda self, y, k: y * k * (6 / k), 2.0, 3.0, "not proven", "mul_1_2"),
+}
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+@pytest.mark.parametrize("inside", [False, True], ids=["model", "block"])
+@pytest.mark.parametrize("name", HIDDEN)
+def test_difference_that_a_later_operation_hides(name, inside, dynamo, tmp_path, monkeypatch):
+    step, own, other, verdict, label = HIDDEN[name]
+
+    def build(constant):
+        torch.manual_seed(0)
+        net = Steps(step, constant)
+        return (nn.Sequential(net, nn.Linear(3, 2)) if inside else net).eval(), torch.randn(5, 6)
+
+    monkeypatch.setitem(MODELS, "steps", lambda: build(other))
+    changed, x = exported("steps", dynamo, tmp_path / "net.onnx")
+    assert intus.check_export(changed, tmp_path / "net.onnx", x).verdict == "equal"
+    net, _ = build(own)
+    assert torch.allclose(net(x), changed(x), atol=1e-5)
+    check = intus.check_export(net, tmp_path / "net.onnx", x)
+    assert check.verdict == verdict, str(check)
+    if verdict == "differs":
+        assert (check.first["a"], check.first["module"]) == (label, "0" if inside else "")
+        assert "because what follows hides the difference" in str(check)
+    else:
+        assert check.first is None
+        [sentence] = check.unproven
+        assert sentence.startswith(f"{label}{' in 0' if inside else ''} differs by")
+        assert "tensors inside differ, which may have an effect on other inputs" in str(check)
+        assert "all agree" not in str(check)

@@ -45,7 +45,7 @@ class ExportCheck:
     def __init__(self, table: Comparison, model: Trace, exported: Trace, path: Path) -> None:
         self.table, self._model, self._path = table, model, path
         modules = pair_modules(model.graph, exported.graph, table.pairs)
-        changed, compared = changed_parameters(model, exported, modules)
+        changed, compared, unknown = changed_parameters(model, exported, modules)
         self.changed = dict(sorted((changed | changed_buffers(model, exported, table.pairs)).items()))
         self._faults, self.notes = _outputs(model.graph, exported.graph, table)
         self.quantization: Quantization | None = None
@@ -58,10 +58,9 @@ class ExportCheck:
         self.parameters += [one.sentence for one in missing]
         apart = {one.row: [one.sentence] for one in missing if one.differs is not None}
         self.first = first_of(model, table.attrs["first"], dict(sorted((apart | self.changed).items())))
-        self.unproven = [
-            *_not_compared(missing),
-            *(_hidden(table) if table.attrs["first"] is None else ()),
-        ]
+        without_effect = list(_hidden(table)) if table.attrs["first"] is None else []
+        self.unproven = [*unknown, *_not_compared(missing), *without_effect]
+        self._differs_inside = bool(without_effect)
         used = {number for numbers in model.graph.row_params.values() for number in numbers}
         left = (param.address for number, param in enumerate(model.graph.params) if number not in used)
         unused = [address for address in left if address not in compared]
@@ -115,7 +114,10 @@ class ExportCheck:
             verdict = f"{file} does not return what {name} does."
         else:
             what = "module" if self.table.agree else "output"
-            verdict = f"Not proven that {file} computes what {name} does: not every {what} could be compared."
+            why = f"not every {what} could be compared"
+            if self.table.agree and self._differs_inside:
+                why = "tensors inside differ, which may have an effect on other inputs"
+            verdict = f"Not proven that {file} computes what {name} does: {why}."
         faults = (
             one for one in self._faults if one not in self.table.attrs["reordered"]
         )  # the table says it
@@ -139,13 +141,20 @@ def _not_compared(missing: Sequence[Missing]) -> Iterator[str]:
 
 
 def _hidden(table: Comparison) -> Iterator[str]:
-    """Yield the modules whose outputs differ, where the outputs of the model do not."""
+    """Yield what differs although the outputs of the model do not: modules, or else the first operation."""
+    found = False
     for row in table.modules.itertuples():
         returned = f"What {row.a or 'the model'} returns"
+        found = found or row.verdict in ("shape", "differs")
         if row.verdict == "shape":
             yield f"{returned} is of another shape in the file"
         elif row.verdict == "differs":
             yield f"{returned} differs by {row.relative:.2g} of its norm, which has no effect on the outputs"
+    steps = table[table.verdict == "differs"]
+    if not found and len(steps):
+        step = steps.iloc[0]
+        where = f"{step.a} in {step.module_a}" if step.module_a else step.a
+        yield f"{where} differs by {step.relative:.2g} of its norm, which has no effect on the outputs"
 
 
 def _outputs(model: Graph, file: Graph, table: Comparison) -> tuple[list[str], list[str]]:

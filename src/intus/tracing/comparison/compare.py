@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 EQUAL, CLOSE, DIFFERS, SHAPE = "equal", "close", "differs", "shape"
 ONLY_A, ONLY_B, UNSAVED = "only in a", "only in b", "not saved"
 _UNKNOWN = float("nan")
+#: Operations that may make up for another before them, as types of ``a``.
+_ARITHMETIC = frozenset(
+    {"add", "sub", "rsub", "mul", "multiply", "div", "true_divide", "divide", "pow", "neg", "matmul", "mm"}
+    | {"bmm", "linear", "addmm", "einsum", "dot_general", "conv1d", "conv2d", "conv3d", "exp", "log", "where"}
+)
 #: Frameworks whose images have their channels last.
 CHANNELS_LAST = frozenset({"jax", "keras", "tensorflow"})
 
@@ -342,8 +347,9 @@ class _Judge:
     def origins(self) -> list[Origin]:
         """Return where the differences originate that reach the outputs, in order.
 
-        If none reaches the outputs, return those that were proven by running an operation, or are those of a
-        whole module: what follows may hide a difference, as a normalization does.
+        If none reaches the outputs, return those that were proven by running an operation, are those of a
+        whole module, or are hidden by an operation that cannot make up for them: what follows may hide a
+        difference, as a normalization does.
         """
         kinds = [self.a.graph.ops.kind[p.a] if p.a >= 0 else OP for p in self.pairs]
         outputs = [n for n, p in enumerate(self.pairs) if kinds[n] == OUTPUT and p.b >= 0]
@@ -357,6 +363,7 @@ class _Judge:
         sources = {n for n in seen if self._may_be_source(n)} or seen
         sources = sources or {n for n, pair in enumerate(self.pairs) if pair.proven}
         sources = sources or {n for module in self.modules for n in module.outputs if self._is_hidden(n)}
+        sources = sources or {n for n in range(len(self.pairs)) if self._is_hidden(n, by_any=False)}
         inside = {n: module.unpaired for module in self.modules for n in module.outputs}  # the innermost
         return [Origin(n, self._region(n, inside.get(n, []))) for n in sorted(sources)]
 
@@ -365,11 +372,16 @@ class _Judge:
         pair = self.pairs[number]
         return pair.is_source or (bool(pair.unpaired_parents) and not pair.is_explained)
 
-    def _is_hidden(self, number: int) -> bool:
-        """Return whether a module makes a difference that the modules after it, which both have, take away.
+    def _is_hidden(self, number: int, *, by_any: bool = True) -> bool:
+        """Return whether a difference originates here that what follows, which both have, takes away.
 
         A difference that an operation of one side alone takes away is none: it may compute the rest of the
         module, as the batch norm does that an export has folded into a convolution.
+
+        Args:
+            number: The number of the pair.
+            by_any: Whether arithmetic may take it away. Inside a module it may be another way to compute the
+                same: ``x * 2 * 3`` and ``x * 3 * 2`` have other steps.
         """
         if not self._may_be_source(number) or self.pairs[number].verdict == SHAPE:
             return False
@@ -384,6 +396,8 @@ class _Judge:
                 if is_unpaired or not self.pairs[n].is_explained:
                     seen.add(n)
                     waiting.append(n)
+                elif not by_any and self._types(self.pairs[n])[0] in _ARITHMETIC:
+                    return False
         return True
 
     def _children(self, pair: Pair) -> set[int]:

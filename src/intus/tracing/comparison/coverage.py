@@ -10,8 +10,8 @@ import numpy as np
 from ...core.analysis.walks import ancestors, descendants
 from ...core.graph import INPUT, OUTPUT, Graph, Param
 from .differences import difference, rounding
-from .elements import Elements
-from .parameters import value_of
+from .elements import Elements, value_of
+from .orientation import is_turned
 
 if TYPE_CHECKING:
     from ..results.trace import Trace
@@ -178,9 +178,13 @@ class _Weights:
         near = [
             name for name, modules in self._modules.items() if any(_around(one, module) for one in modules)
         ]
-        values = [self._array(name) for name in near]
-        if any(value is not None and _holds(value, own) for value in values):
-            return True
+        square = own.array.ndim == 2 and own.array.shape[0] == own.array.shape[1]
+        for name in near:
+            value = self._array(name)
+            # Of a square matrix the values alone do not tell whether it is the transpose.
+            turned = is_turned(a, param.address, self._trace, name) or False if square else None
+            if value is not None and _holds(value, own, turned):
+                return True
         # An exporter drops zeros. Another vector in their place would be a weight of the file in that module.
         others = (name for name in near if name not in self._compared and module in self._modules[name])
         found = [value for value in map(self._array, others) if value is not None]
@@ -208,8 +212,13 @@ def _around(module: str, other: str) -> bool:
     )
 
 
-def _holds(stored: Elements, own: Elements) -> bool:
+def _holds(stored: Elements, own: Elements, turned: bool | None = None) -> bool:
     """Return whether an array has another as a part along one axis, whatever the order of its axes.
+
+    Args:
+        stored: The array.
+        own: The other.
+        turned: Whether it has to be transposed there; None if either may be.
 
     Example:
         >>> q, k = np.eye(2), np.ones((2, 2))
@@ -220,17 +229,17 @@ def _holds(stored: Elements, own: Elements) -> bool:
     part = np.squeeze(own.array)
     if not part.size or stored.is_float != own.is_float:
         return False
-    for turned in (part, part.T):
-        if turned.ndim != whole.ndim:
+    for one in (part, part.T) if turned is None else (part.T,) if turned else (part,):
+        if one.ndim != whole.ndim:
             continue
-        longer = [n for n in range(whole.ndim) if whole.shape[n] != turned.shape[n]]
-        if not longer and _same(stored, whole, own, turned):
+        longer = [n for n in range(whole.ndim) if whole.shape[n] != one.shape[n]]
+        if not longer and _same(stored, whole, own, one):
             return True
-        if len(longer) == 1 and whole.shape[longer[0]] > turned.shape[longer[0]]:
-            axis, length = longer[0], turned.shape[longer[0]]
+        if len(longer) == 1 and whole.shape[longer[0]] > one.shape[longer[0]]:
+            axis, length = longer[0], one.shape[longer[0]]
             step = np.gcd(whole.shape[axis], length)
             for start in range(0, whole.shape[axis] - length + 1, step):
-                if _same(stored, whole.take(range(start, start + length), axis), own, turned):
+                if _same(stored, whole.take(range(start, start + length), axis), own, one):
                     return True
     return False
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ...core.errors import IntusError
 from ...core.shared_array import shared_array
+
+if TYPE_CHECKING:
+    from ..results.trace import Trace
 
 #: Of every floating-point dtype: the distance from 1 to the next number, and the largest finite number.
 _FLOATS = {
@@ -86,6 +90,14 @@ def plain(value: Any) -> Elements | None:
     if array.dtype.kind == "c":
         array = np.stack([array.real, array.imag], -1)
     return Elements(array, dtype) if array.dtype.kind in "biuf" else None
+
+
+def value_of(trace: Trace, address: str) -> Elements | None:
+    """Return the value of a parameter; None if it is not known."""
+    try:
+        return plain(trace.value(address))
+    except (IntusError, KeyError):  # not saved, or changed since
+        return None
 
 
 def _of_tensor(value: Any) -> Elements | None:

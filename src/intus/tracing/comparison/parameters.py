@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...core.errors import IntusError
 from ...core.graph import BUFFER, CONSTANT, Param
 from ...viewing.repr_text import listed
 from .differences import Difference, difference, rounding
-from .elements import Elements, plain
+from .elements import Elements, plain, value_of
+from .orientation import is_turned
 from .recurrent import unpacked
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ def different_parameters(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iter
 
     Parameters correspond if they have the same address, or else if no others have the same name in their
     modules or the same lengths. Where one side has combined several (a batch norm folded into a convolution),
-    that is all that is said. Frameworks store weights in other orders of their axes: the nearest counts.
+    that is all that is said. Frameworks store weights in other orders of their axes: a square matrix is
+    compared in the order in which both use it, as far as that is known, and anything else in the nearest.
 
     Args:
         a: The first trace.
@@ -41,7 +42,7 @@ def different_parameters(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iter
         ]
     values = [(one, other, value_of(a, one), value_of(b, other)) for one, other in partners]
     sentences = (
-        _difference(one, b, other, x, y)
+        _difference(one, b, other, x, y, _turned(a, one, b, other, x))
         for one, other, x, y in values
         if x is not None and y is not None and x.is_float == y.is_float
     )
@@ -50,7 +51,7 @@ def different_parameters(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iter
 
 def changed_parameters(
     a: Trace, b: Trace, modules: Iterable[ModulePair]
-) -> tuple[dict[int, list[str]], set[str]]:
+) -> tuple[dict[int, list[str]], set[str], list[str]]:
     """Return the parameters of a model that are others in its export, also where that has no effect.
 
     Parameters correspond as in ``different_parameters``, in modules that both have, and those of recurrent
@@ -62,8 +63,8 @@ def changed_parameters(
         modules: The modules that correspond to each other.
 
     Returns:
-        Sentences by the row of ``a`` that uses the parameter, the number of rows for one that none uses; and
-        the addresses of the parameters that were compared.
+        Sentences by the row of ``a`` that uses the parameter, the number of rows for one that none uses; the
+        addresses of the parameters that were compared; and sentences on those that may be others.
     """
     found: dict[int, list[str]] = {}
     users: dict[int, int] = {}
@@ -73,6 +74,7 @@ def changed_parameters(
     numbers = {param.address: number for number, param in enumerate(a.graph.params)}
     combined = set(_combined(b))
     compared: set[str] = set()
+    unknown: list[str] = []
     packed = unpacked(a, b)
     known = {param.address for param in b.graph.params}
     same = [(address, address) for address in numbers if address in b._param_values]
@@ -92,9 +94,13 @@ def changed_parameters(
         if x is None or y is None or x.is_float != y.is_float:
             continue
         compared.add(address)
-        if sentence := _difference(address, b, other, x, y):
+        turned = False if address in packed else _turned(a, address, b, other, x)
+        if sentence := _difference(address, b, other, x, y, turned):
             found.setdefault(row, []).append(sentence)
-    return dict(sorted(found.items())), compared
+        elif turned is None and _is_square(x) and _difference(address, b, other, x, y, False):
+            both = _both(address, other)
+            unknown.append(f"{both} are transposes of each other, and it is not known how b uses it")
+    return dict(sorted(found.items())), compared, unknown
 
 
 #: Operations whose parameter an export stores as it is, but for the order of its axes.
@@ -123,15 +129,45 @@ def is_folded(a: Trace, row: int, known: Container[str]) -> bool:
     return any(param.address not in known for child in following for param in _used(a, [child]))
 
 
-def _difference(address: str, b: Trace, other: str, x: Elements, y: Elements) -> str:
-    """Return how a parameter of ``a`` and one of ``b`` differ, as a sentence; ``""`` if they do not."""
-    both = f"{address} of a and of b" if address == other else f"{address} of a and {other} of b"
-    apart = _nearest(x, y)
+def _both(address: str, other: str) -> str:
+    return f"{address} of a and of b" if address == other else f"{address} of a and {other} of b"
+
+
+def _difference(address: str, b: Trace, other: str, x: Elements, y: Elements, turned: bool | None) -> str:
+    """Return how a parameter of ``a`` and one of ``b`` differ, as a sentence; ``""`` if they do not.
+
+    Args:
+        address: The address of the first.
+        b: The second trace.
+        other: The address of the second.
+        x: The first value.
+        y: The second value.
+        turned: Whether the transpose of ``y`` corresponds to ``x``, if both are square; None if either may.
+    """
+    both, exact = _both(address, other), address == other and _is_exact(b)
+    apart = _nearest(x, y, turned)
     if apart is None:
         return f"{both} are of shapes {x.array.shape} and {y.array.shape}"
-    return (
-        f"{both} {_words(apart)}" if _is_other(apart, x, y, exact=address == other and _is_exact(b)) else ""
-    )
+    if not _is_other(apart, x, y, exact=exact):
+        return ""
+    if turned is not None and (nearest := _nearest(x, y)) and not _is_other(nearest, x, y, exact=exact):
+        return (
+            f"{both} are equal, but b uses it transposed"
+            if turned
+            else f"{both} are transposes of each other"
+        )
+    return f"{both} {_words(apart)}"
+
+
+def _turned(a: Trace, address: str, b: Trace, other: str, x: Elements) -> bool | None:
+    """Return whether a square matrix of ``a`` corresponds to the transpose of ``b``'s; None if unknown."""
+    if address == other and _is_exact(b):
+        return False
+    return is_turned(a, address, b, other) if _is_square(x) else None
+
+
+def _is_square(x: Elements) -> bool:
+    return x.array.ndim == 2 and x.array.shape[0] == x.array.shape[1] > 1
 
 
 def _is_exact(file: Trace) -> bool:
@@ -216,21 +252,20 @@ def _lengths(param: Param) -> Hashable:
     return tuple(sorted(param.shape))
 
 
-def value_of(trace: Trace, address: str) -> Elements | None:
-    """Return the value of a parameter; None if it is not known."""
-    try:
-        return plain(trace.value(address))
-    except (IntusError, KeyError):  # not saved, or changed since
-        return None
-
-
-def _nearest(x: Elements, y: Elements) -> Difference | None:
+def _nearest(x: Elements, y: Elements, turned: bool | None = None) -> Difference | None:
     """Return the difference in the order of y's axes in which it is least; None if no order fits.
 
     A matrix may be transposed, and the kernel of a convolution has its channels first (PyTorch) or last.
+
+    Args:
+        x: The first value.
+        y: The second value.
+        turned: The order of the axes of a square matrix, whether it is transposed; None if either may be.
     """
     orders = [y.array, y.array.T]
     if y.array.ndim > 2:
         orders += [np.moveaxis(y.array, (-1, -2), (0, 1)), np.moveaxis(y.array, (0, 1), (-1, -2))]
+    if turned is not None and _is_square(x):
+        orders = [orders[turned]]
     found = [difference(x, y._replace(array=one)) for one in orders if one.shape == x.array.shape]
     return min(found, key=lambda apart: apart.relative, default=None)
