@@ -22,6 +22,7 @@ import numpy as np
 from ..graph import INPUT, OP, OUTPUT, Graph
 
 _EQUAL = 1e-6  # relative difference below which two sums count as equal
+_FOLDED = 2.0**-22  # the same of a value that one side computes and the other holds
 _MARGIN = 64  # equal rows next to a difference that are aligned by weight
 _MOST_CELLS = 200_000_000  # of one table: a second or two, and 50 MB of bits
 
@@ -271,6 +272,8 @@ def _weights(a: _Traits, i: int, b: _Traits, part: slice, near: float) -> np.nda
     close = np.zeros(len(size), dtype=np.int64)  # 1 if close, 2 if equal up to rounding
     if not np.isnan(a.sums[i, 0]):
         close = size * sum(_agree(a, i, b, part, by).astype(int) for by in (near, _EQUAL))
+        # A variance is near what a batch norm computes of it, variance + eps, but it is not the same tensor.
+        close *= ((b.kind[part] == OP) == (a.kind[i] == OP)) | _agree(a, i, b, part, _FOLDED)
     if a.kind[i] in (INPUT, OUTPUT):
         allowed = kind
     else:

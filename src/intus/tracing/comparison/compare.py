@@ -23,6 +23,8 @@ from ..results.trace import Trace
 from .differences import Difference, difference, element_sums, rounding
 from .elements import Elements, plain
 from .modules import pair_modules, with_folded_norms, with_whole_outputs
+from .parameters import different_parameters
+from .settings import different_constants
 
 if TYPE_CHECKING:
     from .crossing import Calls
@@ -358,7 +360,26 @@ class _Judge:
         sources = sources or {n for n, pair in enumerate(self.pairs) if pair.proven}
         sources = sources or {n for module in self.modules for n in module.outputs if self._is_hidden(n)}
         inside = {n: module.unpaired for module in self.modules for n in module.outputs}  # the innermost
-        return [Origin(n, self._region(n, inside.get(n, []))) for n in sorted(sources)]
+        origins = [Origin(n, self._region(n, inside.get(n, []))) for n in sorted(sources)]
+        return [origin for origin in origins if self._is_known(origin)] or origins
+
+    def _is_known(self, origin: Origin) -> bool:
+        """Return whether other operations than b's make a difference, and do not only propagate one.
+
+        They cannot be run on the same inputs. If what they were given differs already, only other parameters
+        or constants tell.
+        """
+        pair = self.pairs[origin.pair]
+        given_same = all(self.pairs[n].is_explained for n in self._parents(pair))
+        if given_same or pair.is_source or not origin.region:
+            return True
+        found = [self.pairs[n] for n in {*origin.region, origin.pair}]
+        rows_a = sorted(p.a for p in found if p.a >= 0)
+        rows_b = sorted(p.b for p in found if p.b >= 0)
+        return bool(
+            different_parameters(self.a.trace, rows_a, self.b.trace, rows_b)
+            or different_constants(self.a.graph, rows_a, self.b.graph, rows_b)
+        )
 
     def _may_be_source(self, number: int) -> bool:
         """Return whether a pair differs although its paired parents, as far as known, do not."""
