@@ -20,6 +20,7 @@ from ...core.analysis.alignment import align
 from ...core.errors import InputError, require
 from ...core.graph import OP, OUTPUT, Graph
 from ..results.trace import Trace
+from ..validation.uninitialized import UNINITIALIZED
 from .differences import Difference, difference, element_sums, rounding
 from .elements import Elements, plain
 from .modules import pair_modules, with_folded_norms, with_whole_outputs
@@ -211,11 +212,7 @@ def _calls_of(trace: Trace) -> Calls | None:
 
 def _uninitialized(graph: Graph) -> Collection[str]:
     """Return the types of operations whose result is uninitialized memory."""
-    if graph.facts.get("framework") != "torch":
-        return ()
-    from ..validation.exemptions import UNINITIALIZED
-
-    return UNINITIALIZED
+    return UNINITIALIZED if graph.facts.get("framework") == "torch" else ()
 
 
 def _is_one_pass(a: Graph, b: Graph) -> bool:
