@@ -58,7 +58,7 @@ class RowOrder:
         self._count = 0
 
     def is_new(self, epoch: float, mode: str) -> bool:
-        """Return whether the pass is the first of its epoch in its mode, whatever other modes do in between."""
+        """Return whether the pass is the first of its epoch in its mode, not counting other modes."""
         new, self.period = self._latest.get(mode) != epoch, (epoch, mode)
         self._latest[mode] = epoch
         return new
