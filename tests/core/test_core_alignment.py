@@ -83,6 +83,46 @@ def test_inserted_operation_has_no_partner():
     assert [b.label(j) for _, j in alone] == ["relu_1_3"]
 
 
+class Shared(torch.nn.Module):
+    """One layer called on two branches, one after the other or after both."""
+
+    def __init__(self, late, swapped=False):
+        super().__init__()
+        self.shared = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Sigmoid())
+        self.late, self.swapped = late, swapped
+
+    def forward(self, x, y):
+        if self.swapped:
+            v = self.shared(torch.relu(y))
+            u = self.shared(torch.tanh(x))
+        elif self.late:
+            u, v = torch.tanh(x), torch.relu(y)
+            u, v = self.shared(u), self.shared(v)
+        else:
+            u = self.shared(torch.tanh(x))
+            v = self.shared(torch.relu(y))
+        return u * v
+
+
+@pytest.mark.parametrize("values", [True, False])
+@pytest.mark.parametrize("way", [{"late": True}, {"late": False, "swapped": True}])
+def test_calls_of_a_module_correspond_by_what_they_were_called_on(way, values):
+    torch.manual_seed(0)
+    one, other = Shared(late=False), Shared(**way)
+    other.load_state_dict(one.state_dict())
+    with torch.no_grad():
+        other.shared[0].weight *= 1.1  # so that no value tells which call is which
+    a, b = (intus.trace(net, torch.randn(2, 4), torch.randn(2, 4)) for net in (one, other))
+    pairs = dict(intus.compare(a, b).pairs if values else align(a.graph, b.graph))
+    for before in ("tanh", "relu"):
+        row, partner = (
+            next(row for row, label in enumerate(t.graph.labels) if label.startswith(before)) for t in (a, b)
+        )
+        for _ in range(3):  # the layer, its activation and the product
+            assert pairs[row] == partner
+            (row,), (partner,) = a.graph.children(row), b.graph.children(partner)
+
+
 def test_values_decide_which_of_two_equal_rows_is_new():
     x = torch.linspace(-1, 1, 5)
     a = intus.trace(lambda x: (x * 3).sin(), x)

@@ -200,6 +200,32 @@ def test_evaluation_within_epoch_of_rows_with_ids_has_none(server, caplog):
     assert "random order" not in caplog.text
 
 
+def test_evaluation_within_an_epoch_begins_no_epoch(server, caplog):
+    """The training goes on with the next batch, which is not the one that the epoch began with."""
+    model = net()
+    with probe(model, HOST, server.port, structure=False) as watch:
+        for batch in ROWS.split(20):
+            model.train()
+            model(batch)
+            model.eval()
+            model(ROWS[:10])
+        assert not watch.status()["faults"]
+    assert flush(HOST, server.port)
+    records = [one for one in server.records() if one.address == "0" and one.mode == "train"]
+    assert len(records) > 1
+    assert all(one.items is None for one in records)  # in their order of arrival
+    assert "same batch" not in caplog.text
+
+
+def test_epoch_that_begins_again_with_another_batch_is_said(server, caplog):
+    model = net()
+    with probe(model, HOST, server.port, structure=False) as watch:
+        for watch.epoch, start in ((0, 0), (1, 0), (0, 10)):
+            model(ROWS[start : start + 10])
+    assert flush(HOST, server.port)
+    assert "epoch 0 of Sequential (train) does not begin with the same batch as it did before" in caplog.text
+
+
 def test_random_loader_ignores_waiting_and_finished_iterators():
     waiting = iter(DataLoader(Numbered(), batch_size=50, shuffle=True))
     assert random_loader() is None

@@ -21,7 +21,7 @@ _ADVICE = (
     "probe_set to probe()."
 )
 _REORDERED = (
-    "intus: epoch %s of %s (%s) does not begin with the same batch as epoch %s: the data is shuffled or "
+    "intus: epoch %s of %s (%s) does not begin with the same batch as %s: the data is shuffled or "
     "randomly augmented. " + _ADVICE
 )
 _DRAWN = "intus: the rows of %s come in random order: %s. " + _ADVICE
@@ -52,13 +52,15 @@ class RowOrder:
         self._unordered: set[str] = set()
         self._refused: set[str] = set()  # of which the order says nothing
         self._modes: dict[str, None] = {}  # in the order in which they came
+        self._latest: dict[str, float] = {}  # the epoch of the last pass in each mode
         self._said: set[str] = set()  # modes whose rows are said to be others
         self.period: tuple[float, str] | None = None
         self._count = 0
 
     def is_new(self, epoch: float, mode: str) -> bool:
-        """Return whether the pass is the first of its epoch in its mode."""
-        new, self.period = (epoch, mode) != self.period, (epoch, mode)
+        """Return whether the pass is the first of its epoch in its mode, not counting other modes."""
+        new, self.period = self._latest.get(mode) != epoch, (epoch, mode)
+        self._latest[mode] = epoch
         return new
 
     def on_forward_start(
@@ -87,7 +89,8 @@ class RowOrder:
             self._troubles.warn_once(_UNKNOWN, self._name, first or _NO_HASH)
         elif first != before:
             self._unordered.add(mode)
-            self._troubles.warn_once(_REORDERED, f"{epoch:g}", self._name, mode, f"{began:g}")
+            other = f"epoch {began:g}" if began != epoch else "it did before"
+            self._troubles.warn_once(_REORDERED, f"{epoch:g}", self._name, mode, other)
         elif mode not in self._unordered and not self._has_labels(mode):
             self._unordered.add(mode)
             if mode not in self._said:

@@ -32,7 +32,9 @@ net = nn.Sequential(Block(), Block())
 saved = np.load(f"{folder}/weights.npz")
 net.load_state_dict({name: torch.tensor(saved[name]) for name in saved.files if name != "x"})
 other = intus.load(f"{folder}/nnx.trace")
-table = intus.compare(intus.trace(net, torch.tensor(saved["x"])), other)
+trace = intus.trace(net, torch.tensor(saved["x"]))
+trace.save(f"{folder}/twin.trace")
+table = intus.compare(trace, other)
 modules = table.modules.set_index("a").verdict.to_dict()
 print(json.dumps({"agree": table.agree, "first": table.attrs["first"], "modules": modules}))
 """
@@ -97,6 +99,16 @@ def test_other_eps_is_named(folder):
 def test_other_gelu_is_named(folder):
     first = compared(folder, approximate="none")["first"]
     assert first["module"] == "0.act", first
+
+
+def test_saved_trace_of_torch_is_compared_without_torch(folder):
+    compared(folder)
+    table = intus.compare(intus.load(folder / "twin.trace"), intus.load(folder / "nnx.trace"))
+    assert table.agree, str(table)
+    other = Net(nnx.Rngs(1))
+    x = np.load(folder / "weights.npz")["x"]
+    table = intus.compare(intus.load(folder / "twin.trace"), intus.trace(other, x))
+    assert table.attrs["first"]["module"] == "0.fc", str(table)
 
 
 def test_models_of_jax_need_no_torch():

@@ -373,3 +373,29 @@ def test_order_of_outputs(heads, places, tmp_path):
     ]
     assert check.verdict == ("differs" if swapped else "equal")
     assert [line for line in str(check).splitlines() if " is output " in line] == swapped
+
+
+class CalledTwice(nn.Module):
+    """One layer called on two branches, which the exporter's scopes put side by side."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.shared = nn.Linear(4, 8), nn.Linear(6, 8), nn.Linear(8, 8)
+
+    def forward(self, x, y):
+        one = self.shared(torch.tanh(self.a(x)))
+        return one * self.shared(torch.relu(self.b(y)))
+
+
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_calls_of_a_module_are_paired_by_what_they_were_called_on(dynamo, tmp_path):
+    torch.manual_seed(0)
+    net, args = CalledTwice().eval(), (torch.randn(3, 4), torch.randn(3, 6))
+    path = exported(net, args, tmp_path / "twice.onnx", dynamo=dynamo)
+    with torch.no_grad():
+        net.shared.weight *= 1.001
+    table = intus.compare(intus.trace(net, *args), intus.read(path, *args))
+    calls = table[table.module_a.str.startswith("shared")]
+    assert len(calls) == 2
+    assert (calls.relative < 0.01).all(), str(table)
+    assert table.attrs["first"]["module"] == "shared:1"

@@ -169,6 +169,19 @@ def test_same_bits_across_layers(name):
     assert found == fitted(LAYERS[name])[0]
 
 
+@pytest.mark.parametrize("recurrent", [L.GRU, L.LSTM])
+@pytest.mark.parametrize("norm", [L.LayerNormalization, L.BatchNormalization])
+def test_same_bits_of_a_recurrent_layer_after_a_normalization(norm, recurrent):
+    """The update of its scale does not keep TensorFlow from adding as it does without a probe."""
+
+    def layers():
+        return [L.Reshape((8, 8)), norm(), recurrent(4)]
+
+    found, tap, _ = fitted(layers, probed=True)
+    assert len(tap.seen) == 12
+    assert found == fitted(layers)[0]
+
+
 def test_copies_are_charged_from_the_time_that_they_begin():
     """In a graph, the first tensor of a pass tells when the work for all of them began."""
     began = []

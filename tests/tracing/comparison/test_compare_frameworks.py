@@ -26,13 +26,13 @@ class Twin:
     """The same network in numpy, whose operations are primitives as in XLA."""
 
     def __init__(self, net, x, eps, fault=""):
-        self.builder, self.values = GraphBuilder("Twin"), {}
+        self.builder, self.values, self.state = GraphBuilder("Twin"), {}, {}
         self.row = self.put(self.builder.input("x", x.shape, "float32"), x)
         state = {name: p.detach().numpy() for name, p in net.named_parameters()}
         if fault == "second":
             state = state | {"second.weight": state["second.weight"] * 1.01}
         for name, value in state.items():
-            self.builder.param(name, value.shape, "float32")
+            self.put_param(name, value)
         self.linear("first", state)
         self.norm("norm", state, eps)
         self.linear("second", state)
@@ -43,6 +43,10 @@ class Twin:
     def put(self, row, value):
         self.values[row] = value.astype(np.float32)
         return row
+
+    def put_param(self, name, value):
+        self.builder.param(name, value.shape, "float32")
+        self.state[name] = value.astype(np.float32)
 
     def op(self, type_, scope, value, *parents, params=(), setting=""):
         parents = [(parent, str(number)) for number, parent in enumerate(parents)]
@@ -72,7 +76,8 @@ class Twin:
 
     def trace(self):
         graph, rows = self.builder.graph({"framework": "numpy"})
-        return intus.Trace(graph, {int(rows[row]): value for row, value in self.values.items()})
+        values = {int(rows[row]): value for row, value in self.values.items()}
+        return intus.Trace(graph, values, params=self.state)
 
 
 def traces(eps=1e-5, last=False, fault=""):
@@ -157,3 +162,74 @@ def test_channels_last_is_compared_with_channels_first(size):
     assert set(table.verdict) == {"equal"}
     values[row][0, 0, 0, 0] += 1
     assert compare(trace, intus.Trace(other.graph, values)).attrs["first"]["a"] == "relu_1_2"
+
+
+class Normed(nn.Module):
+    """Two linear layers with a batch norm between them, whose variances are those of a training."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.bn, self.out = nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)
+        self.bn.running_mean.normal_()
+        self.bn.running_var.uniform_(0.5, 2)
+
+    def forward(self, x):
+        return self.out(self.bn(self.fc(x)))
+
+
+def keras_twin(net, x, *, weight=1.0, gamma=1.0):
+    """Return the trace of the steps that Keras takes, with some weights multiplied."""
+    twin = object.__new__(Twin)
+    twin.builder, twin.values, twin.state = GraphBuilder("Twin"), {}, {}
+    twin.row = twin.put(twin.builder.input("x", x.shape, "float32"), x)
+    state = {name: value.detach().numpy() for name, value in net.state_dict().items()}
+    state["fc.weight"], state["bn.gamma"] = state["fc.weight"] * weight, state["bn.weight"] * gamma
+    state["bn.beta"] = state["bn.bias"]
+    for name in ("fc.weight", "fc.bias", "bn.gamma", "bn.beta", "out.weight", "out.bias"):
+        twin.put_param(name, state[name])
+    twin.linear("fc", state)
+    x, scope = twin.row, Scope("bn", "BatchNormalization")
+    values = twin.values
+    var, mean = (
+        twin.put(twin.builder.buffer(f"bn.{name}", (4,), "float32", [scope]), state[f"bn.running_{name}"])
+        for name in ("var", "mean")
+    )
+    safe = twin.op("add", scope, values[var] + 1e-5, var, setting="y=9.999999747378752e-06")
+    scale = twin.op("rsqrt", scope, 1 / np.sqrt(values[safe]), safe)
+    factor = twin.op("mul", scope, values[scale] * state["bn.gamma"], scale, params=["bn.gamma"])
+    scaled = twin.op("mul", scope, values[x] * values[factor], x, factor)
+    shift = twin.op("mul", scope, values[mean] * values[factor], mean, factor)
+    rest = twin.op("sub", scope, state["bn.beta"] - values[shift], shift, params=["bn.beta"])
+    twin.row = twin.op("add", scope, values[scaled] + values[rest], scaled, rest)
+    twin.linear("out", state)
+    twin.put(twin.builder.output("y", twin.row), values[twin.row])
+    return twin.trace()
+
+
+@pytest.fixture
+def normed():
+    torch.manual_seed(0)
+    return Normed().eval(), torch.randn(5, 6)
+
+
+def test_variance_is_not_what_is_computed_of_it(normed):
+    net, x = normed
+    table = compare(intus.trace(net, x), keras_twin(net, x.numpy()))
+    assert table.agree
+    assert not {"differs", "shape"} & set(table.verdict), str(table)
+
+
+def test_module_that_passes_a_difference_on_is_no_origin_of_one(normed):
+    net, x = normed
+    table = compare(intus.trace(net, x), keras_twin(net, x.numpy(), weight=1.1))
+    assert table.attrs["first"]["module"] == "fc"
+    assert "also originate" not in str(table)
+
+
+def test_parameters_are_known_by_the_names_of_the_other_framework(normed):
+    net, x = normed
+    table = compare(intus.trace(net, x), keras_twin(net, x.numpy(), weight=1.1, gamma=1.1))
+    assert table.attrs["first"]["module"] == "fc"
+    assert "also originate at batch_norm_1_2" in str(table)
+    table = compare(intus.trace(net, x), keras_twin(net, x.numpy(), gamma=1.1))
+    assert "bn.weight of a and bn.gamma of b differ by 0.091 of their norm" in str(table)

@@ -3,23 +3,26 @@
 Two passes of one architecture match row by row. Two implementations of it share traits of their tensors:
 type, shape, the module they ran in or are the output of, parameters and, where values were saved, sums over
 the values. Each shared trait adds a weight, and the pairs are the heaviest common subsequence of the two
-passes (Needleman and Wunsch, J. Mol. Biol. 1970, without a gap penalty). Operations that ran in a different
-order are then paired if their parents are paired.
+passes (Needleman and Wunsch, J. Mol. Biol. 1970, without a gap penalty). The calls of a module that is called
+repeatedly are then paired by what they were called on, and operations that ran in a different order if their
+parents are paired.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from ..graph import INPUT, OUTPUT, Graph
+from ..graph import INPUT, OP, OUTPUT, Graph
 
 _EQUAL = 1e-6  # relative difference below which two sums count as equal
+_FOLDED = 2.0**-22  # the same of a value that one side computes and the other holds
 _MARGIN = 64  # equal rows next to a difference that are aligned by weight
 _MOST_CELLS = 200_000_000  # of one table: a second or two, and 50 MB of bits
 
@@ -37,6 +40,7 @@ class _Traits:
         module: The module call it ran in.
         inner: The innermost module call that returned it.
         outer: The outermost module call that returned it.
+        layer: The module of ``inner``, whichever of its calls it was.
         params: The addresses of the parameters that its operation used.
         param_shapes: The shapes of these parameters, regardless of the order of their axes.
         size: The number of elements.
@@ -49,6 +53,7 @@ class _Traits:
     module: np.ndarray
     inner: np.ndarray
     outer: np.ndarray
+    layer: np.ndarray
     params: np.ndarray
     param_shapes: np.ndarray
     size: np.ndarray
@@ -82,6 +87,7 @@ def align(
     else:
         for i, j in _between(traits_a, traits_b, near):
             partner[i] = j
+        _by_calls(a, b, traits_a, traits_b, partner, near)
         _by_structure(a, b, traits_a, traits_b, partner)
     return in_order(partner.tolist(), len(b.ops))
 
@@ -131,6 +137,7 @@ def _traits(graph: Graph, ids: dict[object, int], sums: np.ndarray, names: Mappi
         module=column([("in", addresses[call]) if call >= 0 else "" for call in ops.call.tolist()]),
         inner=column([("of", addresses[calls[0]]) if calls else "" for calls in exits]),
         outer=column([("of", addresses[calls[-1]]) if calls else "" for calls in exits]),
+        layer=column([("layer", addresses[calls[0]].partition(":")[0]) if calls else "" for calls in exits]),
         params=column([tuple(graph.params[p].address for p in used) for used in params]),
         param_shapes=column(
             [tuple(sorted(tuple(sorted(graph.params[p].shape)) for p in used)) for used in params]
@@ -264,8 +271,9 @@ def _weights(a: _Traits, i: int, b: _Traits, part: slice, near: float) -> np.nda
     size = b.size[part] == a.size[i]
     close = np.zeros(len(size), dtype=np.int64)  # 1 if close, 2 if equal up to rounding
     if not np.isnan(a.sums[i, 0]):
-        difference, scale = np.abs(b.sums[part] - a.sums[i]), a.sums[i, [0, 1, 0]]
-        close = size * sum((difference <= by * scale).all(axis=1).astype(int) for by in (near, _EQUAL))
+        close = size * sum(_agree(a, i, b, part, by).astype(int) for by in (near, _EQUAL))
+        # A variance is near what a batch norm computes of it, variance + eps, but it is not the same tensor.
+        close *= ((b.kind[part] == OP) == (a.kind[i] == OP)) | _agree(a, i, b, part, _FOLDED)
     if a.kind[i] in (INPUT, OUTPUT):
         allowed = kind
     else:
@@ -277,6 +285,94 @@ def _weights(a: _Traits, i: int, b: _Traits, part: slice, near: float) -> np.nda
         2 * type_ + shape + 3 * module + 3 * returned + both_returned + 4 * same("params") + 3 * close + 1
     )
     return np.where(allowed, weight, 0)
+
+
+def _agree(a: _Traits, i: int, b: _Traits, part: slice | int, by: float) -> np.ndarray:
+    """Return whether the sums of row ``i`` and of each of these rows differ by at most this part of them."""
+    agree: np.ndarray = (np.abs(b.sums[part] - a.sums[i]) <= by * a.sums[i, [0, 1, 0]]).all(axis=-1)
+    return agree
+
+
+def _by_calls(
+    a: Graph, b: Graph, traits_a: _Traits, traits_b: _Traits, partner: np.ndarray, near: float
+) -> None:
+    """Pair the calls of a module, or the uses of a parameter, that were made on paired tensors.
+
+    The passes may call other modules in between in another order, as an exported file does, and then the
+    heaviest common subsequence may have paired the first call of one with the second of the other. A pair of
+    equal values stays, unless that of the call on the same tensor is equal too.
+    """
+    keys_a, keys_b = _call_keys(traits_a), _call_keys(traits_b)
+    rows_b: dict[tuple[int, ...], list[int]] = {}
+    for row, key in enumerate(keys_b):
+        rows_b.setdefault(key, []).append(row)
+    counts = Counter(keys_a)
+    repeated = {
+        key for key, count in counts.items() if max(key[:2]) >= 0 and min(count, len(rows_b.get(key, ()))) > 1
+    }
+    if not repeated:
+        return
+    taken = {int(j): i for i, j in enumerate(partner) if j >= 0}
+    moved: set[int] = set()
+
+    def called_on(row: int) -> set[int]:
+        """Return the rows of ``b`` that correspond to those which a row of ``a`` was computed from."""
+        return {int(partner[i]) for i in _nearest(a, row, lambda i: partner[i] >= 0)}
+
+    for row, key in enumerate(keys_a):
+        if key not in repeated and moved.isdisjoint(a.parents(row)):
+            continue
+        given, now = called_on(row), int(partner[row])
+        if not given or (now >= 0 and set(_nearest(b, now, taken.__contains__)) == given):
+            continue
+        for other in rows_b.get(key, ()):
+            holder = taken.get(other, -1)
+            if holder >= 0 and (keys_a[holder] != key or called_on(holder) == given):
+                continue
+            if set(_nearest(b, other, taken.__contains__)) != given:
+                continue
+            if now >= 0 and _agree(traits_a, row, traits_b, now, near) > _agree(
+                traits_a, row, traits_b, other, near
+            ):
+                continue
+            partner[row], taken[other] = other, row
+            moved.add(row)
+            if holder >= 0:
+                partner[holder] = now
+            if now >= 0 and holder >= 0:
+                taken[now] = holder
+            else:
+                taken.pop(now, None)
+            break
+
+
+def _call_keys(traits: _Traits) -> list[tuple[int, ...]]:
+    """Return the module that returned each row, or else its parameters and type; and its shape."""
+    return [
+        (layer, params if layer < 0 else -1, type_ if layer < 0 else -1, shape)
+        for layer, params, type_, shape in zip(
+            traits.layer.tolist(),
+            traits.params.tolist(),
+            traits.type.tolist(),
+            traits.shape.tolist(),
+            strict=True,
+        )
+    ]
+
+
+def _nearest(graph: Graph, row: int, paired: Callable[[int], bool]) -> list[int]:
+    """Return the nearest paired inputs and operations that a row was computed from, at most 64 rows away."""
+    waiting, seen, found = list(graph.parents(row)), set[int](), []
+    while waiting and len(seen) < _MARGIN:
+        parent = waiting.pop()
+        if parent in seen or graph.ops.kind[parent] not in (OP, INPUT):
+            continue
+        seen.add(parent)
+        if paired(parent):
+            found.append(parent)
+        else:
+            waiting += graph.parents(parent)
+    return found
 
 
 def _by_structure(a: Graph, b: Graph, traits_a: _Traits, traits_b: _Traits, partner: np.ndarray) -> None:

@@ -20,9 +20,12 @@ from ...core.analysis.alignment import align
 from ...core.errors import InputError, require
 from ...core.graph import OP, OUTPUT, Graph
 from ..results.trace import Trace
+from ..validation.uninitialized import UNINITIALIZED
 from .differences import Difference, difference, element_sums, rounding
 from .elements import Elements, plain
 from .modules import pair_modules, with_folded_norms, with_whole_outputs
+from .parameters import different_parameters
+from .settings import different_constants
 
 if TYPE_CHECKING:
     from .crossing import Calls
@@ -214,11 +217,7 @@ def _calls_of(trace: Trace) -> Calls | None:
 
 def _uninitialized(graph: Graph) -> Collection[str]:
     """Return the types of operations whose result is uninitialized memory."""
-    if graph.facts.get("framework") != "torch":
-        return ()
-    from ..validation.exemptions import UNINITIALIZED
-
-    return UNINITIALIZED
+    return UNINITIALIZED if graph.facts.get("framework") == "torch" else ()
 
 
 def _is_one_pass(a: Graph, b: Graph) -> bool:
@@ -365,7 +364,26 @@ class _Judge:
         sources = sources or {n for module in self.modules for n in module.outputs if self._is_hidden(n)}
         sources = sources or {n for n in range(len(self.pairs)) if self._is_hidden(n, by_any=False)}
         inside = {n: module.unpaired for module in self.modules for n in module.outputs}  # the innermost
-        return [Origin(n, self._region(n, inside.get(n, []))) for n in sorted(sources)]
+        origins = [Origin(n, self._region(n, inside.get(n, []))) for n in sorted(sources)]
+        return [origin for origin in origins if self._is_known(origin)] or origins
+
+    def _is_known(self, origin: Origin) -> bool:
+        """Return whether other operations than b's make a difference, and do not only propagate one.
+
+        They cannot be run on the same inputs. If what they were given differs already, only other parameters
+        or constants tell.
+        """
+        pair = self.pairs[origin.pair]
+        given_same = all(self.pairs[n].is_explained for n in self._parents(pair))
+        if given_same or pair.is_source or not origin.region:
+            return True
+        found = [self.pairs[n] for n in {*origin.region, origin.pair}]
+        rows_a = sorted(p.a for p in found if p.a >= 0)
+        rows_b = sorted(p.b for p in found if p.b >= 0)
+        return bool(
+            different_parameters(self.a.trace, rows_a, self.b.trace, rows_b)
+            or different_constants(self.a.graph, rows_a, self.b.graph, rows_b)
+        )
 
     def _may_be_source(self, number: int) -> bool:
         """Return whether a pair differs although its paired parents, as far as known, do not."""

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ..results.trace import Trace
     from .modules import ModulePair
 
+#: The names of PyTorch for those of Keras and Flax.
+_NAMES = {"kernel": "weight", "gamma": "weight", "scale": "weight", "beta": "bias"}
+
 
 def different_parameters(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iterable[int]) -> list[str]:
     """Return how the parameters of operations that compute the same differ, as sentences.
@@ -245,7 +248,8 @@ def _address(param: Param) -> Hashable:
 
 
 def _name(param: Param) -> Hashable:
-    return param.address.rpartition(".")[2]
+    name = param.address.rpartition(".")[2]
+    return _NAMES.get(name, name)
 
 
 def _lengths(param: Param) -> Hashable:

@@ -21,7 +21,7 @@ from ...viewing.repr_text import listed
 from ..capture.invocation import arguments
 from ..replaying.call_inputs import CallInputs, MismatchError
 from ..replaying.replay import UnprovenError, unrecorded
-from ..validation.exemptions import UNINITIALIZED
+from ..validation.uninitialized import UNINITIALIZED
 from .value_summary import summary_of
 
 if TYPE_CHECKING:

@@ -26,19 +26,6 @@ _SHAPE_ONLY = {
     "new": 0,
     **dict.fromkeys(("expand_as", "view_as", "reshape_as", "type_as", "to", "sum_to_size", "resize_as"), 1),
 }
-#: Functions whose result is uninitialized memory.
-UNINITIALIZED = frozenset(
-    {
-        "empty",
-        "empty_like",
-        "new_empty",
-        "empty_strided",
-        "new_empty_strided",
-        "empty_permuted",
-        "new",
-        "resize",
-    }
-)
 #: Outputs, as (type, number), that are a kernel's scratch memory, with arbitrary contents.
 SCRATCH = frozenset({("mkldnn_rnn_layer", 3)})
 #: Functions that do not repeat themselves on the same arguments, and why.

@@ -35,9 +35,9 @@ from ..capture.recorder import Recorder
 from ..capture.run_generators import drained
 from ..compiled import MOST, is_compiled, reached
 from ..replaying.replay import same
-from .exemptions import UNINITIALIZED
 from .perturb import one_line
 from .report import DIFFERS, NOT_COMPARED, NOT_DETERMINISTIC, SAME, Fidelity
+from .uninitialized import UNINITIALIZED
 
 #: The types of values that are compared in what a model returns and in the attributes of its modules.
 _PLAIN = (int, float, complex, bool, str, bytes)

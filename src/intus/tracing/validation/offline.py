@@ -33,9 +33,10 @@ from ..replaying.replay import (
     same,
     unrecorded,
 )
-from .exemptions import SCRATCH, UNINITIALIZED, why_unrepeatable
+from .exemptions import SCRATCH, why_unrepeatable
 from .perturb import ArgumentResults, Perturbations, one_line, perturbs_every
 from .report import EXEMPT, FAILED, PROVEN, UNPROVEN, Check, Report
+from .uninitialized import UNINITIALIZED
 
 if TYPE_CHECKING:
     from ..results.trace import Trace

@@ -37,10 +37,10 @@ from ..replaying.call_inputs import CallInputs, MismatchError
 from ..replaying.replay import NOT_IN_GRAPH, Replays, UnprovenError, apply_patch, bits_of, same, unrecorded
 from ..replaying.transforms import outside_transforms, unwrapped
 from .autograd import Trail
-from .exemptions import UNINITIALIZED
 from .offline import NO_ARGUMENTS, Checker, describe_difference, rerun_call, status_of_error, why_not_repeated
 from .perturb import NOT_IN_GRAPH_REASON, ArgumentResults, Perturbations
 from .report import EXEMPT, FAILED, PROVEN, UNPROVEN, Check
+from .uninitialized import UNINITIALIZED
 
 
 class _Living(NamedTuple):
