@@ -349,6 +349,24 @@ def test_function_traced_while_attached_calls_host_no_longer():
     assert set(tap.seen[0]) == {("output", name) for name in ("", "hidden", "norm", "drop", "logits")}
 
 
+def test_calls_within_one_function_are_passes_in_their_order():
+    """Neither call depends on the other, so TensorFlow alone runs them in any order, also interleaved."""
+    model = net()
+    handle, tap = attached(model)
+
+    @tf.function
+    def step(real, fake):
+        return model(real, training=True), model(fake, training=True)
+
+    for _ in range(40):
+        step(tf.constant(IMAGES[:8]), tf.constant(IMAGES[:4]))
+    handle.remove()
+    assert tap.errors == []
+    assert tap.rows == [8, 4] * 40
+    for seen in tap.seen:
+        assert set(seen) == {("output", name) for name in ("", "hidden", "norm", "drop", "logits")}
+
+
 # -- values ------------------------------------------------------------------------------------------------
 
 

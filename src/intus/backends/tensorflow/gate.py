@@ -37,6 +37,9 @@ class TensorFlowGate:
             self._left_out = tf.Variable(0, trainable=False, dtype=tf.int64, name="intus_left_out")
         self._asking = threading.local()
         self._graphs: weakref.WeakSet[Any] = weakref.WeakSet()  # in which the host is asked
+        #: The name of the operation that ends the last call within a graph. The next call asks after it:
+        #: TensorFlow runs calls that do not depend on each other, such as d(real) and d(fake), in any order.
+        self._told: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         FUNC_GRAPH_TRANSFORMS.append(self._function_traced)
 
     def close(self) -> None:
@@ -118,7 +121,9 @@ class TensorFlowGate:
         def asked() -> Any:
             return tf.cond(self._attached, call, lambda: tf.constant(False))
 
-        return asked() if leave_out is None else tf.cond(self._left_out > 0, left_out, asked)
+        told = self._told.get(graph)
+        with tf.control_dependencies([] if told is None else [graph.get_operation_by_name(told)]):
+            return asked() if leave_out is None else tf.cond(self._left_out > 0, left_out, asked)
 
     def _left(self, end: bool) -> int:
         """Return how many of the calls that do not ask were not made yet; see ``ModelTap.leave_out``."""
@@ -169,7 +174,9 @@ class TensorFlowGate:
                 return _host_call(take, copied(tensors))
 
         with tf.control_dependencies(ready):
-            return tf.cond(go, pass_on, lambda: tf.constant(0))
+            told = tf.cond(go, pass_on, lambda: tf.constant(0))
+        self._told[told.graph] = told.op.name
+        return told
 
     def with_gradient(self, tensor: Any, tell: Callable[[Any], None]) -> Any:
         """Return the same tensor, whose gradient ``tell`` is called with."""
