@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from intus.serving.run import Server
 from intus.storage import database as database_module
 from intus.storage import log_owner, write_ahead_log
 from intus.storage.database import Database
+from intus.storage.same_file import identity
 
 PAGE = 4096
 
@@ -245,17 +248,23 @@ def test_database_with_a_damaged_log_is_refused_and_left_as_it_is(tmp_path):
 # -- a log that belongs to another file ------------------------------------------------------------------
 
 
-def left_by_a_kill(path, folder, *, after=2):
+def left_by_a_kill(path, folder, *, after=2, text="text"):
     """Put the files into a folder that a killed process leaves: a database with its new rows in its log."""
     with Database(path) as database:
         for number in range(after):
-            database.add_notice("code", f"text {number}")
+            database.add_notice("code", f"{text} {number}")
         for end in ("", "-wal", "-owner"):
             shutil.copy(f"{path}{end}", folder / f"x.db{end}")
     # the copies stand for the files of the process
     log_owner.note_of(folder / "x.db").unlink()
     log_owner.write_note(folder / "x.db")
     return folder / "x.db"
+
+
+def checkpoint(path):
+    """Let SQLite write the log into the database."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 def another(path):
@@ -296,6 +305,39 @@ def test_log_is_not_written_into_another_database(tmp_path, how):
     with Database(path) as database:
         texts = [each["text"] for each in database.notices()]
     assert texts == (["of another"] if "another" in how else [])
+
+
+def test_database_whose_checkpoint_was_not_finished_has_all_rows(tmp_path):
+    """Its header counts pages that the file lacks yet; it was refused as another database."""
+    path = left_by_a_kill(tmp_path / "z.db", tmp_path, after=40, text="text" * 900)
+    log, before = log_owner.log_of(path).read_bytes(), path.read_bytes()
+    noted = json.loads(log_owner.note_of(path).read_bytes())
+    assert noted["id"]
+    copied_without_note(path, tmp_path / "y.db")
+    checkpoint(tmp_path / "y.db")
+    after = (tmp_path / "y.db").read_bytes()
+    assert len(before) + 20 * PAGE < len(after)
+    for copied in range(0, len(after) + 1, PAGE):
+        log_owner.log_of(path).write_bytes(log)  # the same files, with the content of before
+        path.write_bytes(after[:copied] + before[copied:])
+        noted["log"] = identity(log_owner.log_of(path))
+        log_owner.note_of(path).write_text(json.dumps(noted))
+        assert log_owner.stray_log(path) == ""
+        copied_without_note(path, tmp_path / "judged.db")
+        with closing(sqlite3.connect(tmp_path / "judged.db")) as judge:
+            assert judge.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        with Database(path) as database:
+            assert len(database.notices()) == 40
+
+
+@pytest.mark.parametrize("how", ["another moved over", "an older copy moved over"])
+def test_log_is_not_written_into_another_file_whose_id_cannot_be_read(tmp_path, how):
+    path = left_by_a_kill(tmp_path / "z.db", tmp_path)
+    STRAYS[how](path)
+    with path.open("r+b") as file:
+        file.write(bytes(100))
+    with pytest.raises(InputError, match=r"x\.db-wal' was not written for .*Put the earlier"):
+        Database(path)
 
 
 def moved_together(path, target):
