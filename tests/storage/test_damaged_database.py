@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -11,16 +12,17 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError, OperationalError
 
 from intus.core.errors import InputError, ServeError
 from intus.core.results import Results
 from intus.serving.frontend import Frontend
 from intus.serving.run import Server
 from intus.storage import database as database_module
-from intus.storage import log_owner, write_ahead_log
+from intus.storage import log_owner, soundness, write_ahead_log
 from intus.storage.database import Database
 from intus.storage.same_file import identity
+from intus.storage.soundness import DamagedError, Soundness
 
 PAGE = 4096
 
@@ -445,3 +447,111 @@ def test_log_of_an_open_database_stays_when_other_processes_close_it(tmp_path):
         database.add_notice("code", "text")
     with Database(path) as database:
         assert [notice["text"] for notice in database.notices()] == ["text"]
+
+
+# -- damage under way ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def used(tmp_path, monkeypatch):
+    """A database in use, whose file has all that was written, and the checks of it."""
+    checks, check = [], Soundness._check
+    monkeypatch.setattr(Soundness, "_check", lambda self: checks.append(0) or check(self))
+    with Database(tmp_path / "x.db") as database:
+        database.add_notice("code", "text", run="r")
+        checkpoint(tmp_path / "x.db")
+        database.add_notice("code", "more", run="r")
+        del checks[:]
+        database._sound._due = 0.0
+        yield database, tmp_path / "x.db", checks
+
+
+def overwrite(path):
+    """Damage all pages but the first two."""
+    with path.open("r+b") as file:
+        file.seek(2 * PAGE)
+        file.write(np.random.default_rng(0).bytes(path.stat().st_size - 2 * PAGE))
+
+
+def test_nothing_is_written_to_a_file_that_was_damaged_under_way(used):
+    database, path, _ = used
+    overwrite(path)
+    damaged, log = path.read_bytes(), log_owner.log_of(path).stat().st_size
+    for _ in range(3):
+        with pytest.raises(DamagedError, match=r"cannot be written now: .*malformed.* move x\.db-wal away\."):
+            database.add_notice("code", "lost")
+    database.close()
+    assert (path.read_bytes(), log_owner.log_of(path).stat().st_size) == (damaged, log)
+    with pytest.raises(InputError, match=r"Restore a copy of it, without .*x\.db-wal"):
+        Database(path)
+    assert (path.read_bytes(), log_owner.log_of(path).stat().st_size) == (damaged, log)
+
+
+def test_row_that_was_written_while_the_file_was_damaged_does_not_count(used):
+    database, path, _ = used
+    with pytest.raises(DamagedError, match="malformed"), database._write():
+        overwrite(path)
+
+
+def test_file_that_is_written_to_by_others_and_sound_is_used(used):
+    database, path, checks = used
+    checkpoint(path)
+    for number in range(5):
+        database.add_notice("code", f"text {number}")
+    assert len(checks) == 1
+    assert len(database.notices()) == 7
+
+
+def test_error_of_a_damaged_database_in_a_query_leads_to_a_check(used, monkeypatch):
+    """It may be all that tells of pages which the disk gives back changed."""
+    database, path, checks = used
+    of_file = path.stat()
+    overwrite(path)
+    os.utime(path, ns=(of_file.st_atime_ns, of_file.st_mtime_ns))  # as if nobody had written to it
+    database.add_notice("code", "not noticed")
+    with pytest.raises(DatabaseError, match="malformed"), database._read():
+        raise DatabaseError("", None, sqlite3.DatabaseError("database disk image is malformed"))
+    with pytest.raises(DamagedError):
+        database.add_notice("code", "noticed")
+    assert checks == [0]
+
+
+def test_error_that_passes_is_forgotten_by_a_check(used):
+    database, _, checks = used
+    with pytest.raises(DatabaseError), database._write():
+        raise DatabaseError("", None, sqlite3.DatabaseError("database disk image is malformed"))
+    for number in range(3):
+        database.add_notice("code", f"text {number}")
+    assert checks == [0]
+
+
+def test_database_is_checked_at_a_flush_in_a_small_part_of_the_time(used, monkeypatch):
+    database, path, checks = used
+    database.prove()
+    assert checks == [0]
+    database.prove()  # nothing was written
+    monkeypatch.setattr(soundness.time, "monotonic", lambda: 0.0)
+    database.add_notice("code", "one")
+    database.prove()
+    assert checks == [0]
+    monkeypatch.undo()
+    of_file = path.stat()
+    overwrite(path)
+    os.utime(path, ns=(of_file.st_atime_ns, of_file.st_mtime_ns))
+    monkeypatch.setattr(database._sound, "_due", 0.0)
+    with pytest.raises(DamagedError):
+        database.prove()
+
+
+def test_log_stays_short_without_a_check(used, monkeypatch):
+    """The file is written to only by this database."""
+    database, path, checks = used
+    monkeypatch.setattr(soundness, "LOG_BYTES", 50 * PAGE)
+    sizes = []
+    for number in range(200):
+        database.add_notice("code", f"{number} " + "x" * 2000)
+        sizes.append(log_owner.log_of(path).stat().st_size)
+    assert max(sizes) < 90 * PAGE
+    assert path.stat().st_size > 100 * PAGE
+    assert sizes[-1] < sum(sizes) / 10
+    assert checks == []
