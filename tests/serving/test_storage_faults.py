@@ -314,6 +314,51 @@ def test_pages_of_the_database_damaged_under_way_cost_nothing_acknowledged(tmp_p
     assert stored(path) == pairs(epochs)
 
 
+def overwrite(path: Path) -> None:
+    """Damage all pages but the first, of which the server has some in its cache and in its log."""
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(np.random.default_rng(0).bytes(size - 4096))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_damage_of_pages_that_nobody_reads_costs_nothing_acknowledged(tmp_path, end):
+    """SQLite went on to write, flush said 200, and the log was written into the damaged file."""
+    path, log = tmp_path / "x.db", tmp_path / "x.db-wal"
+    with Served(tmp_path) as server:
+        assert [server.send(epoch) for epoch in range(3)] == [200] * 3
+        assert server.flush() == (200, "")
+        with sqlite3.connect(path) as source, sqlite3.connect(tmp_path / "whole.db") as copy:
+            source.backup(copy)
+        source.close()
+        copy.close()
+        overwrite(path)
+        damaged = path.read_bytes()
+        assert [server.send(epoch) for epoch in range(3, 6)] == [200] * 3
+        status, error = server.flush()
+        assert status == 502
+        assert "The database cannot be written now: " in error
+        assert "malformed" in error
+        assert ". ." not in error
+        row = server.ledger
+        assert (row["scored"], row["waiting"], row["failed"]) == (6, 6, 0)
+        assert "malformed" in row["trouble"]
+        getattr(server, end)()
+    if end == "stop":
+        assert any("The log is kept as it is" in line for line in server.log)
+    assert (path.read_bytes(), log.exists()) == (damaged, True)
+    with pytest.raises(ServeError, match=r"Restore a copy of it, without .*x\.db-wal"):
+        Served(tmp_path)
+    assert (path.read_bytes(), log.exists()) == (damaged, True)
+    log.unlink()
+    shutil.copy(tmp_path / "whole.db", path)
+    with Served(tmp_path) as server:
+        assert server.flush() == (200, "")
+    assert stored(path) == pairs(range(6))
+
+
 SHORT_OF_MEMORY = """
 import os
 from intus.serving.evaluation import evaluator as module

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import numpy as np
 import pytest
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError, OperationalError
 
 from intus.core.errors import InputError, ServeError
 from intus.core.results import Results
 from intus.serving.frontend import Frontend
 from intus.serving.run import Server
 from intus.storage import database as database_module
-from intus.storage import log_owner, write_ahead_log
+from intus.storage import log_owner, soundness, write_ahead_log
 from intus.storage.database import Database
+from intus.storage.same_file import identity
+from intus.storage.soundness import DamagedError, Soundness
 
 PAGE = 4096
 
@@ -245,17 +250,23 @@ def test_database_with_a_damaged_log_is_refused_and_left_as_it_is(tmp_path):
 # -- a log that belongs to another file ------------------------------------------------------------------
 
 
-def left_by_a_kill(path, folder, *, after=2):
+def left_by_a_kill(path, folder, *, after=2, text="text"):
     """Put the files into a folder that a killed process leaves: a database with its new rows in its log."""
     with Database(path) as database:
         for number in range(after):
-            database.add_notice("code", f"text {number}")
+            database.add_notice("code", f"{text} {number}")
         for end in ("", "-wal", "-owner"):
             shutil.copy(f"{path}{end}", folder / f"x.db{end}")
     # the copies stand for the files of the process
     log_owner.note_of(folder / "x.db").unlink()
     log_owner.write_note(folder / "x.db")
     return folder / "x.db"
+
+
+def checkpoint(path):
+    """Let SQLite write the log into the database."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 def another(path):
@@ -296,6 +307,39 @@ def test_log_is_not_written_into_another_database(tmp_path, how):
     with Database(path) as database:
         texts = [each["text"] for each in database.notices()]
     assert texts == (["of another"] if "another" in how else [])
+
+
+def test_database_whose_checkpoint_was_not_finished_has_all_rows(tmp_path):
+    """Its header counts pages that the file lacks yet; it was refused as another database."""
+    path = left_by_a_kill(tmp_path / "z.db", tmp_path, after=40, text="text" * 900)
+    log, before = log_owner.log_of(path).read_bytes(), path.read_bytes()
+    noted = json.loads(log_owner.note_of(path).read_bytes())
+    assert noted["id"]
+    copied_without_note(path, tmp_path / "y.db")
+    checkpoint(tmp_path / "y.db")
+    after = (tmp_path / "y.db").read_bytes()
+    assert len(before) + 20 * PAGE < len(after)
+    for copied in range(0, len(after) + 1, PAGE):
+        log_owner.log_of(path).write_bytes(log)  # the same files, with the content of before
+        path.write_bytes(after[:copied] + before[copied:])
+        noted["log"] = identity(log_owner.log_of(path))
+        log_owner.note_of(path).write_text(json.dumps(noted))
+        assert log_owner.stray_log(path) == ""
+        copied_without_note(path, tmp_path / "judged.db")
+        with closing(sqlite3.connect(tmp_path / "judged.db")) as judge:
+            assert judge.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        with Database(path) as database:
+            assert len(database.notices()) == 40
+
+
+@pytest.mark.parametrize("how", ["another moved over", "an older copy moved over"])
+def test_log_is_not_written_into_another_file_whose_id_cannot_be_read(tmp_path, how):
+    path = left_by_a_kill(tmp_path / "z.db", tmp_path)
+    STRAYS[how](path)
+    with path.open("r+b") as file:
+        file.write(bytes(100))
+    with pytest.raises(InputError, match=r"x\.db-wal' was not written for .*Put the earlier"):
+        Database(path)
 
 
 def moved_together(path, target):
@@ -403,3 +447,111 @@ def test_log_of_an_open_database_stays_when_other_processes_close_it(tmp_path):
         database.add_notice("code", "text")
     with Database(path) as database:
         assert [notice["text"] for notice in database.notices()] == ["text"]
+
+
+# -- damage under way ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def used(tmp_path, monkeypatch):
+    """A database in use, whose file has all that was written, and the checks of it."""
+    checks, check = [], Soundness._check
+    monkeypatch.setattr(Soundness, "_check", lambda self: checks.append(0) or check(self))
+    with Database(tmp_path / "x.db") as database:
+        database.add_notice("code", "text", run="r")
+        checkpoint(tmp_path / "x.db")
+        database.add_notice("code", "more", run="r")
+        del checks[:]
+        database._sound._due = 0.0
+        yield database, tmp_path / "x.db", checks
+
+
+def overwrite(path):
+    """Damage all pages but the first two."""
+    with path.open("r+b") as file:
+        file.seek(2 * PAGE)
+        file.write(np.random.default_rng(0).bytes(path.stat().st_size - 2 * PAGE))
+
+
+def test_nothing_is_written_to_a_file_that_was_damaged_under_way(used):
+    database, path, _ = used
+    overwrite(path)
+    damaged, log = path.read_bytes(), log_owner.log_of(path).stat().st_size
+    for _ in range(3):
+        with pytest.raises(DamagedError, match=r"cannot be written now: .*malformed.* move x\.db-wal away\."):
+            database.add_notice("code", "lost")
+    database.close()
+    assert (path.read_bytes(), log_owner.log_of(path).stat().st_size) == (damaged, log)
+    with pytest.raises(InputError, match=r"Restore a copy of it, without .*x\.db-wal"):
+        Database(path)
+    assert (path.read_bytes(), log_owner.log_of(path).stat().st_size) == (damaged, log)
+
+
+def test_row_that_was_written_while_the_file_was_damaged_does_not_count(used):
+    database, path, _ = used
+    with pytest.raises(DamagedError, match="malformed"), database._write():
+        overwrite(path)
+
+
+def test_file_that_is_written_to_by_others_and_sound_is_used(used):
+    database, path, checks = used
+    checkpoint(path)
+    for number in range(5):
+        database.add_notice("code", f"text {number}")
+    assert len(checks) == 1
+    assert len(database.notices()) == 7
+
+
+def test_error_of_a_damaged_database_in_a_query_leads_to_a_check(used, monkeypatch):
+    """It may be all that tells of pages which the disk gives back changed."""
+    database, path, checks = used
+    of_file = path.stat()
+    overwrite(path)
+    os.utime(path, ns=(of_file.st_atime_ns, of_file.st_mtime_ns))  # as if nobody had written to it
+    database.add_notice("code", "not noticed")
+    with pytest.raises(DatabaseError, match="malformed"), database._read():
+        raise DatabaseError("", None, sqlite3.DatabaseError("database disk image is malformed"))
+    with pytest.raises(DamagedError):
+        database.add_notice("code", "noticed")
+    assert checks == [0]
+
+
+def test_error_that_passes_is_forgotten_by_a_check(used):
+    database, _, checks = used
+    with pytest.raises(DatabaseError), database._write():
+        raise DatabaseError("", None, sqlite3.DatabaseError("database disk image is malformed"))
+    for number in range(3):
+        database.add_notice("code", f"text {number}")
+    assert checks == [0]
+
+
+def test_database_is_checked_at_a_flush_in_a_small_part_of_the_time(used, monkeypatch):
+    database, path, checks = used
+    database.prove()
+    assert checks == [0]
+    database.prove()  # nothing was written
+    monkeypatch.setattr(soundness.time, "monotonic", lambda: 0.0)
+    database.add_notice("code", "one")
+    database.prove()
+    assert checks == [0]
+    monkeypatch.undo()
+    of_file = path.stat()
+    overwrite(path)
+    os.utime(path, ns=(of_file.st_atime_ns, of_file.st_mtime_ns))
+    monkeypatch.setattr(database._sound, "_due", 0.0)
+    with pytest.raises(DamagedError):
+        database.prove()
+
+
+def test_log_stays_short_without_a_check(used, monkeypatch):
+    """The file is written to only by this database."""
+    database, path, checks = used
+    monkeypatch.setattr(soundness, "LOG_BYTES", 50 * PAGE)
+    sizes = []
+    for number in range(200):
+        database.add_notice("code", f"{number} " + "x" * 2000)
+        sizes.append(log_owner.log_of(path).stat().st_size)
+    assert max(sizes) < 90 * PAGE
+    assert path.stat().st_size > 100 * PAGE
+    assert sizes[-1] < sum(sizes) / 10
+    assert checks == []

@@ -22,6 +22,7 @@ from ..storage.database import Database
 from ..storage.groups import mean_over_runs
 from ..storage.logged import Logged
 from ..storage.same_file import ReplacedError
+from ..storage.soundness import DamagedError
 from .data_point import kind_label
 from .decoding import decode
 from .errors import AwayError, fault
@@ -65,12 +66,16 @@ def _storing(work: Callable[_P, _T]) -> Callable[_P, _T]:
             return work(*args, **options)
         except DataError:  # of the values that were to be written
             raise
-        except ReplacedError as error:
+        except (ReplacedError, DamagedError) as error:
             raise AwayError(str(error)) from error
         except (DBAPIError, OSError, MemoryError) as error:
             if isinstance(error, ServeError):
                 raise
-            why = str(error.orig).strip() if isinstance(error, DBAPIError) else fault(error).rstrip(".")
+            why = (
+                str(error.orig).strip().rstrip(".")
+                if isinstance(error, DBAPIError)
+                else fault(error).rstrip(".")
+            )
             raise AwayError(f"The database cannot be written now: {why}.") from error
 
     return call
@@ -318,9 +323,10 @@ class Frontend:
 
     @_storing
     def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
-        """Check that the database is still there, and look at scores that were not looked at."""
+        """Check that the database is still there and sound, and look at scores that were not looked at."""
         self.check()
         self._findings.flush(run, model)
+        self.database.prove()  # also after what the findings read
 
     def check(self) -> None:
         """Raise ReplacedError if what is stored would be lost."""

@@ -32,10 +32,9 @@ from .logged import Logged
 from .migrations import migrate
 from .points import NO_EPOCH
 from .same_file import ReplacedError, WatchedFiles
+from .soundness import CHECKED_BYTES, DamagedError, Soundness
 from .tables import insert_into, insert_of, lock_for_write, make_engine, read_url, upsert
 
-#: Most bytes of an SQLite database that is checked when it is opened, which takes a second for a gigabyte.
-CHECKED_BYTES = 256 << 20
 #: Most epochs that are returned as a part of a run's points.
 MOST_EPOCHS = 100
 _log = logging.getLogger("intus.storage")
@@ -84,6 +83,8 @@ class Database:
         self._infos: dict[str, ScoreInfo] = {}  # descriptions that this process has stored
         self._writing = threading.Lock()  # threads wait here rather than poll SQLite's file lock
         self._files = WatchedFiles(())
+        self._sound: Soundness | None = None  # of an SQLite database
+        self._held: sqlite3.Connection | None = None  # which keeps SQLite from ending the log
         self._anchor: sa.Connection | None = None
         try:
             self._check_whole()
@@ -116,17 +117,23 @@ class Database:
                 f"The log {str(log)!r} of the database is damaged: {found}. Restore a copy of both files. Or "
                 "move the log away: then the newest scores are lost that are in it alone."
             )
+        self._sound = Soundness(path)
         if path.exists() and path.stat().st_size <= CHECKED_BYTES:
+            self._held = self._sound.hold_log()  # until close() if it is refused
             with self._read() as connection:
                 checked = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
             if checked != "ok":
+                self._sound.note(sqlite3.DatabaseError(checked))
                 raise InputError(self.cannot_be_opened(ValueError(f"it is damaged: {checked}")))
+            self._release_log()
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections. The log of a database that is damaged is kept beside it."""
+        self._release_log(unless_damaged=True)
         if self._anchor is not None:
             self._anchor.close()
         self._engine.dispose()
+        self._release_log()
         self._set_log_aside()
         self._files = WatchedFiles(())
         if self.url.get_backend_name() == "sqlite":
@@ -723,6 +730,29 @@ class Database:
                 "program (Ctrl+C, SIGTERM) and start it again; a database whose file is gone begins anew."
             )
 
+    def prove(self) -> None:
+        """Raise DamagedError if an SQLite database is damaged, as far as is known or found in a short time.
+
+        It is checked if it was written to by another program, or a query failed as those of a damaged one do.
+        Otherwise it is checked if the last time is long ago, and it is not large.
+        """
+        if self._sound is not None:
+            self._sound.prove(routine=True)
+
+    def _release_log(self, *, unless_damaged: bool = False) -> None:
+        """Let SQLite end the log, which it writes into the database, when the last connection is closed."""
+        if unless_damaged and self._sound is not None and not self._files.change():
+            try:
+                self._sound.prove(routine=True)
+            except DamagedError as error:
+                self._held = self._held or self._sound.hold_log()
+                if self._anchor is not None:  # else its start is refused
+                    _log.error("%s The log is kept as it is.", error)
+                return
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+
     def _watch(self, has_new_id: bool) -> None:
         """Watch the files of an SQLite database, which one connection holds open until the end."""
         if self.url.get_backend_name() == "sqlite":
@@ -733,6 +763,7 @@ class Database:
             path = Path(str(self.url.database))
             self._files = WatchedFiles([path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))])
             log_owner.write_note(path)
+            self._sound = Soundness(path)  # its first pages were written, and the log shortened
             sa.event.listen(self._engine, "connect", lambda *_: self.check(), insert=True)
 
     def _set_log_aside(self) -> None:
@@ -756,12 +787,14 @@ class Database:
         self.check()
         with self._writing:
             try:
-                with self._engine.connect() as connection:
+                self._prove_written()
+                with self._noting_damage(), self._engine.connect() as connection:
                     connection = connection.execution_options(writes=True)
                     with connection.begin():
                         lock_for_write(connection)
                         yield connection
-                self.check()  # else it was written to a file that is gone
+                    self.check()  # else it was written to a file that is gone
+                    self._prove_written(connection)
             except BaseException:
                 self._series.clear()  # it may have created some of them, and their ids are given again
                 raise
@@ -769,8 +802,25 @@ class Database:
     @contextmanager
     def _read(self) -> Iterator[sa.Connection]:
         self.check()
-        with self._engine.connect() as connection, connection.begin():
+        with self._noting_damage(), self._engine.connect() as connection, connection.begin():
             yield connection
+
+    @contextmanager
+    def _noting_damage(self) -> Iterator[None]:
+        try:
+            yield
+        except (sa.exc.DBAPIError, sqlite3.Error) as error:
+            if self._sound is not None:
+                self._sound.note(error)
+            raise
+
+    def _prove_written(self, connection: Any = None) -> None:
+        """Raise DamagedError if what is written may be lost; shorten the log after a transaction."""
+        if self._sound is not None and self._anchor is not None:
+            self._sound.prove()
+            if connection is not None:
+                self._sound.has_news = True
+                self._sound.shorten(connection.connection.driver_connection)
 
 
 def _marked_note() -> Any:
@@ -794,7 +844,8 @@ def _remedy(url: sa.URL, why: str) -> str:
         return "Make room on its disk and try again. Nothing was lost."
     if "malformed" in why or "damaged" in why:
         return (
-            f"Restore a copy of it; or save what SQLite's own program can read (sqlite3 {url.database} "
+            f"Restore a copy of it, without {url.database}-wal if there is one; or save what SQLite's own "
+            f"program can read (sqlite3 {url.database} "
             ".recover); or choose another database (--database)."
         )
     if "locked" in why:

@@ -62,13 +62,14 @@ def remove_note(path: Path) -> None:
 def stray_log(path: Path) -> str:
     """Return why a database must not be opened with the log beside it; "" if nothing is known against it.
 
-    It is another database than the noted one if it has another id. One with the same id is an older or newer
-    copy if it is another file beside the same log: both are others if they were copied together.
+    It is another database than the noted one if it has another id. One with the same id, or one whose id
+    cannot be read, is another if it is another file beside the same log: both are others if they were copied
+    together.
     """
     noted, found = _read(note_of(path)), _facts(path)
     if not noted or not found["log"] or noted["log"] != found["log"]:
         return ""
-    another = noted["id"] and noted["id"] != found["id"]
+    another = noted["id"] and found["id"] is not None and noted["id"] != found["id"]
     if not another and noted["file"] == found["file"]:
         return ""
     log, note = str(log_of(path)), str(note_of(path))
@@ -93,17 +94,22 @@ def _facts(path: Path) -> dict[str, Any]:
     return {name: each and list(each) for name, each in found.items()} | {"id": _id_of(path)}
 
 
-def _id_of(path: Path) -> str:
-    """Return the id in a database's file; "" if it has none.
+def _id_of(path: Path) -> str | None:
+    """Return the id in a database's file; "" if it has none, None if it cannot be read.
 
     SQLite reads it: a process that opens and closes the file by itself loses the locks of all its
     connections, and another could then delete the log (https://sqlite.org/howtocorrupt.html, section 2.2).
     """
+    if not path.exists():
+        return ""
     alone = f"{path.resolve().as_uri()}?mode=ro&immutable=1"  # without the log
     with suppress(sqlite3.Error), closing(sqlite3.connect(alone, uri=True)) as connection:
+        # a kill or a full disk may end the writing of the log into the file half-way: SQLite then refuses a
+        # file of fewer pages than its first one counts, unless its schema may be repaired
+        connection.execute("PRAGMA writable_schema=ON")
         (number,) = connection.execute("PRAGMA application_id").fetchone()
         return f"{number:08x}" if number else ""
-    return ""
+    return None
 
 
 def _read(note: Path) -> dict[str, Any]:

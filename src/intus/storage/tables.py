@@ -129,7 +129,8 @@ def make_engine(url: sa.URL, fsync: bool = False) -> sa.Engine:
 def _set_up_sqlite(synchronous: str, connection: Any, _: object) -> None:
     connection.isolation_level = None  # _begin_sqlite issues BEGIN
     busy = f"busy_timeout={BUSY_S * 1000:.0f}"
-    for pragma in (busy, "journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON"):
+    log = "wal_autocheckpoint=0", "journal_size_limit=0"  # it is shortened by Soundness.shorten
+    for pragma in (busy, "journal_mode=WAL", *log, f"synchronous={synchronous}", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}").close()
 
 

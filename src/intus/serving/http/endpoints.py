@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...core.errors import InputError, IntusError, ServeError, did_you_mean
 from ...storage.same_file import ReplacedError
+from ...storage.soundness import DamagedError
 from ..decoding import decode, encode, read
 from ..errors import BusyError, FullError, HeldError, ReadingError, fault
 from ..messages import DoneReply, ErrorReply
@@ -178,7 +179,7 @@ async def _refusal(request: Request, error: Exception) -> Response:
         return json_response(ErrorReply(text), 429, {"Retry-After": "1"})
     if isinstance(error, ReadingError):
         return json_response(ErrorReply(text, error.lasting), 503, {"Retry-After": "1"})
-    if isinstance(error, ReplacedError):
+    if isinstance(error, ReplacedError | DamagedError):
         return json_response(ErrorReply(text, lasting=True), 503, {"Retry-After": "5"})
     if isinstance(error, FullError | HeldError):
         return json_response(ErrorReply(text), 507, {"Retry-After": "5"})
@@ -186,7 +187,11 @@ async def _refusal(request: Request, error: Exception) -> Response:
 
 
 async def _no_database(request: Request, error: Exception) -> Response:
-    why = str(error.orig).strip() if isinstance(error, DBAPIError) else f"a value is no JSON: {error}"
+    why = (
+        str(error.orig).strip().rstrip(".")
+        if isinstance(error, DBAPIError)
+        else f"a value is no JSON: {error}"
+    )
     text = f"The database cannot be read now: {why}."
     return json_response(ErrorReply(text), 503, {"Retry-After": "5"})
 
