@@ -103,13 +103,14 @@ class Runner:
         gc.collect()
         gc.freeze()  # a forked process that looks for garbage would copy all that it looks at
 
-    def counts(self, scenario: str) -> tuple[Counter[str], dict[str, list[int]]]:
-        """Return the number of calls of each kind without a fault, and the places they come from."""
+    def counts(self, scenario: str) -> tuple[Counter[str], dict[str, list[int]], Counter[str]]:
+        """Return the calls of each kind without a fault: how many, from where, how many before the end."""
         with self._folder(scenario) as (folder, done):
             seen = self._first(folder, done, Injector(folder, places=True), "lifted")
             assert not seen.faults, seen.faults
             last = seen.told[-1]
-        return Counter(last["counts"]), last["places"]
+            (before_end,) = (told["before_end"] for told in seen.told if "before_end" in told)
+        return Counter(last["counts"]), last["places"], Counter(before_end)
 
     def run(self, case: Case) -> Outcome:
         """Run a case, and once more if its call was not reached: the clock decides on some calls."""
@@ -263,17 +264,25 @@ class _Prepared:
 
 @dataclass
 class Calls:
-    """The calls of one kind in a scenario without a fault: how many, and the first from each place."""
+    """The calls of one kind in a scenario without a fault: how many, and the first from each place.
+
+    ``before_end``: how many there were when the server was asked to end, which one that is killed never is.
+    """
 
     number: int
     first: list[int]
+    before_end: int
 
 
 def calls_of(runner: Runner, scenario: str) -> dict[str, Calls]:
     """Return the calls of each kind, from a run without a fault."""
-    counts, places = runner.counts(scenario)
+    counts, places, before_end = runner.counts(scenario)
     return {
-        kind: Calls(counts[kind], [places[kind].index(place) + 1 for place in dict.fromkeys(places[kind])])
+        kind: Calls(
+            counts[kind],
+            [places[kind].index(place) + 1 for place in dict.fromkeys(places[kind])],
+            before_end[kind],
+        )
         for kind in KINDS
         if counts[kind]
     }
@@ -288,6 +297,8 @@ def cases(scenario: str, calls: dict[str, Calls], *, every: bool = False) -> Ite
         for turn, at in enumerate(range(1, of_kind.number + 1) if every else of_kind.first):
             ways = WAYS if kind != "array" else [WAYS[turn % len(WAYS)]]
             for mode, end in ways:
+                if end == "killed" and at > of_kind.before_end:
+                    continue
                 yield Case(scenario, Fault(kind, at, mode), end)
 
 

@@ -322,6 +322,7 @@ def first_life(folder: Path, steps: list[Step], done: set[int], injector: Inject
         if life.is_read:
             after()
             script.send(tries=1 if lasting else TRIES, after=after)
+        tell(before_end=dict(injector.counts))
         if end == "killed":
             tell(fired=injector.fired)
             os.kill(os.getpid(), signal.SIGKILL)

@@ -95,7 +95,7 @@ class Database:
         except InputError:
             self.close()
             raise
-        except (sa.exc.SQLAlchemyError, OSError, TypeError, ValueError) as error:
+        except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError, TypeError, ValueError) as error:
             self.close()
             raise InputError(self.cannot_be_opened(error)) from error
 
@@ -745,9 +745,13 @@ class Database:
             try:
                 self._sound.prove(routine=True)
             except DamagedError as error:
-                self._held = self._held or self._sound.hold_log()
+                what = "The log is kept as it is."
+                try:
+                    self._held = self._held or self._sound.hold_log()
+                except sqlite3.Error as failure:
+                    what = f"The log cannot be kept: {failure}."
                 if self._anchor is not None:  # else its start is refused
-                    _log.error("%s The log is kept as it is.", error)
+                    _log.error("%s %s", error, what)
                 return
         if self._held is not None:
             self._held.close()
