@@ -28,7 +28,7 @@ class DamagedError(IntusError, OSError):
 
 
 class Soundness:
-    """What is known of the pages of an SQLite database that is in use.
+    """Knowledge of the pages of an SQLite database that is in use.
 
     Its file is written to only when the log is written into it, which ``shorten`` does. If it was written to
     otherwise, by a program that damages it or by another process that shortens the log, it is checked before
