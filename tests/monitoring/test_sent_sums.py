@@ -196,7 +196,7 @@ def test_time_of_a_device_is_paid_once_and_by_the_wall_clock_alone(server, monke
         spent = tap.budget.spent
         tap._pay_sender()
         tap._pay_sender()
-        assert 300 <= tap.budget.spent.wall - spent.wall < 400
+        assert 300 - 1e-6 <= tap.budget.spent.wall - spent.wall < 400  # a difference of rounded sums
         assert tap.budget.spent.processor - spent.processor < 100
 
 
