@@ -160,7 +160,10 @@ def test_fault_of_the_database_blocks_until_it_is_gone(database, monkeypatch, er
     failing = Failing(getattr(database, where), error)
     monkeypatch.setattr(database, where, failing)
     evaluator.points([point(record())], lambda point, scored: settled.append(scored))
-    with pytest.raises(AwayError, match=r"The database cannot be written now: .*\. 1 data points wait"):
+    with pytest.raises(
+        AwayError,
+        match=r"The database cannot be written now: .*\. 1 data point waits to be scored and is kept",
+    ):
         evaluator.flush()
     assert settled == []
     failing.left = 0
@@ -257,7 +260,7 @@ def test_want_of_memory_in_a_worker_process_is_no_fault_of_the_data(
     engine, settled = ProcessEngine(1), []
     evaluator = Evaluator(Frontend(database), ["needy"], engine=engine)
     evaluator.points([point(record())], lambda point, scored: settled.append(scored))
-    with pytest.raises(AwayError, match=f"{said}.* wait to be scored and are kept"):
+    with pytest.raises(AwayError, match=f"{said}.* 1 data point waits to be scored and is kept"):
         evaluator.flush(timeout=300)
     assert settled == []
     assert evaluator.status() == {"scored": 0, "failed": 0, "pending": 1}
