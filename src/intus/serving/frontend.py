@@ -23,6 +23,8 @@ from ..storage.groups import mean_over_runs
 from ..storage.logged import Logged
 from ..storage.same_file import ReplacedError
 from ..storage.soundness import DamagedError
+from ..storage.tables import reason
+from ..viewing.repr_text import listed
 from .data_point import kind_label
 from .decoding import decode
 from .errors import AwayError, fault
@@ -71,11 +73,7 @@ def _storing(work: Callable[_P, _T]) -> Callable[_P, _T]:
         except (DBAPIError, OSError, MemoryError) as error:
             if isinstance(error, ServeError):
                 raise
-            why = (
-                str(error.orig).strip().rstrip(".")
-                if isinstance(error, DBAPIError)
-                else fault(error).rstrip(".")
-            )
+            why = reason(error) if isinstance(error, DBAPIError) else fault(error).rstrip(".")
             raise AwayError(f"The database cannot be written now: {why}.") from error
 
     return call
@@ -98,10 +96,8 @@ class Frontend:
         self.on_show = OnShow()
         self._counts: Counter[str] = Counter(results=0, notices=0)
         self._findings = FindingsOfRuns(database)
-        self._began, self._compared = (
-            time.time(),
-            False,
-        )  # whether the ledgers were compared with the database
+        self._began = time.time()
+        self._compared = False  # whether the ledgers were compared with the database
         try:
             database.end_targets()
             database.targets()
@@ -296,13 +292,12 @@ class Frontend:
         stored = {(each["run"], each["model"]) for each in self.database.runs()} if rows else set()
         lost = [row for row in rows if (row.run, row.model) not in stored]
         if lost:
-            named = ", ".join(f"{row.run!r} of {row.model!r} ({row.scored} scored)" for row in lost[:5])
-            more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
+            named = [f"{row.run!r} of {row.model!r} ({row.scored} scored)" for row in lost]
             text = (
-                f"By the journal, arrays of runs were scored that have no scores in this database: "
-                f"{named}{more}. The database was deleted or replaced, or they were removed from its file. "
-                "What was scored is not in the journal any more: end the server and put the database back, "
-                "or record the runs again."
+                "By the journal, arrays of runs were scored that have no scores in this database: "
+                f"{listed(named, most=5)}. The database was deleted or replaced, or they were removed from "
+                "its file. What was scored is not in the journal any more: end the server and put the "
+                "database back, or record the runs again."
             )
             self.notices([Notice("other_database", text, "warning")])
 

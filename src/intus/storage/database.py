@@ -33,7 +33,7 @@ from .migrations import migrate
 from .points import NO_EPOCH
 from .same_file import ReplacedError, WatchedFiles
 from .soundness import CHECKED_BYTES, DamagedError, Soundness
-from .tables import insert_into, insert_of, lock_for_write, make_engine, read_url, upsert
+from .tables import insert_into, insert_of, lock_for_write, make_engine, read_url, reason, upsert
 
 #: Most epochs that are returned as a part of a run's points.
 MOST_EPOCHS = 100
@@ -101,7 +101,7 @@ class Database:
 
     def cannot_be_opened(self, error: Exception) -> str:
         """Return the sentences that say why the database cannot be opened, and what to do."""
-        why = str(error.orig if isinstance(error, sa.exc.DBAPIError) else error).strip().rstrip(".")
+        why = reason(error)
         return f"Could not open the database {self.url.render_as_string()}: {why}. {_remedy(self.url, why)}"
 
     def _check_whole(self) -> None:

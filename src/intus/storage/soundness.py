@@ -14,6 +14,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from ..core.errors import IntusError
+from .tables import reason
 
 #: Most bytes of a database that is checked when nothing is known against it: a second for 50 to 1,000 MB.
 CHECKED_BYTES = 256 << 20
@@ -114,7 +115,7 @@ class Soundness:
             with closing(self._connect()) as connection:
                 (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         except sqlite3.Error as error:
-            return _plain(error)
+            return reason(error)
         return "" if found == "ok" else f"it is malformed: {' '.join(found.split())}"
 
     def _error(self) -> DamagedError:
@@ -122,10 +123,6 @@ class Soundness:
             f"The database cannot be written now: {self._found}. What is not stored is kept. End this "
             f"program, put a copy in the place of {self._path}, and move {self._path.name}-wal away."
         )
-
-
-def _plain(error: object) -> str:
-    return str(error).strip().rstrip(".")
 
 
 def _version(path: Path) -> tuple[int, int] | None:

@@ -77,6 +77,11 @@ def _upsert(dialect: str, table: sa.Table, names: tuple[str, ...], keys: tuple[s
     return statement.on_conflict_do_nothing(index_elements=list(keys))
 
 
+def reason(error: Exception) -> str:
+    """Return why the database refused something, in the words of its driver, without a full stop."""
+    return str(error.orig if isinstance(error, sa.exc.DBAPIError) else error).strip().rstrip(".")
+
+
 def read_url(where: str | Path) -> sa.URL:
     """Return the URL of a database.
 

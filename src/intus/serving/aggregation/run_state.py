@@ -344,10 +344,11 @@ class RunState:
         }
         clients, lost, epochs = set(), 0, []
         for epoch, progress in self.epochs.items() if silent else ():
-            own = {client_id for client_id in silent & progress.keys() if self._awaits(progress[client_id])}
-            clients |= own
-            lost += sum(self._awaits(progress[client_id]) for client_id in own)
-            epochs += [epoch] * bool(own)
+            awaited = {client_id: self._awaits(progress[client_id]) for client_id in silent & progress.keys()}
+            if any(awaited.values()):
+                clients |= {client_id for client_id, number in awaited.items() if number}
+                lost += sum(awaited.values())
+                epochs.append(epoch)
         for client_id in silent:
             self.clients[client_id].gone = True
         return len(clients), lost, sorted(epochs, key=rank)
@@ -579,11 +580,6 @@ class RunState:
         return sum(progress.missing for progress in self.epochs[epoch].values())
 
     @property
-    def under_way(self) -> int:
-        """Number of records that clients sent, that did not arrive and may come."""
-        return sum(map(self._awaited, self.epochs)) - self._given_up
-
-    @property
     def _given_up(self) -> int:
         """Number of records that clients sent, that did not arrive, and whose clients have gone."""
         return sum(
@@ -655,11 +651,12 @@ class RunState:
         """Return what became of every array; see ``messages.RunLedger``."""
         windows = [*self.windows.values(), *self.leaving.values()]
         settled = sum(self.counts[name] for name in ("scored", "failed", "lost"))
+        given_up = self._given_up
         named = dict(zip(("run", "model"), self.run_key, strict=True))
         return named | self.counts | {
             "since": self.began,
-            "under_way": self.under_way,
-            "unknown": self.counts["unknown"] + self._unknown + self._given_up,
+            "under_way": sum(map(self._awaited, self.epochs)) - given_up,
+            "unknown": self.counts["unknown"] + self._unknown + given_up,
             "waiting": self.counts["kept"] - settled,
             "open": sum(window.open_arrays for window in windows),
             "queued": sum(len(window.awaited) for window in windows),

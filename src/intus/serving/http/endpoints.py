@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ...core.errors import InputError, IntusError, ServeError, did_you_mean
 from ...storage.same_file import ReplacedError
 from ...storage.soundness import DamagedError
+from ...storage.tables import reason
 from ..decoding import decode, encode, read
 from ..errors import BusyError, FullError, HeldError, ReadingError, fault
 from ..messages import DoneReply, ErrorReply
@@ -187,11 +188,7 @@ async def _refusal(request: Request, error: Exception) -> Response:
 
 
 async def _no_database(request: Request, error: Exception) -> Response:
-    why = (
-        str(error.orig).strip().rstrip(".")
-        if isinstance(error, DBAPIError)
-        else f"a value is no JSON: {error}"
-    )
+    why = reason(error) if isinstance(error, DBAPIError) else f"a value is no JSON: {error}"
     text = f"The database cannot be read now: {why}."
     return json_response(ErrorReply(text), 503, {"Retry-After": "5"})
 
