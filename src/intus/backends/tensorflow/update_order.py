@@ -44,14 +44,13 @@ def let_updates_wait(graph: Any) -> None:
     for op in operations:
         if op not in needed:
             continue
-        earlier = [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+        known = _union(before, [*(tensor.op for tensor in op.inputs), *op.control_inputs])
         for variable in _updated(op):
-            known = _union(before, earlier)
             waiting = [one for one in readers.pop(variable, ()) if not known >> number[one] & 1]
             if waiting:
                 op._add_control_inputs(waiting)
-                earlier += waiting
-        before[op] = _union(before, earlier)
+                known |= _union(before, waiting)
+        before[op] = known
         if op.type == "ReadVariableOp":
             if op.outputs[0].shape.rank not in (0, 1):
                 variables[op.outputs[0].ref()] = op.inputs[0].ref()

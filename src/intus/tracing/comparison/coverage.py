@@ -178,11 +178,10 @@ class _Weights:
         near = [
             name for name, modules in self._modules.items() if any(_around(one, module) for one in modules)
         ]
-        square = own.array.ndim == 2 and own.array.shape[0] == own.array.shape[1]
         for name in near:
             value = self._array(name)
             # Of a square matrix the values alone do not tell whether it is the transpose.
-            turned = is_turned(a, param.address, self._trace, name) or False if square else None
+            turned = is_turned(a, param.address, self._trace, name) or False if own.is_square else None
             if value is not None and _holds(value, own, turned):
                 return True
         # An exporter drops zeros. Another vector in their place would be a weight of the file in that module.

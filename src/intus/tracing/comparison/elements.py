@@ -45,6 +45,11 @@ class Elements(NamedTuple):
         return self.dtype in _FLOATS
 
     @property
+    def is_square(self) -> bool:
+        """True for a square matrix, whose shape does not tell it from its transpose."""
+        return self.array.ndim == 2 and self.array.shape[0] == self.array.shape[1] > 1
+
+    @property
     def eps(self) -> float:
         """The distance from 1 to the next number of the dtype; 0 for integers."""
         return _FLOATS[self.dtype][0] if self.is_float else 0.0

@@ -100,7 +100,7 @@ def changed_parameters(
         turned = False if address in packed else _turned(a, address, b, other, x)
         if sentence := _difference(address, b, other, x, y, turned):
             found.setdefault(row, []).append(sentence)
-        elif turned is None and _is_square(x) and _difference(address, b, other, x, y, False):
+        elif turned is None and x.is_square and _difference(address, b, other, x, y, False):
             both = _both(address, other)
             unknown.append(f"{both} are transposes of each other, and it is not known how b uses it")
     return dict(sorted(found.items())), compared, unknown
@@ -166,11 +166,7 @@ def _turned(a: Trace, address: str, b: Trace, other: str, x: Elements) -> bool |
     """Return whether a square matrix of ``a`` corresponds to the transpose of ``b``'s; None if unknown."""
     if address == other and _is_exact(b):
         return False
-    return is_turned(a, address, b, other) if _is_square(x) else None
-
-
-def _is_square(x: Elements) -> bool:
-    return x.array.ndim == 2 and x.array.shape[0] == x.array.shape[1] > 1
+    return is_turned(a, address, b, other) if x.is_square else None
 
 
 def _is_exact(file: Trace) -> bool:
@@ -269,7 +265,7 @@ def _nearest(x: Elements, y: Elements, turned: bool | None = None) -> Difference
     orders = [y.array, y.array.T]
     if y.array.ndim > 2:
         orders += [np.moveaxis(y.array, (-1, -2), (0, 1)), np.moveaxis(y.array, (0, 1), (-1, -2))]
-    if turned is not None and _is_square(x):
+    if turned is not None and x.is_square:
         orders = [orders[turned]]
     found = [difference(x, y._replace(array=one)) for one in orders if one.shape == x.array.shape]
     return min(found, key=lambda apart: apart.relative, default=None)
