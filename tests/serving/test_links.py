@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from unittest import mock
 
@@ -18,7 +19,7 @@ from intus.serving import worker as module
 from intus.serving.errors import HeldError
 from intus.serving.http import remote as links
 from intus.serving.http.remote import RemoteEvaluator, RemoteFrontend
-from intus.serving.messages import AggregatorCounts, Notice, StatusReport
+from intus.serving.messages import AggregatorCounts, Notice, RunRequest, StatusReport
 from intus.serving.worker import Worker
 from intus.storage.codec import decode_records
 
@@ -170,3 +171,30 @@ def test_items_about_the_same_keep_their_order_while_one_is_held(ahead, asked):
         assert [number for number in done if number in own] == own
     assert (worker.pending, worker.nbytes, worker.trouble, worker._lines) == (0, 0, "", {})
     worker.close()
+
+
+def test_removed_run_is_not_brought_back_by_what_waits_of_it(server):
+    """Its graph and logged values were sent after the removal."""
+    server.statuses = [503] * 3
+    evaluator = RemoteEvaluator(server.url)
+    for run in ("r", "s"):
+        evaluator.put_graph(run, "m", b"")
+        evaluator.put_run(RunRequest(run, "m", tags=["a"]))
+    evaluator.points([point(record())])
+    while not evaluator._worker.trouble:
+        time.sleep(0.001)
+    assert evaluator._worker.waiting == {"graph": 2, "log message": 2, "data point": 1}
+    with suppress(KeyError):  # the reply of this server has no field "removed"
+        evaluator.remove("r")
+    evaluator.flush()
+    evaluator.close()
+    paths = [path for path, _, _ in server.got]
+    removed = paths.index("/run/remove")
+    assert "/graph?run=r&model=m" in paths[:removed]  # it was tried
+    assert "/graph?run=r&model=m" not in paths[removed:]
+    assert sorted({*paths} - {"/run/remove", "/flush"}) == [
+        "/graph?run=r&model=m",
+        "/graph?run=s&model=m",
+        "/run",
+    ]
+    assert {json.loads(body)["run"] for path, body, _ in server.got if path == "/run"} == {"s"}

@@ -341,17 +341,32 @@ def test_role_that_hangs_is_named_by_a_flush_and_in_the_ledger(tmp_path, hung):
 
 
 @pytest.mark.long
-def test_flush_counts_the_data_points_that_wait_and_no_messages(tmp_path):
+def test_flush_says_what_waits(tmp_path):
+    """It said "0 data points wait" while only a graph or a target did."""
     apart = Apart(tmp_path)
     try:
         apart.start("aggregator")
         assert apart.ask("aggregator", "/targets", {"name": "parity", "targets": LABELS})[0] == 200
+        logged = {
+            "run": "r",
+            "model": "m",
+            "log": [{"step": 1, "epoch": None, "time": 1.0, "values": {"loss": 0.5}}],
+        }
+        for _ in range(2):
+            assert apart.ask("aggregator", "/run", logged)[0] == 200
+        status, answer = apart.ask("aggregator", "/flush", {})
+        assert (status, "1 target and 2 log messages wait to be stored and are kept." in answer["error"]) == (
+            502,
+            True,
+        )
         for epoch in range(3):
             assert apart.ask("aggregator", "/records", batch(epoch, epoch))[0] == 200
         status, answer = apart.ask("aggregator", "/flush", {})
         (row,) = apart.ask("aggregator", "/api/status")[1]["runs"]
         assert (status, row["queued"]) == (502, 3)
-        assert "3 data points wait to be scored and are kept" in answer["error"]
+        said = "3 data points wait to be scored, and 1 target and 2 log messages to be stored; all are kept."
+        assert said in answer["error"]
+        assert row["trouble"].startswith("2 log messages and 3 data points wait. The evaluator ")
     finally:
         apart.kill(*apart.running)
 

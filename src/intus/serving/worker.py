@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -15,6 +15,8 @@ from .messages import counted
 from .schedule import Schedule
 
 _log = logging.getLogger("intus.serving")
+#: The name of an item that is scored; others are stored.
+DATA_POINT = "data point"
 _T = TypeVar("_T")
 _K = TypeVar("_K", bound=Hashable)
 
@@ -44,26 +46,52 @@ def wait_for(worker: Worker[_T], timeout: float | None) -> float | None:
         untroubled = untroubled if why else now
         patience = 10 * AWAY_S if worker.busy else AWAY_S  # another try is under way
         if now - untroubled > patience or (timeout is not None and now - began > timeout):
-            left = f"{_wait(worker.waiting)} to be scored and {'is' if worker.waiting == 1 else 'are'} kept."
+            left = _kept(worker.waiting)
             raise AwayError(f"{why} {left}" if why else f"The time ran out: {left}")
     return None if timeout is None else max(timeout - (time.monotonic() - began), 0.1)
 
 
-def summary(troubles: Iterable[tuple[_K, str]]) -> dict[_K, str]:
-    """Return how many items of each key wait, and why the first of them does.
+def summary(troubles: Iterable[tuple[_K, str, str]]) -> dict[_K, str]:
+    """Return how many items of each key and name wait, and why the first of them does.
 
-    >>> summary([("a", "The disk is full."), ("b", "No memory."), ("a", "The disk is full.")])
-    {'a': '2 data points wait. The disk is full.', 'b': '1 data point waits. No memory.'}
+    >>> summary([("a", DATA_POINT, "The disk is full."), ("b", "graph", "No memory."), ("a", DATA_POINT, "")])
+    {'a': '2 data points wait. The disk is full.', 'b': '1 graph waits. No memory.'}
     """
-    counts, reasons = Counter[_K](), dict[_K, str]()
-    for key, why in troubles:
-        counts[key] += 1
+    counts, reasons = dict[_K, Counter[str]](), dict[_K, str]()
+    for key, name, why in troubles:
+        counts.setdefault(key, Counter())[name] += 1
         reasons.setdefault(key, why)
     return {key: f"{_wait(counts[key])}. {why}" for key, why in reasons.items()}
 
 
-def _wait(number: int) -> str:
-    return f"{counted(number, 'data point')} {'waits' if number == 1 else 'wait'}"
+def _kept(counts: Mapping[str, int]) -> str:
+    """Say what waits, by name, and that it is kept.
+
+    >>> _kept({DATA_POINT: 2})
+    '2 data points wait to be scored and are kept.'
+    >>> _kept({DATA_POINT: 1, "graph": 1, "target": 2})
+    '1 data point waits to be scored, and 1 graph and 2 targets to be stored; all are kept.'
+    >>> _kept({})
+    'nothing waits any more.'
+    """
+    points, others = counts.get(DATA_POINT, 0), {n: k for n, k in counts.items() if n != DATA_POINT}
+    if points and others:
+        return (
+            f"{_wait({DATA_POINT: points})} to be scored, and {_listed(others)} to be stored; all are kept."
+        )
+    if not counts:  # it was done meanwhile
+        return "nothing waits any more."
+    are = "is" if sum(counts.values()) == 1 else "are"
+    return f"{_wait(counts)} to be {'scored' if points else 'stored'} and {are} kept."
+
+
+def _wait(counts: Mapping[str, int]) -> str:
+    return f"{_listed(counts)} {'waits' if sum(counts.values()) == 1 else 'wait'}"
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    *first, last = [counted(number, name) for name, number in counts.items()]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 @dataclass(slots=True)
@@ -98,6 +126,7 @@ class Worker(Generic[_T]):
         ahead: Number of items that may be begun at once.
         about: Returns what an item is about; None if it is unlike every other.
         waiting: The queue, which decides what comes next; by default the order of arrival.
+        name_of: Returns what an item is called in sentences on what waits; "" if it is not named there.
     """
 
     def __init__(
@@ -109,9 +138,10 @@ class Worker(Generic[_T]):
         ahead: int = 1,
         about: Callable[[_T], Hashable] = lambda item: None,
         waiting: Schedule[_T] | None = None,
+        name_of: Callable[[_T], str] = lambda item: "",
     ) -> None:
         self._handle, self._size, self._begin, self._ahead = handle, size, begin, ahead
-        self._about = about
+        self._about, self._name_of = about, name_of
         self._lines: dict[Hashable, list[_T]] = {}  # what is not done, by what it is about, in order
         self._items: Schedule[_T] = Schedule() if waiting is None else waiting
         self._begun: deque[_T] = deque()
@@ -141,9 +171,13 @@ class Worker(Generic[_T]):
         return len(self._items) + len(self._begun) + len(self._aside) + self._busy
 
     @property
-    def waiting(self) -> int:
-        """The number of data points that are not done: of what the items are about, without messages."""
-        return len(self._lines)
+    def waiting(self) -> Counter[str]:
+        """The number of items that are not done, by name; several about the same count once."""
+        with self._changed:
+            lines = (line[0] for line in self._lines.values())
+            others = (item for item in self._unfinished() if self._about(item) is None)
+            names = (self._name_of(item) for item in (*lines, *others))
+            return Counter(name for name in names if name)
 
     @property
     def busy(self) -> bool:
@@ -169,8 +203,7 @@ class Worker(Generic[_T]):
         with self._changed:
             if self._blocked is not None:
                 why = self._blocked.why
-                tried = [] if self._current is None else [self._current]
-                return [(item, why) for item in (*tried, *self._begun, *self._items, *self._held_items())]
+                return [(item, why) for item in self._unfinished()]
             return [(failed.item, failed.why) for failed in self._failed.values()]
 
     def hurry(self, pause: float) -> None:
@@ -309,6 +342,10 @@ class Worker(Generic[_T]):
                 del self._lines[about]
             elif (follower := self._failed.get(id(line[0])) or self._aside.get(id(line[0]))) is not None:
                 follower.due, follower.tries = 0.0, 0  # its pause was that of the item before it
+
+    def _unfinished(self) -> list[_T]:
+        tried = [] if self._current is None else [self._current]
+        return [*tried, *self._begun, *self._items, *self._held_items()]
 
     def _held_items(self) -> list[_T]:
         return [failed.item for failed in self._aside.values()]

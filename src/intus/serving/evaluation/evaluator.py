@@ -20,7 +20,7 @@ from ..errors import AwayError, HeldError, fault
 from ..interfaces import Done, FrontendLink, RunKey
 from ..messages import Notice, RunRequest, StatusReport
 from ..schedule import Moment, Schedule, Shown
-from ..worker import Worker, summary, wait_for
+from ..worker import DATA_POINT, Worker, summary, wait_for
 from .arrival_order import WITHDRAWN, ArrivalOrder, withdrawn
 from .relations import Relations
 from .scoring import (
@@ -150,6 +150,7 @@ class Evaluator:
             self.engine.ahead,
             lambda job: None if job.ahead else job.point.identity,
             Schedule(lambda job: job.point.place, on_show, _Job.early, self._to_look_at),
+            lambda job: "" if job.ahead else DATA_POINT,
         )
 
     def points(self, batch: Sequence[DataPoint], done: Done = lambda point, scored: None) -> None:
@@ -266,7 +267,7 @@ class Evaluator:
 
     def troubles(self) -> dict[RunKey, str]:
         """Return why data points cannot be scored or stored now, by (run, model)."""
-        return summary((job.point.key[:2], why) for job, why in self._worker.troubles())
+        return summary((job.point.key[:2], DATA_POINT, why) for job, why in self._worker.troubles())
 
     def close(self, patience: float | None = None) -> bool:
         """Finish the queue, and return whether all was scored. What is left is kept by the sender.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import logging
 import math
-import selectors
+import socket
 import threading
 import time
 import urllib.error
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from ...core.errors import ServeError
 from ...core.results import Predictions, Results
@@ -26,7 +27,7 @@ from ...storage.token_file import read_token
 from ..aggregation.journal import Log
 from ..aggregation.notices import damaged_journal
 from ..data_point import DataPoint, with_last
-from ..decoding import builtins, encode
+from ..decoding import builtins, decode, encode
 from ..errors import AwayError, FullError, HeldError
 from ..evaluation.targets import Target
 from ..interfaces import Done, RunKey
@@ -43,7 +44,7 @@ from ..messages import (
     TargetsRemoval,
 )
 from ..schedule import Place, Schedule
-from ..worker import Worker, summary, wait_for
+from ..worker import DATA_POINT, Worker, summary, wait_for
 
 _log = logging.getLogger("intus.serving")
 _RETRIES = (0.1, 0.3, 1.0)
@@ -52,15 +53,50 @@ _RETRIES = (0.1, 0.3, 1.0)
 CHECK_S, ANSWER_S, BLOCK = 4.0, 5.0, 1 << 18
 
 
+class _Patient(io.RawIOBase):
+    """The bytes that come from a socket. While none come, ``check`` is called after each of its timeouts.
+
+    Only the reading of a TLS connection shows if a byte of the reply has come: messages of TLS itself make
+    its socket readable too.
+    """
+
+    def __init__(self, sock: socket.socket, holder: io.BufferedReader, check: Callable[[], None]) -> None:
+        self._socket, self._holder, self._check = sock, holder, check  # the socket is open while it has one
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while True:
+            try:
+                return self._socket.recv_into(buffer)
+            except TimeoutError:
+                self._check()
+
+    def close(self) -> None:
+        self._holder.close()
+        super().close()
+
+
+class _Reply(http.client.HTTPResponse):
+    """A reply that calls ``check`` while nothing of it comes."""
+
+    def __init__(
+        self, sock: socket.socket, *arguments: Any, check: Callable[[], None], **options: Any
+    ) -> None:
+        super().__init__(sock, *arguments, **options)
+        self.fp = io.BufferedReader(_Patient(sock, self.fp, check))
+
+
 class _Checked(http.client.HTTPConnection):
-    """A connection that calls ``check`` while there is no reply, to tell a server that hangs from a busy one.
+    """A connection that calls ``check`` while no reply comes, to tell a server that hangs from a busy one.
 
     A server may work on a request for as long as it likes, but must take its body.
     """
 
     def __init__(self, *arguments: Any, check: Callable[[], None], **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._check = check
+        self.response_class = partial(_Reply, check=check)
 
     def send(self, data: Any) -> None:
         """Send bytes in blocks, each of which has its own timeout."""
@@ -70,10 +106,7 @@ class _Checked(http.client.HTTPConnection):
 
     def getresponse(self) -> http.client.HTTPResponse:
         """Return the reply; raises what ``check`` raises."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.sock, selectors.EVENT_READ)
-            while not selector.select(CHECK_S):
-                self._check()
+        self.sock.settimeout(CHECK_S)
         return super().getresponse()
 
 
@@ -241,11 +274,12 @@ class _Call:
     Attributes:
         send: Sends it, and returns the reply.
         nbytes: Its size.
-        run_key: The (run, model) of a data point.
+        run_key: The (run, model) that it is of; None for a target, which may be of several.
         about: Which data point it is.
         done: Called with the reply when it was sent, or with None when it was refused.
         matters: Whether to retry until it arrives.
         place: The place of a data point in the order of scoring.
+        name: What it carries; "" if that does not matter.
     """
 
     send: Callable[[], Any]
@@ -255,6 +289,7 @@ class _Call:
     done: Callable[[Any], None] = lambda reply: None
     matters: bool = True
     place: Place | None = None
+    name: str = ""
 
 
 class RemoteEvaluator(Remote):
@@ -283,6 +318,7 @@ class RemoteEvaluator(Remote):
             lambda call: call.nbytes,
             about=lambda call: call.about,
             waiting=Schedule(lambda call: call.place),
+            name_of=lambda call: call.name,
         )
         # apart from what waits for an evaluator that cannot score now: they say that it does
         self._reporter: Worker[_Call] = Worker("intus-reports", self._deliver, lambda call: call.nbytes)
@@ -310,7 +346,7 @@ class RemoteEvaluator(Remote):
             send = partial(self._send, point, last=last)
             settle = partial(_settle, done, point)
             of_point = point.nbytes, point.key[:2], point.identity, settle
-            self._worker.submit(_Call(send, *of_point, place=point.place))
+            self._worker.submit(_Call(send, *of_point, place=point.place, name=DATA_POINT))
 
     def backlog(self) -> int:
         """Return the bytes of the queued requests."""
@@ -335,14 +371,14 @@ class RemoteEvaluator(Remote):
     def troubles(self) -> dict[RunKey, str]:
         """Return why data points cannot be scored or stored now, by (run, model)."""
         found = self._worker.troubles()
-        return summary((call.run_key, why) for call, why in found if call.run_key is not None)
+        return summary((call.run_key, call.name, why) for call, why in found if call.run_key is not None)
 
     def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
         """Wait until the queue is sent, then until everything is scored and stored; see ``Remote.flush``."""
         super().flush(run, model, wait_for(self._worker, timeout))
 
     def remove(self, run: str, model: str | None = None) -> bool:
-        """Drop the queued data points of a run, or of one model of it, and delete everything of it."""
+        """Drop what is queued of a run, or of one model of it, and delete everything of it."""
         self._drop(
             lambda call: (
                 call.run_key is not None and call.run_key[0] == run and model in (None, call.run_key[1])
@@ -368,7 +404,8 @@ class RemoteEvaluator(Remote):
         self._submit(-1 if self._spool is None else self._spool.put(path, body), path, body)
 
     def _submit(self, number: int, path: str, body: bytes) -> None:
-        self._worker.submit(_Call(partial(self._ask_once, path, body), len(body), done=self._sent(number)))
+        send, (name, run_key) = partial(self._ask_once, path, body), _carried(path, body)
+        self._worker.submit(_Call(send, len(body), run_key, done=self._sent(number), name=name))
 
     def _sent(self, number: int) -> Callable[[Any], None]:
         spool = self._spool
@@ -482,3 +519,19 @@ def _sentence(reply: str) -> str:
 
 def _graph_path(run: str, model: str) -> str:
     return "/graph?" + urlencode({"run": run, "model": model})
+
+
+def _carried(path: str, body: bytes) -> tuple[str, RunKey | None]:
+    """Return what a queued message carries, in words, and of which (run, model); None if of no single one.
+
+    >>> _carried(_graph_path("a b", ""), b"")
+    ('graph', ('a b', ''))
+    """
+    place = urlsplit(path)
+    if place.path == "/graph":
+        named = dict(parse_qsl(place.query, keep_blank_values=True))
+        return "graph", (named["run"], named["model"])
+    if place.path == "/run":
+        facts = decode(body, RunRequest)
+        return "log message", (facts.run, facts.model)
+    return "target", None
