@@ -118,6 +118,21 @@ def test_server_on_a_damaged_database_ends_with_a_sentence(whole, tmp_path):
     assert path.read_bytes() == data
 
 
+def test_database_that_is_refused_is_checked_once_and_keeps_its_files(whole, tmp_path, monkeypatch, caplog):
+    """It was checked again when it was closed, for an error that nobody had raised."""
+    again = []
+    monkeypatch.setattr(Soundness, "_check", lambda self: again.append(self))
+    path, data = tmp_path / "x.db", bytearray(whole.read_bytes())
+    data[-PAGE:] = bytes(PAGE)
+    path.write_bytes(data)
+    with pytest.raises(
+        InputError, match=r"Could not open the database .*: it is malformed: .*Restore a copy"
+    ):
+        Database(path)
+    assert path.read_bytes() == data
+    assert (again, caplog.text) == ([], "")
+
+
 # -- the write-ahead log -------------------------------------------------------------------------------
 
 

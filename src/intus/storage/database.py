@@ -121,10 +121,9 @@ class Database:
         if path.exists() and path.stat().st_size <= CHECKED_BYTES:
             self._held = self._sound.hold_log()  # until close() if it is refused
             with self._read() as connection:
-                checked = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
-            if checked != "ok":
-                self._sound.note(sqlite3.DatabaseError(checked))
-                raise InputError(self.cannot_be_opened(ValueError(f"it is damaged: {checked}")))
+                found = self._sound.examine(connection.connection.driver_connection)
+            if found:
+                raise InputError(self.cannot_be_opened(ValueError(found)))
             self._release_log()
 
     def close(self) -> None:

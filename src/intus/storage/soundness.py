@@ -6,6 +6,7 @@ damaged. It can look sound for hours to a program that writes to it.
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import threading
@@ -50,9 +51,24 @@ class Soundness:
 
     def note(self, error: Exception) -> None:
         """Note an error of the driver, if it is one that a damaged database causes."""
-        original = getattr(error, "orig", error)
-        if type(original) is sqlite3.DatabaseError or "malformed" in str(original):
-            self._doubted = True
+        self._doubted |= _tells_of_damage(error)
+
+    def examine(self, connection: sqlite3.Connection) -> str:
+        """Check the database before it is used, and return what is damaged, as a clause; "" if nothing is.
+
+        What is found holds for good.
+
+        Raises:
+            sqlite3.Error: If it cannot be checked for another reason, such as a lock.
+        """
+        try:
+            self._found = _quick_check(connection)
+        except sqlite3.Error as error:
+            if not _tells_of_damage(error):
+                raise
+            self._found = reason(error)
+        self._due = math.inf
+        return self._found
 
     def prove(self, *, routine: bool = False) -> None:
         """Check the database if there is a reason to.
@@ -113,16 +129,26 @@ class Soundness:
         """Return what is damaged, as a clause; it is read without a cache."""
         try:
             with closing(self._connect()) as connection:
-                (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+                return _quick_check(connection)
         except sqlite3.Error as error:
             return reason(error)
-        return "" if found == "ok" else f"it is malformed: {' '.join(found.split())}"
 
     def _error(self) -> DamagedError:
         return DamagedError(
             f"The database cannot be written now: {self._found}. What is not stored is kept. End this "
             f"program, put a copy in the place of {self._path}, and move {self._path.name}-wal away."
         )
+
+
+def _quick_check(connection: sqlite3.Connection) -> str:
+    """Return what SQLite's check finds first, as a clause; "" if nothing."""
+    (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    return "" if found == "ok" else f"it is malformed: {' '.join(found.split())}"
+
+
+def _tells_of_damage(error: Exception) -> bool:
+    original = getattr(error, "orig", error)
+    return type(original) is sqlite3.DatabaseError or "malformed" in str(original)
 
 
 def _version(path: Path) -> tuple[int, int] | None:
