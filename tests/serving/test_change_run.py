@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
+from unittest import mock
 
 import pytest
+from journal_help import Machine
 from server_help import Served, epoch_of
 from serving_help import record
 from test_server import Apart
 
 from intus import runs
 from intus.core.errors import InputError
+from intus.core.results import Results
+from intus.serving import roles
+from intus.serving.aggregation import aggregator
+from intus.serving.errors import AwayError
+from intus.serving.frontend import Frontend
+from intus.serving.messages import COUNTED_RUNS, AggregatorCounts, ChangeRunRequest, RunLedger, StatusReport
+from intus.serving.roles import Roles
 from intus.storage.codec import encode_records
+from intus.storage.database import Database
 
 
 @pytest.fixture
@@ -60,6 +71,60 @@ def test_run_that_does_not_exist_is_named(server):
     for change in ({"remove": True}, {"name": "x"}, {"tags": ["x"]}):
         status, answer = server.ask("/api/run", json.dumps({"run": "q"} | change).encode())
         assert (status, answer["error"]) == (400, "There is no run 'q'.")
+
+
+@pytest.fixture
+def alone(tmp_path, monkeypatch):
+    """The role of the page, in a process of its own, with a run that is stored."""
+    monkeypatch.setattr(roles, "ANEW_S", 1.0)
+    with Database(tmp_path / "x.db") as database:
+        database.add(
+            Results.from_rows([{"run": "r", "model": "m", "epoch": 0, "address": "a", "score": "mean"}])
+        )
+        yield Roles(frontend=Frontend(database))
+
+
+def report_of(*runs, waiting=0):
+    ledgers = [RunLedger(run, "m", kept=waiting, sent=waiting, waiting=waiting) for run in runs]
+    return StatusReport(AggregatorCounts(), runs=ledgers)
+
+
+def test_page_apart_asks_anew_what_waits(alone):
+    """It trusted counts of five seconds ago."""
+    alone.frontend.report(report_of("r"))  # since then, three arrays have come
+    later = threading.Timer(0.3, alone.frontend.report, [report_of("r", waiting=3)])
+    later.start()
+    with pytest.raises(InputError, match="'r' cannot be renamed while 3 arrays of it wait to be scored"):
+        alone.change_run(ChangeRunRequest("r", name="q"))
+    later.join()
+    later = threading.Timer(0.3, alone.frontend.report, [report_of("r")])
+    later.start()
+    alone.change_run(ChangeRunRequest("r", name="q"))
+    assert [each["run"] for each in alone.frontend.database.runs()] == ["q"]
+
+
+@pytest.mark.parametrize(("change", "what"), [({"remove": True}, "removed"), ({"name": "q"}, "renamed")])
+def test_page_apart_refuses_what_it_cannot_know(alone, change, what):
+    """Before the first report it took the run for one of which nothing waits."""
+    text = f"The run 'r' cannot be {what} now: the aggregator has reported nothing for 1 s"
+    with pytest.raises(AwayError, match=text):
+        alone.change_run(ChangeRunRequest("r", **change))
+    many = report_of(*(f"run {n}" for n in range(COUNTED_RUNS)))
+    later = threading.Timer(0.3, alone.frontend.report, [many])
+    later.start()
+    with pytest.raises(AwayError, match="the aggregator reports the newest 1,000 runs"):
+        alone.change_run(ChangeRunRequest("r", **change))
+    alone.change_run(ChangeRunRequest("r", tags=["good"]))
+    assert [each["run"] for each in alone.frontend.database.runs()] == ["r"]
+
+
+def test_runs_beyond_those_of_the_ledger_are_counted(tmp_path):
+    machine = Machine(tmp_path)
+    machine.send(1, seq=0, run="first")
+    with mock.patch.object(aggregator, "COUNTED_RUNS", 1):
+        machine.send(1, seq=1, run="second")
+        assert [machine.service.waiting(run) for run in ("first", "second", "none")] == [1, 1, 0]
+    machine.stop()
 
 
 @pytest.mark.long

@@ -209,6 +209,7 @@ class Run:
 
         Raises:
             InputError: If there is a run of that name, or arrays of this one wait to be scored.
+            ServeError: If the roles of the server run apart, and the page's knows nothing of what waits.
         """
         check_name("The name of a run", name)
         self._source.change(self.name, name=name)
@@ -223,6 +224,7 @@ class Run:
 
         Raises:
             InputError: If arrays of the run wait to be scored, and the roles of the server run apart.
+            ServeError: If they run apart, and the page's knows nothing of what waits.
         """
         self._source.change(self.name, remove=True)
 

@@ -12,12 +12,15 @@ import msgspec
 from ..core.errors import InputError
 from .aggregation.service import BEAT_S, AggregatorService
 from .decoding import read
+from .errors import AwayError
 from .evaluation.evaluator import Evaluator
 from .frontend import Frontend
-from .messages import ChangeRunRequest, StatusReply, StatusReport, counted, duration
+from .messages import COUNTED_RUNS, ChangeRunRequest, StatusReply, StatusReport, counted, duration
 
 #: Seconds without a report of another process after which its counts are called old.
 SILENT_S = 4 * BEAT_S
+#: Seconds to wait for the next report.
+ANEW_S = BEAT_S + 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,28 +77,50 @@ class Roles:
         Raises:
             InputError: If there is no such run; if it cannot be renamed, or not be deleted by this process,
                 because arrays of it wait, which would be stored under the old name.
+            AwayError: If it cannot be known whether arrays of it wait.
         """
         assert self.frontend is not None
         if change.remove and self.aggregator:
             if not self.aggregator.remove(run=change.run):
                 raise InputError(f"There is no run {change.run!r}.")
             return
-        waiting = self._waiting(change.run) if change.remove or change.name is not None else 0
+        waiting = self._waiting(change) if change.remove or change.name is not None else 0
         if waiting:
             raise InputError(
-                f"The run {change.run!r} cannot be {'removed' if change.remove else 'renamed'} while "
+                f"The run {change.run!r} cannot be {_done(change)} while "
                 f"{counted(waiting, 'array')} of it {'waits' if waiting == 1 else 'wait'} to be scored, "
                 f"which would be stored as {change.run!r} again. Do it when all is scored (intus.flush waits "
                 "for that)" + (", or call intus.clear(HOST, PORT, run=)." if change.remove else ".")
             )
         self.frontend.change_run(change)
 
-    def _waiting(self, run: str) -> int:
-        """Return the number of arrays of a run that wait to be scored, as far as this process knows."""
+    def _waiting(self, change: ChangeRunRequest) -> int:
+        """Return the number of arrays of a run that wait to be scored.
+
+        The counts of an aggregator that is another process may be of some time ago, so its next report is
+        waited for.
+
+        Raises:
+            AwayError: If it does not come, or has no counts of the run since there are too many.
+        """
         if self.aggregator:
-            return self.aggregator.waiting(run)
-        reported = self.frontend.reported.get("aggregator") if self.frontend else None
-        return sum(row.waiting for row in reported.runs if row.run == run) if reported else 0
+            return self.aggregator.waiting(change.run)
+        assert self.frontend is not None
+        cannot = f"The run {change.run!r} cannot be {_done(change)} now: the aggregator"
+        unknown = "so it is not known whether arrays of the run wait to be scored."
+        asked = time.monotonic()
+        while self.frontend.heard.get("aggregator", -math.inf) < asked:
+            if time.monotonic() - asked > ANEW_S:
+                raise AwayError(
+                    f"{cannot} has reported nothing for {ANEW_S:.0f} s, {unknown} Do it when all roles run; "
+                    "or, if none but this one does, in the database: intus.runs(DATABASE)."
+                )
+            time.sleep(0.05)
+        rows = self.frontend.reported["aggregator"].runs
+        own = [row.waiting for row in rows if row.run == change.run]
+        if not own and len(rows) >= COUNTED_RUNS:
+            raise AwayError(f"{cannot} reports the newest {len(rows):,} runs, {unknown}")
+        return sum(own)
 
     def _silence(self) -> str:
         """Return a sentence if the aggregator is another process and has not reported for long; else ""."""
@@ -126,3 +151,7 @@ class Roles:
             finished = (role is None or role.close(left)) and finished
         if self.frontend is not None and finished:  # else a last data point may be stored at this moment
             self.frontend.close()
+
+
+def _done(change: ChangeRunRequest) -> str:
+    return "removed" if change.remove else "renamed"

@@ -470,6 +470,10 @@ class Aggregator:
         """Return the ledger of each (run, model), for the newest COUNTED_RUNS; see ``messages.RunLedger``."""
         return [run.ledger() for run in list(self._runs.values())[-COUNTED_RUNS:]]
 
+    def waiting(self, run: str) -> int:
+        """Return the number of arrays of a run that wait to be scored."""
+        return sum(state.ledger()["waiting"] for run_key, state in self._runs.items() if run_key[0] == run)
+
     # -- the journal ---------------------------------------------------------------------------------
 
     def snapshot(self, run_key: RunKey, now: float) -> dict[str, Any]:

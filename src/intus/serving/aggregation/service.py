@@ -319,7 +319,7 @@ class AggregatorService:
         self._require_journal(PATIENCE_S)
         with self._lock:
             self._take_settled()
-            return sum(row["waiting"] for row in self.aggregator.by_run() if row["run"] == run)
+            return self.aggregator.waiting(run)
 
     def close(self, patience: float | None = None) -> bool:
         """Pass on and score all data points, and return whether that was finished.
