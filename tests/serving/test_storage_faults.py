@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from serving_help import point, record
 from sqlalchemy.exc import DatabaseError
 from starlette.testclient import TestClient
 
+from intus import runs
 from intus.core.errors import ServeError
 from intus.core.results import Results
 from intus.engines.processes import ProcessEngine
@@ -538,3 +540,65 @@ def test_database_that_belongs_to_the_journal_is_not_called_another(tmp_path):
             assert server.flush() == (200, "")
             time.sleep(1.5)  # a report
             assert server.ask("/api/notices")[1]["notices"] == []
+
+
+def _told_at_the_start(folder) -> list[str]:
+    """Return the notices of a server that is started in a folder, once it has compared its files."""
+    with Served(folder) as server:
+        assert server.flush() == (200, "")
+        time.sleep(1.5)  # a report
+        return [each["text"] for each in server.ask("/api/notices")[1]["notices"]]
+
+
+@pytest.mark.long
+def test_older_copy_of_the_database_beside_a_newer_journal_is_told_at_the_start(tmp_path):
+    with Served(tmp_path) as server:
+        assert server.send(0) == 200
+        assert server.flush() == (200, "")
+    copy = (tmp_path / "x.db").read_bytes()
+    with Served(tmp_path) as server:
+        assert server.send(1) == 200
+        assert server.flush() == (200, "")
+    (tmp_path / "x.db").write_bytes(copy)
+    (text,) = _told_at_the_start(tmp_path)
+    assert "the newest epoch of runs was scored, and this database has no scores of it" in text
+    assert "'r' of 'm' (epoch 1)" in text
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("statement", "texts"),
+    [
+        (
+            "DELETE FROM point",
+            [
+                "this database has no scores of it: 'r' of 'm' (epoch 1)",
+                "lost scores of runs, by its own count",
+            ],
+        ),
+        ("DELETE FROM point WHERE epoch = 0", ["lost scores of runs, by its own count: 'r' of 'm' ("]),
+        ("UPDATE run SET tags = '[]'", []),
+    ],
+)
+def test_rows_that_another_program_deleted_are_told_at_the_start(tmp_path, statement, texts):
+    with Served(tmp_path) as server:
+        for epoch in range(2):
+            assert server.send(epoch) == 200
+        assert server.flush() == (200, "")
+    with closing(sqlite3.connect(tmp_path / "x.db", isolation_level=None)) as connection:
+        connection.execute(statement)
+    told = _told_at_the_start(tmp_path)
+    assert len(told) == len(texts)
+    assert all(any(text in each for each in told) for text in texts)
+
+
+@pytest.mark.long
+def test_run_that_was_renamed_or_removed_is_not_missed_at_the_start(tmp_path):
+    """The notice said that the database had been deleted or replaced."""
+    with Served(tmp_path) as server:
+        assert server.send(0) == 200
+        assert server.flush() == (200, "")
+        assert server.ask("/api/run", b'{"run": "r", "name": "other"}')[0] == 200
+    assert _told_at_the_start(tmp_path) == []
+    runs(tmp_path / "x.db")["other"].remove()
+    assert _told_at_the_start(tmp_path) == []

@@ -288,18 +288,47 @@ class Frontend:
 
     @_storing
     def _compare(self, rows: Sequence[RunLedger]) -> None:
-        """Tell of runs from before this start that have scores by their ledgers, and none in the database."""
-        stored = {(each["run"], each["model"]) for each in self.database.runs()} if rows else set()
-        lost = [row for row in rows if (row.run, row.model) not in stored]
-        if lost:
-            named = [f"{row.run!r} of {row.model!r} ({row.scored} scored)" for row in lost]
-            text = (
+        """Tell of scores that the database lacks, though the ledgers of before this start have them.
+
+        A run that the database knows by a change, and does not have, was renamed or removed in it.
+        """
+        database = self.database
+        stored = {(each["run"], each["model"]) for each in database.runs()} if rows else set()
+        known = [row for row in rows if (row.run, row.model) in stored]
+        gone = [
+            f"{row.run!r} of {row.model!r} ({row.scored} scored)"
+            for row in rows
+            if row not in known and not database.last_change(row.run, row.model)
+        ]
+        behind = [
+            f"{row.run!r} of {row.model!r} (epoch {row.newest:g})"
+            for row in known
+            if row.newest is not None and not database.has_points(row.run, row.model, row.newest)
+        ]
+        short = [f"{run!r} of {model!r} ({number:,})" for run, model, number in database.short_runs()]
+        remedy = (
+            "What was scored is not in the journal any more: end the server and put the right database back, "
+            "or record the runs again."
+        )
+        out = []
+        if gone:
+            out.append(
                 "By the journal, arrays of runs were scored that have no scores in this database: "
-                f"{listed(named, most=5)}. The database was deleted or replaced, or they were removed from "
-                "its file. What was scored is not in the journal any more: end the server and put the "
-                "database back, or record the runs again."
+                f"{listed(gone, most=5)}. The database was deleted or replaced. {remedy}"
             )
-            self.notices([Notice("other_database", text, "warning")])
+        if behind:
+            out.append(
+                "By the journal, the newest epoch of runs was scored, and this database has no scores of it: "
+                f"{listed(behind, most=5)}. The database is an older copy, or has lost rows, and may lack "
+                f"scores of other epochs too. {remedy}"
+            )
+        if short:
+            out.append(
+                f"This database has lost scores of runs, by its own count: {listed(short, most=5)}. Another "
+                "program deleted them, or repaired the database without them. Put a whole copy back, or "
+                "record the runs again."
+            )
+        self.notices([Notice("other_database", text, "warning") for text in out])
 
     def findings(self, run: str, model: str) -> FindingsReply:
         """Return what follows from the scores of a run; see ``messages.FindingsReply``."""

@@ -538,6 +538,9 @@ class RunLedger(Message):
     ] = 0
     incomplete: Annotated[Count, Meta(description="data points scored without all their arrays")] = 0
     late: Annotated[Count, Meta(description="arrays that came after their data point was scored")] = 0
+    newest: Annotated[
+        float | None, Meta(description="the newest epoch with scores; null if none has, or it is not known")
+    ] = None
 
 
 class EpochWait(Message):

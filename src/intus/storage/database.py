@@ -37,6 +37,8 @@ from .tables import insert_into, insert_of, lock_for_write, make_engine, read_ur
 
 #: Most epochs that are returned as a part of a run's points.
 MOST_EPOCHS = 100
+#: Most points of a database that are counted, in about a second.
+COUNTED_POINTS = 2_000_000
 _log = logging.getLogger("intus.storage")
 
 
@@ -324,6 +326,38 @@ class Database:
         if "epoch" in found:
             found["epoch"] = [None if epoch == NO_EPOCH else epoch for epoch in found["epoch"]]
         return found
+
+    def has_points(self, run: str, model: str, epoch: float) -> bool:
+        """Return whether a run has points of an epoch."""
+        of_epoch = t.point.join(t.series, t.series.c.id == t.point.c.series).join(
+            t.run, t.run.c.id == t.series.c.run
+        )
+        query = sa.select(t.point.c.series).select_from(of_epoch).limit(1)
+        with self._read() as connection:
+            found = connection.execute(
+                query.where(t.run.c.run == run, t.run.c.model == model, t.point.c.epoch == epoch)
+            ).first()
+        return found is not None
+
+    def short_runs(self) -> list[tuple[str, str, int]]:
+        """Return each (run, model) that has fewer points than were added to it, with how many are missing.
+
+        A table of points that was repaired or emptied by another program lacks some. Of a large database
+        nothing is known.
+        """
+        found = (
+            sa.select(t.series.c.run, sa.func.count().label("points"))
+            .select_from(t.point.join(t.series, t.series.c.id == t.point.c.series))
+            .group_by(t.series.c.run)
+            .subquery()
+        )
+        missing = t.run.c.points - sa.func.coalesce(found.c.points, 0)
+        query = sa.select(t.run.c.run, t.run.c.model, missing)
+        query = query.select_from(t.run.outerjoin(found, found.c.run == t.run.c.id)).where(missing > 0)
+        with self._read() as connection:
+            total = connection.execute(sa.select(sa.func.sum(t.run.c.points))).scalar() or 0
+            rows = connection.execute(query).all() if total <= COUNTED_POINTS else []
+        return [(run, model, int(number)) for run, model, number in rows]
 
     def epochs_after(self, run: str, model: str, change: int) -> list[float | None] | None:
         """Return the epochs of a run with points that changed after a change, at most ``MOST_EPOCHS``.

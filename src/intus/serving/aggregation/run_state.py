@@ -661,6 +661,7 @@ class RunState:
             "open": sum(window.open_arrays for window in windows),
             "queued": sum(len(window.awaited) for window in windows),
             "postponed": sum(len(window.awaited) for window in windows if window.moment < self.settled),
+            "newest": self.settled.epoch if math.isfinite(self.settled.epoch) else None,
         }  # fmt: skip
 
     # -- the journal's format ------------------------------------------------------------------------
@@ -694,6 +695,7 @@ class RunState:
             "attempt": self.attempt,
             "training": self.training,
             "resumed": self.resumed,
+            "settled": list(self.settled) if math.isfinite(self.settled.epoch) else None,
             "counts": self._counts_to_store(),
         }
 
@@ -719,6 +721,8 @@ class RunState:
         self.counts = Counter(snapshot.get("counts", {}))  # older versions did not store them
         self.attempt, self.training = snapshot.get("attempt", 0), snapshot.get("training", 0)  # likewise
         self.resumed = snapshot.get("resumed")  # likewise
+        settled = snapshot.get("settled")  # likewise; null if no epoch is known to have scores
+        self.settled = NEVER if settled is None else Moment(*settled)
         for client_id, of_client in snapshot["members"].items():
             if "attempt" not in of_client:  # older versions told no attempts of clients apart
                 self.clients[client_id].attempt = self.attempt
