@@ -413,6 +413,7 @@ def test_snapshot_of_version_0_1_0_is_restored():
         "attempt": 0,
         "training": 0,
         "resumed": None,
+        "settled": None,
         "counts": dict.fromkeys(STORED, 0),
     }
     assert restored.snapshot(("r", "m"), 0.0) == written | now

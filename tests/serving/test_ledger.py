@@ -508,3 +508,25 @@ def test_acknowledged_arrays_that_a_damaged_journal_lost_are_not_under_way_for_e
     check_sums(after)
     assert (after.under_way, after.unknown) == (0, row.under_way)
     machine.stop()
+
+
+def test_ledger_that_goes_back_at_a_start_is_told(tmp_path):
+    """A layer with scores counted as waiting after a kill, without a word."""
+    machine = Machine(tmp_path)
+    report = {"run": "r", "model": "m", "epoch": 0, "sent": 3, "ended": True}
+    for seq, address in enumerate("abc"):
+        machine.send(1, seq=seq, address=address, epochs=[report])
+    machine.evaluator.store(most=2)
+    (row,) = machine.service.counts().runs
+    assert (row.scored, row.waiting) == (2, 1)
+    machine.kill()
+    (row,) = machine.service.counts().runs
+    assert (row.scored, row.waiting) == (0, 3)
+    (notice,) = machine.evaluator.received_notices
+    assert "continues from its journal: 3 arrays of 1 run wait to be scored" in notice.text
+    assert "counts as waiting again" in notice.text
+    machine.evaluator.store()
+    machine.kill()
+    (row,) = machine.service.counts().runs
+    assert (row.scored, row.waiting, machine.evaluator.received_notices) == (3, 0, [])
+    machine.stop()

@@ -46,6 +46,17 @@ def damaged_journal(owner: RunKey | Path, clauses: Sequence[str]) -> Notice:
     return Notice("damaged", text, "error")
 
 
+def continued(arrays: int, runs: int) -> Notice:
+    """Return the notice that a server scores what an earlier one had left."""
+    text = (
+        f"The server was started again and continues from its journal: {counted(arrays, 'array')} of "
+        f"{counted(runs, 'run')} {'waits' if arrays == 1 else 'wait'} to be scored. An epoch that was scored "
+        "in part when the server ended counts as waiting again, also where it has scores, and is scored "
+        "again: the scores stay the same."
+    )
+    return Notice("continued", text, "info")
+
+
 def unread_journal(error: Exception) -> Notice:
     """Return the notice that the server takes no data, since it cannot read its journal."""
     text = (

@@ -28,6 +28,7 @@ from .ledger import ScoringRate, seconds_left
 from .notices import (
     behind,
     broken_journal,
+    continued,
     damaged_journal,
     in_memory,
     renewed_journal,
@@ -583,7 +584,10 @@ class AggregatorService:
             log, held = journal.log(run_key), self.aggregator.held(run_key)
             log.begin(self.aggregator.snapshot(run_key, now))
             log.release(log.windows() - held, self.aggregator.snapshot(run_key, now))
-        self._notify([damaged_journal(owner, clauses) for owner, clauses in journal.damage.items()])
+        news = [damaged_journal(owner, clauses) for owner, clauses in journal.damage.items()]
+        if runs := {point.key[:2] for point in ready}:
+            news.append(continued(sum(len(point.records) for point in ready), len(runs)))
+        self._notify(news)
         self._hand_on(ready)
 
     def _apply_frame(self, run_key: RunKey, frame: JournalFrame) -> set[int]:
