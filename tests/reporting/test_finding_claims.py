@@ -248,3 +248,56 @@ def test_nan_of_the_first_scored_epoch_is_said_to_be_that():
     (unknown,) = told_of([{"address": "layer 0", "score": "nonfinite", "value": 1}], [])
     assert str(unknown).endswith("at an unknown epoch, the first scored: 1 value.")
     assert unknown.epoch != unknown.epoch
+
+
+def counted(address, value, kind="output", **facts):
+    return {"address": address, "kind": kind, "score": "nonfinite", "epoch": 3.0, "value": value} | facts
+
+
+@pytest.mark.parametrize(
+    ("note", "words"),
+    [
+        ("", "began in layer 1 at step 19 of epoch 3: 4 values in the epoch."),
+        (
+            "step 15, the last one recorded before, had none",
+            "were first recorded in layer 1 at step 19 of epoch 3: 4 values in the epoch. Step 15, the last "
+            "one recorded before, had none.",
+        ),
+    ],
+)
+def test_nan_of_an_epoch_began_in_the_layer_of_the_earliest_step(note, words):
+    rows = [counted("layer 0", 0, epoch=2.0)]
+    for address, value, step in (("layer 0", 9, 20), ("layer 1", 4, 19), ("layer 2", 8, 19)):
+        rows += [counted(address, value), counted(address, step, score="nonfinite_step", note=note)]
+    (found,) = told_of(rows, ["layer 0", "layer 1", "layer 2"])
+    assert str(found) == f"NaN or infinite values {words}"
+    assert (found.address, found.epoch, found.step) == ("layer 1", 3.0, 19)
+
+
+def test_layer_is_not_blamed_for_nan_of_an_epoch_whose_steps_are_unknown():
+    rows = [counted("layer 0", 0, epoch=2.0), counted("layer 0", 2), counted("layer 1", 1)]
+    (found,) = told_of(rows, ["layer 0", "layer 1"])
+    assert str(found) == (
+        "NaN or infinite values began at epoch 3, in layer 0 and 1 more layer: 2 values in layer 0. In which "
+        "layer they began is not known, for a point of a whole epoch does not tell."
+    )
+    (alone,) = told_of([rows[0], rows[2]], ["layer 0", "layer 1"])
+    assert str(alone) == "NaN or infinite values began in layer 1 at epoch 3: 1 value."
+
+
+def test_nan_of_gradients_began_in_the_last_layer_of_a_step():
+    rows = [counted("layer 0", 0, epoch=2.0)]
+    for address in ("layer 0", "layer 1"):
+        rows += [
+            counted(address, 2, "grad_output"),
+            counted(address, 19, "grad_output", score="nonfinite_step"),
+        ]
+    (found,) = told_of(rows, ["layer 0", "layer 1"])
+    assert found.address == "layer 1"
+    output = [
+        counted("layer 0", 2, "output@train"),
+        counted("layer 0", 19, "output@train", score="nonfinite_step"),
+    ]
+    assert told_of(rows + output, ["layer 0", "layer 1"])[0].text.startswith(
+        "NaN or infinite values began in layer 0 (output@train) at step 19"
+    )

@@ -132,7 +132,10 @@ def test_nonfinite_values_began_in_the_first_layer_of_the_network():
             table.append(row | {"value": result.value})
     (found,) = findings(Results.from_rows(table), LAYERS)
     assert (found.kind, found.address, found.epoch, found.step) == ("nonfinite", "h.3", 2.0, 207)
-    assert str(found) == "NaN or infinite values began in h.3 at step 207: 3 values."
+    assert str(found) == (
+        "NaN or infinite values were first recorded in h.3 at step 207: 3 values. Step 107, the last one "
+        "recorded before, had none."
+    )
 
 
 def test_logged_value_that_is_not_finite():

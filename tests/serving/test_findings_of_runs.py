@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from serving_help import point, record
 
 from intus.core.results import Results
+from intus.serving.evaluation.evaluator import Evaluator
 from intus.serving.findings_of_runs import PAUSE, FindingsOfRuns
+from intus.serving.frontend import Frontend
+from intus.serving.schedule import Moment
 from intus.storage.database import Database
 
 
@@ -124,3 +129,63 @@ def test_age_tells_that_scores_came_since_they_were_looked_through(database):
     again, behind = findings.age("r", "m")
     assert (again > first, behind) == (True, False)
     findings.close()
+
+
+def test_nothing_is_found_in_epochs_after_one_that_is_not_scored(database):
+    findings = FindingsOfRuns(database)
+    database.add(learned("r", [0, 3, 4, 5]))  # the newest are scored first
+    findings.scored([("r", "m")], Moment(0, 1.0))
+    findings.update()
+    assert texts(database, "r") == []
+    assert findings.age("r", "m")[1]
+    database.add(learned("r", [1, 2]))
+    findings.scored([("r", "m")], None)
+    findings.close()
+    (text,) = texts(database, "r")
+    assert "digit is learned in fc1 from epoch 2" in text
+
+
+def test_flush_looks_at_all_scores(database):
+    findings = FindingsOfRuns(database)
+    database.add(learned("r", [0, 3, 4, 5]))
+    findings.scored([("r", "m")], Moment(0, 1.0))
+    findings.update()
+    findings.flush()  # what was to be scored, is
+    assert "from epoch 3" in texts(database, "r")[0]
+    assert not findings.age("r", "m")[1]
+
+
+class Blocked(Frontend):
+    """A frontend that stores the first results when it is told to, and notes what is not scored in full."""
+
+    def __init__(self, database):
+        super().__init__(database)
+        self.go, self.calls = threading.Event(), []
+
+    def results(self, results, infos=(), predicted=(), unscored=None):
+        assert self.go.wait(20)
+        self.calls.append((float(results["epoch"][0]), unscored))
+        super().results(results, infos, predicted, unscored)
+
+
+@pytest.mark.parametrize("elsewhere", [None, Moment(0, 0.0)])
+def test_evaluator_tells_the_earliest_epoch_that_is_not_scored_in_full(database, elsewhere):
+    frontend = Blocked(database)
+    evaluator = Evaluator(frontend, ["nonfinite"])
+    for epoch in range(1, 6):
+        for number, address in enumerate(("a", "b")):
+            of_epoch = replace(point(record(address=address, epoch=float(epoch))), serial=2 * epoch + number)
+            evaluator.point(of_epoch, last=address == "b", waiting=elsewhere)
+    frontend.go.set()
+    evaluator.flush(timeout=30)
+    evaluator.close()
+    scored = [0] * 6
+    order = []
+    for epoch, unscored in frontend.calls:
+        scored[int(epoch)] += 1
+        left = [each for each in range(1, 6) if scored[each] < 2]
+        own = Moment(0, float(left[0])) if left else None
+        assert unscored == (own if elsewhere is None else elsewhere)
+        order.append(epoch)
+    assert len(order) == 10
+    assert order != sorted(order)  # newer epochs came before older ones

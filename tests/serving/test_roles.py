@@ -408,7 +408,7 @@ class Full(Frontend):
 
     away = 3
 
-    def results(self, results, infos, predicted=()):
+    def results(self, results, infos, predicted=(), unscored=None):
         if self.away:
             self.away -= 1
             raise AwayError("The database cannot be written now: disk full.")
@@ -457,7 +457,7 @@ def test_evaluator_closes_at_once_if_frontend_is_away(database):
     class Away(Full):
         tries = 0
 
-        def results(self, results, infos, predicted=()):
+        def results(self, results, infos, predicted=(), unscored=None):
             self.tries += 1
             time.sleep(0.05)
             raise AwayError("away")

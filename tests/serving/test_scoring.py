@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +131,43 @@ def test_nonfinite_rows_are_counted_and_left_out():
     clean = np.delete(data, [3, 10], axis=0)
     assert got["", "mean"] == pytest.approx(clean.mean())
     assert got["digit", "linear_f1"] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("steps", "note"),
+    [
+        ((7, 8, 9, 10), None),
+        ((5, 7, 9, 10), "step 7, the last one recorded before, had none"),
+        ((9, 10), "no earlier pass of the epoch was recorded"),
+        ((10, 9, 7, 8), None),  # they arrived in another order
+        ((9, 10, None), "unknown"),
+    ],
+)
+@pytest.mark.parametrize("summed_up", [False, True])
+def test_first_step_with_nan_is_told_with_the_pass_before(steps, note, summed_up):
+    records = []
+    for step in steps:
+        array = np.ones((4, 3), np.float32)
+        summary = np.zeros((4, 8), np.float32) if summed_up else None
+        if step in (9, 10):  # as they are of wide rows, which were projected
+            (array if summary is None else summary)[1, -1] = np.nan if summary is None else 1
+        facts = {"summary": summary, "projected_from": 9 if summed_up else None}
+        records.append(record(array=array, step=step, **facts))
+    rows = [row for row in evaluate(point(*records), []).results if row["score"] == "nonfinite_step"]
+    if note == "unknown":
+        assert rows == []
+    else:
+        assert [(row["value"], row["note"], row["n"]) for row in rows] == [(9, note, len(steps))]
+        assert infos_of(evaluate(point(*records), []).results)
+
+
+def test_passes_of_a_probe_set_and_of_single_steps_have_no_first_step_with_nan():
+    bad = np.full((4, 3), np.nan, np.float32)
+    finite = point(record(array=np.ones((4, 3), np.float32), step=3))
+    looks = point(record(array=bad, step=3, mode="probe"))
+    single = replace(point(record(array=bad, step=3)), step=3)
+    for each in (finite, looks, single):
+        assert "nonfinite_step" not in evaluate(each, []).results["score"]
 
 
 def test_all_nan_data_point_has_notes_and_no_values():

@@ -7,13 +7,16 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from collections import OrderedDict
 
 import numpy as np
 import pytest
 import sqlalchemy as sa
+import torch
 from small_graph import small_graph
 from sqlalchemy.dialects import postgresql
 
+import intus
 from intus.core.errors import CodecError, InputError
 from intus.core.followup import UnitExamples, UnitVerification
 from intus.core.results import COLUMNS, Results
@@ -169,6 +172,16 @@ def test_network_order_includes_operations():
         order["linear_1_1"] < order["fc.a"] < order["relu_1_2"] < order["act"] < order["fc.a:2"] < order[""]
     )
     assert order["fc.a"] == order["fc.a:1"]
+
+
+def test_network_order_of_a_module_that_returns_its_input():
+    layers = [("linear", torch.nn.Linear(2, 2)), ("same", torch.nn.Identity())]
+    first = torch.nn.Sequential(OrderedDict(layers))
+    graph = intus.trace(
+        torch.nn.Sequential(first, torch.nn.Identity(), torch.nn.ReLU()), torch.ones(1, 2)
+    ).graph
+    order = network_order(graph)
+    assert order["0.linear"] < order["0.same"] < order["0"] < order["1"] < order["2"] < order[""]
 
 
 def test_put_graph_refuses_other_bytes(database):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .results import COLUMNS, Results
 
 #: The scores that findings are about: of each target the first one that it has, and the count of NaN.
-SCORES = ("linear_f1", "lda_f1", "logistic_f1", "r2", "nonfinite")
+SCORES = ("linear_f1", "lda_f1", "logistic_f1", "r2", "nonfinite", "nonfinite_step")
 #: How far a score must be above its baseline, in multiples of the distance from the score to the lower bound
 #: of its 95 % interval. A run has hundreds of intervals, so the plain bound would be passed by chance.
 MARGIN = 1.5
@@ -19,6 +19,10 @@ MARGIN = 1.5
 STREAK = 2
 #: By how much the upper bound of a later layer may be above the score of a layer over which it adds nothing.
 TOLERANCE = 0.02
+
+#: What the note of the first step with NaN says if the pass before it was not recorded.
+NONE_BEFORE = "no earlier pass of the epoch was recorded"
+LAST_BEFORE = "step {:,}, the last one recorded before, had none"
 
 #: The code of the notice that many items are copies of others, and the note on scores of labels of these.
 COPIES, COPIES_NOTE = "copies", "many held-out rows are exact copies of fitted ones: pass groups="
@@ -122,8 +126,10 @@ def findings(
 ) -> list[Finding]:
     """Return what follows from the scores of a training, each as a sentence with its numbers.
 
-    - *NaN began*: the first layer, in network order, of the first point that has NaN or infinite values; also
-      the first logged value of each name that is NaN or infinite.
+    - *NaN began*: the first layer that has NaN or infinite values, in the first pass and of it in network
+      order (gradients from the end). It began there if the pass before was recorded; else it was first
+      recorded there. Of a point of several passes whose steps are unknown, as of a probe set, the layer is
+      named only if it is the only one. Also the first logged value of each name that is NaN or infinite.
     - *A target is learned*: a layer's score is above its baseline by 1.5 times the width to its lower
       bound, and its interval is above that of its first value, from some point on and at the two newest
       points at least. Without the second, the target is only *decodable*, as it can be from an untrained
@@ -161,7 +167,7 @@ def findings(
         digit is learned in fc1 from epoch 1: linear_f1 0.60 [0.55, 0.65], baseline 0.10; fc1 had 0.10 ...
     """
     results = _of_newest(results)
-    found = _nonfinite(results.where(score="nonfinite"), addresses)
+    found = _nonfinite(results.where(score="nonfinite"), results.where(score="nonfinite_step"), addresses)
     outputs = results.where(kind="output", unit=-1)
     keep = np.array([COPIES_NOTE not in note for note in outputs["note"].tolist()], bool)
     outputs = Results({name: outputs[name][keep] for name in COLUMNS})
@@ -215,26 +221,101 @@ def _others(count: int) -> str:
     return f" and {count} more layer{'s' * (count != 1)}" if count else ""
 
 
-def _nonfinite(table: Results, addresses: Sequence[str]) -> list[Finding]:
+#: The order in a step of a training of what may hold NaN: what is not named is of the forward pass.
+_BACKWARD = 2
+_STAGES = {
+    "parameter": 0,
+    "grad_output": _BACKWARD,
+    "grad_input": _BACKWARD,
+    "parameter_grad": 3,
+    "update": 4,
+}
+
+
+class _Bad(NamedTuple):
+    """A layer with NaN or infinite values at some point in time; the smallest had them first.
+
+    Attributes:
+        epoch: The epoch, -inf if it is unknown.
+        point: The step of the point, -1 for a whole epoch.
+        step: The step in which they were first recorded; inf if it is unknown.
+        stage: The place of its kind in a step.
+        place: Its place in that stage.
+        kind: The kind of array.
+        address: The layer.
+        count: The number of these values.
+        note: What is known of the pass before.
+    """
+
+    epoch: float
+    point: int
+    step: float
+    stage: int
+    place: int
+    kind: str
+    address: str
+    count: int
+    note: str
+
+
+def _nonfinite(table: Results, steps: Results, addresses: Sequence[str]) -> list[Finding]:
     rank = {address: place for place, address in enumerate(addresses)}
-    bad = []
-    times = []
+    known = {_origin(row): (row["value"], row["note"] or "") for row in steps}
+    bad, times = [], set[tuple[float, int]]()
     for row in table:
-        address, step = row["address"] or "", -1 if row["step"] is None else row["step"]
-        if row["value"] is not None:
-            times.append((-math.inf if row["epoch"] is None else row["epoch"], step))
-            if row["value"] > 0:
-                place = *times[-1], rank.get(address, len(rank))
-                bad.append((*place, row["kind"] or "", address, int(row["value"])))
+        if row["value"] is None:
+            continue
+        origin = epoch, point, kind, address = _origin(row)
+        times.add((epoch, point))
+        if row["value"] > 0:
+            step, note = known.get(origin, (math.inf if point < 0 else float(point), ""))
+            stage, place = (
+                _STAGES.get(kind.partition("@")[0].partition(".")[0], 1),
+                rank.get(address, len(rank)),
+            )
+            of_pass = stage, -place if stage == _BACKWARD else place, kind, address
+            bad.append(_Bad(epoch, point, step, *of_pass, int(row["value"]), note))
     if not bad:
         return []
-    epoch, step, _, kind, address, count = min(bad)
-    of = "" if kind == "output" else f" ({kind.replace('_', ' ')})"
-    first = ", the first scored" if (epoch, step) == min(times) else ""
-    values = f"{count:,} value{'s' * (count != 1)}"
-    epoch = math.nan if epoch == -math.inf else epoch
-    text = f"NaN or infinite values began in {_name(address)}{of} at {when(epoch, step)}{first}: {values}."
-    return [Finding("nonfinite", text, "", address, epoch, step)]
+    first = min(bad)
+    earlier = max((point for _, point in times if point < first.point), default=-1)
+    if -1 < earlier < first.point - 1:
+        first = first._replace(note=LAST_BEFORE.format(earlier))
+    at = when(math.nan if first.epoch == -math.inf else first.epoch, first.point)
+    at += ", the first scored" * (first[:2] == min(times))
+    text = _words_for_nonfinite(first, [each for each in bad if each[:2] == first[:2]], at)
+    epoch = math.nan if first.epoch == -math.inf else first.epoch
+    step = int(first.step) if math.isfinite(first.step) else -1
+    return [Finding("nonfinite", text, "", first.address, epoch, step)]
+
+
+def _words_for_nonfinite(first: _Bad, together: Sequence[_Bad], at: str) -> str:
+    """Return the sentence on where values that are not finite began.
+
+    Args:
+        first: The layer that had them first, as far as known.
+        together: All layers that have them at the same point in time.
+        at: The words for this.
+    """
+    name, values = _name(first.address), f"{first.count:,} value{'s' * (first.count != 1)}"
+    of = "" if first.kind == "output" else f" ({first.kind.replace('_', ' ')})"
+    others = len({each.address for each in together} - {first.address})
+    if others and not math.isfinite(first.step):
+        return (
+            f"NaN or infinite values began at {at}, in {name}{of}{_others(others)}: {values} in {name}. In "
+            "which layer they began is not known, for a point of a whole epoch does not tell."
+        )
+    of += _others(sum(each[2:5] == first[2:5] for each in together) - 1)  # in no known order
+    began = "were first recorded" if first.note else "began"
+    note = f" {first.note[0].upper()}{first.note[1:]}." if first.note else ""
+    if first.point < 0 and math.isfinite(first.step):
+        at, values = f"step {int(first.step):,} of {at}", f"{values} in the epoch"
+    return f"NaN or infinite values {began} in {name}{of} at {at}: {values}.{note}"
+
+
+def _origin(row: Mapping[str, Any]) -> tuple[float, int, str, str]:
+    epoch = -math.inf if row["epoch"] is None else row["epoch"]
+    return epoch, -1 if row["step"] is None else row["step"], row["kind"] or "", row["address"] or ""
 
 
 def _learned(grid: _Grid, target: str) -> list[Finding]:

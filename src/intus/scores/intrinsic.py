@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.score_info import ScoreInfo
 from .base import NAN, ScoreResult, score
 from .statistics.jackknife import jackknife, leave_one_out
 from .statistics.moments import HUGE
@@ -127,7 +128,25 @@ def dead(statistics: Statistics) -> Iterable[ScoreResult]:
     return [_result("dead", value, statistics)]
 
 
-@score("nonfinite", "tally", label="NaN and infinite values", formula="a count of entries", low=0.0)
+_NONFINITE_STEP = ScoreInfo(
+    name="nonfinite_step",
+    label="First step with NaN or infinite values",
+    about="Number of the first recorded pass of an epoch in which the layer had such values. Its note says "
+    "if the pass before was not recorded. Only servers compute it, of the passes of a training.",
+    formula="the smallest step of a record with an entry that is not finite",
+    low=0.0,
+    requires="a layer that has such values",
+)
+
+
+@score(
+    "nonfinite",
+    "tally",
+    beside=(_NONFINITE_STEP,),
+    label="NaN and infinite values",
+    formula="a count of entries",
+    low=0.0,
+)
 def nonfinite(statistics: Statistics) -> Iterable[ScoreResult]:
     """Count of the entries that are NaN or infinite."""
     tally = statistics.tally

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..core.errors import InputError
 from ..core.record import KIND_LABELS, Record
-from .messages import PointEnvelope
+from .messages import MomentMessage, PointEnvelope
 from .schedule import Moment, Place
 
 
@@ -124,12 +124,20 @@ class DataPoint:
             training=envelope.training or math.nan,
         )
 
-    def envelope(self, *, last: bool) -> PointEnvelope:
-        """Return the envelope to send with the records; ``last`` if it is the last of its batch."""
+    def envelope(self, *, last: bool, waiting: Moment | None = None) -> PointEnvelope:
+        """Return the envelope to send with the records.
+
+        Args:
+            last: Whether it is the last of its batch.
+            waiting: The earliest epoch of its run of which others wait at the sender.
+        """
         clients = list(self.clients)
         of_run = clients, self.began, self.attempt, self.previous
         training = self.training if math.isfinite(self.training) else 0.0
-        return PointEnvelope(self.kind, self.step, self.lacks, last, *of_run, self.pooled, training)
+        of_sender = MomentMessage.of(waiting)
+        return PointEnvelope(
+            self.kind, self.step, self.lacks, last, *of_run, self.pooled, training, of_sender
+        )
 
     @property
     def place(self) -> Place:

@@ -10,9 +10,10 @@ from collections.abc import Iterable
 
 from ..core import findings
 from ..core.findings import Finding
-from ..core.results import Results
+from ..core.results import COLUMNS, Results
 from ..storage.database import Database
 from ..storage.logged import Logged
+from .schedule import Moment
 
 #: After the scores of a run were looked through, it is not done again for this many times as long.
 PAUSE = 20.0
@@ -39,6 +40,7 @@ class FindingsOfRuns:
         self._took: dict[_RunKey, float] = {}  # seconds, the last time
         self._due: dict[_RunKey, float] = {}
         self._made: dict[_RunKey, float] = {}  # when, in seconds since 1970
+        self._unscored: dict[_RunKey, Moment | None] = {}  # the earliest epoch that is not scored in full
         self._not_finite: set[tuple[str, str, str]] = set()  # names of logged values, with run and model
         self._looking = threading.Lock()
         self._timer: threading.Timer | None = None
@@ -49,21 +51,29 @@ class FindingsOfRuns:
         return self._found.get((run, model), [])
 
     def age(self, run: str, model: str) -> tuple[float | None, bool]:
-        """Return when the scores of a run were looked through, in seconds since 1970, and if more came since.
+        """Return when the scores of a run were looked through, in seconds since 1970, and if there are more.
 
         The time is None if they were not since the start.
         """
-        return self._made.get((run, model)), (run, model) in self._new
+        run_key = run, model
+        return self._made.get(run_key), run_key in self._new or self._unscored.get(run_key) is not None
 
-    def scored(self, runs: Iterable[_RunKey]) -> None:
-        """Note runs that have new scores."""
-        self._new.update(dict.fromkeys(runs))
+    def scored(self, runs: Iterable[_RunKey], unscored: Moment | None = None) -> None:
+        """Note runs that have new scores, and their earliest epoch that is not scored in full.
+
+        What follows from the scores is looked for before that epoch: the newest epoch is scored first, and
+        from it alone would seem to begin what began in an earlier one, and in the layers that are scored.
+        """
+        for run_key in runs:
+            self._unscored[run_key] = unscored
+            self._new[run_key] = None
 
     def flush(self, run: str | None = None, model: str | None = None) -> None:
-        """Look at the new scores of all runs, or of one, now."""
+        """Look at all scores of all runs, or of one, now: everything was scored that will be."""
         with self._looking:
-            for run_key in list(self._new):
+            for run_key in {**self._new, **{key: None for key, each in self._unscored.items() if each}}:
                 if run in (None, run_key[0]) and model in (None, run_key[1]):
+                    self._unscored.pop(run_key, None)
                     self._look(run_key)
 
     def update(self) -> None:
@@ -92,7 +102,7 @@ class FindingsOfRuns:
 
     def forget(self, run: str, model: str | None = None) -> None:
         """Forget a run, or a model of it, that was deleted."""
-        for known in (self._found, self._new, self._took, self._due, self._made):
+        for known in (self._found, self._new, self._took, self._due, self._made, self._unscored):
             for run_key in [key for key in list(known) if key[0] == run and model in (None, key[1])]:
                 known.pop(run_key, None)
 
@@ -135,18 +145,30 @@ class FindingsOfRuns:
                 names = findings.SCORES
                 tables = [self._database.points(run, model, level="layer", score=name) for name in names]
                 layers = self._database.addresses(run, model)
-                found = findings.findings(Results.concat(tables), layers, log)
+                until = self._unscored.get((run, model))
+                scores = _before(Results.concat(tables), until)
+                found = findings.findings(scores, layers, log)
             else:
                 found = [each for each in kept if each.kind != "logged"]
                 found += findings.findings(Results(), (), log)
             self._found[run, model] = found
             if kept is None:
                 self._made[run, model] = made
+            began = [each.text for each in found if each.kind == "nonfinite"]
             texts = [each.text for each in found if each.kind != "nonfinite"]
-            if began := [each.text for each in found if each.kind == "nonfinite"]:
-                # in place of what the evaluator reported at once, of the epoch that was scored first
-                self._database.put_findings(run, model, began, code="nonfinite", level="warning")
-            for text in self._database.put_findings(run, model, texts):
+            new = self._database.put_findings(run, model, texts)
+            if began:  # in place of what the evaluator reported at once, of the epoch that was scored first
+                new += self._database.put_findings(run, model, began, code="nonfinite", level="warning")
+            for text in new:
                 _log.info("finding in %s: %s", run or model, text)
         except Exception:
             _log.exception("The findings of %s could not be computed", run or model)
+
+
+def _before(results: Results, until: Moment | None) -> Results:
+    """Return the results of earlier epochs than one; of all if it is None."""
+    if until is None:
+        return results
+    epochs, steps = results["epoch"], results["step"]
+    keep = (epochs < until.epoch) | ((epochs == until.epoch) & (steps < until.step))
+    return Results({name: results[name][keep] for name in COLUMNS})

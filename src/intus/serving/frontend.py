@@ -51,6 +51,7 @@ from .messages import (
 )
 from .on_show import OnShow
 from .predictions import MOST_CLASSES, confusion_of, gap_of, scores_of
+from .schedule import Moment
 
 _log = logging.getLogger("intus.serving")
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -107,11 +108,22 @@ class Frontend:
 
     @_storing
     def results(
-        self, results: Results, infos: Sequence[ScoreInfo] = (), predicted: Sequence[Predictions] = ()
+        self,
+        results: Results,
+        infos: Sequence[ScoreInfo] = (),
+        predicted: Sequence[Predictions] = (),
+        unscored: Moment | None = None,
     ) -> None:
-        """Store results, the descriptions of their scores, and the predictions of classifiers."""
+        """Store results of a run, the descriptions of their scores, and the predictions of classifiers.
+
+        Args:
+            results: The results.
+            infos: The descriptions.
+            predicted: The predictions.
+            unscored: The earliest epoch of the run that is not scored in full with these; None if all are.
+        """
         self.database.add(results, infos, predicted)
-        self._findings.scored(zip(results["run"], results["model"], strict=True))
+        self._findings.scored(zip(results["run"], results["model"], strict=True), unscored)
         self._counts["results"] += len(results)
 
     @_storing

@@ -14,6 +14,7 @@ from ..core.score_info import ScoreInfo
 from .data_point import DataPoint
 from .evaluation.targets import Target
 from .messages import Notice, RunRequest, StatusReport
+from .schedule import Moment
 
 #: (run, model).
 RunKey = tuple[str, str]
@@ -82,8 +83,17 @@ class EvaluatorLink(Link, Protocol):
 class FrontendLink(Link, Protocol):
     """The frontend, as the evaluator sees it."""
 
-    def results(self, results: Results, infos: Sequence[ScoreInfo], predicted: Sequence[Predictions]) -> None:
-        """Store results, the descriptions of their scores, and the predictions of classifiers."""
+    def results(
+        self,
+        results: Results,
+        infos: Sequence[ScoreInfo],
+        predicted: Sequence[Predictions],
+        unscored: Moment | None,
+    ) -> None:
+        """Store results of a run, the descriptions of their scores, and the predictions of classifiers.
+
+        ``unscored`` is the earliest epoch of the run that is not scored in full with these; None if all are.
+        """
 
     def claim_target(self, name: str, owner: str) -> None:
         """Store that an owner's targets of a name apply to the runs of that owner only."""

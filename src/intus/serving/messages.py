@@ -7,6 +7,7 @@ it needs msgspec: a test compares the client's requests with these structs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -21,6 +22,7 @@ from ..core.record import Record
 from ..core.results import COLUMNS, Predictions, Results
 from ..core.score_info import ScoreInfo
 from .options import TRIGGERS
+from .schedule import Moment
 
 # -- types of values: names that any database can store, numbers that can be compared ------------------
 
@@ -287,6 +289,25 @@ class ClaimRequest(Message):
 # -- data points, from the aggregator to the evaluator -------------------------------------------------
 
 
+class MomentMessage(Message):
+    """An epoch of a run, or a step of one: a ``schedule.Moment``."""
+
+    attempt: Annotated[Count, Meta(description="how often the training was started again")]
+    epoch: Annotated[Epoch | None, Meta(description="the epoch; null if it is unknown")]
+    step: Annotated[Int, Meta(description="the step, -1 for a whole epoch")]
+
+    @classmethod
+    def of(cls, moment: Moment | None) -> MomentMessage | None:
+        """Return the message of a moment."""
+        if moment is None:
+            return None
+        return cls(moment.attempt, moment.epoch if math.isfinite(moment.epoch) else None, moment.step)
+
+    def moment(self) -> Moment:
+        """Return the moment."""
+        return Moment(self.attempt, -math.inf if self.epoch is None else self.epoch, self.step)
+
+
 class PointEnvelope(Message):
     """The envelope of the records of a data point."""
 
@@ -303,6 +324,10 @@ class PointEnvelope(Message):
     ] = None
     pooled: Annotated[bool, Meta(description="whether several processes sent rows of the same items")] = False
     training: Annotated[Number, Meta(description="when its training began, in seconds since 1970")] = 0.0
+    waiting: Annotated[
+        MomentMessage | None,
+        Meta(description="the earliest epoch of the run of which the sender has data points that wait"),
+    ] = None
 
 
 class AcceptedReply(Message):
@@ -375,14 +400,23 @@ class ResultsRequest(Message):
     columns: ResultColumns
     scores: list[ScoreInfo] = []
     predictions: list[PredictionsMessage] = []
+    unscored: Annotated[
+        MomentMessage | None,
+        Meta(description="the earliest epoch of the run that is not scored in full; null if none is known"),
+    ] = None
 
     @classmethod
     def of(
-        cls, results: Results, infos: Sequence[ScoreInfo] = (), predicted: Sequence[Predictions] = ()
+        cls,
+        results: Results,
+        infos: Sequence[ScoreInfo] = (),
+        predicted: Sequence[Predictions] = (),
+        unscored: Moment | None = None,
     ) -> ResultsRequest:
         """Return the message of a table; NaN and infinities become null when it is encoded."""
         columns = ResultColumns(**{name: results[name].tolist() for name in COLUMNS})
-        return cls(columns, list(infos), [PredictionsMessage.of(each) for each in predicted])
+        messages = [PredictionsMessage.of(each) for each in predicted]
+        return cls(columns, list(infos), messages, MomentMessage.of(unscored))
 
     def results(self) -> Results:
         """Return the table; raises InputError if the columns have different lengths."""

@@ -219,6 +219,15 @@ class Schedule(Generic[T]):
         for item in items:
             self.append(item)
 
+    def place_of(self, item: T) -> Place | None:
+        """Return the place of an item, which need not be in the queue; None if it is no data point."""
+        return self._place(item)
+
+    def earliest(self, run: str, model: str) -> Moment | None:
+        """Return the earliest epoch of a run with data points that wait; None if none waits."""
+        waiting = self._runs.get((run, model))
+        return None if waiting is None else min(waiting.epochs)
+
     def popleft(self) -> T:
         """Remove the next item and return it. What is done early is returned and stays."""
         if self._first:

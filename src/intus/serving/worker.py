@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from .errors import AwayError, HeldError
 from .messages import counted
-from .schedule import Schedule
+from .schedule import Moment, Schedule
 
 _log = logging.getLogger("intus.serving")
 #: The name of an item that is scored; others are stored.
@@ -178,6 +178,14 @@ class Worker(Generic[_T]):
             others = (item for item in self._unfinished() if self._about(item) is None)
             names = (self._name_of(item) for item in (*lines, *others))
             return Counter(name for name in names if name)
+
+    def earliest(self, run: str, model: str) -> Moment | None:
+        """Return the earliest epoch of a run of which a data point waits, beside the one in progress."""
+        with self._changed:
+            places = map(self._items.place_of, (*self._begun, *self._held_items()))
+            found = [each.moment for each in places if each is not None and each[:2] == (run, model)]
+            queued = self._items.earliest(run, model)
+            return min((*found, queued) if queued is not None else found, default=None)
 
     @property
     def busy(self) -> bool:

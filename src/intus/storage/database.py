@@ -897,7 +897,10 @@ def network_order(graph: Graph) -> dict[str, int]:
     repeatedly is also found by its plain path.
     """
     calls, ops = graph.calls, graph.rows_of(OP)
-    ended = [(int(calls.stop[call]), 1, -call, graph.call_address(call)) for call in range(len(calls))]
+    ended = [
+        (int(calls.stop[call]), 1, place, graph.call_address(call))
+        for place, call in enumerate(_by_end(calls.parent.tolist()))
+    ]
     ended += [(row + 1, 0, 0, graph.labels[row]) for row in ops]
     ranks: dict[str, int] = {}
     for rank, (*_, address) in enumerate(sorted(ended)):
@@ -905,6 +908,20 @@ def network_order(graph: Graph) -> dict[str, int]:
         if address.endswith(":1"):
             ranks.setdefault(address[: -len(":1")], rank)
     return ranks
+
+
+def _by_end(parents: Sequence[int]) -> list[int]:
+    """Return module calls in the order in which they ended, of the parent of each in the order they began.
+
+    >>> _by_end([-1, 0, 1, 0])
+    [2, 1, 3, 0]
+    """
+    ended, running = list[int](), list[int]()
+    for call, parent in enumerate(parents):
+        while running and running[-1] != parent:
+            ended.append(running.pop())
+        running.append(call)
+    return ended + running[::-1]
 
 
 def _run_id(connection: sa.Connection, run: str, model: str, change: int | None = None) -> int:

@@ -64,7 +64,7 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Job:
-    """A data point to score; what follows ``back`` is set once it is begun.
+    """A data point to score; what follows ``waiting`` is set once it is begun.
 
     Attributes:
         ahead: Whether only what needs no other data point is scored, ahead of its turn.
@@ -77,6 +77,7 @@ class _Job:
     last: bool
     done: Done
     back: Callable[[AwayError], None] | None
+    waiting: Moment | None = None
     choices: list[Choice] = field(default_factory=list)
     targets: list[Target] | None = None
     content: _Content = (b"", frozenset())
@@ -168,6 +169,7 @@ class Evaluator:
         last: bool,
         done: Done = lambda point, scored: None,
         back: Callable[[AwayError], None] | None = None,
+        waiting: Moment | None = None,
     ) -> None:
         """Queue one of several data points of an epoch that became complete together.
 
@@ -177,6 +179,7 @@ class Evaluator:
             done: Called with it once its scores are stored, or once it is certain to have none.
             back: Called if it cannot be scored or stored now, with the reason: the caller keeps it and tries
                 again. By default this evaluator does.
+            waiting: The earliest epoch of its run of which others wait at the caller.
         """
         batch_key = point.place[:3]
         with self._lock:
@@ -185,7 +188,7 @@ class Evaluator:
                 del self._batches[next(iter(self._batches))]
             if last:
                 self._batches.pop(batch_key, None)
-            self._worker.submit(_Job(point, batch, last, done, back))
+            self._worker.submit(_Job(point, batch, last, done, back, waiting))
 
     def backlog(self) -> int:
         """Return the bytes of the data points in the queue."""
@@ -352,7 +355,7 @@ class Evaluator:
             measured = measure(point, scores, self.seed, self.splits, False)
             tables.append(self._ordered(point, related(point, measured, None).results))
         results = Results.concat(tables)
-        self.frontend.results(results, infos_of(results, self.splits), ())
+        self.frontend.results(results, infos_of(results, self.splits), (), self._unscored(job))
 
     def _ordered(self, point: DataPoint, results: Results) -> Results:
         """Return results with notes on the order of arrival, of which the frontend was told first."""
@@ -369,10 +372,18 @@ class Evaluator:
                 ordered, COPIES_NOTE, {one.name for one in job.targets or () if one.groups is None}
             )
         results = Results.concat([ordered, evaluation.later])
-        self.frontend.results(results, infos_of(results, self.splits), evaluation.predictions)
+        infos = infos_of(results, self.splits)
+        self.frontend.results(results, infos, evaluation.predictions, self._unscored(job))
         key = point.key
         if WITHDRAWN in ordered["note"] and self._first_time("", key.run, key.model, "withdrawn"):
             self._notify([withdrawn(key.run, key.model)])  # a newer epoch was scored first, and showed it
+
+    def _unscored(self, job: _Job) -> Moment | None:
+        """Return the earliest epoch of a run that is not scored in full; None if only the job's is left."""
+        point = job.point
+        waiting = self._worker.earliest(point.key.run, point.key.model), job.waiting
+        known = [each for each in waiting if each is not None and each.attempt <= point.attempt]
+        return min(known, default=None)
 
     def _score(self, job: _Job) -> None:
         evaluation = self._evaluate(job)

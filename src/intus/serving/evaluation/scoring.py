@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import InputError
+from ...core.findings import LAST_BEFORE, NONE_BEFORE
+from ...core.projection import SUMMARY
 from ...core.record import PROBE_SET_MODE, Record
 from ...core.results import COLUMNS, Predictions, Results
 from ...core.score_info import ScoreInfo
@@ -151,14 +153,13 @@ def related(point: DataPoint, measured: Measured, relations: Relations | None) -
         with np.errstate(all="ignore"):
             own, later = relations.of(point, measured.sketch, results)
         results += own
-    nonfinite = int(sum(result.value for result in results if result.score == "nonfinite"))
     return Evaluation(
         _table(point, results, point.doubt),
         measured.fitted,
         measured.misfits,
         measured.failures,
         measured.faults,
-        nonfinite,
+        _count_nonfinite(results),
         measured.predictions,
         Results() if later is None else _table(later.point, [later.result], later.doubt),
     )
@@ -192,7 +193,42 @@ def measure(
     with np.errstate(all="ignore"):  # an overflow is shown as infinite
         for scorer, note in _scorers(point, scores, labels, per_position, partial(_scorer, seed, splits)):
             _add_results(out, point, scorer, note, doubts)
+    out.results += _first_nonfinite(point, out.results)
     return out
+
+
+def _first_nonfinite(point: DataPoint, results: Sequence[ScoreResult]) -> list[ScoreResult]:
+    """Return the first pass of an epoch with values that are not finite, if that is known.
+
+    The passes of a probe set have no order: they are all of one state of the model.
+    """
+    if not _count_nonfinite(results) or point.step >= 0 or point.key.mode == PROBE_SET_MODE:
+        return []
+    finite = {}
+    for record in point.records:
+        if record.step is None:
+            return []
+        finite[record.step] = finite.get(record.step, True) and _is_finite(record)
+    first = min(step for step, is_finite in finite.items() if not is_finite)
+    before = max((step for step in finite if step < first), default=None)
+    if before is None:
+        note = NONE_BEFORE
+    else:
+        note = "" if before == first - 1 else LAST_BEFORE.format(before)
+    return [ScoreResult("nonfinite_step", float(first), n=len(finite), note=note)]
+
+
+def _count_nonfinite(results: Iterable[ScoreResult]) -> int:
+    return int(sum(result.value for result in results if result.score == "nonfinite"))
+
+
+def _is_finite(record: Record) -> bool:
+    """Return whether all entries of a record are finite, as far as its statistics or summary say."""
+    if record.statistics is not None:
+        return not record.statistics.facts["nonfinite"]
+    if record.summary is not None:
+        return not record.summary[:, SUMMARY.index("nonfinite")].any()
+    return bool(np.isfinite(record.array).all())
 
 
 def _add_results(
@@ -253,6 +289,7 @@ def _measured_from_statistics(
         }
         with np.errstate(all="ignore"):
             _add_results(out, point, scorer, note, doubts)
+    out.results += _first_nonfinite(point, out.results)
     for target in applying:
         if target.name not in out.fitted:
             out.misfits[target.name] = (

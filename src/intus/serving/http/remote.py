@@ -43,7 +43,7 @@ from ..messages import (
     StatusReport,
     TargetsRemoval,
 )
-from ..schedule import Place, Schedule
+from ..schedule import Moment, Place, Schedule
 from ..worker import DATA_POINT, Worker, summary, wait_for
 
 _log = logging.getLogger("intus.serving")
@@ -248,10 +248,14 @@ class RemoteFrontend(Remote):
     role = "frontend"
 
     def results(
-        self, results: Results, infos: Sequence[ScoreInfo] = (), predicted: Sequence[Predictions] = ()
+        self,
+        results: Results,
+        infos: Sequence[ScoreInfo] = (),
+        predicted: Sequence[Predictions] = (),
+        unscored: Moment | None = None,
     ) -> None:
-        """Send results, the descriptions of their scores, and the predictions of classifiers."""
-        self._post("/results", ResultsRequest.of(results, infos, predicted))
+        """Send results, what belongs to them, and the earliest epoch of the run not scored in full."""
+        self._post("/results", ResultsRequest.of(results, infos, predicted, unscored))
 
     def claim_target(self, name: str, owner: str) -> None:
         """Restrict an owner's targets of a name to the runs of that owner."""
@@ -416,7 +420,8 @@ class RemoteEvaluator(Remote):
             call.done(None)
 
     def _send(self, point: DataPoint, *, last: bool) -> Any:
-        body = encode_records(point.records, builtins(point.envelope(last=last)))
+        waiting = self._worker.earliest(*point.key[:2])
+        body = encode_records(point.records, builtins(point.envelope(last=last, waiting=waiting)))
         return self._ask_once("/datapoint", body)
 
     def _send_report(self) -> None:

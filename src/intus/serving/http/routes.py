@@ -124,6 +124,7 @@ def evaluator_routes(evaluator: Evaluator, limit: int) -> list[Endpoint]:
         evaluator.point(
             DataPoint.read(records, checked),
             last=checked.last,
+            waiting=checked.waiting and checked.waiting.moment(),
             done=lambda point, scored: outcomes.put(scored),
             back=outcomes.put,
         )
@@ -152,7 +153,8 @@ def frontend_routes(frontend: Frontend, limit: int) -> list[Endpoint]:
     def results(request: CheckedRequest) -> AcceptedReply:
         table = request.body.results()
         predicted = [each.predictions() for each in request.body.predictions]
-        frontend.results(table, request.body.scores, predicted)
+        unscored = request.body.unscored
+        frontend.results(table, request.body.scores, predicted, unscored and unscored.moment())
         return AcceptedReply(len(table))
 
     def claim(request: CheckedRequest) -> None:
