@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
+import sys
 import threading
+import time
 from contextlib import closing
 
 import numpy as np
 import pytest
 from journal_help import FakeEvaluator, Machine, numbered
+from server_help import epoch_of
 from serving_help import record
 
 from intus.core.errors import IntusError, ServeError
@@ -170,7 +174,78 @@ def test_refusal_while_reading_asks_for_a_retry():
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
 
 
+class EndingEngine(LocalEngine):
+    """Works until it is closed, and then needs a moment to say that it was."""
+
+    def __init__(self) -> None:
+        self.ended, self.begun = threading.Event(), threading.Event()
+
+    def submit(self, task):
+        def wait():
+            self.begun.set()
+            self.ended.wait(60)
+            time.sleep(0.2)
+            raise RuntimeError("cannot schedule new futures after shutdown")
+
+        return wait
+
+    def close(self) -> None:
+        self.ended.set()
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_what_is_under_way_at_a_stop_is_kept_and_refers_to_no_worker(tmp_path, at_once):
+    """It counted as failed by its data at a second Ctrl+C; loky told of leaked semaphores, which it held."""
+    engine = EndingEngine()
+    first = server(tmp_path, engine)
+    first.aggregator.records([record()], {"client": "c", "seq": 0})
+    with pytest.raises(ServeError, match="The time ran out"):
+        first.aggregator.flush(timeout=0.1)
+    assert engine.begun.wait(30)
+    if at_once:
+        first.end()
+    else:
+        first.close(patience=0.1)
+    assert not first.evaluator._worker._thread.is_alive()
+    assert first.evaluator.counts().evaluator.failed == 0
+    if at_once:  # a kill of what is left
+        first.aggregator.journal.close()
+        first.frontend.close()
+    second = server(tmp_path)
+    second.aggregator.flush()
+    (row,) = second.aggregator.counts().runs
+    assert (row.scored, row.failed) == (1, 0)
+    second.close()
+
+
 # -- processes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_second_interrupt_ends_a_server_at_once_and_costs_nothing(tmp_path):
+    """Data points were told as failed, with a traceback each, since the workers had ended."""
+    command = [sys.executable, "-m", "intus.serving", f"--database={tmp_path}/x.db", "--port=0", "--no-token"]
+    command += ["--engine=2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        port = int(process.stdout.readline().rpartition(":")[2])
+        with closing(Client("127.0.0.1", port)) as client:
+            for epoch in range(20):
+                assert client.post("/records", epoch_of(epoch, 100, 100, 20), BINARY).ok
+            deadline = time.monotonic() + 60
+            while client.get("/api/status").reply["runs"][0]["scored"] < 50:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        _, log = process.communicate(timeout=30)
+    assert not [word for word in ("Traceback", "failed", "leaked", "ERROR") if word in log], log
+    with (
+        Server(database=tmp_path / "x.db", port=0) as server,
+        closing(Client(server.host, server.port)) as client,
+    ):
+        (row,) = client.get("/api/status").reply["runs"]
+        assert (row["kept"], row["failed"], row["lost"]) == (2000, 0, 0)
 
 
 @pytest.mark.slow

@@ -133,6 +133,35 @@ def test_epoch_that_waits_for_a_dead_process_is_told_with_the_time_left(aggregat
     assert aggregator.waits(now=621) == []
 
 
+@pytest.mark.parametrize(
+    ("came", "reports", "number", "epochs"),
+    [
+        ([0, 0, 0], {0: 10}, 7, "epoch 0"),
+        ([0, 0], {0: 2, 1: 8}, 8, "epoch 1"),
+        ([0, 0, 1, 1], {0: 10, 1: 2}, 8, "epoch 0"),
+        ([], {0: 5, 1: 5}, 10, "2 epochs (0 to 1)"),
+    ],
+)
+def test_arrays_of_a_killed_process_that_do_not_come_are_told_early(came, reports, number, epochs):
+    """They were "under way" for ten minutes without a word."""
+    aggregator = Aggregator(grace=60)
+    records = [record(address=f"fc{place}", epoch=epoch) for place, epoch in enumerate(came)]
+    sent = [EpochReport(run="r", model="m", epoch=epoch, sent=number) for epoch, number in reports.items()]
+    aggregator.accept(records, "c", 0, reports=sent, now=0.0)
+    assert aggregator.tick(now=29).notices == []
+    (notice,) = aggregator.tick(now=32).notices
+    assert notice.text == (
+        f"A process of this training has sent nothing for 32 s, and {number} arrays of {epochs} that were "
+        "recorded have not come: killed, or cut off from the server. What still comes is scored. In 9 min "
+        "28 s the status counts them as unknown."
+    )
+    assert (aggregator.by_run()[0]["under_way"], aggregator.tick(now=40).notices) == (number, [])  # once
+    aggregator.accept([], "c", 1, reports=sent, now=50.0)
+    assert "silent" in [each.code for each in aggregator.tick(now=90).notices]  # it was heard between
+    assert "gone" in [each.code for each in aggregator.tick(now=700).notices]
+    assert aggregator.by_run()[0]["unknown"] == number
+
+
 def test_process_that_left_is_not_waited_for(aggregator):
     alive, left = Client(aggregator, "alive"), Client(aggregator, "left")
     alive.send(0, 2)

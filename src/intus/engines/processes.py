@@ -88,6 +88,8 @@ class ProcessEngine:
             except self._loky.process_executor.BrokenProcessPool:  # it broke before anything was sent
                 self._pool = self._new_pool()
                 return self._pool, self._pool.submit(call)
+            except self._loky.process_executor.ShutdownExecutorError:  # this process ends
+                raise WorkerDiedError("The workers were ended.") from None
 
     def _new_pool(self) -> Any:
         return self._loky.ProcessPoolExecutor(
@@ -99,6 +101,8 @@ class ProcessEngine:
         for _ in range(TRIES):
             try:
                 return future.result()
+            except self._loky.process_executor.ShutdownExecutorError:
+                raise WorkerDiedError("The workers were ended.") from None
             except self._loky.process_executor.BrokenProcessPool:
                 pool, future = self._send(call, broken=pool)
         raise WorkerDiedError(f"The workers died {TRIES} times while they ran the same task.")

@@ -152,6 +152,11 @@ class Roles:
         if self.frontend is not None and finished:  # else a last data point may be stored at this moment
             self.frontend.close()
 
+    def end(self) -> None:
+        """End the scoring at once, before this process ends. What is left is kept as by ``close``."""
+        if self.evaluator is not None:
+            self.evaluator.end()
+
 
 def _done(change: ChangeRunRequest) -> str:
     return "removed" if change.remove else "renamed"

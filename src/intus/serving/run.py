@@ -23,6 +23,7 @@ from typing import Any
 from urllib.parse import quote
 
 import uvicorn
+from starlette.concurrency import run_in_threadpool
 from threadpoolctl import threadpool_limits
 
 from ..core.errors import IntusError, ServeError
@@ -336,6 +337,8 @@ class _Uvicorn(uvicorn.Server):
         finishing.start()
         while finishing.is_alive() and not self.force_exit:  # a second Ctrl+C ends it at once
             await asyncio.sleep(0.05)
+        if finishing.is_alive():
+            await run_in_threadpool(self._roles.end)
         self._ended()
 
 

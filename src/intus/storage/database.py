@@ -123,7 +123,8 @@ class Database:
         if path.exists() and path.stat().st_size <= CHECKED_BYTES:
             self._held = self._sound.hold_log()  # until close() if it is refused
             with self._read() as connection:
-                found = self._sound.examine(connection.connection.driver_connection)
+                driver: Any = connection.connection.driver_connection
+                found = self._sound.examine(driver)
             if found:
                 raise InputError(self.cannot_be_opened(ValueError(found)))
             self._release_log()

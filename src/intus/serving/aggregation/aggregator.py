@@ -332,6 +332,7 @@ class Aggregator:
             run.trim()
             run.tidy(now, self.grace * PATIENCE)
             if now - self._refused > SILENCE_S:  # clients try again within that time
+                out.notices += self._tell_of_overdue(run, now)
                 silence = self.grace * PATIENCE
                 clients, lost, epochs = run.give_up(now - silence)
                 if lost:
@@ -374,6 +375,22 @@ class Aggregator:
             return []
         window.waits = True
         return [notices.silent(wait)]
+
+    def _tell_of_overdue(self, run: RunState, now: float) -> list[Notice]:
+        """Return the notice that silent clients sent what did not arrive, once until they are heard."""
+        names, number, epochs = run.overdue(now - self._silence)
+        clients = [run.clients[name] for name in names]
+        if all(client.missed for client in clients):
+            return []
+        for client in clients:
+            client.missed = True
+        heard = max(client.heard for client in clients)
+        left = heard + self.grace * PATIENCE - now
+        return (
+            [notices.overdue(run.run_key, len(clients), now - heard, number, epochs, left)]
+            if left > 0
+            else []
+        )
 
     @property
     def _silence(self) -> float:

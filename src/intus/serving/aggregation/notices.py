@@ -139,6 +139,32 @@ def silent(wait: EpochWait) -> Notice:
     return Notice("silent", text, "warning", wait.run, wait.model)
 
 
+def overdue(
+    run_key: RunKey, clients: int, silence: float, number: int, epochs: Sequence[float | None], left: float
+) -> Notice:
+    """Return the notice that processes are silent, and that what they had still to send has not come yet.
+
+    Args:
+        run_key: The run and model.
+        clients: The number of processes.
+        silence: Seconds that they have sent nothing for, at least.
+        number: The number of arrays that have not come.
+        epochs: The epochs that lack them, in order.
+        left: Seconds until they count as unknown.
+    """
+    was, has, them = ("was", "has", "it") if number == 1 else ("were", "have", "them")
+    text = (
+        f"{_processes(clients)} sent nothing for {duration(round(silence))}, and {counted(number, 'array')} "
+        f"of {_span(epochs)} that {was} recorded {has} not come: killed, or cut off from the server. What "
+        f"still comes is scored. In {duration(round(left))} the status counts {them} as unknown."
+    )
+    return Notice("silent", text, "warning", *run_key)
+
+
+def _processes(number: int) -> str:
+    return "A process of this training has" if number == 1 else f"{number} processes of this training have"
+
+
 def gone(
     run_key: RunKey,
     clients: int,
@@ -157,10 +183,10 @@ def gone(
         epochs: The epochs that lack them, in order.
         unseen: Those of them of which nothing came.
     """
-    who = "A process of this training has" if clients == 1 else f"{clients} processes of this training have"
     never = f" Of {_span(unseen)} nothing came." if unseen else ""
     text = (
-        f"{who} sent nothing for {duration(round(silence))}. {counted(lost, 'array')} of {_span(epochs)} "
+        f"{_processes(clients)} sent nothing for {duration(round(silence))}. "
+        f"{counted(lost, 'array')} of {_span(epochs)} "
         f"that {'was' if lost == 1 else 'were'} recorded did not come, and the status counts "
         f"{'it' if lost == 1 else 'them'} as unknown: what a process had not sent when it was "
         f"killed, or a damaged journal had, is lost.{never} What still comes is scored."

@@ -131,6 +131,7 @@ class ClientState:
         before: Records that a server before this one accepted, of epochs that it has not reported here.
         job: The name that it shares with the other processes of its training; "" if unknown.
         gone: Whether it has been silent for so long that what it sent and did not arrive counts as unknown.
+        missed: Whether it was told that it is silent and something of it did not arrive.
     """
 
     seqs: IntRanges = field(default_factory=IntRanges)
@@ -144,6 +145,7 @@ class ClientState:
     before: int = 0
     job: str = ""
     gone: bool = False
+    missed: bool = False
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as JSON. The names are those of the journal's format."""
@@ -265,7 +267,7 @@ class RunState:
         self.clients[client_id] = client = self.clients.pop(client_id, None) or ClientState()
         while len(self.clients) > MOST_CLIENTS:
             del self.clients[next(iter(self.clients))]
-        client.heard, client.gone = now, False
+        client.heard, client.gone, client.missed = now, False, False
         return client
 
     def progress(self, epoch: float | None, client_id: str) -> EpochProgress:
@@ -329,13 +331,11 @@ class RunState:
             client.left = report.left
         client.newest = max(client.newest, rank(report.epoch))
 
-    def give_up(self, heard: float) -> tuple[int, int, list[float | None]]:
-        """Count what clients that are silent since the time ``heard`` sent, and did not arrive, as unknown.
-
-        If it comes all the same, it is accepted.
+    def overdue(self, heard: float) -> tuple[set[str], int, list[float | None]]:
+        """Return what clients that are silent since the time ``heard`` sent, and did not arrive.
 
         Returns:
-            How many clients with such records are newly given up; how many records; the epochs.
+            The ids of these clients; how many records; the epochs. Clients that were given up do not count.
         """
         silent = {
             client_id
@@ -349,9 +349,20 @@ class RunState:
                 clients |= {client_id for client_id, number in awaited.items() if number}
                 lost += sum(awaited.values())
                 epochs.append(epoch)
-        for client_id in silent:
-            self.clients[client_id].gone = True
-        return len(clients), lost, sorted(epochs, key=rank)
+        return clients, lost, sorted(epochs, key=rank)
+
+    def give_up(self, heard: float) -> tuple[int, int, list[float | None]]:
+        """Count what clients that are silent since the time ``heard`` sent, and did not arrive, as unknown.
+
+        If it comes all the same, it is accepted.
+
+        Returns:
+            How many clients with such records are newly given up; how many records; the epochs.
+        """
+        clients, lost, epochs = self.overdue(heard)
+        for client in self.clients.values():
+            client.gone |= client.reports and client.heard < heard
+        return len(clients), lost, epochs
 
     # -- the end of windows --------------------------------------------------------------------------
 

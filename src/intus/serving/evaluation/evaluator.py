@@ -280,9 +280,17 @@ class Evaluator:
         """
         self.closing.set()
         finished = self._worker.close(patience)
+        self.end()
+        return finished
+
+    def end(self) -> None:
+        """End the workers at once. What is under way is kept by the sender."""
+        self.closing.set()
         self._ended = True
         self.engine.close()
-        return finished
+        self._worker.close(
+            1.0
+        )  # its thread refers to the workers' semaphores, which loky frees with the last one
 
     def _warm_up(self) -> None:
         """Import what scores need when a training begins, so that its first epoch need not wait for that."""
@@ -327,6 +335,8 @@ class Evaluator:
                 raise
             except Exception as error:  # an error must not stop the next data point
                 job.answer = None
+                if self._ended:  # the workers end too, which says nothing of the data
+                    raise AwayError("The evaluator is being stopped.") from error
                 if why := fault(error):
                     self._tell(job.point, why)
                     raise HeldError(why) from error
@@ -416,7 +426,7 @@ class Evaluator:
         A module that returns the output of its last child has the same content as the child. The data points
         of an epoch are begun in the network's order.
         """
-        if job.looked_at:
+        if job.looked_at or self._ended:
             return
         if job.targets is None:
             job.choices = self._targets.choices(job.point)
@@ -433,19 +443,15 @@ class Evaluator:
 
     def _evaluate(self, job: _Job) -> Evaluation:
         """Return the scores of a data point. It is called in the order of the queue."""
+        if self._ended:
+            raise AwayError("The evaluator is being stopped.")
         if job.targets is None:  # _begin failed, since the frontend was away
             self._begin(job)
         twin = job.batch.scored.get(job.content)
         if twin is not None:
             return renamed(twin, job.point)
         answer, job.answer = job.answer or self._submit(job), None
-        try:
-            measured = answer()
-        except Exception as error:
-            if self._ended:  # the workers end too, which says nothing of the data
-                raise AwayError("The evaluator is being stopped.") from error
-            raise
-        evaluation = related(job.point, measured, self._relations)
+        evaluation = related(job.point, answer(), self._relations)
         if not evaluation.faults:
             job.batch.scored[job.content] = evaluation
         return evaluation

@@ -96,7 +96,7 @@ class _Checked(http.client.HTTPConnection):
 
     def __init__(self, *arguments: Any, check: Callable[[], None], **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.response_class = partial(_Reply, check=check)
+        self.response_class = partial(_Reply, check=check)  # type: ignore[assignment]
 
     def send(self, data: Any) -> None:
         """Send bytes in blocks, each of which has its own timeout."""
