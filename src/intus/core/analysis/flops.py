@@ -115,7 +115,7 @@ def products(graph: Graph) -> np.ndarray:
 def _count(type_: str, call: CallShapes, flags: int) -> int:
     if flags & FAILED or any(-1 in shape for shape in (call.out, *call.all())):
         return UNKNOWN  # a failed call returned nothing; -1 is a length that is not known
-    if flags & CREATED or type_ in _MOVES:
+    if flags & CREATED or type_ in MOVES:
         return 0
     rule = PRODUCTS.get(type_) or _OTHERS.get(type_)
     try:
@@ -235,4 +235,5 @@ _OTHERS: dict[str, Callable[[CallShapes], int | None]] = {
     **dict.fromkeys(("interpolate", "upsample"), _interpolate),
     **dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"), _dropout),
 }
-_MOVES = frozenset(_FREE.split())
+#: Types that copy, view, look up or create values.
+MOVES = frozenset(_FREE.split())

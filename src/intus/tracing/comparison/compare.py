@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...core.analysis.alignment import align
+from ...core.analysis.flops import MOVES
 from ...core.errors import InputError, require
 from ...core.graph import OP, OUTPUT, Graph
 from ..results.trace import Trace
@@ -437,4 +438,34 @@ class _Judge:
                 region.add(one)
                 parents = self._parents(self.pairs[one])
                 waiting += [n for n in parents if self.pairs[n].verdict in (ONLY_A, ONLY_B)]
-        return sorted(region)
+        return self._before(number, region) or sorted(region)
+
+    def _before(self, number: int, region: set[int]) -> list[int]:
+        """Return the part of a region that ran before the module of the pair, if that explains the rest.
+
+        A parent may compute something between two of its modules, which only one side does. The module that
+        runs on the result is not to blame, unless it has other parameters or constants itself.
+        """
+        pair = self.pairs[number]
+        if number not in region:
+            return []
+        inside = {n for n in region if self._is_inside(self.pairs[n], pair)}
+        before = sorted(region - inside)
+        rows_a = sorted(self.pairs[n].a for n in inside if self.pairs[n].a >= 0)
+        rows_b = sorted(self.pairs[n].b for n in inside if self.pairs[n].b >= 0)
+        if all(self._only_moves(self.pairs[n]) for n in before):
+            return []
+        if different_parameters(self.a.trace, rows_a, self.b.trace, rows_b):
+            return []
+        return [] if different_constants(self.a.graph, rows_a, self.b.graph, rows_b) else before
+
+    def _is_inside(self, one: Pair, pair: Pair) -> bool:
+        """Return whether a row without a partner ran in the module call that a pair ran in."""
+        graph, row, other = (self.a.graph, one.a, pair.a) if one.a >= 0 else (self.b.graph, one.b, pair.b)
+        call = int(graph.ops.call[other])
+        return call < 0 or call in graph.enclosing_calls(row)
+
+    def _only_moves(self, one: Pair) -> bool:
+        """Return whether a row without a partner is no operation, or one that only moves elements."""
+        graph, row = (self.a.graph, one.a) if one.a >= 0 else (self.b.graph, one.b)
+        return graph.ops.kind[row] != OP or graph.type_of(row) in MOVES

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: The names of PyTorch for those of Keras and Flax.
 _NAMES = {"kernel": "weight", "gamma": "weight", "scale": "weight", "beta": "bias"}
+#: The beginning of the sentence on parameters that cannot be compared one by one.
+COMBINED = "other parameters are combined there"
 
 
 def different_parameters(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iterable[int]) -> list[str]:
@@ -41,7 +43,7 @@ def different_parameters(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iter
     if left_a or left_b:
         sides = [f"{listed(names)} in {name}" for name, names in (("a", left_a), ("b", left_b)) if names]
         return [
-            f"other parameters are combined there ({', '.join(sides)}), so they are not compared one by one"
+            f"{COMBINED} ({', '.join(sides)}), so they are not compared one by one"
         ]
     values = [(one, other, value_of(a, one), value_of(b, other)) for one, other in partners]
     sentences = (
