@@ -217,7 +217,7 @@ _FREE = """
     view_as_complex lift_fresh normal uniform bernoulli nonzero identity resolve_conj resolve_neg pin_memory
     repeat_kv item
     cast slice shape constant_of_shape gather_elements gather_nd scatter_elements scatter_nd
-    depth_to_space space_to_depth broadcast_in_dim gather_slices
+    depth_to_space space_to_depth broadcast_in_dim gather_slices reorder_input reorder_output
 """
 _POOLS = ("pool_by_window", "pool_by_layout", "pool_to_last")
 _OTHERS: dict[str, Callable[[CallShapes], int | None]] = {

@@ -56,8 +56,10 @@ class ExportCheck:
                 self.notes.append(f"Compared by their effect on these inputs only: {listed(by_effect)}.")
         self.parameters = [sentence for sentences in self.changed.values() for sentence in sentences]
         self.parameters += [one.sentence for one in missing]
-        apart = {one.row: [one.sentence] for one in missing if one.differs is not None}
-        self.first = first_of(model, table.attrs["first"], dict(sorted((apart | self.changed).items())))
+        first = table.attrs["first"]
+        # If no difference originates anywhere, what another operation returns need not be what the module does.
+        apart = {one.row: [one.sentence] for one in missing if one.differs is not None and first is not None}
+        self.first = first_of(model, first, dict(sorted((apart | self.changed).items())))
         without_effect = list(_hidden(table)) if table.attrs["first"] is None else []
         self.unproven = [*unknown, *_not_compared(missing), *without_effect]
         self._differs_inside = bool(without_effect)
