@@ -109,7 +109,7 @@ def whole_numbers(a: Graph, rows_a: Iterable[int], b: Graph, rows_b: Iterable[in
     """Return the whole numbers among the arguments of both sides, as a sentence.
 
     They are axes, sizes and counts, of which those of one side need not correspond to those of the other. So
-    they are stated, and it is not said which of them differ.
+    they are stated, and it is not said which of them differ. If only one side has some, they explain nothing.
 
     Args:
         a: The first graph.
@@ -122,7 +122,7 @@ def whole_numbers(a: Graph, rows_a: Iterable[int], b: Graph, rows_b: Iterable[in
         for name, graph, rows in (("a", a, rows_a), ("b", b, rows_b))
         if (found := list(_whole(graph, rows)))
     ]
-    return [f"its whole numbers are {', '.join(sides)}"] if sides else []
+    return [f"its whole numbers are {', '.join(sides)}"] if len(sides) == 2 else []
 
 
 def _defaults(graph: Graph, row: int) -> dict[str, str]:

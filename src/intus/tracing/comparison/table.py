@@ -227,6 +227,7 @@ class _Report:
         if not why and len(rows_a) == len(rows_b) == 1:
             why = different_settings(graphs[0], rows_a[0], graphs[1], rows_b[0])
         is_known = any(not reason.startswith(COMBINED) for reason in why)
+        is_known = is_known or graphs[0].facts.get("framework") == graphs[1].facts.get("framework")
         return why if is_known else [*why, *whole_numbers(graphs[0], rows_a, graphs[1], rows_b)]
 
     def _computed(self, row: int, other: int) -> int:
