@@ -196,6 +196,8 @@ _ELEMENTWISE = """
     squared_difference add_to_channels
     and or xor not less_or_equal greater_or_equal hard_sigmoid hard_swish swish is_nan is_inf
 """
+#: Types of operations on each element.
+ELEMENTWISE = frozenset(_ELEMENTWISE.split())
 _REDUCTIONS = """
     sum mean prod max min amax amin all any argmax argmin cumsum cumprod cummax cummin nansum nanmean
     count_nonzero adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d
@@ -222,7 +224,7 @@ _FREE = """
 _POOLS = ("pool_by_window", "pool_by_layout", "pool_to_last")
 _OTHERS: dict[str, Callable[[CallShapes], int | None]] = {
     **{name: _each(factor) for name, factor in _PER_ELEMENT.items()},
-    **dict.fromkeys(_ELEMENTWISE.split(), _each(1)),
+    **dict.fromkeys(ELEMENTWISE, _each(1)),
     **dict.fromkeys(_REDUCTIONS.split(), _each_read(1)),
     **dict.fromkeys(("norm", "vector_norm", "linalg_norm", "linalg_vector_norm"), _each_read(2)),
     **dict.fromkeys(("var", "std", "var_mean", "std_mean", "logsumexp"), _each_read(4)),

@@ -32,15 +32,21 @@ _POSITIONS = {
     "topk": ("k", "dim"),
     "group_norm": ("num_groups",),
     "hardtanh": ("min_val", "max_val"),
-    "multi_head_attention_forward": tuple("embed_dim num_heads bias_k bias_v add_zero_attn dropout_p".split()),
+    "multi_head_attention_forward": tuple(
+        "embed_dim num_heads bias_k bias_v add_zero_attn dropout_p".split()
+    ),
 }
 #: The names of PyTorch for arguments of ONNX.
 _ONNX_NAMES = {
-    **dict(strides="stride", pads="padding", dilations="dilation", group="groups", kernel_shape="kernel_size"),
+    **dict(
+        strides="stride", pads="padding", dilations="dilation", group="groups", kernel_shape="kernel_size"
+    ),
     **dict(axis="dim", axes="dim", B="other", Y="other", K="k", epsilon="eps", keepdims="keepdim"),
 }
 #: The same of some types alone.
 _OWN_NAMES = {"leaky_relu": {"alpha": "negative_slope"}}
+#: The bounds of operations that have no others.
+_BOUNDS = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0)}
 #: The types of ONNX for operations of PyTorch whose arguments mean the same under these names.
 _ONNX_TYPES = {
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), "conv"),
@@ -103,6 +109,41 @@ def different_constants(a: Graph, rows_a: Iterable[int], b: Graph, rows_b: Itera
         for some, others in ((one, two), (two, one))
     ]
     return [f"its constants are {listed(only[0])} in a, {listed(only[1])} in b"] if all(only) else []
+
+
+def bounds(graph: Graph, row: int) -> tuple[float, float] | None:
+    """Return the bounds that an operation limits numbers to; None if it does not, or they are not known.
+
+    Args:
+        graph: The graph.
+        row: A row of it.
+
+    Example:
+        >>> from intus.core.building import GraphBuilder
+        >>> builder = GraphBuilder("Net")
+        >>> row = builder.op("clamp", (1,), "float32", setting="min=0.5")
+        >>> bounds(builder.graph()[0], row)
+        (0.5, inf)
+    """
+    kind = graph.type_of(row)
+    if kind in _BOUNDS:
+        return _BOUNDS[kind]
+    if kind in ("max", "min") and graph.facts.get("format") == "ONNX":
+        number = _number(graph.setting(row))  # 0.1=100.0: the second of its tensors
+        if number is None or len(graph.parents(row)) != 1:
+            return None
+        return (number, math.inf) if kind == "max" else (-math.inf, number)
+    if kind not in ("clamp", "clip", "hardtanh") or len(graph.parents(row)) != 1:
+        return None
+    given = _common(graph, row, _arguments(graph.setting(row)))
+    found = []
+    for name, default in (("min", -math.inf), ("max", math.inf)):
+        text = given.get(name, "None")
+        number = default if text == "None" else _number(text)
+        if number is None:
+            return None
+        found.append(number)
+    return found[0], found[1]
 
 
 def whole_numbers(a: Graph, rows_a: Iterable[int], b: Graph, rows_b: Iterable[int]) -> list[str]:

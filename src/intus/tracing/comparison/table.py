@@ -20,6 +20,7 @@ from .output_order import reordered_outputs
 from .parameters import COMBINED, different_parameters
 from .reasons import reasons
 from .settings import different_constants, different_settings, whole_numbers
+from .without_effect import sentences, unseen_operations
 
 if TYPE_CHECKING:
     from ..results.trace import Trace
@@ -102,7 +103,7 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
             "first": first,
             "at": origins[0].pair if origins else None,
             "pairs": [(pair.a, pair.b) for pair in pairs],
-            "summary": "\n".join([*report.sentences(first), *reordered]),
+            "summary": "\n".join([*report.sentences(first), *reordered, *report.unseen()]),
             "agree": not origins
             and not reordered
             and bool(outputs)
@@ -263,6 +264,13 @@ class _Report:
             return []
         return self._settings([pair.a], [pair.b])
 
+    def unseen(self) -> list[str]:
+        """Return the operations of one pass alone that have no effect on these inputs, if nothing differs."""
+        if self.origins:
+            return []
+        found = unseen_operations(self.a, self.b, [(pair.a, pair.b) for pair in self.pairs])
+        return [f"{one}." for one in sentences(found, self.a.graph, self.b.graph, ("a", "b"))]
+
     def sentences(self, first: dict[str, Any] | None) -> list[str]:
         """Return the summary, line by line."""
         pairs = self.pairs
@@ -363,7 +371,9 @@ def _counted(count: int, verdict: str) -> str:
 
 def _different_ops(a: Graph, rows_a: list[int], b: Graph, rows_b: list[int]) -> list[str]:
     """Return the sentence for operations that only one of the passes ran, with the setting of a single one."""
-    names_a, names_b = (_named([graph.labels[row] for row in rows]) for graph, rows in ((a, rows_a), (b, rows_b)))
+    names_a, names_b = (
+        _named([graph.labels[row] for row in rows]) for graph, rows in ((a, rows_a), (b, rows_b))
+    )
     if names_a and names_b:
         return [f"a runs {names_a} where b runs {names_b}"]
     graph, rows, name = (a, rows_a, "a") if names_a else (b, rows_b, "b")
