@@ -1,4 +1,4 @@
-"""``check_export`` says why a module differs, and does not blame the next one for what its parent computes."""
+"""``check_export`` says why a module differs, and does not blame it for what its parent computes."""
 
 import copy
 import warnings
@@ -38,7 +38,7 @@ class Outer(nn.Module):
         return self.head(self.block(x))
 
 
-#: A step of a parent module, two constants, and what is said if the model has the first and the file the second.
+#: A step of a parent, two constants, and what is said if the model has the first and the file the second.
 STEPS = {
     "a factor, or none": (lambda y, k: y * k if k else y, 0, 1.1, "mul_1_", "ran only in"),
     "an activation, or none": (lambda y, k: torch.relu(y) if k else y, 0, 1, "relu_1_", "ran only in"),

@@ -21,7 +21,7 @@ class Net(nn.Module):
 
 
 def verdicts(step, dynamo, folder):
-    """Return the verdict of model and file that both have a step, and the checks where one of them lacks it."""
+    """Return the verdict if model and file have a step, and the checks where one of them lacks it."""
     torch.manual_seed(0)
     net, x = Net().eval(), torch.randn(5, 6)
     other = copy.deepcopy(net)

@@ -403,9 +403,9 @@ def _by_values(a: _Traits, b: _Traits, partner: np.ndarray) -> None:
     """Pair operations whose values are equal, if they have no partner or one of another value.
 
     A file may compute the keys of an attention before its queries, and the heaviest common subsequence keeps
-    the order. A value that several rows have is left where it is. A row of ``b`` that has the value of another
-    row of ``a``, as a convolution does that includes the activation after it, is no partner of an operation of
-    another type.
+    the order. A value that several rows have is left where it is. A row of ``b`` that has the value of
+    another row of ``a``, as a convolution does that includes the activation after it, is no partner of an
+    operation of another type.
     """
     of_b = {int(j): i for i, j in enumerate(partner) if j >= 0}
 

@@ -38,8 +38,8 @@ class ExportCheck:
         first: The first operation that makes a difference, as a dict of ``a``, ``b``, ``module`` and ``why``;
             None if there is none. Of a quantized file, the first that its quantization does not explain.
         unproven: Why the file is not shown to compute what the model does although no difference is known, as
-            sentences: modules that were not compared, or differ without an effect on the outputs; operations of
-            one side alone that have no effect on these inputs.
+            sentences: modules that were not compared, or differ without an effect on the outputs; operations
+            of one side alone that have no effect on these inputs.
         notes: What else differs: the dtype of an output, the number of outputs.
         quantization: What was found out about a quantized file that differs; None for any other file.
     """
@@ -59,7 +59,7 @@ class ExportCheck:
         self.parameters = [sentence for sentences in self.changed.values() for sentence in sentences]
         self.parameters += [one.sentence for one in missing]
         first = table.attrs["first"]
-        # If no difference originates anywhere, what another operation returns need not be what the module does.
+        # If no difference originates anywhere, what another operation returns is not what the module does.
         apart = {one.row: [one.sentence] for one in missing if one.differs is not None and first is not None}
         self.first = first_of(model, first, dict(sorted((apart | self.changed).items())))
         without_effect = list(_hidden(table)) if table.attrs["first"] is None else []

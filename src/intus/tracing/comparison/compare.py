@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 EQUAL, CLOSE, DIFFERS, SHAPE = "equal", "close", "differs", "shape"
 ONLY_A, ONLY_B, UNSAVED = "only in a", "only in b", "not saved"
 _UNKNOWN = float("nan")
-#: Operations that return the same for many inputs, by the names of PyTorch or ONNX: they may hide a difference.
+#: Operations that return the same for many inputs, by the names of PyTorch or ONNX: they hide differences.
 #: Any other may make up for one (``x * 2 / 2``), or is not known to hide it.
 _HIDING = frozenset(
     {"layer_norm", "layer_normalization", "skip_layer_normalization", "simplified_layer_normalization"}
@@ -512,7 +512,7 @@ class _Judge:
         return before if self._computes_the_same(pair, rows_a, rows_b) else []
 
     def _computes_the_same(self, pair: Pair, rows_a: list[int], rows_b: list[int]) -> bool:
-        """Return whether the operation of ``a``, run on what operations of ``b`` are given, has their result."""
+        """Return whether a's operation, run on what operations of ``b`` are given, has their result."""
         given = {row for inner in rows_b for row in self.b.graph.parents(inner)} - set(rows_b)
         given -= {row for row in given if self.b.graph.ops.kind[row] in (BUFFER, CONSTANT)}
         y = self.b.value(pair.b)

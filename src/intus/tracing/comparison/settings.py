@@ -32,16 +32,24 @@ _POSITIONS = {
     "topk": ("k", "dim"),
     "group_norm": ("num_groups",),
     "hardtanh": ("min_val", "max_val"),
-    "multi_head_attention_forward": tuple(
-        "embed_dim num_heads bias_k bias_v add_zero_attn dropout_p".split()
+    "multi_head_attention_forward": (
+        *("embed_dim", "num_heads", "bias_k", "bias_v", "add_zero_attn", "dropout_p"),
     ),
 }
 #: The names of PyTorch for arguments of ONNX.
 _ONNX_NAMES = {
-    **dict(
-        strides="stride", pads="padding", dilations="dilation", group="groups", kernel_shape="kernel_size"
-    ),
-    **dict(axis="dim", axes="dim", B="other", Y="other", K="k", epsilon="eps", keepdims="keepdim"),
+    "strides": "stride",
+    "pads": "padding",
+    "dilations": "dilation",
+    "group": "groups",
+    "kernel_shape": "kernel_size",
+    "axis": "dim",
+    "axes": "dim",
+    "keepdims": "keepdim",
+    "B": "other",
+    "Y": "other",
+    "K": "k",
+    "epsilon": "eps",
 }
 #: The same of some types alone.
 _OWN_NAMES = {"leaky_relu": {"alpha": "negative_slope"}}
@@ -52,7 +60,11 @@ _ONNX_TYPES = {
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), "conv"),
     **dict.fromkeys(("max_pool1d", "max_pool2d", "max_pool3d"), "max_pool"),
     **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), "average_pool"),
-    **dict(cat="concat", mean="reduce_mean", sum="reduce_sum", clamp="clip", hardtanh="clip"),
+    "cat": "concat",
+    "mean": "reduce_mean",
+    "sum": "reduce_sum",
+    "clamp": "clip",
+    "hardtanh": "clip",
     "layer_norm": "layer_normalization",
 }
 
@@ -88,7 +100,8 @@ def different_settings(a: Graph, row: int, b: Graph, other: int) -> list[str]:
     if is_foreign:
         names = [name for name in names if name in one and name in two]
     texts = [(name, one.get(name, "not given"), two.get(name, "not given")) for name in names]
-    rank = len(a.metas[int(a.ops.meta[row])].shape) if is_foreign else 0
+    shapes = [a.metas[int(a.ops.meta[one])].shape for one in (row, *a.parents(row)[:1])]
+    rank = max(map(len, shapes)) if is_foreign else 0
     return [f"{name} is {x} in a, {y} in b" for name, x, y in texts if not _alike(name, x, y, rank)]
 
 
@@ -213,7 +226,7 @@ def _fractions(graph: Graph, rows: Iterable[int]) -> Iterator[tuple[str, str]]:
 
 
 def _whole(graph: Graph, rows: Iterable[int]) -> Iterator[tuple[str, str]]:
-    """Yield the whole numbers, and lists of them, among the arguments of operations as ``_fractions`` does."""
+    """Yield the whole numbers, and lists of them, among the arguments, as ``_fractions`` does."""
     for row in rows:
         for name, text in _common(graph, row, _arguments(graph.setting(row))).items():
             if _WHOLE.fullmatch(text) and name not in _FLAGS:
@@ -252,8 +265,11 @@ def _alike(name: str, one: str, two: str, rank: int) -> bool:
         numbers = list(found) if isinstance(found, list | tuple) else [found]
         numbers = [int(n) if isinstance(n, bool) else n for n in numbers]
         if name == "dim":
-            numbers = [n % rank if isinstance(n, int) else n for n in numbers]
+            numbers = sorted(n % rank if isinstance(n, int) else -1 for n in numbers)
         both.append(numbers[:1] if len(set(map(str, numbers))) == 1 else numbers)
+    words = [not numbers or isinstance(numbers[0], str | None) for numbers in both]
+    if words[0] != words[1]:
+        return True  # "same", or None for a default: not known to be another number
     if name == "padding" and len(both[0]) * 2 == len(both[1]):  # ONNX has the beginnings, then the ends
         both[0] = both[0] * 2
     return len(both[0]) == len(both[1]) and all(_equal(str(x), str(y)) for x, y in zip(*both, strict=True))

@@ -370,7 +370,7 @@ def _counted(count: int, verdict: str) -> str:
 
 
 def _different_ops(a: Graph, rows_a: list[int], b: Graph, rows_b: list[int]) -> list[str]:
-    """Return the sentence for operations that only one of the passes ran, with the setting of a single one."""
+    """Return the sentence for operations that only one pass ran, with the setting of a single one."""
     names_a, names_b = (
         _named([graph.labels[row] for row in rows]) for graph, rows in ((a, rows_a), (b, rows_b))
     )

@@ -1,7 +1,7 @@
 """Find operations that only one of two passes ran, and that changed nothing on these inputs.
 
-A ReLU on numbers that are positive, bounds that are not reached and a mask that masks nothing return what they
-are given. The values of two passes cannot tell that one has such an operation and the other has not.
+A ReLU on numbers that are positive, bounds that are not reached and a mask that masks nothing return what
+they are given. The values of two passes cannot tell that one has such an operation and the other has not.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class _Unchanged:
         return [row for row in rows if bounds(self.graph, row) is not None]
 
     def limits(self, root: int) -> tuple[float, float]:
-        """Return the bounds that the numbers of a root have after all of these: a ReLU after another adds none."""
+        """Return the bounds of a root's numbers after all of these: a ReLU after another adds none."""
         found = [limit for row in self.limiting(root) if (limit := bounds(self.graph, row)) is not None]
         lowest = max((low for low, _ in found), default=-math.inf)
         return lowest, min((high for _, high in found), default=math.inf)
@@ -140,7 +140,7 @@ class _Unchanged:
         kind, operands = self.type_of(row), self._operands(row)
         if self.graph.ops.kind[row] == OUTPUT:
             return operands[0] if operands else None
-        if self.graph.ops.kind[row] != OP or not (kind in ELEMENTWISE | MOVES | _LARGER | _DROPOUTS):
+        if self.graph.ops.kind[row] != OP or kind not in ELEMENTWISE | MOVES | _LARGER | _DROPOUTS:
             return None
         value = self._value(row)
         for operand in operands:
@@ -195,4 +195,5 @@ def sentences(found: Iterable[Unseen], a: Graph, b: Graph, names: tuple[str, str
         graph, name = (a, names[0]) if one.side == "a" else (b, names[1])
         calls = graph.enclosing_calls(one.row)
         module = graph.modules[int(graph.calls.module[calls[-1]])].address if calls else ""
-        yield f"{graph.label(one.row)}{f' in {module}' if module else ''} ran only in {name}, and has no effect on these inputs"
+        where = f"{graph.label(one.row)} in {module}" if module else graph.label(one.row)
+        yield f"{where} ran only in {name}, and has no effect on these inputs"
