@@ -110,7 +110,7 @@ def test_missing_operation_is_only_in_a():
     table = compare(intus.trace(attention, x), intus.trace(attention, (*x, False)))
     first = table.attrs["first"]
     assert (first["a"], first["b"]) == ("div_1_3", "")
-    assert first["why"] == ["div_1_3 ran only in a"]
+    assert first["why"] == ["div_1_3 (3) ran only in a"]
     assert table.set_index("a").verdict["div_1_3"] == "only in a"
     assert "They diverge at div_1_3 (" in str(table)
     assert "The next op, softmax_1_4, differs by" in str(table)

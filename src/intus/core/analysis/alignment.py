@@ -5,7 +5,7 @@ type, shape, the module they ran in or are the output of, parameters and, where 
 the values. Each shared trait adds a weight, and the pairs are the heaviest common subsequence of the two
 passes (Needleman and Wunsch, J. Mol. Biol. 1970, without a gap penalty). The calls of a module that is called
 repeatedly are then paired by what they were called on, and operations that ran in a different order if their
-parents are paired.
+parents are paired or their values are equal.
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ def align(
             partner[i] = j
         _by_calls(a, b, traits_a, traits_b, partner, near)
         _by_structure(a, b, traits_a, traits_b, partner)
+        _by_values(traits_a, traits_b, partner)
     return in_order(partner.tolist(), len(b.ops))
 
 
@@ -287,7 +288,7 @@ def _weights(a: _Traits, i: int, b: _Traits, part: slice, near: float) -> np.nda
     return np.where(allowed, weight, 0)
 
 
-def _agree(a: _Traits, i: int, b: _Traits, part: slice | int, by: float) -> np.ndarray:
+def _agree(a: _Traits, i: int, b: _Traits, part: slice | int | np.ndarray, by: float) -> np.ndarray:
     """Return whether the sums of row ``i`` and of each of these rows differ by at most this part of them."""
     agree: np.ndarray = (np.abs(b.sums[part] - a.sums[i]) <= by * a.sums[i, [0, 1, 0]]).all(axis=-1)
     return agree
@@ -396,6 +397,44 @@ def _by_structure(a: Graph, b: Graph, traits_a: _Traits, traits_b: _Traits, part
                 )
             partner[row] = free[int(difference.argmin())]
             used.add(int(partner[row]))
+
+
+def _by_values(a: _Traits, b: _Traits, partner: np.ndarray) -> None:
+    """Pair operations whose values are equal, if they have no partner or one of another value.
+
+    A file may compute the keys of an attention before its queries, and the heaviest common subsequence keeps
+    the order. A value that several rows have is left where it is. A row of ``b`` that has the value of
+    another row of ``a``, as a convolution does that includes the activation after it, is no partner of an
+    operation of another type.
+    """
+    of_b = {int(j): i for i, j in enumerate(partner) if j >= 0}
+
+    def fits(i: int, j: int) -> bool:
+        return bool(a.shape[i] == b.shape[j] and _agree(a, i, b, j, _EQUAL))
+
+    open_b = np.array(
+        [j for j in np.flatnonzero(b.kind == OP).tolist() if j not in of_b or not fits(of_b[j], j)], int
+    )
+    for i in np.flatnonzero((a.kind == OP) & ~np.isnan(a.sums[:, 0])).tolist():
+        now = int(partner[i])
+        if now >= 0 and fits(i, now):
+            continue
+        found = open_b[(b.shape[open_b] == a.shape[i]) & _agree(a, i, b, open_b, _EQUAL)].tolist()
+        if len(found) != 1 or a.sums[i, 0] == 0:
+            if now >= 0 and a.type[i] != b.type[now] and a.inner[i] != b.inner[now]:
+                same = (a.kind == OP) & (a.shape == b.shape[now])
+                if (same & _agree(b, now, a, slice(None), _EQUAL)).any():
+                    partner[i] = -1
+            continue
+        (other,) = found
+        if other in of_b:
+            partner[of_b[other]] = now
+        if now >= 0:
+            of_b[now] = of_b.get(other, -1)
+            if other not in of_b:
+                del of_b[now]
+        partner[i], of_b[other] = other, i
+        open_b = open_b[open_b != other]
 
 
 def in_order(partner: list[int], count: int) -> list[tuple[int, int]]:

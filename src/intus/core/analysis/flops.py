@@ -115,7 +115,7 @@ def products(graph: Graph) -> np.ndarray:
 def _count(type_: str, call: CallShapes, flags: int) -> int:
     if flags & FAILED or any(-1 in shape for shape in (call.out, *call.all())):
         return UNKNOWN  # a failed call returned nothing; -1 is a length that is not known
-    if flags & CREATED or type_ in _MOVES:
+    if flags & CREATED or type_ in MOVES:
         return 0
     rule = PRODUCTS.get(type_) or _OTHERS.get(type_)
     try:
@@ -196,6 +196,8 @@ _ELEMENTWISE = """
     squared_difference add_to_channels
     and or xor not less_or_equal greater_or_equal hard_sigmoid hard_swish swish is_nan is_inf
 """
+#: Types of operations on each element.
+ELEMENTWISE = frozenset(_ELEMENTWISE.split())
 _REDUCTIONS = """
     sum mean prod max min amax amin all any argmax argmin cumsum cumprod cummax cummin nansum nanmean
     count_nonzero adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d
@@ -217,12 +219,12 @@ _FREE = """
     view_as_complex lift_fresh normal uniform bernoulli nonzero identity resolve_conj resolve_neg pin_memory
     repeat_kv item
     cast slice shape constant_of_shape gather_elements gather_nd scatter_elements scatter_nd
-    depth_to_space space_to_depth broadcast_in_dim gather_slices
+    depth_to_space space_to_depth broadcast_in_dim gather_slices reorder_input reorder_output
 """
 _POOLS = ("pool_by_window", "pool_by_layout", "pool_to_last")
 _OTHERS: dict[str, Callable[[CallShapes], int | None]] = {
     **{name: _each(factor) for name, factor in _PER_ELEMENT.items()},
-    **dict.fromkeys(_ELEMENTWISE.split(), _each(1)),
+    **dict.fromkeys(ELEMENTWISE, _each(1)),
     **dict.fromkeys(_REDUCTIONS.split(), _each_read(1)),
     **dict.fromkeys(("norm", "vector_norm", "linalg_norm", "linalg_vector_norm"), _each_read(2)),
     **dict.fromkeys(("var", "std", "var_mean", "std_mean", "logsumexp"), _each_read(4)),
@@ -235,4 +237,5 @@ _OTHERS: dict[str, Callable[[CallShapes], int | None]] = {
     **dict.fromkeys(("interpolate", "upsample"), _interpolate),
     **dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"), _dropout),
 }
-_MOVES = frozenset(_FREE.split())
+#: Types that copy, view, look up or create values.
+MOVES = frozenset(_FREE.split())

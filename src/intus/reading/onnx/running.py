@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 
 from ...core.errors import InputError, require
+from .blocked import in_order
 from .inlining import nested
 from .loops import last_values, with_outputs
 
@@ -79,6 +80,7 @@ def run(model: onnx.ModelProto, path: Path, feeds: Mapping[str, Any]) -> Run:
         inside, notes = _inside_of_loops(runner, model, feeds, values, ran)
         values |= inside
         missing += notes
+    values = in_order(model, values, runner.runtime)
     return Run({name: value for name, value in values.items() if name not in lists}, missing, ran)
 
 
@@ -104,7 +106,7 @@ class _Runner:
     """Runs models with every tensor as an output."""
 
     def __init__(self, runtime: Any, path: Path) -> None:
-        self._runtime, self._path = runtime, path
+        self.runtime, self._path = runtime, path
         self._options = runtime.SessionOptions()
         self._options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
         self._options.log_severity_level = 4  # it raises what it logs
@@ -183,7 +185,7 @@ class _Runner:
         data = onnx.ModelProto(
             ir_version=model.ir_version, opset_import=model.opset_import, graph=part
         ).SerializeToString()
-        return self._runtime.InferenceSession(
+        return self.runtime.InferenceSession(
             data, self._options, providers=["CPUExecutionProvider"], enable_fallback=0
         )
 

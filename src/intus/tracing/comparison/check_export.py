@@ -21,6 +21,7 @@ from .first import first_of, place
 from .modules import pair_modules
 from .parameters import changed_buffers, changed_parameters
 from .quantization import Quantization, quantization
+from .without_effect import sentences, unseen_operations
 
 if TYPE_CHECKING:
     from .table import Comparison
@@ -37,7 +38,8 @@ class ExportCheck:
         first: The first operation that makes a difference, as a dict of ``a``, ``b``, ``module`` and ``why``;
             None if there is none. Of a quantized file, the first that its quantization does not explain.
         unproven: Why the file is not shown to compute what the model does although no difference is known, as
-            sentences: modules that were not compared, or differ without an effect on the outputs.
+            sentences: modules that were not compared, or differ without an effect on the outputs; operations
+            of one side alone that have no effect on these inputs.
         notes: What else differs: the dtype of an output, the number of outputs.
         quantization: What was found out about a quantized file that differs; None for any other file.
     """
@@ -56,10 +58,21 @@ class ExportCheck:
                 self.notes.append(f"Compared by their effect on these inputs only: {listed(by_effect)}.")
         self.parameters = [sentence for sentences in self.changed.values() for sentence in sentences]
         self.parameters += [one.sentence for one in missing]
-        apart = {one.row: [one.sentence] for one in missing if one.differs is not None}
-        self.first = first_of(model, table.attrs["first"], dict(sorted((apart | self.changed).items())))
+        first = table.attrs["first"]
+        # If no difference originates anywhere, only what the same module returns in the file is its result:
+        # an operation of an optimized file, which has no modules, may correspond to another.
+        both = {model.graph.call_address(one.a).partition(":")[0] for one in modules}
+        both &= {module.address for module in exported.graph.modules}
+        apart = {
+            one.row: [one.sentence]
+            for one in missing
+            if one.differs is not None and (first is not None or one.module in both)
+        }
+        self.first = first_of(model, first, dict(sorted((apart | self.changed).items())))
         without_effect = list(_hidden(table)) if table.attrs["first"] is None else []
-        self.unproven = [*unknown, *_not_compared(missing), *without_effect]
+        unseen = unseen_operations(model, exported, table.pairs)
+        self._unseen = list(sentences(unseen, model.graph, exported.graph, ("the model", "the file")))
+        self.unproven = [*unknown, *_not_compared(missing), *without_effect, *self._unseen]
         self._differs_inside = bool(without_effect)
         used = {number for numbers in model.graph.row_params.values() for number in numbers}
         left = (param.address for number, param in enumerate(model.graph.params) if number not in used)
@@ -117,6 +130,8 @@ class ExportCheck:
             why = f"not every {what} could be compared"
             if self.table.agree and self._differs_inside:
                 why = "tensors inside differ, which may have an effect on other inputs"
+            elif self.table.agree and self._unseen == self.unproven:
+                why = "only one of both has an operation, which may have an effect on other inputs"
             verdict = f"Not proven that {file} computes what {name} does: {why}."
         faults = (
             one for one in self._faults if one not in self.table.attrs["reordered"]

@@ -8,6 +8,8 @@ possible, an operation is taken to make a difference if its inputs do not differ
 
 from __future__ import annotations
 
+import itertools
+import math
 import sys
 from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
@@ -17,8 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...core.analysis.alignment import align
+from ...core.analysis.flops import MOVES
 from ...core.errors import InputError, require
-from ...core.graph import OP, OUTPUT, Graph
+from ...core.graph import BUFFER, CONSTANT, OP, OUTPUT, Graph
+from ...core.vocabularies import common_types
 from ..results.trace import Trace
 from ..validation.uninitialized import UNINITIALIZED
 from .differences import Difference, difference, element_sums, rounding
@@ -34,11 +38,21 @@ if TYPE_CHECKING:
 EQUAL, CLOSE, DIFFERS, SHAPE = "equal", "close", "differs", "shape"
 ONLY_A, ONLY_B, UNSAVED = "only in a", "only in b", "not saved"
 _UNKNOWN = float("nan")
-#: Operations that may make up for another before them, as types of ``a``.
-_ARITHMETIC = frozenset(
-    {"add", "sub", "rsub", "mul", "multiply", "div", "true_divide", "divide", "pow", "neg", "matmul", "mm"}
-    | {"bmm", "linear", "addmm", "einsum", "dot_general", "conv1d", "conv2d", "conv3d", "exp", "log", "where"}
+#: Operations that return the same for many inputs, by the names of PyTorch or ONNX: they hide differences.
+#: Any other may make up for one (``x * 2 / 2``), or is not known to hide it.
+_HIDING = frozenset(
+    {"layer_norm", "layer_normalization", "skip_layer_normalization", "simplified_layer_normalization"}
+    | {"batch_norm", "batch_normalization", "group_norm", "group_normalization", "instance_norm"}
+    | {"instance_normalization", "rms_norm", "rms_normalization", "normalize", "local_response_norm"}
+    | {"softmax", "log_softmax", "softmin", "argmax", "argmin", "max", "min", "amax", "amin", "reduce_max"}
+    | {"reduce_min", "relu", "relu6", "clamp", "clip", "clamp_min", "clamp_max", "hardtanh", "hardsigmoid"}
+    | {"hard_sigmoid", "threshold", "hardshrink", "softshrink", "maximum", "minimum", "sign", "round"}
+    | {"floor", "ceil", "trunc", "max_pool", "max_pool1d", "max_pool2d", "max_pool3d", "eq", "ne", "lt", "le"}
+    | {"gt", "ge", "equal", "less", "greater", "less_or_equal", "greater_or_equal", "topk", "sort", "argsort"}
 )
+#: The relative difference up to which two tensors of other shapes have the same elements.
+_SAME_ELEMENTS = 1e-3
+_MOST_AXES = 4
 #: Frameworks whose images have their channels last.
 CHANNELS_LAST = frozenset({"jax", "keras", "tensorflow"})
 
@@ -263,7 +277,7 @@ class _Judge:
         if pair.a < 0 or pair.b < 0:
             pair.verdict = ONLY_A if pair.b < 0 else ONLY_B
         elif x is not None and y is not None:
-            y = self._laid_out(x, y)
+            y = self._moved(pair, x, self._laid_out(x, y))
             if x.array.shape != y.array.shape:
                 pair.verdict, pair.is_source, pair.is_explained = SHAPE, pair.is_explained, False
             else:
@@ -276,6 +290,31 @@ class _Judge:
         moved = [y, *(y._replace(array=np.moveaxis(y.array, *axes)) for axes in ((1, -1), (-1, 1)))]
         fitting = [one for one in moved if one.array.shape == x.array.shape]
         return min(fitting, key=lambda one: difference(x, one).relative, default=y)
+
+    def _moved(self, pair: Pair, x: Elements, y: Elements) -> Elements:
+        """Return ``y`` in the shape of ``x``, if two operations computed the same elements in another shape.
+
+        A file may compute a linear layer on the rows of a matrix and give the result its shape afterwards, or
+        transpose a sum in place of what is added. That is no difference of operations that compute, but what
+        an operation does that only moves elements.
+        """
+        rows = self._rows(pair)
+        if "format" not in self.b.graph.facts or x.array.size != y.array.size:
+            return y
+        is_end = any(graph.ops.kind[row] != OP for graph, row in rows)
+        if is_end or all(graph.type_of(row) in MOVES for graph, row in rows):
+            return y
+        if x.array.shape == y.array.shape and difference(x, y).relative <= _SAME_ELEMENTS:
+            return y
+        sizes = [np.abs(one.array).sum(dtype=np.float64) for one in (x, y)]
+        if not math.isclose(*sizes, rel_tol=_SAME_ELEMENTS):
+            return y
+        orders = [y.array]
+        if y.array.ndim == x.array.ndim <= _MOST_AXES:
+            orders += [y.array.transpose(axes) for axes in itertools.permutations(range(y.array.ndim))]
+        flat = (one for one in orders if one.shape == x.array.shape or one is y.array)
+        moved = (y._replace(array=np.ascontiguousarray(one).reshape(x.array.shape)) for one in flat)
+        return next((one for one in moved if difference(x, one).relative <= _SAME_ELEMENTS), y)
 
     def _judge_values(self, pair: Pair, x: Elements, y: Elements, parents: list[int]) -> None:
         pair.difference = found = difference(x, y)
@@ -338,8 +377,7 @@ class _Judge:
         return isolated_error(a, pair.a, b, pair.b, y, edited=self.b.changed(pair.b))
 
     def _types(self, pair: Pair) -> list[str]:
-        rows = (self.a.graph, pair.a), (self.b.graph, pair.b)
-        return [graph.types[int(graph.ops.type[row])] for graph, row in rows]
+        return [graph.type_of(row) for graph, row in self._rows(pair)]
 
     # -- where they diverge ----------------------------------------------------------------------------
 
@@ -414,9 +452,22 @@ class _Judge:
                 if is_unpaired or not self.pairs[n].is_explained:
                     seen.add(n)
                     waiting.append(n)
-                elif not by_any and self._types(self.pairs[n])[0] in _ARITHMETIC:
+                elif not self._hides(self.pairs[n], by_any=by_any):
                     return False
         return True
+
+    def _hides(self, pair: Pair, *, by_any: bool) -> bool:
+        """Return whether what both operations of a pair compute may hide a difference of what they are given.
+
+        If one only moves elements and the other does not, that one computes alone what its side computes.
+        """
+        kinds = [common_types(graph)[int(graph.ops.type[row])] for graph, row in self._rows(pair)]
+        if len({kind in MOVES for kind in kinds}) == 2:
+            return False
+        return by_any or _HIDING.issuperset(kinds)
+
+    def _rows(self, pair: Pair) -> tuple[tuple[Graph, int], tuple[Graph, int]]:
+        return (self.a.graph, pair.a), (self.b.graph, pair.b)
 
     def _children(self, pair: Pair) -> set[int]:
         """Return the numbers of the pairs that either of two rows is an argument of."""
@@ -437,4 +488,50 @@ class _Judge:
                 region.add(one)
                 parents = self._parents(self.pairs[one])
                 waiting += [n for n in parents if self.pairs[n].verdict in (ONLY_A, ONLY_B)]
-        return sorted(region)
+        return self._before(number, region) or sorted(region)
+
+    def _before(self, number: int, region: set[int]) -> list[int]:
+        """Return the part of a region that ran before the module of the pair, if that explains the rest.
+
+        A parent may compute something between two of its modules, which only one side does. The module that
+        runs on the result is not to blame, unless it has other parameters or constants itself.
+        """
+        pair = self.pairs[number]
+        if number not in region:
+            return []
+        inside = {n for n in region if self._is_inside(self.pairs[n], pair)}
+        before = sorted(region - inside)
+        if all(self._only_moves(self.pairs[n]) for n in before):
+            return []
+        rows_a = sorted(self.pairs[n].a for n in inside if self.pairs[n].a >= 0)
+        rows_b = sorted(self.pairs[n].b for n in inside if self.pairs[n].b >= 0)
+        if different_parameters(self.a.trace, rows_a, self.b.trace, rows_b):
+            return []
+        if different_constants(self.a.graph, rows_a, self.b.graph, rows_b):
+            return []
+        return before if self._computes_the_same(pair, rows_a, rows_b) else []
+
+    def _computes_the_same(self, pair: Pair, rows_a: list[int], rows_b: list[int]) -> bool:
+        """Return whether a's operation, run on what operations of ``b`` are given, has their result."""
+        given = {row for inner in rows_b for row in self.b.graph.parents(inner)} - set(rows_b)
+        given -= {row for row in given if self.b.graph.ops.kind[row] in (BUFFER, CONSTANT)}
+        y = self.b.value(pair.b)
+        if self.a.calls is None or rows_a != [pair.a] or len(given) != 1 or y is None:
+            return False
+        from .crossing import foreign_result
+
+        result = foreign_result(self.a.calls, pair.a, self.b.trace.values.get(given.pop()))
+        if result is None or result.array.shape != y.array.shape:
+            return False
+        return difference(result, y).relative <= pair.rounding_error + rounding(result, y)
+
+    def _is_inside(self, one: Pair, pair: Pair) -> bool:
+        """Return whether a row without a partner ran in the module call that a pair ran in."""
+        graph, row, other = (self.a.graph, one.a, pair.a) if one.a >= 0 else (self.b.graph, one.b, pair.b)
+        call = int(graph.ops.call[other])
+        return call < 0 or call in graph.enclosing_calls(row)
+
+    def _only_moves(self, one: Pair) -> bool:
+        """Return whether a row without a partner is no operation, or one that only moves elements."""
+        graph, row = (self.a.graph, one.a) if one.a >= 0 else (self.b.graph, one.b)
+        return graph.ops.kind[row] != OP or graph.type_of(row) in MOVES

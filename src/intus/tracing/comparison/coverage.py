@@ -154,6 +154,20 @@ class _Effects:
         norms = [child for child in graph.children(row) if child in self.live]
         if all(graph.type_of(child) == "batch_norm" for child in norms):  # into which it is folded
             yield norms
+        yield self._fused(row)
+
+    def _fused(self, row: int) -> list[int]:
+        """Return the first compared row that an operation and those without a partner after it lead to.
+
+        A file may have one operation in place of a convolution, a batch norm and an activation.
+        """
+        graph, shape = self._graph, self._graph.metas[int(self._graph.ops.meta[row])].shape
+        while row not in self._verdict:
+            following = [child for child in graph.children(row) if child in self.live]
+            if len(following) != 1 or graph.metas[int(graph.ops.meta[following[0]])].shape != shape:
+                return []
+            (row,) = following
+        return [row]
 
 
 class _Weights:
@@ -161,6 +175,7 @@ class _Weights:
 
     def __init__(self, b: Trace, a: Trace, compared: Collection[str]) -> None:
         self._trace = b
+        self._known = {module.address for module in a.graph.modules}
         self._modules: dict[str, set[str]] = {}
         for row, numbers in b.graph.row_params.items():
             module = _module_of(b.graph, row)
@@ -175,8 +190,11 @@ class _Weights:
         if own is None:
             return False
         module = param.address.rpartition(".")[0]
+        # A scope that the model does not have, such as the name of an operation, tells nothing.
         near = [
-            name for name, modules in self._modules.items() if any(_around(one, module) for one in modules)
+            name
+            for name, modules in self._modules.items()
+            if any(one not in self._known or _around(one, module) for one in modules)
         ]
         for name in near:
             value = self._array(name)

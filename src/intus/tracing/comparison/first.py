@@ -36,6 +36,8 @@ def place(first: Mapping[str, Any]) -> str:
     Args:
         first: The first difference.
     """
-    return (
-        f"in {first['module']}" if first["module"] else f"at {first['a']}" if first["a"] else "in its state"
-    )
+    if first["module"]:
+        return f"in {first['module']}"
+    if first["a"]:
+        return f"at {first['a']}"
+    return f"at {first['b']} of the file" if first["b"] else "in its state"

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: The names of PyTorch for those of Keras and Flax.
 _NAMES = {"kernel": "weight", "gamma": "weight", "scale": "weight", "beta": "bias"}
+#: The beginning of the sentence on parameters that cannot be compared one by one.
+COMBINED = "other parameters are combined there"
 
 
 def different_parameters(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iterable[int]) -> list[str]:
@@ -40,9 +42,7 @@ def different_parameters(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iter
     partners, left_a, left_b = _partners(_used(a, rows_a), _used(b, rows_b))
     if left_a or left_b:
         sides = [f"{listed(names)} in {name}" for name, names in (("a", left_a), ("b", left_b)) if names]
-        return [
-            f"other parameters are combined there ({', '.join(sides)}), so they are not compared one by one"
-        ]
+        return [f"{COMBINED} ({', '.join(sides)}), so they are not compared one by one"]
     values = [(one, other, value_of(a, one), value_of(b, other)) for one, other in partners]
     sentences = (
         _difference(one, b, other, x, y, _turned(a, one, b, other, x))

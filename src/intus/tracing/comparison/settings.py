@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 import sys
 from collections.abc import Iterable, Iterator
 
@@ -12,6 +13,60 @@ from ...viewing.repr_text import listed
 
 #: Arguments without effect in evaluation mode.
 _UNUSED = frozenset({"p", "dropout_p", "momentum"})
+#: Arguments of ONNX that are true or false, or that scale by 1.
+_FLAGS = frozenset(
+    {"allowzero", "alpha", "beta", "ceil_mode", "keepdim", "largest", "noop_with_empty_axes", "sorted"}
+    | {"stash_type", "storage_order", "transA", "transB"}
+)
+_WHOLE = re.compile(r"[(\[]?-?\d+(\.0)?(, -?\d+)*,?[)\]]?")
+_CONV, _BINARY, _ALONG = ("stride", "padding", "dilation", "groups"), ("other",), ("dim",)
+_POOL = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
+#: The names of PyTorch for arguments that are given by position, after those that are tensors.
+_POSITIONS = {
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _CONV),
+    **dict.fromkeys(("add", "sub", "mul", "div", "pow", "true_divide", "maximum", "minimum"), _BINARY),
+    **dict.fromkeys(("softmax", "log_softmax", "cat", "cumsum", "mean", "sum", "amax", "amin"), _ALONG),
+    **dict.fromkeys(("max_pool1d", "max_pool2d", "max_pool3d"), ("kernel_size",)),
+    **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), _POOL),
+    "clamp": ("min", "max"),
+    "topk": ("k", "dim"),
+    "group_norm": ("num_groups",),
+    "hardtanh": ("min_val", "max_val"),
+    "multi_head_attention_forward": (
+        *("embed_dim", "num_heads", "bias_k", "bias_v", "add_zero_attn", "dropout_p"),
+    ),
+}
+#: The names of PyTorch for arguments of ONNX.
+_ONNX_NAMES = {
+    "strides": "stride",
+    "pads": "padding",
+    "dilations": "dilation",
+    "group": "groups",
+    "kernel_shape": "kernel_size",
+    "axis": "dim",
+    "axes": "dim",
+    "keepdims": "keepdim",
+    "B": "other",
+    "Y": "other",
+    "K": "k",
+    "epsilon": "eps",
+}
+#: The same of some types alone.
+_OWN_NAMES = {"leaky_relu": {"alpha": "negative_slope"}}
+#: The bounds of operations that have no others.
+_BOUNDS = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0)}
+#: The types of ONNX for operations of PyTorch whose arguments mean the same under these names.
+_ONNX_TYPES = {
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), "conv"),
+    **dict.fromkeys(("max_pool1d", "max_pool2d", "max_pool3d"), "max_pool"),
+    **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), "average_pool"),
+    "cat": "concat",
+    "mean": "reduce_mean",
+    "sum": "reduce_sum",
+    "clamp": "clip",
+    "hardtanh": "clip",
+    "layer_norm": "layer_normalization",
+}
 
 
 def different_settings(a: Graph, row: int, b: Graph, other: int) -> list[str]:
@@ -34,21 +89,26 @@ def different_settings(a: Graph, row: int, b: Graph, other: int) -> list[str]:
         >>> different_settings(norm("3, eps=1e-05"), 0, norm("3, eps=0.001"), 0)
         ['eps is 1e-05 in a, 0.001 in b']
     """
-    if a.type_of(row) != b.type_of(other):
+    is_foreign = a.facts.get("framework") != b.facts.get("framework")
+    kinds = a.type_of(row), b.type_of(other)
+    if kinds[0] != kinds[1] and not (is_foreign and kinds[1] == _ONNX_TYPES.get(kinds[0])):
         return []
     one, two = (_defaults(g, i) | _arguments(g.setting(i)) for g, i in ((a, row), (b, other)))
+    if is_foreign:
+        one, two = _common(a, row, one), _common(b, other, two)
     names = list(dict.fromkeys((*one, *two)))
-    if a.facts.get("framework") != b.facts.get("framework"):
+    if is_foreign:
         names = [name for name in names if name in one and name in two]
     texts = [(name, one.get(name, "not given"), two.get(name, "not given")) for name in names]
-    return [f"{name} is {x} in a, {y} in b" for name, x, y in texts if not _equal(x, y)]
+    shapes = [a.metas[int(a.ops.meta[one])].shape for one in (row, *a.parents(row)[:1])]
+    rank = max(map(len, shapes)) if is_foreign else 0
+    return [f"{name} is {x} in a, {y} in b" for name, x, y in texts if not _alike(name, x, y, rank)]
 
 
 def different_constants(a: Graph, rows_a: Iterable[int], b: Graph, rows_b: Iterable[int]) -> list[str]:
-    """Return the constants among the arguments that the other side does not have, as a sentence.
+    """Return the fractions among the arguments that the other side does not have, as a sentence.
 
-    Whole numbers are left out, because they are mostly axes and sizes. If only one side has such constants,
-    they explain nothing.
+    If only one side has such constants, they explain nothing.
 
     Args:
         a: The first graph.
@@ -56,12 +116,67 @@ def different_constants(a: Graph, rows_a: Iterable[int], b: Graph, rows_b: Itera
         b: The second graph.
         rows_b: The rows of the operations of ``b`` that compute the same.
     """
-    one, two = list(_constants(a, rows_a)), list(_constants(b, rows_b))
+    one, two = list(_fractions(a, rows_a)), list(_fractions(b, rows_b))
     only = [
         [f"{text} ({label})" for text, label in some if not any(_equal(text, x) for x, _ in others)]
         for some, others in ((one, two), (two, one))
     ]
     return [f"its constants are {listed(only[0])} in a, {listed(only[1])} in b"] if all(only) else []
+
+
+def bounds(graph: Graph, row: int) -> tuple[float, float] | None:
+    """Return the bounds that an operation limits numbers to; None if it does not, or they are not known.
+
+    Args:
+        graph: The graph.
+        row: A row of it.
+
+    Example:
+        >>> from intus.core.building import GraphBuilder
+        >>> builder = GraphBuilder("Net")
+        >>> row = builder.op("clamp", (1,), "float32", setting="min=0.5")
+        >>> bounds(builder.graph()[0], row)
+        (0.5, inf)
+    """
+    kind = graph.type_of(row)
+    if kind in _BOUNDS:
+        return _BOUNDS[kind]
+    if kind in ("max", "min") and graph.facts.get("format") == "ONNX":
+        number = _number(graph.setting(row))  # 0.1=100.0: the second of its tensors
+        if number is None or len(graph.parents(row)) != 1:
+            return None
+        return (number, math.inf) if kind == "max" else (-math.inf, number)
+    if kind not in ("clamp", "clip", "hardtanh") or len(graph.parents(row)) != 1:
+        return None
+    given = _common(graph, row, _arguments(graph.setting(row)))
+    found = []
+    for name, default in (("min", -math.inf), ("max", math.inf)):
+        text = given.get(name, "None")
+        number = default if text == "None" else _number(text)
+        if number is None:
+            return None
+        found.append(number)
+    return found[0], found[1]
+
+
+def whole_numbers(a: Graph, rows_a: Iterable[int], b: Graph, rows_b: Iterable[int]) -> list[str]:
+    """Return the whole numbers among the arguments of both sides, as a sentence.
+
+    They are axes, sizes and counts, of which those of one side need not correspond to those of the other. So
+    they are stated, and it is not said which of them differ. If only one side has some, they explain nothing.
+
+    Args:
+        a: The first graph.
+        rows_a: The rows of the operations of ``a``.
+        b: The second graph.
+        rows_b: The rows of the operations of ``b`` that compute the same.
+    """
+    sides = [
+        f"{listed([f'{text} ({label})' for text, label in found])} in {name}"
+        for name, graph, rows in (("a", a, rows_a), ("b", b, rows_b))
+        if (found := list(_whole(graph, rows)))
+    ]
+    return [f"its whole numbers are {', '.join(sides)}"] if len(sides) == 2 else []
 
 
 def _defaults(graph: Graph, row: int) -> dict[str, str]:
@@ -90,13 +205,36 @@ def _arguments(setting: str) -> dict[str, str]:
     return positional | {word.arg: ast.unparse(word.value) for word in call.keywords if word.arg}
 
 
-def _constants(graph: Graph, rows: Iterable[int]) -> Iterator[tuple[str, str]]:
+def _common(graph: Graph, row: int, arguments: dict[str, str]) -> dict[str, str]:
+    """Return arguments by the names of PyTorch; those without one keep theirs."""
+    if graph.facts.get("format") == "ONNX":
+        own = _OWN_NAMES.get(graph.type_of(row), {})
+        return {own.get(name, _ONNX_NAMES.get(name, name)): text for name, text in arguments.items()}
+    names = _POSITIONS.get(graph.type_of(row), ())
+    by_position = {f"argument {number}": name for number, name in enumerate(names, 1)}
+    named = {by_position.get(name, name): text for name, text in arguments.items()}
+    return {name.removesuffix("_val"): text for name, text in named.items()}  # of hardtanh: min_val
+
+
+def _fractions(graph: Graph, rows: Iterable[int]) -> Iterator[tuple[str, str]]:
     """Yield the fractions among the arguments of operations as text, with the labels of the operations."""
     for row in rows:
         for name, text in _arguments(graph.setting(row)).items():
             number = _number(text)
             if number is not None and number != round(number) and name not in _UNUSED:
-                yield (text if name.startswith("argument ") else f"{name}={text}"), graph.label(row)
+                yield _assigned(name, text), graph.label(row)
+
+
+def _whole(graph: Graph, rows: Iterable[int]) -> Iterator[tuple[str, str]]:
+    """Yield the whole numbers, and lists of them, among the arguments, as ``_fractions`` does."""
+    for row in rows:
+        for name, text in _common(graph, row, _arguments(graph.setting(row))).items():
+            if _WHOLE.fullmatch(text) and name not in _FLAGS:
+                yield _assigned(name, text), graph.label(row)
+
+
+def _assigned(name: str, text: str) -> str:
+    return text if name.startswith("argument ") else f"{name}={text}"
 
 
 def _number(text: str) -> float | None:
@@ -105,6 +243,36 @@ def _number(text: str) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) else None
+
+
+def _alike(name: str, one: str, two: str, rank: int) -> bool:
+    """Return whether two texts mean the same: ``(1, 1)`` and ``[1, 1, 1, 1]`` are one padding.
+
+    Args:
+        name: The argument.
+        one: The first text.
+        two: The second text.
+        rank: The number of axes of the result, which an axis may be counted from; 0 for none.
+    """
+    if _equal(one, two) or not rank:
+        return _equal(one, two)
+    both = []
+    for text in (one, two):
+        try:
+            found = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            return False
+        numbers = list(found) if isinstance(found, list | tuple) else [found]
+        numbers = [int(n) if isinstance(n, bool) else n for n in numbers]
+        if name == "dim":
+            numbers = sorted(n % rank if isinstance(n, int) else -1 for n in numbers)
+        both.append(numbers[:1] if len(set(map(str, numbers))) == 1 else numbers)
+    words = [not numbers or isinstance(numbers[0], str | None) for numbers in both]
+    if words[0] != words[1]:
+        return True  # "same", or None for a default: not known to be another number
+    if name == "padding" and len(both[0]) * 2 == len(both[1]):  # ONNX has the beginnings, then the ends
+        both[0] = both[0] * 2
+    return len(both[0]) == len(both[1]) and all(_equal(str(x), str(y)) for x, y in zip(*both, strict=True))
 
 
 def _equal(one: str, two: str) -> bool:

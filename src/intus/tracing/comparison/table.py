@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ...core.graph import OP, OUTPUT, end_names
+from ...core.graph import OP, OUTPUT, Graph, end_names
 from ...viewing.repr_text import listed
 from ..results.op import Op
 from .elements import plain
 from .modules import ModulePair
 from .output_order import reordered_outputs
-from .parameters import different_parameters
+from .parameters import COMBINED, different_parameters
 from .reasons import reasons
-from .settings import different_constants
+from .settings import different_constants, different_settings, whole_numbers
+from .without_effect import sentences, unseen_operations
 
 if TYPE_CHECKING:
     from ..results.trace import Trace
@@ -102,7 +103,7 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
             "first": first,
             "at": origins[0].pair if origins else None,
             "pairs": [(pair.a, pair.b) for pair in pairs],
-            "summary": "\n".join([*report.sentences(first), *reordered]),
+            "summary": "\n".join([*report.sentences(first), *reordered, *report.unseen()]),
             "agree": not origins
             and not reordered
             and bool(outputs)
@@ -215,13 +216,20 @@ class _Report:
         kinds_a, kinds_b = self.a.graph.ops.kind, self.b.graph.ops.kind
         rows_a = [pair.a for pair in found if pair.a >= 0 and kinds_a[pair.a] == OP]
         rows_b = [pair.b for pair in found if pair.b >= 0 and kinds_b[pair.b] == OP]
-        return [
-            *_different_ops(
-                [self.a.graph.labels[row] for row in rows_a], [self.b.graph.labels[row] for row in rows_b]
-            ),
+        return [*_different_ops(self.a.graph, rows_a, self.b.graph, rows_b), *self._settings(rows_a, rows_b)]
+
+    def _settings(self, rows_a: list[int], rows_b: list[int]) -> list[str]:
+        """Return how the parameters and constants of operations that correspond as a whole differ."""
+        graphs = self.a.graph, self.b.graph
+        why = [
             *different_parameters(self.a, rows_a, self.b, rows_b),
-            *different_constants(self.a.graph, rows_a, self.b.graph, rows_b),
+            *different_constants(graphs[0], rows_a, graphs[1], rows_b),
         ]
+        if not why and len(rows_a) == len(rows_b) == 1:
+            why = different_settings(graphs[0], rows_a[0], graphs[1], rows_b[0])
+        is_known = any(not reason.startswith(COMBINED) for reason in why)
+        is_known = is_known or graphs[0].facts.get("framework") == graphs[1].facts.get("framework")
+        return why if is_known else [*why, *whole_numbers(graphs[0], rows_a, graphs[1], rows_b)]
 
     def _computed(self, row: int, other: int) -> int:
         """Return the row of a that computed a value in the module in which b did.
@@ -246,9 +254,22 @@ class _Report:
         if one.shape != other.shape:
             why.insert(0, f"its shape is {one.shape} in a, {other.shape} in b")
         if one.type != other.type:
-            why.insert(0, f"it is {one.type} in a, {other.type} in b")
-            why += different_constants(self.a.graph, [pair.a], self.b.graph, [pair.b])
-        return why
+            found = different_constants(self.a.graph, [pair.a], self.b.graph, [pair.b])
+            why = [f"it is {one.type} in a, {other.type} in b", *why, *(found or self._foreign(pair, why))]
+        return why or self._foreign(pair, why)
+
+    def _foreign(self, pair: Pair, why: list[str]) -> list[str]:
+        """Return how the settings of operations of two frameworks differ, if nothing else is known to."""
+        if why or self.a.graph.facts.get("framework") == self.b.graph.facts.get("framework"):
+            return []
+        return self._settings([pair.a], [pair.b])
+
+    def unseen(self) -> list[str]:
+        """Return the operations of one pass alone that have no effect on these inputs, if nothing differs."""
+        if self.origins:
+            return []
+        found = unseen_operations(self.a, self.b, [(pair.a, pair.b) for pair in self.pairs])
+        return [f"{one}." for one in sentences(found, self.a.graph, self.b.graph, ("a", "b"))]
 
     def sentences(self, first: dict[str, Any] | None) -> list[str]:
         """Return the summary, line by line."""
@@ -348,12 +369,16 @@ def _counted(count: int, verdict: str) -> str:
     return f"{count} {one if count == 1 else many}"
 
 
-def _different_ops(labels_a: list[str], labels_b: list[str]) -> list[str]:
-    """Return the sentence for operations that only one of the passes ran."""
-    names_a, names_b = _named(labels_a), _named(labels_b)
+def _different_ops(a: Graph, rows_a: list[int], b: Graph, rows_b: list[int]) -> list[str]:
+    """Return the sentence for operations that only one pass ran, with the setting of a single one."""
+    names_a, names_b = (
+        _named([graph.labels[row] for row in rows]) for graph, rows in ((a, rows_a), (b, rows_b))
+    )
     if names_a and names_b:
         return [f"a runs {names_a} where b runs {names_b}"]
-    return [f"{names_a or names_b} ran only in {'a' if names_a else 'b'}"]
+    graph, rows, name = (a, rows_a, "a") if names_a else (b, rows_b, "b")
+    setting = graph.setting(rows[0]) if len(rows) == 1 else ""
+    return [f"{names_a or names_b}{f' ({setting})' if setting else ''} ran only in {name}"]
 
 
 def _named(labels: list[str], most: int = 12) -> str:

@@ -1,0 +1,199 @@
+"""Find operations that only one of two passes ran, and that changed nothing on these inputs.
+
+A ReLU on numbers that are positive, bounds that are not reached and a mask that masks nothing return what
+they are given. The values of two passes cannot tell that one has such an operation and the other has not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...core.analysis.flops import ELEMENTWISE, MOVES
+from ...core.analysis.walks import ancestors
+from ...core.graph import INPUT, OP, OUTPUT, Graph
+from ...core.vocabularies import common_types
+from .differences import difference, rounding
+from .elements import Elements, plain
+from .settings import bounds
+
+if TYPE_CHECKING:
+    from ..results.trace import Trace
+
+#: Operations that leave every input as it is, if their other operands are constants for which they do.
+_BY_OPERANDS = frozenset(
+    {"add", "sub", "rsub", "mul", "multiply", "div", "divide", "true_divide", "subtract", "pow", "where"}
+    | {"masked_fill", "and", "or", "logical_and", "logical_or", "bitwise_and", "bitwise_or", "addcmul"}
+)
+#: Operations on each element that have the name of a reduction in ONNX.
+_LARGER = frozenset({"max", "min"})
+_DROPOUTS = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout"})
+_OF_SHAPES = frozenset({"shape", "size"})
+
+
+class Unseen(NamedTuple):
+    """An operation that only one pass ran, without an effect on these inputs.
+
+    Attributes:
+        side: ``"a"`` or ``"b"``.
+        row: Its row.
+    """
+
+    side: str
+    row: int
+
+
+def unseen_operations(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> list[Unseen]:
+    """Return the operations that one pass lacks, and whose effect the values do not show.
+
+    Operations count that may have an effect on other inputs: not those that only move elements, a dropout in
+    evaluation mode, or ``x * 1``. An operation of another type may include one: of a tensor that the passes
+    computed in different ways nothing is said.
+
+    Args:
+        a: The first trace.
+        b: The second trace.
+        pairs: The pairs of rows.
+    """
+    one, two = _Unchanged(a), _Unchanged(b)
+    both = [(i, j) for i, j in pairs if i >= 0 and j >= 0]
+    partners: tuple[dict[int, set[int]], dict[int, set[int]]] = {}, {}
+    for i, j in both:
+        partners[0].setdefault(one.root[i], set()).add(two.root[j])
+        partners[1].setdefault(two.root[j], set()).add(one.root[i])
+    paired = {i for i, _ in both}, {j for _, j in both}
+    found: list[Unseen] = []
+    for root, others in partners[0].items():
+        if len(others) > 1 or len(partners[1][other := next(iter(others))]) > 1:
+            continue
+        steps = one.steps.get(root, []), two.steps.get(other, [])
+        if not _alike(one, root, two, other):
+            continue
+        limits = one.limits(root), two.limits(other)
+        if limits[0] != limits[1]:
+            is_a = limits[0][0] > limits[1][0] or limits[0][1] < limits[1][1]
+            side, rows = ("a", one.limiting(root)) if is_a else ("b", two.limiting(other))
+            found.append(Unseen(side, rows[-1]))
+        rest = [
+            [row for row in rows if bounds(side.graph, row) is None]
+            for side, rows in zip((one, two), steps, strict=True)
+        ]
+        more = len(rest[0]) - len(rest[1])
+        name, at = ("a", 0) if more > 0 else ("b", 1)
+        left = [row for row in rest[at] if row not in paired[at]] if rest[1 - at] else rest[at]
+        found += [Unseen(name, row) for row in (left or rest[at])[: abs(more)]]
+    return sorted(found)
+
+
+class _Unchanged:
+    """The tensors of a pass that are the same elements as another before them.
+
+    Attributes:
+        graph: The graph.
+        root: The first row with the same elements, by row.
+        steps: The operations that returned what they were given, but need not, by root.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.graph, self._trace = trace.graph, trace
+        self.types = common_types(trace.graph)
+        outputs = self.graph.rows_of(OUTPUT)
+        live = {*outputs, *ancestors(self.graph, outputs)}
+        self._varies = self._of_inputs()
+        self.root: dict[int, int] = {}
+        self.steps: dict[int, list[int]] = {}
+        for row in range(len(self.graph.ops)):
+            source = self._source(row)
+            self.root[row] = row if source is None else self.root[source]
+            if source is not None and row in live and self._is_step(row):
+                self.steps.setdefault(self.root[row], []).append(row)
+
+    def type_of(self, row: int) -> str:
+        """Return the common name of the type of a row."""
+        return self.types[int(self.graph.ops.type[row])]
+
+    def limiting(self, root: int) -> list[int]:
+        """Return the operations that limit the numbers of a root to bounds, with itself."""
+        rows = [root, *self.steps.get(root, [])]
+        return [row for row in rows if bounds(self.graph, row) is not None]
+
+    def limits(self, root: int) -> tuple[float, float]:
+        """Return the bounds of a root's numbers after all of these: a ReLU after another adds none."""
+        found = [limit for row in self.limiting(root) if (limit := bounds(self.graph, row)) is not None]
+        lowest = max((low for low, _ in found), default=-math.inf)
+        return lowest, min((high for _, high in found), default=math.inf)
+
+    def _of_inputs(self) -> set[int]:
+        """Return the rows whose values depend on those of an input, not only on its shape."""
+        found = set(self.graph.rows_of(INPUT))
+        for row in range(len(self.graph.ops)):
+            if self.type_of(row) not in _OF_SHAPES and not found.isdisjoint(self.graph.parents(row)):
+                found.add(row)
+        return found
+
+    def _operands(self, row: int) -> list[int]:
+        return [parent for parent in self.graph.parents(row) if parent in self._varies]
+
+    def _source(self, row: int) -> int | None:
+        """Return the operand whose elements an operation returned; None if it has others."""
+        kind, operands = self.type_of(row), self._operands(row)
+        if self.graph.ops.kind[row] == OUTPUT:
+            return operands[0] if operands else None
+        if self.graph.ops.kind[row] != OP or kind not in ELEMENTWISE | MOVES | _LARGER | _DROPOUTS:
+            return None
+        value = self._value(row)
+        for operand in operands:
+            given = None if value is None else self._value(operand)
+            if value is None or given is None or given.array.size != value.array.size:
+                continue
+            if kind in MOVES or (given.array.shape == value.array.shape and _same(given, value)):
+                return operand
+        return None
+
+    def _is_step(self, row: int) -> bool:
+        kind = self.type_of(row)
+        if self.graph.ops.kind[row] != OP or kind in MOVES or kind in _DROPOUTS:
+            return False
+        return kind not in _BY_OPERANDS or len(self._operands(row)) > 1
+
+    def _value(self, row: int) -> Elements | None:
+        value = self._trace.values.get(row)
+        return None if value is None else plain(value)
+
+
+def _same(x: Elements, y: Elements) -> bool:
+    if x.dtype == y.dtype and x.array.size and x.array.flat[0] != y.array.flat[0]:
+        near = abs(float(x.array.flat[0]) - float(y.array.flat[0])) <= 1e-2 * abs(float(y.array.flat[0]))
+        if not near:
+            return False
+    apart = difference(x, y)
+    return apart.relative <= rounding(x, y) and not apart.lopsided
+
+
+def _alike(a: _Unchanged, root: int, b: _Unchanged, other: int) -> bool:
+    """Return whether what computed two tensors is no operation that may include one on each element."""
+    kinds = a.type_of(root), b.type_of(other)
+    if any("activation=" in side.graph.setting(row) for side, row in ((a, root), (b, other))):
+        return False
+    if bounds(a.graph, root) is not None and bounds(b.graph, other) is not None:
+        return True
+    may_include = [kind in ELEMENTWISE and kind not in _BY_OPERANDS for kind in kinds]
+    return kinds[0] == kinds[1] or not any(may_include)
+
+
+def sentences(found: Iterable[Unseen], a: Graph, b: Graph, names: tuple[str, str]) -> Iterator[str]:
+    """Yield what is said of operations without an effect.
+
+    Args:
+        found: The operations.
+        a: The first graph.
+        b: The second graph.
+        names: The names of the passes.
+    """
+    for one in found:
+        graph, name = (a, names[0]) if one.side == "a" else (b, names[1])
+        calls = graph.enclosing_calls(one.row)
+        module = graph.modules[int(graph.calls.module[calls[-1]])].address if calls else ""
+        where = f"{graph.label(one.row)} in {module}" if module else graph.label(one.row)
+        yield f"{where} ran only in {name}, and has no effect on these inputs"

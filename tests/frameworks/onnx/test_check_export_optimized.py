@@ -1,0 +1,166 @@
+"""``check_export`` of files that ONNX Runtime has optimized, against the model of torch.
+
+The optimizer is the judge: what it writes computes the same, so no such file differs from its model. A model
+that was changed afterwards does, as its own output shows.
+"""
+
+import copy
+import warnings
+
+import onnxruntime
+import pytest
+import torch
+from test_check_export import network
+from test_check_export_models import MODELS as TRANSFORMERS
+from test_check_export_planted import MODELS as PLANTED
+from test_check_export_planted import scale, state
+from torch import nn
+
+import intus
+
+LEVELS = {
+    "basic": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "extended": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "all": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL,
+}
+
+
+def of_transformers(name):
+    import transformers
+
+    class_ = getattr(transformers, name)
+    model = class_(class_.config_class(**TRANSFORMERS[name]))
+    model.config.use_cache = False
+    for param in model.parameters():
+        if param.dim() == 1:
+            param.data += 0.3 * torch.randn_like(param)
+    is_image = model.main_input_name == "pixel_values"
+    return model, torch.randn(2, 3, 32, 32) if is_image else torch.arange(12).reshape(2, 6) + 2
+
+
+def activations():
+    """Return convolutions that end in an activation, which the optimizer includes in them."""
+    layers = nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.BatchNorm2d(16), nn.LeakyReLU(0.1)
+    net = nn.Sequential(*layers, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(144, 4))
+    net[3].running_mean.normal_()
+    net[3].running_var.uniform_(0.5, 2)
+    return net, torch.randn(2, 3, 10, 10)
+
+
+MODELS = {
+    "conv and blocks": lambda: (network(), torch.randn(2, 3, 8, 8)),
+    "activations": activations,
+    "RobertaModel": lambda: of_transformers("RobertaModel"),
+    "ViTModel": lambda: of_transformers("ViTModel"),
+}
+#: Those of the other tests, which take long.
+MORE = {
+    **PLANTED,
+    **{name: lambda name=name: of_transformers(name) for name in TRANSFORMERS if name not in MODELS},
+}
+
+
+@pytest.fixture(scope="module")
+def optimized(tmp_path_factory):
+    """Return a function that returns a model, its input and its file at a level, which it makes once."""
+    made = {}
+
+    def get(name, level):
+        if name not in made:
+            torch.manual_seed(0)
+            model, x = (MODELS | MORE)[name]()
+            path = tmp_path_factory.mktemp("optimized") / "net.onnx"
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of the exporter
+                torch.onnx.export(model.eval(), (x,), path, dynamo=True, verbose=False)
+            made[name] = model, x, path
+        model, x, path = made[name]
+        file = path.with_name(f"{level}.onnx")
+        if not file.exists():
+            options = onnxruntime.SessionOptions()
+            options.graph_optimization_level = LEVELS[level]
+            options.optimized_model_filepath = str(file)
+            options.log_severity_level = 4
+            onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        return model, x, file
+
+    return get
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", MODELS)
+def test_optimized_file_is_equal(name, level, optimized):
+    model, x, file = optimized(name, level)
+    check = intus.check_export(model, file, x)
+    assert check.verdict == "equal", str(check)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", MORE)
+def test_optimized_file_does_not_differ(name, level, optimized):
+    model, x, file = optimized(name, level)
+    check = intus.check_export(model, file, x)
+    assert check.verdict in ("equal", "not proven"), str(check)
+    assert check.first is None
+    assert bool(check.unproven) == (check.verdict == "not proven")
+
+
+def check_changes(model, x, file, step=1, *, named=True):
+    """Change one parameter after another, and check that each change that the output shows is found.
+
+    In large models several fused operations that follow each other have no result that both sides have, so
+    that a later module may be named.
+    """
+    expected = outputs(model, x)
+    for name in list(state(model))[::step]:
+        other = copy.deepcopy(model)
+        with torch.no_grad():
+            scale(state(other)[name])
+        apart = (outputs(other, x) - expected).norm() / expected.norm()
+        check = intus.check_export(other, file, x)
+        if apart > 1e-5:
+            assert check.verdict == "differs", (name, float(apart), str(check))
+            around = name.rpartition(".")[0]
+            assert check.first["why"]
+            assert not named or near(check.first["module"], around), (name, check.first)
+
+
+def outputs(model, x):
+    with torch.no_grad():
+        result = model(x)
+    return result if isinstance(result, torch.Tensor) else result[0]
+
+
+def near(module, owner):
+    """Return whether a module is that of a parameter, or one beside it that the optimizer fused with it."""
+    return module == owner or module.rpartition(".")[0] == owner.rpartition(".")[0]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", ["conv and blocks", "activations"])
+def test_changed_parameter_of_an_optimized_file_is_named(name, level, optimized):
+    check_changes(*optimized(name, level), step=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", ["RobertaModel", "ViTModel", "ResNetModel", "ConvNextModel", "encoder"])
+def test_changed_parameter_of_a_larger_optimized_file_differs(name, level, optimized):
+    check_changes(*optimized(name, level), step=4, named=False)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_changed_setting_of_an_optimized_file_is_named(level, optimized):
+    model, x, file = optimized("conv and blocks", level)
+    other = copy.deepcopy(model)
+    other.blocks[0].norm.eps = 1e-2
+    check = intus.check_export(other, file, x)
+    assert check.verdict == "differs"
+    assert check.first["module"] == "blocks.0.norm"
+    model, x, file = optimized("activations", level)
+    other = copy.deepcopy(model)
+    other[4] = nn.LeakyReLU(0.3)
+    check = intus.check_export(other, file, x)
+    assert check.verdict == "differs"
+    assert check.first["module"] in ("3", "4")

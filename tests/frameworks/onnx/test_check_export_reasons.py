@@ -1,0 +1,144 @@
+"""``check_export`` says why a module differs, and does not blame it for what its parent computes."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import intus
+
+
+def exported(net, x, path, dynamo=True):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporters
+        torch.onnx.export(net.eval(), (x,), path, dynamo=dynamo, **({"verbose": False} if dynamo else {}))
+    return path
+
+
+class Between(nn.Module):
+    """A step of ``forward`` between two layers, in a module."""
+
+    def __init__(self, step, constant):
+        super().__init__()
+        self.step, self.constant = step, constant
+        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.second(self.step(self.first(x), self.constant))
+
+
+class Outer(nn.Module):
+    def __init__(self, step, constant):
+        super().__init__()
+        self.block, self.head = Between(step, constant), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.block(x))
+
+
+#: A step of a parent, two constants, and what is said if the model has the first and the file the second.
+STEPS = {
+    "a factor, or none": (lambda y, k: y * k if k else y, 0, 1.1, "mul_1_", "ran only in"),
+    "an activation, or none": (lambda y, k: torch.relu(y) if k else y, 0, 1, "relu_1_", "ran only in"),
+    "another factor": (lambda y, k: y * k, 2, 3, "mul_1_", "other is 2 in a, 3.0 in b"),
+    "another fraction": (lambda y, k: y * k, 1.5, 2.5, "mul_1_", "1.5 in a, 2.5 in b"),
+    "another power": (lambda y, k: y.abs() ** k, 2, 3, "pow_1_", "other is 2 in a, 3.0 in b"),
+    "another axis": (lambda y, k: y.softmax(k), -1, 0, "softmax_1_", "dim is -1 in a, 0 in b"),
+}
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+@pytest.mark.parametrize("shape", [(5, 6), (2, 5, 6)], ids=["gemm", "matmul"])
+@pytest.mark.parametrize("name", STEPS)
+def test_step_of_a_parent_is_named_there(name, shape, dynamo, tmp_path):
+    step, one, two, label, why = STEPS[name]
+    torch.manual_seed(0)
+    net, x = Outer(step, one).eval(), torch.randn(shape)
+    other = copy.deepcopy(net)
+    other.block.constant = two
+    for model, file in ((net, other), (other, net)):
+        check = intus.check_export(model, exported(file, x, tmp_path / "net.onnx", dynamo), x)
+        assert check.verdict == "differs"
+        assert check.first["module"] == "block", str(check)
+        assert (check.first["a"] or check.first["b"]).startswith(label), str(check)
+        assert "The first difference is in block." in str(check)
+        if model is net:
+            assert any(why in reason for reason in check.first["why"]), check.first
+
+
+class Attention(nn.Module):
+    def __init__(self, heads):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, heads, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x, x, x)[0]
+
+
+IMAGES, ROWS = (2, 3, 8, 8), (2, 8, 5)
+#: A module, one with other settings, the shape of the input, and the reason.
+SETTINGS = {
+    "padding": (
+        lambda: nn.Conv2d(3, 3, 3, padding=1),
+        lambda: nn.Conv2d(3, 3, 3, padding=2),
+        IMAGES,
+        "padding is (1, 1) in a, [2, 2, 2, 2] in b",
+    ),
+    "stride": (
+        lambda: nn.Conv2d(3, 3, 3, stride=1),
+        lambda: nn.Conv2d(3, 3, 3, stride=2),
+        IMAGES,
+        "stride is (1, 1) in a, [2, 2] in b",
+    ),
+    "kernel": (
+        lambda: nn.MaxPool2d(3, 1, 1),
+        lambda: nn.MaxPool2d(1, 1),
+        IMAGES,
+        "kernel_size is 3 in a, [1, 1] in b",
+    ),
+    "bound": (lambda: nn.Hardtanh(-1, 1), lambda: nn.Hardtanh(0, 1), ROWS, "min is -1 in a, 0.0 in b"),
+    "slope": (
+        lambda: nn.LeakyReLU(2.0),
+        lambda: nn.LeakyReLU(3.0),
+        ROWS,
+        "negative_slope is 2.0 in a, 3.0 in b",
+    ),
+    "groups": (lambda: nn.GroupNorm(1, 8), lambda: nn.GroupNorm(4, 8), ROWS, "num_groups=1 (group_norm_1_2)"),
+    "heads": (lambda: Attention(2), lambda: Attention(4), (2, 5, 8), "num_heads=2 (multi_head_attention"),
+}
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_whole_number_that_differs_is_the_reason(name, dynamo, tmp_path):
+    one, two, shape, why = SETTINGS[name]
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Tanh(), one(), nn.Tanh()).eval(), torch.randn(shape)
+    other = nn.Sequential(nn.Tanh(), two(), nn.Tanh()).eval()
+    other.load_state_dict(net.state_dict())
+    assert intus.check_export(net, exported(net, x, tmp_path / "same.onnx", dynamo), x)
+    check = intus.check_export(net, exported(other, x, tmp_path / "net.onnx", dynamo), x)
+    assert check.verdict == "differs"
+    assert check.first["module"].partition(".")[0] == "1"
+    assert any(why in reason for reason in check.first["why"]), check.first
+    unequal = [reason for reason in check.first["why"] if " is " in reason and " in a, " in reason]
+    assert not [reason for reason in unequal if "False in a, 0 in b" in reason]
+
+
+def test_axis_counted_from_the_end_is_no_reason(tmp_path):
+    """Both take the second axis, the file by its number from the start; only the factor differs."""
+
+    class Net(nn.Module):
+        def __init__(self, axis, factor):
+            super().__init__()
+            self.axis, self.factor = axis, factor
+
+        def forward(self, x):
+            return torch.cumsum(x * self.factor, self.axis)
+
+    x = torch.randn(3, 4)
+    assert intus.check_export(Net(-1, 2), exported(Net(1, 2), x, tmp_path / "net.onnx"), x)
+    check = intus.check_export(Net(-1, 2), exported(Net(0, 2), x, tmp_path / "net.onnx"), x)
+    assert check.first["why"] == ["dim is -1 in a, 0 in b"]

@@ -1,0 +1,86 @@
+"""``check_export`` says that one side alone has an operation whose effect the inputs do not show."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import intus
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last, self.step = nn.Linear(6, 8), nn.Linear(8, 3), None
+
+    def forward(self, x):
+        y = torch.relu(self.first(x))
+        return self.last(y if self.step is None else self.step(y, x))
+
+
+def verdicts(step, dynamo, folder):
+    """Return the verdict if model and file have a step, and the checks where one of them lacks it."""
+    torch.manual_seed(0)
+    net, x = Net().eval(), torch.randn(5, 6)
+    other = copy.deepcopy(net)
+    other.step = step
+    files = {}
+    for name, model in (("with", other), ("without", net)):
+        files[name] = folder / f"{name}.onnx"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the exporters
+            torch.onnx.export(
+                model, (x,), files[name], dynamo=dynamo, **({"verbose": False} if dynamo else {})
+            )
+    return (
+        intus.check_export(other, files["with"], x).verdict,
+        intus.check_export(net, files["with"], x),
+        intus.check_export(other, files["without"], x),
+    )
+
+
+#: Steps that return what they are given here, and would not on other inputs.
+STEPS = {
+    "upper bound": lambda y, x: y.clamp(max=100),
+    "both bounds": lambda y, x: nn.functional.hardtanh(y, -50, 100),
+    "masked fill": lambda y, x: y.masked_fill(y > 1e6, 0.0),
+    "where": lambda y, x: torch.where(y < 1e5, y, 0.0),
+    "added mask": lambda y, x: y + (x[:, :1] > 1e6).float(),
+    "factor of a mask": lambda y, x: y * (x[:, :1] < 1e6).float(),
+    "maximum": lambda y, x: torch.maximum(y, x[:, :1] - 1e3),
+}
+#: Steps that no input has an effect of, which exporters drop.
+NOTHING = {
+    "dropout": lambda y, x: nn.functional.dropout(y, 0.5, False),
+    "copy": lambda y, x: y.contiguous().to(torch.float32).clone(),
+    "shapes": lambda y, x: y.reshape(-1, 8).expand(5, 8).T.T[:, :100],
+    "neutral": lambda y, x: y * 1.0 + 0.0,
+    "constant mask": lambda y, x: y.masked_fill(torch.zeros(5, 8).bool(), 1.0),
+    "relu of a relu": lambda y, x: torch.relu(y),
+    "bound of a relu": lambda y, x: y.clamp(min=0),
+}
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+@pytest.mark.parametrize("name", STEPS)
+def test_step_without_effect_on_these_inputs_is_not_proven(name, dynamo, tmp_path):
+    both, only_file, only_model = verdicts(STEPS[name], dynamo, tmp_path)
+    assert both == "equal"
+    for check, side in ((only_file, "the file"), (only_model, "the model")):
+        assert check.verdict == "not proven", str(check)
+        assert check.first is None
+        [sentence] = check.unproven
+        assert sentence.endswith(f" ran only in {side}, and has no effect on these inputs")
+        assert "only one of both has an operation, which may have an effect on other inputs" in str(check)
+        assert f"ran only in {'ab'[side == 'the file']}, and has no effect" in check.table.attrs["summary"]
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+@pytest.mark.parametrize("name", NOTHING)
+def test_step_without_effect_on_any_input_agrees(name, dynamo, tmp_path):
+    both, *others = verdicts(NOTHING[name], dynamo, tmp_path)
+    assert both == "equal"
+    for check in others:
+        assert check.verdict == "equal", str(check)
