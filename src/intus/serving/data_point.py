@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -205,6 +205,19 @@ class DataPoint:
                 for name, part in sorted(record.statistics.arrays.items()):
                     sha.update(name.encode() + np.ascontiguousarray(part).data)
         return sha.digest()
+
+    def of_rows(self) -> DataPoint | None:
+        """Return it with arrays of (rows, features), from which all scores follow that know no positions.
+
+        It is None if the axes of its arrays count: blocks of other lengths, or no rows along the first axis.
+        """
+        records = self.records
+        if self.of_statistics or any(record.batch_axis != 0 for record in records):
+            return None
+        if len({record.array.shape[1:] for record in records}) > 1:
+            return None
+        flat = tuple(replace(record, array=record.features()) for record in records)
+        return replace(self, records=flat)
 
 
 def with_last(batch: Sequence[DataPoint]) -> list[tuple[DataPoint, bool]]:

@@ -443,6 +443,12 @@ def infos_of(results: Results, splits: int = 1) -> list[ScoreInfo]:
     return [info_over_splits(known[name], splits) for name in names]
 
 
+def measured_as(measured: Measured, point: DataPoint) -> Measured:
+    """Return the scores of an array with the same rows as those of ``point``."""
+    origin = _origin(point)
+    return replace(measured, predictions=[replace(each, **origin) for each in measured.predictions])
+
+
 def renamed(evaluation: Evaluation, point: DataPoint) -> Evaluation:
     """Return the scores of equal arrays as those of ``point``."""
     results, origin = evaluation.results, _origin(point)
