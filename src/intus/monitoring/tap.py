@@ -128,8 +128,8 @@ _PROBE_SET_WAIT_S, _ROOM = 60.0, 0.9
 _SKIPPED_EPOCHS = (
     "intus: epochs of %s are too short for a recorded pass in each, which would take more than %s of the "
     "training time. The first are recorded on a loan of less than a second, and until it is repaid, later "
-    "ones may have no data; in a short training, all of them. Probe.status() counts them. Raise budget=, record "
-    "fewer layers (which=) or rows (rows=), or set Probe.epoch less often."
+    "ones may have no data; in a short training, all of them. Probe.status() counts them. Raise budget=, "
+    "record fewer layers (which=) or rows (rows=), or set Probe.epoch less often."
 )
 _SKIPPED_AT_END = (
     "{} of {} epochs of {} have no data (training and evaluation counted apart), because a recorded pass in "
