@@ -196,6 +196,17 @@ def test_short_epochs_keep_the_share_and_are_recorded_evenly():
     assert set(gaps) <= {3, 4, 5}
 
 
+def test_minute_of_short_epochs_is_bounded_and_its_first_epochs_are_recorded():
+    """A pass costs more than three epochs of 0.7 s earn, half of which the budget must find."""
+    training, watched = Training(0.02, 0.02, 0.02), []
+    while training.now < 60:
+        epoch = len(watched)
+        watched.append(sum(training.step(epoch) for _ in range(70)) > 0)
+    assert training.spent / (training.now - training.spent) <= 0.025
+    assert all(watched[:6])
+    assert watched.count(True) >= 16
+
+
 def test_cost_that_is_found_late_leaves_no_gap():
     """Passes wait 15 ms that no clock of the probe sees, and that are found after eight of them."""
     budget, wall, processor, watched = Budget(0.02), 0.0, 0.0, []

@@ -228,6 +228,7 @@ def test_import_intus_is_light():
         ("import intus.backends", HEAVY),
         ("import intus.cli", HEAVY),
         ("import intus.engines, intus.serving.options", [*HEAVY, "numpy"]),
+        ("import intus.demo.run", [*HEAVY, "numpy"]),  # it starts the processes that compute
     ],
 )
 def test_imports_load_no_unneeded_packages(code, never):

@@ -41,7 +41,9 @@ def test_scores_page_is_up_to_date():
 
 def test_every_score_has_description():
     documented = re.findall(r"^### `(.*)`$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(documented) == 39 + 1 + 4 + 1 + 3  # registered; a baseline, coefficients, a step; of two points
+    assert (
+        len(documented) == 39 + 1 + 4 + 1 + 3
+    )  # registered; a baseline, coefficients, a step; of two points
     for name in documented:
         info = infos()[name]
         assert info.label != name, name

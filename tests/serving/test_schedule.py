@@ -501,3 +501,59 @@ def test_scores_do_not_depend_on_the_order_of_epochs(tmp_path, order_holds):
         assert any(name in row for row in found[0])
     assert found[1] == found[0]
     assert found[2] == found[0]
+
+
+@pytest.mark.parametrize("first", ["conv", "flat"])
+def test_rows_in_another_shape_are_scored_once_with_relations_of_their_own(tmp_path, first):
+    """A layer that flattens has the scores of the layer before it, and is compared with that layer itself."""
+    rows = np.random.default_rng(0).normal(size=(60, 2, 3)).astype(np.float32)[:, :, None]
+    arrays = {"before": rows[..., ::-1] ** 2, "conv": rows, "flat": rows.reshape(60, 6)}
+    names = ["before", first, *({"conv", "flat"} - {first})]
+    asked, tables = [], {}
+    for name, engine in (("once", Counting(asked)), ("alone", LocalEngine())):
+        with Database(tmp_path / f"{name}.db") as database:
+            evaluator = Evaluator(Frontend(database), engine=engine)
+            evaluator.put_target(target_of({"name": "t", "targets": [0, 1] * 30}))
+            points = [
+                point(record(array=np.ascontiguousarray(arrays[layer]), address=layer, items=np.arange(60)))
+                for layer in names
+            ]
+            for one in [points] if name == "once" else [[each] for each in points]:
+                evaluator.points(one)
+                evaluator.flush()
+            columns = ["address", "score", "target", "value", "low", "high", "baseline", "n", "note"]
+            table = database.points("r", "m")
+            tables[name] = sorted(zip(*(map(str, table[column]) for column in columns), strict=True))
+            evaluator.close()
+    assert asked == names[:2]
+    assert tables["once"] == tables["alone"]
+
+
+@pytest.mark.parametrize("labels", [[[0, 1]] * 30 + [[1, 0]] * 30, [0, 1] * 30], ids=["positions", "items"])
+def test_shape_counts_where_positions_have_labels(tmp_path, labels):
+    rows, asked = np.random.default_rng(0).normal(size=(60, 2, 3)).astype(np.float32), []
+    with Database(tmp_path / "x.db") as database:
+        evaluator = Evaluator(Frontend(database), engine=Counting(asked))
+        evaluator.put_target(target_of({"name": "t", "targets": labels}))
+        ids = np.arange(60)
+        arrays = {"tokens": rows, "flat": rows.reshape(60, 6)}
+        evaluator.points([point(record(array=a, address=n, items=ids)) for n, a in arrays.items()])
+        evaluator.flush()
+        evaluator.close()
+    assert asked == (["tokens", "flat"] if isinstance(labels[0], list) else ["tokens"])
+
+
+class Counting:
+    """A local engine that notes the layers it is asked to score."""
+
+    ahead = 1
+
+    def __init__(self, asked):
+        self.asked = asked
+
+    def submit(self, task):
+        self.asked.append(task.arguments[0].key.address)
+        return LocalEngine().submit(task)
+
+    def close(self):
+        pass

@@ -305,3 +305,8 @@ print(sorted({"kmeans_ami", "linear_f1", "lda_f1"} & set(table["score"])), set(s
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
     assert done.stdout.splitlines() == ["False", "['kmeans_ami', 'lda_f1', 'linear_f1'] set()"], done.stderr
+
+
+def test_equal_arrays_of_two_kinds_do_not_share_scores():
+    output, same, grad = (point(record(kind=kind)) for kind in ("output", "output", "grad_output"))
+    assert output.digest() == same.digest() != grad.digest()

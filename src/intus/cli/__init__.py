@@ -109,11 +109,8 @@ def _demo(verbs: Any) -> None:
 
 
 def _run_demo(chosen: argparse.Namespace) -> int:
-    from ..demo.interrupt import interruptible
-
     check_installed("intus demo", ["torch", "pandas", *_SERVER], "all")
-    with interruptible():
-        from ..demo.run import demo
+    from ..demo.run import demo
 
     if chosen.epochs < 1:
         raise InputError(f"--epochs {chosen.epochs} trains nothing. Write 1 or more.")

@@ -243,7 +243,7 @@ class _Bad(NamedTuple):
         place: Its place in that stage.
         kind: The kind of array.
         address: The layer.
-        count: The number of these values.
+        values: The number of these values.
         note: What is known of the pass before.
     """
 
@@ -254,7 +254,7 @@ class _Bad(NamedTuple):
     place: int
     kind: str
     address: str
-    count: int
+    values: int
     note: str
 
 
@@ -297,7 +297,7 @@ def _words_for_nonfinite(first: _Bad, together: Sequence[_Bad], at: str) -> str:
         together: All layers that have them at the same point in time.
         at: The words for this.
     """
-    name, values = _name(first.address), f"{first.count:,} value{'s' * (first.count != 1)}"
+    name, values = _name(first.address), f"{first.values:,} value{'s' * (first.values != 1)}"
     of = "" if first.kind == "output" else f" ({first.kind.replace('_', ' ')})"
     others = len({each.address for each in together} - {first.address})
     if others and not math.isfinite(first.step):

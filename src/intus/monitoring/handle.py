@@ -111,7 +111,7 @@ def probe(
             would run that function uncompiled. Pass False if something is compiled only during the first
             call.
         budget: The share of the training's time that monitoring may take, 0.02 by default. Beyond it, passes
-            are skipped and then rows. The first second is lent: short trainings are recorded completely, and
+            are skipped and then rows. The first 0.85 s are lent: short trainings are recorded completely, and
             long ones repay it. ``math.inf`` for no bound, the default with ``block``.
         probe_set: A fixed batch ``(inputs, {"digit": labels})`` to record instead of the training's own
             passes: inputs as the model is called with (a tensor, a tuple of positional arguments or a dict of

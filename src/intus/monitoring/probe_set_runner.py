@@ -271,12 +271,14 @@ class ProbeSetRunner:
         assert self.rows is not None
         if news := self._new(self.rows.places("reordered")):
             one = len({place.address for place in news}) == 1
-            words = f"{'Layer' if one else 'Layers'} {listed(news)}"
+            words = f"{'Layer' if one else 'Layers'} {listed(place.address for place in news)}"
             keep, those = ("does not keep", "its rows") if one else ("do not keep", "their rows")
             text = _OWN_ORDER.format(words, self._host.name, keep, those)
             self._host.troubles.inform("rows", text, "warning")
         if news := self._new(self.rows.places("mixed")):
-            self._host.troubles.inform("rows", _NOT_PROVEN.format(listed(news), self._host.name, _MIXED))
+            self._host.troubles.inform(
+                "rows", _NOT_PROVEN.format(listed(place.address for place in news), self._host.name, _MIXED)
+            )
         if unknown and not self._are_orders_unknown:
             self._are_orders_unknown = True
             self._host.troubles.inform("rows", _NOT_PROVEN.format("any layer", self._host.name, unknown))

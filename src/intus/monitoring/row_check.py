@@ -6,7 +6,7 @@ shuffles them. If the model gets its rows in another order, those of each layer 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -150,14 +150,14 @@ class RowCheck:
         return self._verdicts.get(place) == "reordered"
 
 
-def listed(places: Sequence[Place]) -> str:
+def listed(addresses: Iterable[str]) -> str:
     """Return the addresses of layers in words, three at most.
 
     Example:
-        >>> listed([Place("a", "output", 0), Place("b", "output", 0)])
+        >>> listed(["a", "b"])
         "'a' and 'b'"
     """
-    names = [repr(name) for name in dict.fromkeys(place.address for place in places)]
+    names = [repr(name) for name in dict.fromkeys(addresses)]
     if len(names) > 3:
         return f"{', '.join(names[:3])} and {len(names) - 3} more"
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

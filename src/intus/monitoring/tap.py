@@ -28,7 +28,7 @@ from .clocks import process_seconds, process_seconds_since, thread_seconds, thre
 from .data_source import DataSource
 from .probe_set import ProbeSet
 from .probe_set_runner import PassTags, ProbeSetRunner
-from .row_check import MOST_BYTES, Place
+from .row_check import MOST_BYTES, Place, listed
 from .row_order import RowOrder
 from .schedule import Cut, Schedule
 from .sender import BLOCK_S, Sender
@@ -51,6 +51,15 @@ _SILENT = (
 _OUTSIDE = (
     "intus: %s of %s layers of %s ran outside of a call of it, for example %r, as model.encode(x) runs them: "
     "only calls of the model itself are recorded. Call the model, or probe the part that is called."
+)
+_PARTS = (
+    "{} of {} layers of {} return several tensors, of which the first with axes is recorded: of {!r} {!r}, "
+    "and not {}. To record another, let the model pass it through a module of its own, such as nn.Identity."
+)
+_PACKED = (
+    "Layers of {} that return a PackedSequence ({}) are recorded as pad_packed_sequence(…, batch_first=True) "
+    "returns it: rows in the order of the batch, and zeros behind the end of each, which count in scores "
+    "without labels, such as the mean."
 )
 _MISFIT = (
     "intus: Probe.items had %s ids for a pass of %s whose arrays have %s rows, so its rows have no ids and "
@@ -118,9 +127,9 @@ _TIMED = 16
 _PROBE_SET_WAIT_S, _ROOM = 60.0, 0.9
 _SKIPPED_EPOCHS = (
     "intus: epochs of %s are too short for a recorded pass in each, which would take more than %s of the "
-    "training time. The first are recorded on a loan of about a second, and until it is repaid, later ones "
-    "may have no data; in a short training, all of them. Probe.status() counts them. Raise budget=, record "
-    "fewer layers (which=) or rows (rows=), or set Probe.epoch less often."
+    "training time. The first are recorded on a loan of less than a second, and until it is repaid, later "
+    "ones may have no data; in a short training, all of them. Probe.status() counts them. Raise budget=, "
+    "record fewer layers (which=) or rows (rows=), or set Probe.epoch less often."
 )
 _SKIPPED_AT_END = (
     "{} of {} epochs of {} have no data (training and evaluation counted apart), because a recorded pass in "
@@ -179,6 +188,9 @@ class ModelTap:
         self._left_out: tuple[int, Callable[[bool], int]] | None = None
         self.called: set[str] = set()
         self.outside: set[str] = set()  # addresses that ran outside of a call of the model
+        # By address that returns several tensors, the name of the recorded one and those of the others.
+        self._several: dict[str, tuple[str, list[str]]] = {}
+        self._packed: list[str] = []  # addresses that return packed items
         self._recorded_at: set[str] = set()  # addresses with calls
         self._idle: dict[str, bool] = {}  # operations that ran in this epoch -> whether ``when`` declined all
         self._fitting: bool | None = None  # whether the ids of this pass are as many as the rows of an array
@@ -329,6 +341,7 @@ class ModelTap:
             self._misfits = 0
         if recorded and not self._is_silence_known:
             self._warn_silent()
+        self._tell_returned()
         self._tell_cost_of_set(epoch)
         self._tell(epoch)
         idle = {address for address, declined in self._idle.items() if declined}
@@ -440,6 +453,20 @@ class ModelTap:
     def ran_outside(self, address: str) -> None:
         """Register an operation that ran outside of a call of the model, so that it was not observed."""
         self.outside.add(address)
+
+    def returned(self, address: str, recorded: str, others: list[str], *, packed: bool) -> None:
+        """Register an operation that returns several tensors, or packed items, which the page shall say.
+
+        Args:
+            address: The operation.
+            recorded: The path of the tensor that is recorded, in what the operation returns.
+            others: Those of the others.
+            packed: Whether it has packed items.
+        """
+        if others:
+            self._several[address] = recorded, others
+        if packed:
+            self._packed.append(address)
 
     def prepared(self, wall: float, processor: float) -> None:
         """Charge the budget for work of a backend that is done once, in seconds of the two clocks."""
@@ -832,6 +859,18 @@ class ModelTap:
         if silent := [address for address in self.silent() if address not in self.outside]:
             counts = len(silent), len(self.operations)
             self.troubles.warn_once(_SILENT, *counts, self.name, silent[0], self._backend.blind_spot)
+
+    def _tell_returned(self) -> None:
+        """Say once which tensors of operations are not recorded, and how packed items are."""
+        several, self._several = self._several, {}
+        packed, self._packed = self._packed, []
+        if several:
+            address, (recorded, others) = next(iter(several.items()))
+            counts = len(several), len(self.operations)
+            names = self.name, address, recorded, listed(others)
+            self.troubles.inform("parts", _PARTS.format(*counts, *names))
+        if packed:
+            self.troubles.inform("packed", _PACKED.format(self.name, listed(packed)))
 
     def _warn_outside(self) -> None:
         """Warn once of operations that ran only outside of a call of the model."""

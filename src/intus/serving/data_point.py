@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -199,11 +199,13 @@ class DataPoint:
         return sum(size_of(record) for record in self.records)
 
     def digest(self) -> bytes:
-        """Return a hash of everything that its scores depend on: arrays, item ids and missing records."""
-        sha = hashlib.blake2b((self.lacks + "; pooled" * self.pooled).encode(), digest_size=16)
+        """Return a hash of all that its scores depend on: its kind, arrays, item ids and missing records."""
+        about = f"{self.key.kind}; {self.lacks}{'; pooled' * self.pooled}"
+        sha = hashlib.blake2b(about.encode(), digest_size=16)
         for record in self.records:
             array = record.array
-            facts = array.dtype, array.shape, record.batch_axis, record.projected_from, record.cut_from
+            of_pass = record.step, record.cut_from
+            facts = array.dtype, array.shape, record.batch_axis, record.projected_from, of_pass
             sha.update(repr(facts).encode())
             for part in (array, record.items, record.summary):
                 if part is not None:
@@ -213,6 +215,19 @@ class DataPoint:
                 for name, part in sorted(record.statistics.arrays.items()):
                     sha.update(name.encode() + np.ascontiguousarray(part).data)
         return sha.digest()
+
+    def of_rows(self) -> DataPoint | None:
+        """Return it with arrays of (rows, features), from which all scores follow that know no positions.
+
+        It is None if the axes of its arrays count: blocks of other lengths, or no rows along the first axis.
+        """
+        records = self.records
+        if self.of_statistics or any(record.batch_axis != 0 for record in records):
+            return None
+        if len({record.array.shape[1:] for record in records}) > 1:
+            return None
+        flat = tuple(replace(record, array=record.features()) for record in records)
+        return replace(self, records=flat)
 
 
 def with_last(batch: Sequence[DataPoint]) -> list[tuple[DataPoint, bool]]:

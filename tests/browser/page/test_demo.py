@@ -26,7 +26,7 @@ PAINT = (
 )
 VALUES = (
     "Object.fromEntries([...document.querySelectorAll('.layers li')]"
-    ".map(i => [i.dataset.address, i.querySelector('.value').textContent]))"
+    ".map(i => [i.dataset.key, i.querySelector('.value').textContent]))"
 )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from page_server import LAYERS, MODEL, PageServer, plausible
+from page_server import LAYERS, MODEL, PageServer, Row, plausible, unit_rows
 from playwright.sync_api import Locator, Page, expect
 from waiting import until
 from zoo import MODELS
@@ -35,7 +35,7 @@ def rows(page: Page) -> dict[str, str]:
     return dict(
         page.eval_on_selector_all(
             ".layers li",
-            "items => items.map(i => [i.dataset.address, i.querySelector('.value').textContent])",
+            "items => items.map(i => [i.dataset.key, i.querySelector('.value').textContent])",
         )
     )
 
@@ -193,9 +193,7 @@ def test_missing_value_is_shown_as_nan(visit: Open, server: PageServer) -> None:
     page = settled(visit(server, "#epoch=3&run=digits&model=DigitsNet"))
     assert rows(page)["relu2"] == "NaN"
     assert colours(page)["relu2"] == "missing"
-    expect(page.locator("[data-address=relu2] .value")).to_have_attribute(
-        "title", "12 of 1 797 rows hold NaN"
-    )
+    expect(page.locator("[data-key=relu2] .value")).to_have_attribute("title", "12 of 1 797 rows hold NaN")
     expect(page.locator(".counts [data-key=empty]")).to_have_text("1without a value")
 
 
@@ -217,13 +215,44 @@ def test_row_that_is_made_again_while_it_is_pressed_is_chosen(visit: Open, serve
     page = settled(visit(server))
     expect(page.locator(".link")).to_have_text("Live")
     row = page.get_by_role("option", name="fc1")
-    row.evaluate("one => { window.pressed = one }")
-    row.hover()
+
+    def change(row: Row) -> Row:
+        return row | {"address": row["address"].replace("conv1", "conv0")}
+
+    press_until_made_again(page, row, lambda: server.add_epoch("digits", change=change))
+    expect(page.get_by_role("option", name="fc1")).to_have_attribute("aria-selected", "true")
+
+
+def press_until_made_again(page: Page, part: Locator, update: Callable[[], object]) -> None:
+    """Press the mouse on a part of the page, and release it once an update has replaced the part."""
+    part.scroll_into_view_if_needed()
+    part.hover()
+    part.evaluate("one => { window.pressed = one }")
     page.mouse.down()
-    server.add_epoch("digits", change=lambda row: row | {"address": row["address"].replace("conv1", "conv0")})
+    update()
     until(page, "!window.pressed.isConnected")
     page.mouse.up()
-    expect(page.get_by_role("option", name="fc1")).to_have_attribute("aria-selected", "true")
+
+
+def test_unit_whose_row_is_made_again_while_it_is_pressed_is_shown(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
+    expect(page.locator(".link")).to_have_text("Live")
+    button = page.locator(".units tbody tr").nth(1).get_by_role("button")
+    unit = button.inner_text()
+    lower = [each | {"value": 0.99 * each["value"]} for each in unit_rows("digits", (0, 6, 12))]
+    press_until_made_again(page, button, lambda: server.add(lower))
+    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-key", unit)
+
+
+def test_run_whose_box_is_made_again_while_it_is_pressed_is_compared(visit: Open, server: PageServer) -> None:
+    server.add_run("third try", 2)
+    page = settled(visit(server))
+    expect(page.locator(".link")).to_have_text("Live")
+    page.locator(".compare summary").click()
+    labels = page.locator(".compare label")
+    text, last = labels.first.inner_text(), labels.last.inner_text()
+    press_until_made_again(page, labels.first, lambda: server.frontend.remove(last.partition(" ·")[0]))
+    expect(page.get_by_role("checkbox", name=text)).to_be_checked()
 
 
 @pytest.mark.long
@@ -239,7 +268,7 @@ def test_selection_is_shared_by_plot_and_graph(visit: Open, server: PageServer) 
     expect(page.locator(".tip")).to_contain_text("95 % interval")
     page.mouse.down()
     page.mouse.up()
-    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "conv2")
+    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-key", "conv2")
     expect(page.locator(".ig-panel h2")).to_have_text("conv2")
     page.wait_for_timeout(600)
     find = "document.querySelector('.graph-host').intusView.boxes().find(b => b.address === 'relu2')"
@@ -247,7 +276,7 @@ def test_selection_is_shared_by_plot_and_graph(visit: Open, server: PageServer) 
     area = page.locator(".graph-host canvas").first.bounding_box()
     assert area is not None
     page.mouse.click(area["x"] + relu["x"] + relu["width"] / 2, area["y"] + relu["y"] + relu["height"] / 2)
-    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "relu2")
+    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-key", "relu2")
     expect(page).to_have_url(re.compile("address=relu2"))
 
 
@@ -256,9 +285,9 @@ def test_keyboard_controls_list_and_player(visit: Open, server: PageServer) -> N
     page = settled(visit(server))
     page.get_by_role("listbox", name="Layers, from input to output").focus()
     page.keyboard.press("End")
-    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "fc2")
+    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-key", "fc2")
     page.keyboard.press("ArrowUp")
-    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "relu3")
+    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-key", "relu3")
     page.keyboard.press("Escape")
     expect(page.locator(".layers [aria-selected=true]")).to_have_count(0)
     page.get_by_label("Epoch", exact=True).focus()
@@ -307,7 +336,7 @@ def test_unit_table_sorts_and_shows_curves(visit: Open, server: PageServer) -> N
     expect(summary).to_have_text("24 units · epoch 6, the nearest to 5")
     slide(page, 12)
     table.get_by_role("button", name="conv1[3]").click()
-    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "conv1[3]")
+    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-key", "conv1[3]")
     expect(page.locator(".layers li")).to_have_count(24)  # the plot shows the curves of all units
     expect(page.locator(".panel.plot h2")).to_have_text("Intersection over union of a vertical stroke")
     expect(page.locator(".panel.plot h2")).to_be_in_viewport()
@@ -363,10 +392,10 @@ def test_score_of_part_of_rows_is_marked(visit: Open, server: PageServer) -> Non
     expect(page.locator(".doubts")).to_have_text(
         "Incomplete points: 1 from part of the rows (ring), 1 without a value (cross)."
     )
-    value = page.locator("[data-address=conv1] .value")
+    value = page.locator("[data-key=conv1] .value")
     expect(value).to_have_attribute("title", "incomplete: 37 of 40 arrays came")
     marked = inked(page, ".canvas .over", "warning")
-    page.locator("[data-address=fc2]").click()  # a layer whose scores are of all rows
+    page.locator("[data-key=fc2]").click()  # a layer whose scores are of all rows
     page.wait_for_timeout(SETTLED)
     assert marked > 20
     assert inked(page, ".canvas .over", "warning") == 0
@@ -416,7 +445,7 @@ def test_compared_runs_in_plot_tooltip_and_downloads(visit: Open, server: PageSe
     known = of_fc1(server, "first try")
     box = page.locator(".canvas .over").bounding_box()
     assert box is not None
-    page.locator("[data-address=fc1]").click()
+    page.locator("[data-key=fc1]").click()
     across = box["x"] + box["width"] * (0.12 + 0.85 * 6 / 12)
     for share in 5 * [*range(2, 70)]:  # repeatedly, because the points of the other run may not be loaded yet
         page.mouse.move(across, box["y"] + box["height"] * share / 100)
@@ -453,7 +482,7 @@ def test_link_restores_view(visit: Open, server: PageServer) -> None:
     page = settled(visit(server, fragment))
     expect(page.get_by_role("heading", name="Effective rank")).to_be_visible()
     expect(page.locator(".epoch")).to_have_text("epoch 2 of 5")
-    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "pool1")
+    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-key", "pool1")
     expect(page.get_by_label("Run", exact=True)).to_have_value('["first try","DigitsNet"]')
 
 
@@ -625,7 +654,7 @@ def test_names_with_markup_are_text(visit: Open) -> None:
     assert page.locator("img").count() == 0
     assert page.locator(".layers .focus").count() == 0
     page.get_by_role("option", name="(the model)").click()  # the address of the model itself is empty
-    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "")
+    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-key", "")
     expect(page).to_have_url(re.compile("&address=$"))
     expect(page.locator(".notice-list")).to_contain_text(nasty)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -660,7 +689,7 @@ def test_characters_that_turn_or_hide_text_are_replaced(visit: Open, runs: int) 
     page.get_by_role("option", name="layer").click()
     expect(page).to_have_title("a\ufffdgnp.exe\ufffd \ufffdb · intus")
     expect(page.locator(".strip-text")).to_contain_text("first line second a\ufffdgnp")
-    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", f"layer {turned}")
+    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-key", f"layer {turned}")
     field = page.get_by_role("combobox", name="Run", exact=True)
     if runs > 20:
         expect(field).to_have_value("a\ufffdgnp.exe\ufffd \ufffdb · DigitsNet")

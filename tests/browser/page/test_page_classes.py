@@ -58,7 +58,7 @@ def test_classes_of_selected_layer(server: Server, new_page: Callable[..., Page]
     panel = page.locator(".panel.classes")
     expect(page.locator(".layers li")).to_have_count(3)
     expect(panel).to_be_hidden()  # no layer is selected
-    page.locator(".layers li[data-address='1']").click()
+    page.locator(".layers li[data-key='1']").click()
     expect(panel.locator("h2")).to_have_text("Classes of digit at 1")
     table = read(server, "confusion", address="1", target="digit", score="linear_f1", epoch=1)
     cells = panel.locator("tbody tr").evaluate_all(
@@ -100,7 +100,7 @@ def test_paired_comparison(server: Server, new_page: Callable[..., Page]) -> Non
     expect(sentence).to_have_text(
         f"Equal to epoch 0 (95 % interval 0 – 0), p = 1.000, on the same {gap['n']} held-out rows."
     )
-    page.locator(".layers li[data-address='1']").click()
+    page.locator(".layers li[data-key='1']").click()
     expect(sentence).to_contain_text("below epoch 0 (95 % interval −")
     versus.select_option(label="nothing")
     expect(sentence).to_be_hidden()

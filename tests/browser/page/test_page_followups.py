@@ -83,7 +83,7 @@ def test_unit_leads_to_its_examples_and_verification(visit: Callable[..., Page],
     page.get_by_role("button", name="details", exact=True).click()  # without a reload
     expect(panel.locator("h2")).to_have_text("Examples and verification of 0[1] for opens")
     expect(panel.locator("h2")).to_be_in_viewport()
-    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "0[1]")
+    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-key", "0[1]")
     assert [text.lower() for text in panel.locator("h3").all_inner_texts()] == found.kind.unique().tolist()
     items = panel.locator("li")
     assert items.locator("b").all_inner_texts() == [
@@ -134,10 +134,10 @@ def test_examples_belong_to_unit_and_epoch(visit: Callable[..., Page], server: P
     expect(page.locator(".timeline output")).to_have_text("epoch 0 of 10")
     expect(panel.locator("h3")).to_have_text(["top", "random"])  # the unit is never silent with "("
     expect(panel.locator("li")).to_have_count(2)
-    page.locator(".layers li[data-address='0[2]']").click()
+    page.locator(".layers li[data-key='0[2]']").click()
     expect(title).to_have_text("Examples and verification")
     expect(panel.locator("li")).to_have_count(0)
-    page.locator(".layers li[data-address='0[1]']").click()
+    page.locator(".layers li[data-key='0[1]']").click()
     expect(panel.locator("li")).to_have_count(2)
     inspected(server, seed=1)  # other weights
     expect(panel).to_be_hidden()

@@ -88,7 +88,7 @@ def test_mean_over_seeds(server: Server, new_page: Callable[..., Page]) -> None:
     expect(page.locator(".panel.plot")).not_to_contain_text("held-out item")  # the interval of a single run
     table = intus.runs(f"{server.host}:{server.port}").grouped(target="digit", score="linear_f1")
     newest = table[(table["epoch"] == 1) & (table["address"] == "0")]["value"].item()
-    expect(page.locator(".layers li[data-address='0'] .value")).to_have_text(f"{newest:.3f}")
+    expect(page.locator(".layers li[data-key='0'] .value")).to_have_text(f"{newest:.3f}")
     page.reload()
     expect(button).to_have_attribute("aria-pressed", "true")
     page.goto(f"{server.page_url}#run=alone&model=Sequential&group=true")

@@ -138,23 +138,23 @@ def test_nodes_of_ten_thousand_layers(visit: Open, wide: Kept) -> None:
     page = drawn(visit(wide), 10_000)
     assert page.evaluate(NODES) < 5000
     rows = page.locator(".layers li")
-    expect(rows.first).to_have_attribute("data-address", LAYERS[0])
+    expect(rows.first).to_have_attribute("data-key", LAYERS[0])
     expect(rows.first).to_have_attribute("aria-setsize", "10000")
     expect(page.get_by_label("Filter layers by name")).to_have_css("height", "30px")
     layers = page.locator(".layers")
     for place in (5000, 9999, 0):
         layers.evaluate("(list, share) => { list.scrollTop = share * list.scrollHeight }", place / 9999)
-        row = page.locator(f".layers [data-address='{LAYERS[place]}']")
+        row = page.locator(f".layers [data-key='{LAYERS[place]}']")
         expect(row).to_be_visible()
         expect(row).to_have_attribute("aria-posinset", str(place + 1))
         expect(row.locator(".value")).to_have_text(f"{value(place, EPOCHS - 1):.3f}")
     layers.focus()
     page.keyboard.press("End")
     chosen = page.locator(".layers [aria-selected=true]")
-    expect(chosen).to_have_attribute("data-address", LAYERS[-1])
+    expect(chosen).to_have_attribute("data-key", LAYERS[-1])
     expect(chosen).to_be_in_viewport()
     page.keyboard.press("PageUp")
-    expect(chosen).to_have_attribute("data-address", LAYERS[-11])
+    expect(chosen).to_have_attribute("data-key", LAYERS[-11])
     assert layers.get_attribute("aria-activedescendant") == chosen.get_attribute("id")
     assert page.evaluate(NODES) < 5000
 
@@ -203,7 +203,7 @@ def pixels(page: Page, colour: Sequence[int]) -> dict[str, float]:
 
 
 def swatch(page: Page, address: str) -> list[int]:
-    style = page.locator(f".layers [data-address='{address}'] .swatch").get_attribute("style")
+    style = page.locator(f".layers [data-key='{address}'] .swatch").get_attribute("style")
     found = re.search(r"rgb\((\d+), (\d+), (\d+)\)", str(style))
     assert found is not None
     return [int(each) for each in found.groups()]
@@ -220,7 +220,7 @@ def test_chosen_curve_is_above_the_crowd_in_its_colour(visit: Open, wide: Kept, 
     colour = swatch(page, address)
     before = pixels(page, colour)
     assert 0.01 < before["coloured"] < 0.3  # lines, and not an area
-    page.locator(f".layers [data-address='{address}']").click()
+    page.locator(f".layers [data-key='{address}']").click()
     page.mouse.move(5, 5)
     assert pixels(page, colour)["columns"] > 0.85  # from the first epoch to the last
     expect(page.locator(".plot .heading")).to_contain_text(
@@ -228,7 +228,7 @@ def test_chosen_curve_is_above_the_crowd_in_its_colour(visit: Open, wide: Kept, 
     )
     # another layer under the pointer does not hide the chosen one
     layers.evaluate("list => { list.scrollTop = 0 }")
-    page.locator(".layers [data-address='encoder.3.norm']").hover()
+    page.locator(".layers [data-key='encoder.3.norm']").hover()
     both = [pixels(page, each)["columns"] for each in (colour, swatch(page, "encoder.3.norm"))]
     assert min(both) > 0.7
 
@@ -267,7 +267,7 @@ def test_link_shows_the_layer_in_a_long_list(visit: Open, wide: Kept) -> None:
     fragment = f"#run=wide&model=Big&score=linear_f1&target=digit&address={LAYERS[7777]}&epoch=2"
     page = drawn(visit(wide, fragment), 10_000)
     chosen = page.locator(".layers [aria-selected=true]")
-    expect(chosen).to_have_attribute("data-address", LAYERS[7777])
+    expect(chosen).to_have_attribute("data-key", LAYERS[7777])
     expect(chosen).to_be_in_viewport()
     expect(page.locator(".epoch")).to_have_text("epoch 2 of 4")
     expect(page).to_have_url(re.compile("address=encoder.1944.norm&epoch=2$"))

@@ -6,6 +6,7 @@ import { writeHash } from "../ui/hash.ts";
 import { classTable } from "./panels/classTable.ts";
 import { controls } from "./panels/controls.ts";
 import { setText } from "./panels/elements.ts";
+import { keepClicks } from "./panels/elements.ts";
 import { firstSteps } from "./panels/firstSteps.ts";
 import { followups } from "./panels/followups.ts";
 import { graphPanel } from "./panels/graphPanel.ts";
@@ -74,6 +75,7 @@ function describe({ choice }: State, run: Run): void {
 }
 
 function assemble(host: HTMLElement, dispatch: (action: Action) => void): Part[] {
+  keepClicks(host);
   const [top, bar, first] = [header(dispatch), controls(dispatch), firstSteps()];
   const [legend, plot] = [layerList(dispatch), plotPanel(dispatch)];
   const graph = graphPanel(dispatch, legend.root);

@@ -21,8 +21,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.utils.rnn import PackedSequence
 
 from ...core.errors import InputError
+from ...core.nested import leaves
 from ...core.units import axis_of_type
 from ..ablating import Ablations
 from ..base import GraphRecorder, Handle, Operation, Tap, check_kinds
@@ -117,7 +119,16 @@ class TorchBackend:
         return unwrapped(model, compiled=compiled)
 
     def rows(self, inputs: Any, axis: int) -> int | None:
-        """Return the length along ``axis`` of the first tensor that has that axis."""
+        """Return the length along ``axis`` of the first tensor that has that axis.
+
+        Raises:
+            InputError: If there are packed items, of which the entries are no rows.
+        """
+        if leaves(inputs, PackedSequence):
+            raise InputError(
+                "The inputs have a PackedSequence, whose entries come in an order of their own. Pass the "
+                "padded items and their lengths, and let the model pack them."
+            )
         return first_rows(inputs, axis)
 
     def order(self, inputs: Any) -> bytes | str | None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from ...core.nested import leaves
+from ...core.nested import leaves, paths
 from ...core.shared_array import shared_array
 from ..base import CapturedTensor
 from .random_projection import projected, summary
@@ -63,11 +65,10 @@ def captured(address: str, kind: str, index: int, tensor: Tensor, axis: int | No
         kind: One of ``core.record.KINDS``.
         index: The index among several tensors.
         tensor: The tensor.
-        axis: The axis of rows that the module prescribes for sequences; None if it prescribes none.
+        axis: The axis of its rows; None if the module does not determine it.
     """
     size = tensor.element_size() if tensor.dtype in _NUMPY else 4
     copy, shape = partial(to_numpy, tensor), tuple(tensor.shape)
-    axis = axis if len(shape) == 3 else None
     plain = tensor.is_floating_point() and type(tensor) in (Tensor, nn.Parameter)
     return CapturedTensor(
         *(address, kind, index, shape, tensor.numel() * size, copy, axis, partial(to_projected, tensor)),
@@ -75,6 +76,37 @@ def captured(address: str, kind: str, index: int, tensor: Tensor, axis: int | No
         accelerated=tensor.device.type != "cpu" and has_doubles(tensor),
         contents=Contents.of(tensor),
     )
+
+
+#: A tensor of a module call, or one of items of different lengths.
+Part = Tensor | PackedSequence
+
+
+def parts(value: Any) -> list[tuple[str, Part]]:
+    """Return the tensors of a module call with their paths, in order; one of packed items is one part."""
+    wanted: Any = (PackedSequence, Tensor)
+    return list(paths(value, wanted))
+
+
+def main_part(found: Sequence[tuple[str, Part]]) -> int | None:
+    """Return the number of the first part that has axes, else that of the first scalar; see ``main_tensor``.
+
+    Args:
+        found: The parts, from ``parts``.
+    """
+    with_axes = (at for at, (_, part) in enumerate(found) if isinstance(part, PackedSequence) or part.ndim)
+    return next(with_axes, 0 if found else None)
+
+
+def unpacked(packed: PackedSequence) -> Tensor:
+    """Return the items in the order of the batch, shape (items, positions, …), with zeros behind their ends.
+
+    Its rows are those of ``pad_packed_sequence``, which knows from the batch sizes and the sorted indices
+    which entry belongs to which position of which item.
+    """
+    with torch.no_grad():
+        plain = packed._replace(data=packed.data.detach())
+        return pad_packed_sequence(plain, batch_first=True)[0]
 
 
 def main_tensor(value: Any) -> tuple[int, Tensor] | None:

@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from ...core.address import Address
 from ..base import Operation
 from ..visit import Visit
-from .captured_tensor import main_tensor
+from .captured_tensor import Part, main_part, parts
 from .session import Session
 
 
@@ -92,14 +93,18 @@ class OnModule(_Hook):
         session, gradient = self.session, f"grad_{kind}"
         if kind not in session.kinds and gradient not in session.kinds:
             return
-        main = main_tensor(value)
-        if main is None:
+        found = parts(value)
+        index = main_part(found)
+        if index is None:
             return
-        index, tensor = main
+        part = found[index][1]
         if kind in session.kinds:
-            session.capture(visit.ticket, visit.address, kind, tensor, index, visit.axis)
+            if kind == "output":
+                session.tell(self.address, found, index)
+            session.capture(visit.ticket, visit.address, kind, part, index, visit.axis)
+        tensor = part.data if isinstance(part, PackedSequence) else part
         if gradient in session.kinds and tensor.requires_grad:
-            _hook_gradient(tensor, OnGradient(session, visit, gradient, index))
+            _hook_gradient(tensor, OnGradient(session, visit, gradient, index, part))
 
 
 class OnEnter(OnModule):
@@ -145,19 +150,22 @@ class OnExit(OnModule):
 
 
 class OnGradient(_Hook):
-    """Captures the gradient of an input or output of a module."""
+    """Captures the gradient of an input or output of a module, of packed items packed like them."""
 
-    __slots__ = ("address", "axis", "index", "kind", "ticket")
+    __slots__ = ("address", "axis", "index", "kind", "packing", "ticket")
 
-    def __init__(self, session: Session, visit: Visit, kind: str, index: int) -> None:
+    def __init__(self, session: Session, visit: Visit, kind: str, index: int, part: Part) -> None:
         super().__init__(session)
         self.ticket, self.address, self.kind, self.index = visit.ticket, visit.address, kind, index
         self.axis = visit.axis
+        self.packing = tuple(part)[1:] if isinstance(part, PackedSequence) else None  # all but the values
 
     def observe(self, gradient: Tensor) -> None:
         """Capture the gradient, unless the probe was removed."""
-        if self.session.kinds:
-            self.session.capture(self.ticket, self.address, self.kind, gradient, self.index, self.axis)
+        if not self.session.kinds:
+            return
+        part = gradient if self.packing is None else PackedSequence(gradient, *self.packing)
+        self.session.capture(self.ticket, self.address, self.kind, part, self.index, self.axis)
 
 
 class OnParameterGradient(_Hook):

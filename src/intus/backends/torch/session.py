@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from ..base import Operation, Tap
 from ..visit import Visit
-from .captured_tensor import captured, main_tensor
+from .captured_tensor import Part, captured, main_tensor, unpacked
 from .eval_forward import is_capturing
 from .order import batch_axis
 from .row_follower import RowFollower
@@ -32,6 +33,7 @@ class Session:
         self.inside: set[int] = set()  # ids of threads that are inside a call of the model
         self.is_called = False  # a call of the model is under way, observed or not
         self.outside: set[str] = set()  # modules that ran while none was
+        self.told: set[str] = set()  # modules of which the tap knows that they return more than a tensor
         self.removed = False
         self.lock = threading.Lock()  # DataParallel calls replicas from threads
         self.calls: dict[str, int] = {}
@@ -41,20 +43,36 @@ class Session:
         self.undo_leaves: list[Callable[[], None]] = []  # remove hooks from tensors that outlive a pass
 
     def capture(
-        self, ticket: Any, address: str, kind: str, tensor: Tensor, index: int = 0, axis: int | None = None
+        self, ticket: Any, address: str, kind: str, part: Part, index: int = 0, axis: int | None = None
     ) -> None:
-        """Pass a tensor to the tap.
+        """Pass a tensor to the tap; packed items as a tensor with their rows in the order of the batch.
 
         Args:
             ticket: The value that ``Tap.wants`` returned.
             address: The operation with its call, or the parameter.
             kind: One of ``core.record.KINDS``.
-            tensor: The tensor.
+            part: The tensor, or the packed items.
             index: The index among several tensors.
-            axis: The batch axis that the module prescribes, or None.
+            axis: The batch axis that the module prescribes for sequences, or None.
         """
-        if not is_capturing():  # a gradient; to copy it would break the graph
-            self.tap.on_tensor(ticket, captured(address, kind, index, tensor, axis))
+        if is_capturing():  # a gradient; to copy it would break the graph
+            return
+        if isinstance(part, PackedSequence):
+            part, axis = unpacked(part), 0
+        elif part.ndim != 3:
+            axis = None
+        self.tap.on_tensor(ticket, captured(address, kind, index, part, axis))
+
+    def tell(self, address: str, found: Sequence[tuple[str, Part]], main: int) -> None:
+        """Tell the tap once of a module that returns packed items, or more than the main tensor."""
+        packed = isinstance(found[main][1], PackedSequence)
+        if address in self.told or not (packed or len(found) > 1):
+            return
+        self.told.add(address)
+        told: Callable[..., None] | None = getattr(self.tap, "returned", None)
+        if told is not None:
+            others = [path for at, (path, _) in enumerate(found) if at != main]
+            told(address, found[main][0], others, packed=packed)
 
     def _axis_to_follow(self) -> int | None:
         """Return the axis of the rows if the tap wants those of this pass followed, else None."""

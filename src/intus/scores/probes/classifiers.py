@@ -107,7 +107,9 @@ def balanced(codes: np.ndarray, classes: int, most: int = KEPT) -> np.ndarray:
     return np.flatnonzero(rank < quota[codes])
 
 
-def logistic(factor: Factor, sums: Sums, x: np.ndarray, codes: np.ndarray) -> LinearClassifier:
+def logistic(
+    factor: Factor, sums: Sums, x: np.ndarray, codes: np.ndarray, start: LinearClassifier | None = None
+) -> LinearClassifier:
     """Return a multinomial logistic regression on kept rows, shrunk towards the discriminant of all rows.
 
     It minimizes the log loss, weighted so that the classes have their frequencies in all rows, plus
@@ -120,11 +122,12 @@ def logistic(factor: Factor, sums: Sums, x: np.ndarray, codes: np.ndarray) -> Li
         sums: Their class sums.
         x: Kept training rows minus the moments' shift, shape (rows, features).
         codes: Their classes, shape (rows,).
+        start: The discriminant of these class sums, if it is known.
 
     Returns:
         The classifier. A class without training rows is never predicted.
     """
-    start = discriminate(factor, sums)
+    start = discriminate(factor, sums) if start is None else start
     classes, n = len(sums.counts), float(sums.counts.sum())
     if classes > MOST_CLASSES:
         return start

@@ -41,14 +41,14 @@ class ClassifierResult(NamedTuple):
 
 
 #: Trains a classifier on the decomposed moments of the training rows, their class sums, some of these rows
-#: and their classes.
-Method = Callable[[Factor, Sums, np.ndarray, np.ndarray], LinearClassifier]
+#: and their classes, and the discriminant of these class sums.
+Method = Callable[[Factor, Sums, np.ndarray, np.ndarray, LinearClassifier], LinearClassifier]
 
 DRAWS = 5  #: random labellings of types that a target is compared with: each classifier learns some better
 
 METHODS: dict[str, Method] = {
     "linear": logistic,
-    "lda": lambda factor, sums, x, codes: discriminate(factor, sums),
+    "lda": lambda factor, sums, x, codes, start: start,
 }
 
 
@@ -77,7 +77,8 @@ def _outcome(statistics: Statistics, target: str, fit: Method) -> ClassifierResu
         factor = _factor(statistics, moments.labelled[target])
         if statistics.thinned and fit is logistic:
             fitted_to = f"fitted to {len(kept):,} of {moments.labelled[target].n:,} trained rows"
-        guess = fit(factor, sums, x[kept], codes[kept]).predict(x[held])
+        start = statistics.once(("discriminant", target), lambda: discriminate(factor, sums))
+        guess = fit(factor, sums, x[kept], codes[kept], start).predict(x[held])
     groups = places.cluster[held]
     return ClassifierResult(
         judge(truth, guess, groups),

@@ -30,6 +30,7 @@ from .scoring import (
     first_scores,
     infos_of,
     measure,
+    measured_as,
     related,
     renamed,
     warm_up,
@@ -50,13 +51,15 @@ class _Batch:
     """Data points of an epoch of a run that became complete together.
 
     A target that fits none of them gives a notice, and so does one whose pattern matches none of the layers.
-    Data points with the same content are scored once.
+    Data points with the same content are scored once. So are those with the same rows in another shape, as
+    of a ``Flatten``, unless positions have labels; only their relations to others are their own.
     """
 
     fitted: set[str] = field(default_factory=set)
     misfits: dict[str, str] = field(default_factory=dict)
     begun: set[_Content] = field(default_factory=set)
     scored: dict[_Content, Evaluation] = field(default_factory=dict)
+    measured: dict[_Content, Measured] = field(default_factory=dict)
     layers: dict[str, None] = field(default_factory=dict)
     matched: set[str] = field(default_factory=set)  # targets whose patterns match one of the layers
     elsewhere: dict[str, str] = field(default_factory=dict)  # targets of other layers, with their patterns
@@ -81,6 +84,7 @@ class _Job:
     choices: list[Choice] = field(default_factory=list)
     targets: list[Target] | None = None
     content: _Content = (b"", frozenset())
+    rows: _Content | None = None  # the same of its rows, whatever their shape; None if that counts
     answer: Answer[Measured] | None = None
     failures: int = 0
     ahead: bool = False
@@ -432,9 +436,12 @@ class Evaluator:
             job.choices = self._targets.choices(job.point)
             job.targets = [choice.target for choice in job.choices if choice.target is not None]
             job.content = job.point.digest(), frozenset(job.targets)
-        if job.content not in job.batch.begun:
+            flat = None if any(target.per_position for target in job.targets) else job.point.of_rows()
+            job.rows = None if flat is None else (flat.digest(), job.content[1])
+        contents = {one for one in (job.content, job.rows) if one is not None}
+        if not contents & job.batch.begun:
             job.answer = self._submit(job)
-            job.batch.begun.add(job.content)
+        job.batch.begun |= contents
 
     def _submit(self, job: _Job) -> Answer[Measured]:
         compared = self._relations is not None
@@ -450,11 +457,19 @@ class Evaluator:
         twin = job.batch.scored.get(job.content)
         if twin is not None:
             return renamed(twin, job.point)
-        answer, job.answer = job.answer or self._submit(job), None
-        evaluation = related(job.point, answer(), self._relations)
+        alike = None if job.rows is None else job.batch.measured.get(job.rows)
+        measured = self._measured(job) if alike is None else measured_as(alike, job.point)
+        evaluation = related(job.point, measured, self._relations)
         if not evaluation.faults:
             job.batch.scored[job.content] = evaluation
+            if job.rows is not None:
+                job.batch.measured[job.rows] = measured
         return evaluation
+
+    def _measured(self, job: _Job) -> Measured:
+        """Wait for the scores of a data point."""
+        answer, job.answer = job.answer or self._submit(job), None
+        return answer()
 
     # -- counts and notices --------------------------------------------------------------------------
 

@@ -204,7 +204,7 @@ def _first_nonfinite(point: DataPoint, results: Sequence[ScoreResult]) -> list[S
     """
     if not _count_nonfinite(results) or point.step >= 0 or point.key.mode == PROBE_SET_MODE:
         return []
-    finite = {}
+    finite: dict[int, bool] = {}
     for record in point.records:
         if record.step is None:
             return []
@@ -478,6 +478,12 @@ def infos_of(results: Results, splits: int = 1) -> list[ScoreInfo]:
     known = infos()
     names = [name for name in dict.fromkeys(results["score"].tolist()) if name in known]
     return [info_over_splits(known[name], splits) for name in names]
+
+
+def measured_as(measured: Measured, point: DataPoint) -> Measured:
+    """Return the scores of an array with the same rows as those of ``point``."""
+    origin = _origin(point)
+    return replace(measured, predictions=[replace(each, **origin) for each in measured.predictions])
 
 
 def renamed(evaluation: Evaluation, point: DataPoint) -> Evaluation:

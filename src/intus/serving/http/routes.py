@@ -124,7 +124,7 @@ def evaluator_routes(evaluator: Evaluator, limit: int) -> list[Endpoint]:
         evaluator.point(
             DataPoint.read(records, checked),
             last=checked.last,
-            waiting=checked.waiting and checked.waiting.moment(),
+            waiting=None if checked.waiting is None else checked.waiting.moment(),
             done=lambda point, scored: outcomes.put(scored),
             back=outcomes.put,
         )
@@ -154,7 +154,8 @@ def frontend_routes(frontend: Frontend, limit: int) -> list[Endpoint]:
         table = request.body.results()
         predicted = [each.predictions() for each in request.body.predictions]
         unscored = request.body.unscored
-        frontend.results(table, request.body.scores, predicted, unscored and unscored.moment())
+        moment = None if unscored is None else unscored.moment()
+        frontend.results(table, request.body.scores, predicted, moment)
         return AcceptedReply(len(table))
 
     def claim(request: CheckedRequest) -> None:

@@ -30,3 +30,22 @@ export function bar(filled: number, colour = ""): HTMLElement {
   fill.style.background = colour;
   return el("span", { class: "bar", "aria-hidden": "true" }, fill);
 }
+
+/** Tell assistive technology which option of a list is active, by its id. */
+export function setActive(element: HTMLElement, id: string | undefined): void {
+  if (id) element.setAttribute("aria-activedescendant", id);
+  else element.removeAttribute("aria-activedescendant");
+}
+
+/** Return the part of a list that an event is of: parts have a `data-key`, which tells them apart. */
+export const partOf = (event: Event): HTMLElement | null => (event.target as Element).closest<HTMLElement>("[data-key]");
+
+/** Click a part that is made again while it is pressed, because scores came: the browser sends no click then. */
+export function keepClicks(root: HTMLElement): void {
+  let pressed: HTMLElement | null;
+  root.addEventListener("pointerdown", (event) => (pressed = partOf(event)));
+  root.addEventListener("pointerup", (event) => {
+    const part = partOf(event);
+    if (!pressed?.isConnected && part?.dataset.key === pressed?.dataset.key) part?.click();
+  });
+}

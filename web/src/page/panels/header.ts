@@ -65,7 +65,7 @@ function comparisons(dispatch: Dispatch): Part {
   const boxes = el("details", { class: "compare" }, label, list);
   const search = new SearchField("Runs to compare with", "compare", flip, true);
   const root = el("div", {}, boxes, search.root);
-  const box = ({ value, label }: Option): HTMLElement => el("label", {}, el("input", { type: "checkbox", value, change: () => flip(value) }), label);
+  const box = ({ value, label }: Option): HTMLElement => el("label", { "data-key": value }, el("input", { type: "checkbox", value, change: () => flip(value) }), label);
   document.addEventListener("pointerdown", (event) => {
     if (!boxes.contains(event.target as Node)) boxes.open = false;
   });

@@ -7,7 +7,7 @@ import type { Series } from "../model/series.ts";
 import { reach, strength } from "../model/strength.ts";
 import { share } from "../plot/scales.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
-import { bar, setText } from "./elements.ts";
+import { bar, partOf, setActive, setText } from "./elements.ts";
 import { Rows } from "./rows.ts";
 
 export function layerList(dispatch: Dispatch): Part {
@@ -24,20 +24,12 @@ export function layerList(dispatch: Dispatch): Part {
   const root = el("div", { class: "legend" }, filter, hint, list);
   const choose = (address: string | null): void => dispatch({ type: "choose", choice: { address } });
   const hover = (address: string | null): void => dispatch({ type: "set", values: { hover: address } });
-  const rowOf = (event: Event): HTMLElement | null => (event.target as Element).closest<HTMLElement>("li");
 
-  const toggle = (address: string | undefined): void => {
+  list.addEventListener("click", (event) => {
+    const address = partOf(event)?.dataset.key;
     if (address !== undefined) choose(drawn?.state.choice.address === address ? null : address);
-  };
-  let pressed: HTMLElement | null = null;
-
-  list.addEventListener("click", (event) => toggle(rowOf(event)?.dataset.address));
-  list.addEventListener("pointerdown", (event) => (pressed = rowOf(event)));
-  list.addEventListener("pointerup", (event) => {
-    // a row that is made again while it is pressed, because scores came, gets no click
-    if (pressed?.isConnected === false && rowOf(event)?.dataset.address === pressed.dataset.address) toggle(pressed.dataset.address);
   });
-  list.addEventListener("pointerover", (event) => hover(rowOf(event)?.dataset.address ?? null));
+  list.addEventListener("pointerover", (event) => hover(partOf(event)?.dataset.key ?? null));
   list.addEventListener("pointerleave", () => hover(null));
   const rows = new Rows(list, (i) => {
     const series = drawn?.chart.series[i] as Series;
@@ -87,9 +79,7 @@ export function layerList(dispatch: Dispatch): Part {
       else rebuild(view);
       const at = placeOf(view);
       if (moved) rows.reveal(at);
-      const active = rows.row(at)?.id;
-      if (active) list.setAttribute("aria-activedescendant", active);
-      else list.removeAttribute("aria-activedescendant");
+      setActive(list, rows.row(at)?.id);
     },
   };
 }
@@ -98,7 +88,7 @@ function row(series: Series, i: number, colour: string): HTMLElement {
   const swatch = el("span", { class: "swatch", "aria-hidden": "true" });
   swatch.style.background = colour;
   const name = el("span", { class: "address", title: addressLabel(series.address) }, el("bdi", {}, addressLabel(series.address)));
-  const attributes = { role: "option", id: `intus-layer-${i}`, "data-address": series.address };
+  const attributes = { role: "option", id: `intus-layer-${i}`, "data-key": series.address };
   return el("li", attributes, swatch, name, bar(0, colour), el("span", { class: "value" }));
 }
 

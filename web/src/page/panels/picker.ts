@@ -1,7 +1,7 @@
 // Choices from lists: the browser's own list of a few options, and a field that searches many.
 import { el } from "../../ui/dom.ts";
 import { grouped } from "../../ui/format.ts";
-import { setText } from "./elements.ts";
+import { partOf, setActive, setText } from "./elements.ts";
 import { Rows } from "./rows.ts";
 
 export interface Option {
@@ -112,8 +112,8 @@ export class SearchField {
     this.popup.addEventListener("mousedown", (event) => event.preventDefault()); // the field keeps the focus
     this.popup.addEventListener("click", (event) => {
       event.preventDefault(); // of the label around, which would open the list again
-      const row = (event.target as Element).closest<HTMLElement>("[role=option]");
-      if (row) this.pick(Number(row.dataset.line));
+      const key = partOf(event)?.dataset.key;
+      this.pick(this.lines.findIndex((line) => (line as Option).value === key));
     });
   }
 
@@ -152,7 +152,7 @@ export class SearchField {
     popup.hidden = true;
     field.value = field.title = this.text;
     field.setAttribute("aria-expanded", "false");
-    field.removeAttribute("aria-activedescendant");
+    setActive(field, "");
     this.lines = [];
     this.rows.reset(0);
   }
@@ -175,7 +175,7 @@ export class SearchField {
   private row(i: number): HTMLElement {
     const line = this.lines[i] as Option | string;
     if (typeof line === "string") return el("li", { role: "presentation", class: "group" }, line);
-    const row = el("li", { role: "option", id: `${this.list.id}-${i}`, "data-line": i, title: line.label }, line.label);
+    const row = el("li", { role: "option", id: `${this.list.id}-${i}`, "data-key": line.value, title: line.label }, line.label);
     this.mark(row, i);
     return row;
   }
@@ -195,8 +195,7 @@ export class SearchField {
     this.active = this.lines[at] === undefined ? -1 : at;
     this.rows.reveal(this.active);
     this.rows.each((row, i) => this.mark(row, i));
-    if (this.active < 0) this.field.removeAttribute("aria-activedescendant");
-    else this.field.setAttribute("aria-activedescendant", `${this.list.id}-${this.active}`);
+    setActive(this.field, this.rows.row(this.active)?.id);
   }
 
   private pick(i: number): void {

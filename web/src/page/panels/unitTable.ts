@@ -129,8 +129,8 @@ export function unitTable(dispatch: Dispatch): Part {
 function row(unit: UnitRow, shared: Shared, on: boolean, show: (part: string) => void): HTMLElement {
   const { center, scale, stored } = shared;
   const text = (x: number | null): string => (x === null ? "–" : number(x));
-  const name = el("button", { type: "button", class: "address", title: "Show its curve in the plot", click: () => show("plot") }, addressLabel(unit.address));
-  const more = stored.includes(unit.address) && el("button", { type: "button", class: "more", click: () => show("followups") }, "details");
+  const name = el("button", { type: "button", class: "address", "data-key": unit.address, title: "Show its curve in the plot", click: () => show("plot") }, addressLabel(unit.address));
+  const more = stored.includes(unit.address) && el("button", { type: "button", class: "more", "data-key": `${unit.address} `, click: () => show("followups") }, "details");
   const filled = unit.value === null ? 0 : strength(unit.value, center ?? 0) / scale;
   const nan = unit.value === null && unit.note !== null;
   const value = el("td", { class: nan ? "figure nan" : "figure" }, bar(filled), nan ? "NaN" : text(unit.value));
