@@ -315,7 +315,8 @@ class Probe:
             (with PyTorch): epoch 0 is the model before its training, and another begins when the training's
             DataLoader is iterated anew, or when the first batch comes again.
         step: The number of the next call of the model, from 0. It increases automatically.
-        mode: ``"train"`` or ``"eval"``, from the model's training flag, unless set.
+        mode: ``"train"`` or ``"eval"``, from the model's training flag, unless set. Passes under ``no_grad``
+            of a model whose other passes have gradients are of ``"eval"`` (with PyTorch).
         items: The integer ids of the next call's rows, or None. That call resets them to None. Until they are
             set, ids are the indices that the sampler of the training's DataLoader gave (with PyTorch).
         run: The name of this training.
