@@ -34,6 +34,12 @@ _USED_AGAIN = (
     "{} batches: if these were kept and used again, their epochs cannot be told apart. Set watch.epoch = "
     "number before each epoch."
 )
+_AGAIN = " Its batches were kept and used again, and an epoch begins when the first of them comes again."
+_FIRST_ONLY = (
+    "Items are found from the sampler of {} for its first iteration alone: its batches were kept and used "
+    "again, as by itertools.cycle, and which rows they have then is not known. Later epochs have no labels. "
+    "Iterate over the DataLoader in each epoch, set watch.items = ids before each call, or pass a probe_set."
+)
 _BY_STEPS = (
     "The model itself is not called to train it, so that epochs are seen at steps of its optimizer: epoch 0 "
     "is the model before the first."
@@ -143,6 +149,7 @@ class DataSource:
         self._version: int | None = None
         self.is_first = False
         self._is_called = False  # in training, since the last step of an optimizer
+        self._is_again = False  # whether the batches of an iteration were kept and used again
         self._came = -1  # batches that had come at the last call or step of the training
         self._is_by_steps = False  # steps of optimizers stand for calls
         self._mixed = 0  # steps in a row before which several loaders gave batches
@@ -218,7 +225,7 @@ class DataSource:
         self._mixed = self._mixed + 1 if before >= 0 and len(feed.sources(before)) > 1 else 0
         origin = feed.origin(())
         if origin is not None:
-            self._epoch_now = self._epoch_of_loader(feed, origin, epoch)
+            self._epoch_now = self._epoch_of_loader(feed, (), origin, epoch)
         elif epoch == 0:
             self._version, self._epoch_now = self._read_version(feed), 1
         if not is_called and not self._is_by_steps:
@@ -254,6 +261,13 @@ class DataSource:
             self.is_refused = True
             self._say_other(found.name, mode, training=training and self._feed.is_gone(self._dataset))
             return None
+        if training and self._is_again and self._is_late():
+            self.has_ids, self.is_refused = False, True
+            if self._is_certain and _FIRST_ONLY not in self._said:
+                self._said.add(_FIRST_ONLY)
+                self.items = _FIRST_ONLY.format(found.name)
+                self._troubles.inform("items", self.items, "warning")
+            return None
         if found.ids is not None:
             self._tensors = self._tensors or found.tensors
             if not _are_same_rows(self._tensors, found.tensors):
@@ -287,6 +301,11 @@ class DataSource:
         if text and text not in self._said:
             self._said.add(text)
             self._troubles.inform("epochs", text, "warning")
+
+    def _is_late(self) -> bool:
+        """Return whether the iteration by which epochs are counted has ended."""
+        current, feed = self._current, self._feed
+        return current is not None and feed is not None and feed.batches(current.iteration) is not None
 
     def _has_changed(self, feed: Feed) -> bool:
         """Return whether the parameters changed since the first call of the training."""
@@ -331,33 +350,44 @@ class DataSource:
 
     def _epoch(self, feed: Feed, inputs: Any, origin: Origin | None, epoch: float) -> float:
         if origin is not None:
-            return self._epoch_of_loader(feed, origin, epoch)
+            return self._epoch_of_loader(feed, inputs, origin, epoch)
         if self._current is not None:
             return epoch  # a batch of no loader among those of one
         if self._first is None:
             self._first = feed.first_values(inputs), self._order(inputs)
             self._version = self._read_version(feed)
             return epoch + 1 if epoch == 0 and feed.has_optimizer() else epoch
-        values, digest = self._first
-        if values is None or feed.first_values(inputs) != values:
+        if not self._is_first_again(feed, inputs):
             return epoch
-        version = self._read_version(feed)
-        if version == self._version or not isinstance(digest, bytes) or self._order(inputs) != digest:
-            return epoch
-        self._version = version
         self._found(_BY_BATCH)
         return epoch + 1
 
-    def _epoch_of_loader(self, feed: Feed, origin: Origin, epoch: float) -> float:
+    def _is_first_again(self, feed: Feed, inputs: Any) -> bool:
+        """Return whether a call has the first batch again, after the parameters changed."""
+        values, digest = self._first or (None, None)
+        if values is None or feed.first_values(inputs) != values:
+            return False
+        version = self._read_version(feed)
+        if version == self._version or not isinstance(digest, bytes) or self._order(inputs) != digest:
+            return False
+        self._version = version
+        return True
+
+    def _epoch_of_loader(self, feed: Feed, inputs: Any, origin: Origin, epoch: float) -> float:
         current = self._current
         if current is None:
             self._found(_BY_LOADER.format(origin.name))
-            self._moves_on(origin)
+            self._moves_on(feed, inputs, origin)
             self._version = self._read_version(feed)
             return epoch + 1 if epoch == 0 else epoch
         if origin.iteration == current.iteration:
+            given = feed.batches(current.iteration)
+            if given and self._calls % given == 0 and self._is_first_again(feed, inputs):
+                self._calls, self._late_calls = 1, 0
+                self._say_again()
+                return epoch + 1
             self._calls += 1
-            self._late_calls += feed.batches(current.iteration) is not None
+            self._late_calls += given is not None
             self._beside = None
             return epoch
         if origin.iteration in self._seen:
@@ -383,7 +413,7 @@ class DataSource:
             self._current = max(leading, key=attrgetter("length"))
             return epoch
         calls = self._calls
-        self._moves_on(origin)
+        self._moves_on(feed, inputs, origin)
         if not is_over and origin.loader != current.loader:
             return epoch  # the other was broken off, such as one that gives a batch in each step
         version = self._read_version(feed)
@@ -393,11 +423,20 @@ class DataSource:
         self._version, self._unchanged = version, 0
         return epoch + 1
 
-    def _moves_on(self, origin: Origin) -> None:
+    def _moves_on(self, feed: Feed, inputs: Any, origin: Origin) -> None:
         """Count epochs by another iteration from now on."""
+        values = feed.first_values(inputs)
+        self._first = values, None if values is None else self._order(inputs)
         self._current, self._newest, self._beside = origin, origin.iteration, None
         self._seen = {origin.iteration: origin}
         self._calls, self._late_calls = 1, 0
+
+    def _say_again(self) -> None:
+        """Say once that the batches of an iteration were kept, and that their rows are no longer known."""
+        if not self._is_again:
+            self._is_again = True
+            self._how += _AGAIN
+            self._troubles.inform("epochs", self._how)
 
     def _say_meanwhile(self, origin: Origin) -> None:
         """Say once that batches come of an iteration that counts no epochs."""
