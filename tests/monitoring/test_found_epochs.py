@@ -416,6 +416,20 @@ def test_cycled_batches_without_a_step_begin_no_epoch(watched, kept):
     assert rows_of_epochs(kept) == {1: 120}
 
 
+def test_pass_before_the_training_is_said_to_be_in_its_first_epoch(watched, kept, caplog):
+    caplog.set_level("INFO", "intus.monitoring")
+    model, loader = Net(), loader_of()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    with watched(model) as watch:
+        model(next(iter(loader))[0])
+        for _ in range(2):
+            for x, y in loader:
+                step(model, optimizer, x, y)
+    assert rows_of_epochs(kept) == {1: 80, 2: 60}
+    assert caplog.text.count("Epoch 1 also has the rows of one pass with a batch of the DataLoader") == 1
+    assert watch.status()["faults"] == []
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_probe_attached_within_an_epoch_finds_the_next(watched, kept, workers):
     """Before, the rest of the first epoch and the second were one."""

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from intus.monitoring import flush, probe
+from intus.serving.run import Server
 
 HOST = "127.0.0.1"
 # The first feature of a row is its number, and above 1000 in the other dataset.
@@ -87,3 +88,19 @@ def test_mode_that_the_script_names_is_kept(server):
             model(ROWS)
     assert flush(HOST, server.port)
     assert [one.mode for one in server.records() if one.address == "0"] == ["train", "rollout", "eval"]
+
+
+def test_labels_that_cannot_be_matched_are_a_fault_of_the_probe(tmp_path):
+    """Before, the server's log and page alone said it, and the probe's status had no fault."""
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        model = nn.Sequential(nn.Identity(), nn.Linear(4, 2))
+        for run in ("some", "all"):
+            watch = probe(model, HOST, server.port, run=run, structure=False, block=True)
+            assert watch.register_targets(name="y", targets=LABELS)
+            with watch:
+                for part in ROWS.split(24):
+                    watch.items = part[:, 0].long() if run == "all" or part[0, 0] == 0 else None
+                    model(part)
+            assert flush(HOST, server.port)
+            faults = [one for one in watch.status()["faults"] if "'y'" in one]
+            assert [("cannot be matched" in one) for one in faults] == [True] * (run == "some")

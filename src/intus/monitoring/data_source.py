@@ -34,6 +34,10 @@ _USED_AGAIN = (
     "{} batches: if these were kept and used again, their epochs cannot be told apart. Set watch.epoch = "
     "number before each epoch."
 )
+_PEEK = (
+    "Epoch {:g} also has the rows of one pass with a batch of {} before it was iterated anew, when the "
+    "parameters had not changed. To see a shape, call the model before probe()."
+)
 _AGAIN = " Its batches were kept and used again, and an epoch begins when the first of them comes again."
 _FIRST_ONLY = (
     "Items are found from the sampler of {} for its first iteration alone: its batches were kept and used "
@@ -418,7 +422,11 @@ class DataSource:
             return epoch  # the other was broken off, such as one that gives a batch in each step
         version = self._read_version(feed)
         if version == self._version:
-            self._unchanged += is_over or calls > 1  # a single batch was to see a shape
+            if is_over or calls > 1:
+                self._unchanged += 1
+            elif _PEEK not in self._said:  # a single batch was to see a shape
+                self._said.add(_PEEK)
+                self._troubles.inform("epochs", _PEEK.format(epoch, origin.name))
             return epoch
         self._version, self._unchanged = version, 0
         return epoch + 1
