@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
+from itertools import cycle
 
 import pytest
 import torch
@@ -379,6 +380,54 @@ def test_one_epoch_of_kept_batches_is_no_fault(watched, kept):
     watch = kept_batches(watched, epochs=1)
     assert not watch.status()["faults"]
     assert "Set watch.epoch" not in watch.status()["epochs"]
+
+
+def cycled_batches(model, optimizer, loader, steps):
+    batches = cycle(loader)
+    for _ in range(steps):
+        step(model, optimizer, *next(batches))
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_epochs_of_cycled_batches_begin_with_the_first_again(watched, kept, shuffle):
+    """Before, all was one epoch, in which labels were refused without a word of the client."""
+    torch.manual_seed(0)
+    model = Net()
+    with watched(model) as watch:
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+        cycled_batches(model, optimizer, DataLoader(DATA, batch_size=10, shuffle=shuffle), 15)
+        epochs, items = watch.status()["epochs"], watch.status()["items"]
+    assert rows_of_epochs(kept) == {1: 60, 2: 60, 3: 30}
+    assert "an epoch begins when the first of them comes again" in epochs
+    assert "for its first iteration alone" in items
+    assert watch.status()["faults"] == [items]
+    for record in kept:
+        if record.address == "seen":
+            known = [int((row == ROWS).all(1).nonzero()) for row in torch.from_numpy(record.array)]
+            assert (record.items.tolist() == known) if record.epoch == 1 else (record.items < 0).all()
+
+
+def test_cycled_batches_without_a_step_begin_no_epoch(watched, kept):
+    model = Net()
+    with watched(model):
+        batches = cycle(DataLoader(DATA, batch_size=20))
+        for _ in range(6):
+            model(next(batches)[0])
+    assert rows_of_epochs(kept) == {1: 120}
+
+
+def test_pass_before_the_training_is_said_to_be_in_its_first_epoch(watched, kept, caplog):
+    caplog.set_level("INFO", "intus.monitoring")
+    model, loader = Net(), loader_of()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    with watched(model) as watch:
+        model(next(iter(loader))[0])
+        for _ in range(2):
+            for x, y in loader:
+                step(model, optimizer, x, y)
+    assert rows_of_epochs(kept) == {1: 80, 2: 60}
+    assert caplog.text.count("Epoch 1 also has the rows of one pass with a batch of the DataLoader") == 1
+    assert watch.status()["faults"] == []
 
 
 @pytest.mark.parametrize("workers", [0, 1])

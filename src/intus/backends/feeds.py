@@ -55,9 +55,11 @@ class Feed(Protocol):
 
     Attributes:
         on_end: Called with the number of an iteration once it is over and its last batch was used; or None.
+        on_step: Called before each step of an optimizer that has parameters of the model; or None.
     """
 
     on_end: Callable[[int], None] | None
+    on_step: Callable[[], None] | None
 
     def origin(self, inputs: Any) -> Origin | None:
         """Return where the batch in a call's arguments comes from; None if nothing is known."""
@@ -82,6 +84,18 @@ class Feed(Protocol):
 
     def has_optimizer(self) -> bool:
         """Return whether an optimizer has the model's parameters. It may take some milliseconds."""
+
+    def steps(self) -> int:
+        """Return the number of steps of optimizers so far that have parameters of the model."""
+
+    def came(self) -> int:
+        """Return the number of batches that came so far of any loader."""
+
+    def sources(self, since: int) -> set[int]:
+        """Return the iterations that gave a batch after the first ``since`` batches, as far as kept."""
+
+    def are_buffers_written(self) -> bool:
+        """Return whether buffers, such as the statistics of batch normalization, were written to."""
 
     def version(self) -> int:
         """Return a number that changes if the parameters change."""

@@ -3,8 +3,10 @@
 An epoch begins when the DataLoader of the training is iterated anew, or else when the first batch comes
 again, in both cases only after the parameters changed. Iterations that begin while that of the training is
 under way are of other loaders and count no epochs, nor does a loader that takes the place of another which
-was broken off. Epoch 0 is the model before its training. Ids are the indices that the DataLoader's sampler
-gave, for the dataset of the training alone: in another one, for validation, the same indices are other items.
+was broken off. Where the model itself is not called, as inside ``torch.compile``, the steps of its optimizer
+stand for its calls. Epoch 0 is the model before its training. Ids are the indices that the sampler of the
+DataLoader gave, for the dataset of the training alone: in another one, for validation, the same indices are
+other items.
 """
 
 from __future__ import annotations
@@ -31,6 +33,30 @@ _USED_AGAIN = (
     " No new epoch was found since epoch {:g}, although {} passes followed the end of an iteration that gave "
     "{} batches: if these were kept and used again, their epochs cannot be told apart. Set watch.epoch = "
     "number before each epoch."
+)
+_PEEK = (
+    "Epoch {:g} also has the rows of one pass with a batch of {} before it was iterated anew, when the "
+    "parameters had not changed. To see a shape, call the model before probe()."
+)
+_AGAIN = " Its batches were kept and used again, and an epoch begins when the first of them comes again."
+_FIRST_ONLY = (
+    "Items are found from the sampler of {} for its first iteration alone: its batches were kept and used "
+    "again, as by itertools.cycle, and which rows they have then is not known. Later epochs have no labels. "
+    "Iterate over the DataLoader in each epoch, set watch.items = ids before each call, or pass a probe_set."
+)
+_BY_STEPS = (
+    "The model itself is not called to train it, so that epochs are seen at steps of its optimizer: epoch 0 "
+    "is the model before the first."
+)
+_BUFFERS = (
+    "Epoch 0 of {} is the model before the first step of its optimizer, but after its first batch, which has "
+    "written to its buffers, such as the statistics of batch normalization: the model itself is not called "
+    "to train it. Set watch.epoch = number before each epoch, from 1."
+)
+_SEVERAL = (
+    "Epochs of {} are perhaps not those of its training: several loaders give batches between two steps of "
+    "its optimizer, and the model itself is not called to train it, so that it is not known which of them "
+    "is the training's. Set watch.epoch = number before each epoch."
 )
 _BY_BATCH = "Epochs are found from the first batch: one begins when it comes again."
 _NO_EPOCHS = (
@@ -85,6 +111,8 @@ class DataSource:
         items: How the ids of rows are found, in words.
         has_ids: Whether the ids of recorded rows are found.
         checked_s: The processor seconds that it took to find out whether the parameters changed.
+        is_first: Whether the last call or step with an epoch was the first of the training, so that the model
+            is as it was before.
         is_refused: Whether labels cannot be for the rows of the last call without ids, not even in their
             order: they are of another dataset than the labels, or were reordered.
     """
@@ -123,11 +151,18 @@ class DataSource:
         self._said: set[str] = set()  # modes of rows without labels, and sentences
         self._first: tuple[tuple[Any, ...] | None, Any] | None = None
         self._version: int | None = None
+        self.is_first = False
+        self._is_called = False  # in training, since the last step of an optimizer
+        self._is_again = False  # whether the batches of an iteration were kept and used again
+        self._came = -1  # batches that had come at the last call or step of the training
+        self._is_by_steps = False  # steps of optimizers stand for calls
+        self._mixed = 0  # steps in a row before which several loaders gave batches
 
     @property
     def epochs(self) -> str:
         """The way in which epochs are found, in words."""
-        return self._how + self._doubt() if self._finds_epochs else self._how
+        how = f"{self._how} {_BY_STEPS}" if self._is_by_steps and self._how != _NOT_FOUND else self._how
+        return how + self._doubt() if self._finds_epochs else how
 
     def epochs_are_set(self, how: str = _SCRIPT) -> None:
         """Register that epochs are known otherwise, so that none are looked for."""
@@ -138,6 +173,11 @@ class DataSource:
         self.items, self._finds_items = how, False
 
     @property
+    def is_observing(self) -> bool:
+        """True if the framework tells what shows a training."""
+        return self._feed is not None
+
+    @property
     def is_searching(self) -> bool:
         """True as long as epochs or ids of rows are to be found."""
         return self._feed is not None and (self._finds_epochs or self._finds_items)
@@ -145,7 +185,8 @@ class DataSource:
     def remove(self) -> None:
         """Stop observing."""
         if self._feed is not None:
-            self._how, self._finds_epochs = self.epochs, False
+            self._how += self._doubt() if self._finds_epochs else ""
+            self._finds_epochs = False
             self._feed.remove()
 
     def epoch_of(self, inputs: Any, epoch: float) -> float:
@@ -159,11 +200,50 @@ class DataSource:
         if feed is None or not self.is_searching or not feed.is_training():
             return epoch
         origin = feed.origin(inputs)
+        self._is_called, self._came = True, feed.came()
+        self.is_first = self._current is None and self._first is None and not self.has_steps()
         if self._finds_epochs:
             epoch = self._epoch_now = self._epoch(feed, inputs, origin, epoch)
         if origin is not None and self._dataset == -1:
             self._dataset, self._name = origin.dataset, origin.name
         return epoch
+
+    def epoch_at_step(self, epoch: float, name: str) -> float:
+        """Return the epoch of a step of an optimizer that is about to change the model.
+
+        It differs from the present epoch only if the model was not called to train it: compiled code, other
+        methods, and ``forward`` itself leave no call of it.
+
+        Args:
+            epoch: The present epoch.
+            name: The name of the model.
+        """
+        feed = self._feed
+        if feed is None or not self._finds_epochs:
+            return epoch
+        is_called, self._is_called = self._is_called, False
+        came, before = feed.came(), self._came
+        if epoch and (is_called or (came == before and not self._is_by_steps)):
+            return epoch
+        self._came, self.is_first = came, epoch == 0 and not self.has_steps() and not self._has_changed(feed)
+        self._mixed = self._mixed + 1 if before >= 0 and len(feed.sources(before)) > 1 else 0
+        origin = feed.origin(())
+        if origin is not None:
+            self._epoch_now = self._epoch_of_loader(feed, (), origin, epoch)
+        elif epoch == 0:
+            self._version, self._epoch_now = self._read_version(feed), 1
+        if not is_called and not self._is_by_steps:
+            self._is_by_steps = True
+            self._troubles.inform("epochs", _BY_STEPS)
+        if self._mixed > 1:
+            self._warn_once(_SEVERAL.format(name))
+        if self.is_first and feed.are_buffers_written():
+            self._warn_once(_BUFFERS.format(name))
+        return self._epoch_now
+
+    def has_steps(self) -> bool:
+        """Return whether an optimizer has changed the model."""
+        return self._feed is not None and self._feed.steps() > 0
 
     def items_of(self, inputs: Any, mode: str) -> np.ndarray | None:
         """Return the ids of the rows of a call that is about to be recorded; None if they are not known.
@@ -184,6 +264,13 @@ class DataSource:
         if found.dataset != self._dataset or (found.ids is not None and not self._is_certain):
             self.is_refused = True
             self._say_other(found.name, mode, training=training and self._feed.is_gone(self._dataset))
+            return None
+        if training and self._is_again and self._is_late():
+            self.has_ids, self.is_refused = False, True
+            if self._is_certain and _FIRST_ONLY not in self._said:
+                self._said.add(_FIRST_ONLY)
+                self.items = _FIRST_ONLY.format(found.name)
+                self._troubles.inform("items", self.items, "warning")
             return None
         if found.ids is not None:
             self._tensors = self._tensors or found.tensors
@@ -210,11 +297,23 @@ class DataSource:
         if self._how == _NOT_FOUND and self._version not in (None, self._read_version(self._feed)):
             texts.append(_NO_EPOCHS.format(name, epoch))
         for text in texts:
-            if text and text not in self._said:
-                self._said.add(text)
-                self._troubles.inform("epochs", text, "warning")
+            self._warn_once(text)
 
     # ------------------------------------------------------------------------------------------------
+
+    def _warn_once(self, text: str) -> None:
+        if text and text not in self._said:
+            self._said.add(text)
+            self._troubles.inform("epochs", text, "warning")
+
+    def _is_late(self) -> bool:
+        """Return whether the iteration by which epochs are counted has ended."""
+        current, feed = self._current, self._feed
+        return current is not None and feed is not None and feed.batches(current.iteration) is not None
+
+    def _has_changed(self, feed: Feed) -> bool:
+        """Return whether the parameters changed since the first call of the training."""
+        return self._version is not None and self._read_version(feed) != self._version
 
     def _say_other(self, name: str, mode: str, *, training: bool) -> None:
         """Say once for each mode that rows are of another dataset."""
@@ -255,33 +354,44 @@ class DataSource:
 
     def _epoch(self, feed: Feed, inputs: Any, origin: Origin | None, epoch: float) -> float:
         if origin is not None:
-            return self._epoch_of_loader(feed, origin, epoch)
+            return self._epoch_of_loader(feed, inputs, origin, epoch)
         if self._current is not None:
             return epoch  # a batch of no loader among those of one
         if self._first is None:
             self._first = feed.first_values(inputs), self._order(inputs)
             self._version = self._read_version(feed)
             return epoch + 1 if epoch == 0 and feed.has_optimizer() else epoch
-        values, digest = self._first
-        if values is None or feed.first_values(inputs) != values:
+        if not self._is_first_again(feed, inputs):
             return epoch
-        version = self._read_version(feed)
-        if version == self._version or not isinstance(digest, bytes) or self._order(inputs) != digest:
-            return epoch
-        self._version = version
         self._found(_BY_BATCH)
         return epoch + 1
 
-    def _epoch_of_loader(self, feed: Feed, origin: Origin, epoch: float) -> float:
+    def _is_first_again(self, feed: Feed, inputs: Any) -> bool:
+        """Return whether a call has the first batch again, after the parameters changed."""
+        values, digest = self._first or (None, None)
+        if values is None or feed.first_values(inputs) != values:
+            return False
+        version = self._read_version(feed)
+        if version == self._version or not isinstance(digest, bytes) or self._order(inputs) != digest:
+            return False
+        self._version = version
+        return True
+
+    def _epoch_of_loader(self, feed: Feed, inputs: Any, origin: Origin, epoch: float) -> float:
         current = self._current
         if current is None:
             self._found(_BY_LOADER.format(origin.name))
-            self._moves_on(origin)
+            self._moves_on(feed, inputs, origin)
             self._version = self._read_version(feed)
             return epoch + 1 if epoch == 0 else epoch
         if origin.iteration == current.iteration:
+            given = feed.batches(current.iteration)
+            if given and self._calls % given == 0 and self._is_first_again(feed, inputs):
+                self._calls, self._late_calls = 1, 0
+                self._say_again()
+                return epoch + 1
             self._calls += 1
-            self._late_calls += feed.batches(current.iteration) is not None
+            self._late_calls += given is not None
             self._beside = None
             return epoch
         if origin.iteration in self._seen:
@@ -307,21 +417,34 @@ class DataSource:
             self._current = max(leading, key=attrgetter("length"))
             return epoch
         calls = self._calls
-        self._moves_on(origin)
+        self._moves_on(feed, inputs, origin)
         if not is_over and origin.loader != current.loader:
             return epoch  # the other was broken off, such as one that gives a batch in each step
         version = self._read_version(feed)
         if version == self._version:
-            self._unchanged += is_over or calls > 1  # a single batch was to see a shape
+            if is_over or calls > 1:
+                self._unchanged += 1
+            elif _PEEK not in self._said:  # a single batch was to see a shape
+                self._said.add(_PEEK)
+                self._troubles.inform("epochs", _PEEK.format(epoch, origin.name))
             return epoch
         self._version, self._unchanged = version, 0
         return epoch + 1
 
-    def _moves_on(self, origin: Origin) -> None:
+    def _moves_on(self, feed: Feed, inputs: Any, origin: Origin) -> None:
         """Count epochs by another iteration from now on."""
+        values = feed.first_values(inputs)
+        self._first = values, None if values is None else self._order(inputs)
         self._current, self._newest, self._beside = origin, origin.iteration, None
         self._seen = {origin.iteration: origin}
         self._calls, self._late_calls = 1, 0
+
+    def _say_again(self) -> None:
+        """Say once that the batches of an iteration were kept, and that their rows are no longer known."""
+        if not self._is_again:
+            self._is_again = True
+            self._how += _AGAIN
+            self._troubles.inform("epochs", self._how)
 
     def _say_meanwhile(self, origin: Origin) -> None:
         """Say once that batches come of an iteration that counts no epochs."""

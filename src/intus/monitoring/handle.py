@@ -315,7 +315,8 @@ class Probe:
             (with PyTorch): epoch 0 is the model before its training, and another begins when the training's
             DataLoader is iterated anew, or when the first batch comes again.
         step: The number of the next call of the model, from 0. It increases automatically.
-        mode: ``"train"`` or ``"eval"``, from the model's training flag, unless set.
+        mode: ``"train"`` or ``"eval"``, from the model's training flag, unless set. Passes under ``no_grad``
+            of a model whose other passes have gradients are of ``"eval"`` (with PyTorch).
         items: The integer ids of the next call's rows, or None. That call resets them to None. Until they are
             set, ids are the indices that the sampler of the training's DataLoader gave (with PyTorch).
         run: The name of this training.
@@ -413,11 +414,12 @@ class Probe:
             ``which`` or ``when``, where what the framework does not allow to record counts once for each
             reason; ``never_called``, the addresses of operations that never ran; ``silent``, of those that
             recorded nothing; ``epochs`` and ``items``, how these are found, in words; ``faults``, every
-            warning so far, and why the server refuses what this process sends, as sentences. About the queue
-            to the server, which all probes of the process share: ``sent``, ``dropped``, ``failed`` and
-            ``waiting``, in records; ``server``, ``"up"``, ``"down"``, ``"refused"`` (the token is wrong) or
-            ``"untried"``. About this model's records on the server: ``ledger``, a dict of how many it
-            ``kept``, and of these are ``scored``, ``waiting`` (``seconds_left`` at the measured rate),
+            warning so far, why the server refuses what this process sends, and which labels it cannot match
+            to rows, as sentences. About the queue to the server, which all probes of the process share:
+            ``sent``, ``dropped``, ``failed`` and ``waiting``, in records; ``server``, ``"up"``, ``"down"``,
+            ``"refused"`` (the token is wrong) or ``"untried"``. About this model's records on the server:
+            ``ledger``, a dict of how many it ``kept``, and of these are ``scored``, ``waiting``
+            (``seconds_left`` at the measured rate),
             ``failed`` or ``lost``, with what is ``under_way``, ``refused`` and ``unknown``, as in "What
             became of every array" of docs/serving.md. It is asked for at each call, for which it waits up to
             2 s; None if it did not answer or does not know.
@@ -438,7 +440,7 @@ class Probe:
             "silent": tap.silent(),
             "epochs": tap.source.epochs,
             "items": tap.source.items,
-            "faults": tap.troubles.faults() + tap.sender.faults(),
+            "faults": tap.troubles.faults() + tap.sender.faults() + tap.sender.misfits(tap.run, tap.name),
             "sent": counts.sent,
             "dropped": counts.dropped,
             "failed": counts.failed,

@@ -31,6 +31,17 @@ _GONE = (
     "intus: the probe set was not run, because the model no longer exists: a probe does not keep it. Keep it "
     "in a variable until the probe is removed."
 )
+_UNPLACED = (
+    "intus: the probe set of %s was not run, because its parameters changed before anything showed a "
+    "training: it was neither called in training mode with an optimizer, nor did an optimizer of PyTorch "
+    "step. So it is not known which epoch this is. Set watch.epoch = number before each epoch, from 1, or "
+    "call model(x)."
+)
+_NEVER_CALLED = (
+    "intus: the probe set of %s was not run, because every=%s counts calls of the model itself, and it was "
+    "trained without any, as inside torch.compile or by its methods. Call model(x), or leave out every= and "
+    "set watch.epoch = number before each epoch."
+)
 _APART = (
     "intus: the probe set was not run at %s, because not every process of the sharded model came to run it. "
     "Set Probe.epoch, and call flush and Probe.remove, in every process at the same place."
@@ -90,6 +101,10 @@ class Host(Protocol):
     @property
     def passes(self) -> int:
         """Number of passes so far."""
+
+    @property
+    def is_before_training(self) -> bool:
+        """True if no epoch is named or found, although the framework would show a training."""
 
     def change_epoch(self, old: float, new: float) -> None:
         """End an epoch of the records and begin another."""
@@ -162,7 +177,7 @@ class ProbeSetRunner:
 
     def epoch_ends(self) -> None:
         """Run the probe set at the end of an epoch, if the model was called or trained since it last ran."""
-        if self._set is not None and self._set.every is None and self._is_due():
+        if self._set is not None and self._set.every is None and self._is_due() and not self._is_unplaced():
             self.run()
 
     def loader_ends(self) -> None:
@@ -185,7 +200,7 @@ class ProbeSetRunner:
 
     def training_ends(self) -> None:
         """Run the probe set at the end of the training, if the model changed since it last ran."""
-        if self._set is None or not self._is_due():
+        if self._set is None or not self._is_due() or self._is_unplaced():
             return
         if self._set.every is not None:
             self._host.change_epoch(self._step, self._step + 1)
@@ -195,7 +210,7 @@ class ProbeSetRunner:
     def ends(self) -> None:
         """Run the probe set before the probe is removed, also on a model that nobody trained, as epoch 0."""
         self.training_ends()
-        if self._set is not None and math.isnan(self._last_epoch) and self._host.epoch == 0:
+        if math.isnan(self._last_epoch) and self._host.epoch == 0 and not self._is_unplaced():
             self.run()
 
     def run(self) -> None:
@@ -292,6 +307,20 @@ class ProbeSetRunner:
     def _state(self, model: Any) -> tuple[int, int]:
         """Return a value that changes when the model is called or trained."""
         return self._host.passes, self._backend.version(model)
+
+    def _is_unplaced(self) -> bool:
+        """Return whether the model is trained, and nobody knows how far, and say so."""
+        model, every = self._model(), self._set.every if self._set is not None else None
+        if model is None or self._set is None or not math.isnan(self._last_epoch):
+            return False
+        is_unknown = self._host.is_before_training if every is None else not self._host.passes
+        if not is_unknown or self._backend.version(model) == self._last_state[1]:
+            return False
+        if every is None:
+            self._host.troubles.warn_once(_UNPLACED, self._host.name)
+        else:
+            self._host.troubles.warn_once(_NEVER_CALLED, self._host.name, every)
+        return True
 
     def _is_due(self) -> bool:
         model = self._model()

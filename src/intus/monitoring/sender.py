@@ -36,6 +36,7 @@ BATCH_BYTES = 32 << 20  # a larger pass is sent in several requests
 BLOCK_S = 30.0  # the longest that ``block`` waits while nothing is sent
 EXIT_S = 5.0
 IDLE_S = 5.0  # the thread ends after this time without requests; the next request starts another
+_MISFIT = "target_misfit"  # the code of the server's notice of labels that it cannot match to rows
 LEDGER_S = 2.0  # the longest that the server may take to answer what became of the records
 ATTEMPTS = 3  # server errors after which a request has failed
 BUSY = 429  # the status of a server that is slower than what it gets
@@ -426,18 +427,31 @@ class Sender:
         Returns:
             The fields of ``RunLedger`` of the server; None if it does not know or did not answer in LEDGER_S.
         """
+        rows = self._ask("/api/status", run=run, model=model).get("runs")
+        row = rows[0] if isinstance(rows, list) and rows else None
+        return row if isinstance(row, dict) and "kept" in row else None
+
+    def misfits(self, run: str, model: str) -> list[str]:
+        """Ask the server which labels of a (run, model) cannot be matched to rows, as sentences."""
+        notices = self._ask("/api/notices", run=run).get("notices")
+        return [
+            one["text"]
+            for one in (notices if isinstance(notices, list) else ())
+            if one.get("code") == _MISFIT and one.get("run") == run and one.get("model") == model
+        ]
+
+    def _ask(self, path: str, **query: str) -> dict[str, Any]:
+        """Return the server's reply, within LEDGER_S; an empty one if it did not answer or refused."""
         if self.state != "up":
-            return None
+            return {}
         client = Client(self.host, self.port, LEDGER_S)
         try:
-            answer = client.get("/api/status?" + urlencode({"run": run, "model": model}, errors="replace"))
+            answer = client.get(f"{path}?{urlencode(query, errors='replace')}")
         except (ServeError, ValueError):  # ValueError: a token that no header can hold
-            return None
+            return {}
         finally:
             client.close()
-        rows = answer.reply.get("runs")
-        row = rows[0] if isinstance(rows, list) and rows else None
-        return row if answer.ok and isinstance(row, dict) and "kept" in row else None
+        return answer.reply if answer.ok else {}
 
     @property
     def state(self) -> str:

@@ -180,6 +180,7 @@ class ModelTap:
         self.sender, self.troubles = sender, troubles
         self.run, self.name = run, name
         self._epoch: float = 0
+        self._is_named = False  # whether the script or what was found ever set the epoch
         self._step = self._passes = self.recorded = 0
         self._mode: str | None = None
         self._items: np.ndarray | None = None
@@ -211,8 +212,12 @@ class ModelTap:
         self.batch_axis = schedule.batch_axis
         self._moved: set[str] = set()  # layers whose rows are in another order than the batch
         self._followable = 0  # recorded passes of the training
+        self._has_gradients: Callable[[], bool] | None = getattr(backend, "has_gradients", None)
+        self._is_differentiated = False  # whether a pass of the training had gradients
         feed = getattr(backend, "feed", None)
         observed = feed(model) if feed is not None else None
+        if observed is not None and probe_set is not None and probe_set.every is None and together is None:
+            observed.on_step = self._before_step
         self.source = DataSource(observed, backend.order, troubles, self._epoch_over)
         if probe_set is not None:
             self.source.items_are_set("the rows of the probe set")
@@ -268,11 +273,16 @@ class ModelTap:
     def epoch(self, value: float) -> None:
         if value != self._epoch:
             self.count_left_out()
-            if value == 1 and self._epoch == 0 and not self._passes:
+            if value == 1 and self._epoch == 0 and not self._passes and not self.source.has_steps():
                 self.probe_runs.training_begins()  # the script counts from 1
             self.probe_runs.epoch_ends()
             self.change_epoch(self._epoch, value)
-        self._epoch = value
+        self._epoch, self._is_named = value, True
+
+    @property
+    def is_before_training(self) -> bool:
+        """True if no epoch is named or found, although the framework would show a training."""
+        return not self._is_named and self.source.is_observing
 
     @property
     def step(self) -> int:
@@ -358,6 +368,20 @@ class ModelTap:
         model = self._model()
         return self._mode or (self._backend.mode(model) if model is not None else "")
 
+    def _mode_of_pass(self) -> str:
+        """Return the mode of a call of the training that is about to run.
+
+        Without gradients it does not train a model whose other passes have them, although the script did not
+        set it to evaluation.
+        """
+        mode = self.current_mode()
+        if mode != "train" or self._mode or self._has_gradients is None:
+            return mode
+        if self._has_gradients():
+            self._is_differentiated = True
+            return mode
+        return "eval" if self._is_differentiated else mode
+
     # -- called by the backend ------------------------------------------------------------------------
 
     def on_forward_start(self, inputs: Any) -> bool:
@@ -401,7 +425,7 @@ class ModelTap:
         like = self._skipped_like
         if like is None or self.probe_runs.running:
             return False
-        if like != (self._epoch, self.current_mode(), self._items is None) or not self.budget.skips_again():
+        if like != (self._epoch, self._mode_of_pass(), self._items is None) or not self.budget.skips_again():
             return False
         self._step += 1
         self._passes += 1
@@ -489,9 +513,23 @@ class ModelTap:
             spent += _TIMED * (time.thread_time() - began - spent)
         if spent:
             self.budget.pay(Seconds(spent, spent))
+        self._find_begun(epoch)
+
+    def _find_begun(self, epoch: float) -> None:
+        """Set the epoch that was found, and run the probe set if the training begins with it."""
         if epoch != self.epoch:
-            self.probe_runs.training_begins()
+            if self.source.is_first:
+                self.probe_runs.training_begins()
             self.epoch = epoch
+
+    def _before_step(self) -> None:
+        """Find the epoch of a step of an optimizer, which changes the model also where it is not called."""
+        if self._replaced or self._ended or self.probe_runs.running or are_probes_disabled():
+            return
+        try:
+            self._find_begun(self.source.epoch_at_step(self._epoch, self.name))
+        except Exception as error:
+            self.on_error(error)
 
     def _find_items(self, inputs: Any, mode: str) -> np.ndarray | None:
         """Find the ids of the rows of a call of the training, unless the script sets them."""
@@ -517,7 +555,7 @@ class ModelTap:
         self._skipped_like = None
         if self.probe_runs.replaces_training:
             return None
-        mode, is_unnamed = self.current_mode(), items is None
+        mode, is_unnamed = self._mode_of_pass(), items is None
         self._pay_sender()
         if self._pass_rows:
             self._adapt_rows()

@@ -114,6 +114,10 @@ class TorchBackend:
         """Return ``"train"`` or ``"eval"``, from the training flag."""
         return "train" if model.training else "eval"
 
+    def has_gradients(self) -> bool:
+        """Return whether what runs now is recorded for gradients."""
+        return torch.is_grad_enabled()
+
     def inner(self, model: nn.Module, *, compiled: bool) -> nn.Module:
         """Return the module inside a wrapper for data parallelism and, with ``compiled``, for compilation."""
         return unwrapped(model, compiled=compiled)

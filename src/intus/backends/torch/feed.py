@@ -28,7 +28,9 @@ class TorchFeed:
     def __init__(self, model: nn.Module) -> None:
         self._model = weakref.ref(model)
         self.on_end: Callable[[int], None] | None = None
-        self._steps = StepCounter(model)
+        self.on_step: Callable[[], None] | None = None
+        self._steps = StepCounter(model, self._before_step)
+        self._written = _writes(model)
         self._detach = weakref.finalize(self, _all, LOADERS.attach(self._ended), self._steps.remove)
 
     def origin(self, inputs: Any) -> Origin | None:
@@ -65,6 +67,23 @@ class TorchFeed:
         model = self._model()
         return model is not None and is_trained(model)
 
+    def steps(self) -> int:
+        """Return the number of steps of optimizers so far that have parameters of the model."""
+        return self._steps.count()
+
+    def came(self) -> int:
+        """Return the number of batches that came so far of any loader."""
+        return LOADERS.came
+
+    def sources(self, since: int) -> set[int]:
+        """Return the iterations that gave a batch after the first ``since`` batches, as far as kept."""
+        return LOADERS.sources(since)
+
+    def are_buffers_written(self) -> bool:
+        """Return whether buffers, such as the statistics of batch normalization, were written to."""
+        model = self._model()
+        return model is not None and _writes(model) != self._written
+
     def version(self) -> int:
         """Return a number that changes if the parameters change, as far as steps and some values tell."""
         model = self._model()
@@ -83,9 +102,18 @@ class TorchFeed:
         """Stop observing. Calling it again has no effect."""
         self._detach()
 
+    def _before_step(self) -> None:
+        if self.on_step is not None:
+            self.on_step()
+
     def _ended(self, iteration: int) -> None:
         if self.on_end is not None:
             self.on_end(iteration)
+
+
+def _writes(model: nn.Module) -> int:
+    """Return how often the buffers of a model were written to."""
+    return sum(one._version for one in model.buffers() if not one.is_inference())
 
 
 def _all(*functions: Callable[[], None]) -> None:

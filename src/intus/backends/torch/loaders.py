@@ -123,6 +123,7 @@ class LoaderObserver:
 
     Attributes:
         complete: How many batches came in iterations that went on to the end, by their numbers.
+        came: The number of batches that came so far.
     """
 
     def __init__(self) -> None:
@@ -134,6 +135,7 @@ class LoaderObserver:
         self._datasets = Datasets()
         self._recent: deque[_Batch] = deque(maxlen=_RECENT)
         self.complete: dict[int, int] = {}
+        self.came = 0
         self._full: set[int] = set()  # of iterations that gave all their batches, perhaps not asked for more
 
     def attach(self, on_end: Callable[[int], None]) -> Callable[[], None]:
@@ -202,6 +204,11 @@ class LoaderObserver:
         form = hash(tuple((batch.tensors[one].shape[1:], batch.tensors[one].dtype) for one in tensors))
         return Items(of.dataset, of.name, ids, reason, reason is _WRITTEN, tensors, contents, form)
 
+    def sources(self, since: int) -> set[int]:
+        """Return the iterations that gave a batch after the first ``since`` batches, as far as kept."""
+        newest = self.came - since
+        return {batch.iteration.number for batch in list(self._recent)[-newest:]} if newest else set()
+
     def is_gone(self, dataset: int) -> bool:
         """Return whether a dataset no longer exists."""
         return self._datasets.is_gone(dataset)
@@ -261,6 +268,7 @@ class LoaderObserver:
         iteration = self._of(iterator)
         index = iteration.indices.popleft() if iteration.indices else None
         iteration.batches += 1
+        self.came += 1
         iteration.newest = _Batch(iteration, [one for one in leaves(data, Tensor) if one.ndim], index)
         self._recent.append(iteration.newest)
         if iteration.batches == iteration.length:

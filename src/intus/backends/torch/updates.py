@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from .eval_forward import is_capturing
+
 UPDATE = "update"
 
 _UNKNOWN: tuple[Callable[[], Tensor | None], str, str] = (lambda: None, "", "")
@@ -88,13 +90,22 @@ class StepCounter:
 
     Args:
         model: The model, of which no reference is kept.
+        before: A method, to be called before each such step. It is referred to weakly.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self._model = weakref.ref(model)
+    def __init__(self, model: nn.Module, before: Callable[[], None]) -> None:
+        self._model, self._before = weakref.ref(model), weakref.WeakMethod(before)
         self._own = {id(parameter) for parameter in model.parameters()}
         self._count = 0
-        self.remove = register_optimizer_step_post_hook(self._after_step).remove
+        self._handles = (
+            register_optimizer_step_pre_hook(self._before_step),
+            register_optimizer_step_post_hook(self._after_step),
+        )
+
+    def remove(self) -> None:
+        """Stop to count."""
+        for handle in self._handles:
+            handle.remove()
 
     def count(self) -> int:
         """Return the number of steps so far."""
@@ -103,13 +114,26 @@ class StepCounter:
             self._own = {id(parameter) for parameter in model.parameters()}
         return self._count
 
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, named: Any) -> None:
+        # inside backward no call of a model is observed, and in a graph that is captured none has values
+        if torch.compiler.is_compiling() or torch._C._current_graph_task_id() != -1 or is_capturing():
+            return
+        with suppress(Exception):  # an unusual optimizer must not fail because it is observed
+            closure = any(map(callable, (*args, *named.values())))  # which makes the gradients
+            if self._trains(optimizer, closure=closure) and (before := self._before()) is not None:
+                before()
+
     def _after_step(self, optimizer: torch.optim.Optimizer, *given: Any) -> None:
         if torch.compiler.is_compiling():
             return
-        with suppress(Exception):  # an unusual optimizer must not fail because it is observed
-            if any(
-                id(parameter) in self._own and parameter.grad is not None  # without one, it is left alone
-                for group in optimizer.param_groups
-                for parameter in group["params"]
-            ):
+        with suppress(Exception):
+            if self._trains(optimizer):
                 self._count += 1
+
+    def _trains(self, optimizer: torch.optim.Optimizer, *, closure: bool = False) -> bool:
+        """Return whether a step changes the model: a parameter without a gradient is left alone."""
+        return any(
+            id(parameter) in self._own and (closure or parameter.grad is not None)
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        )
