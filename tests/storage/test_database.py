@@ -184,6 +184,27 @@ def test_network_order_of_a_module_that_returns_its_input():
     assert order["0.linear"] < order["0.same"] < order["0"] < order["1"] < order["2"] < order[""]
 
 
+def test_connection_that_can_only_read_is_replaced(tmp_path):
+    """SQLite opens a file so, without an error, if opening it for writing fails once."""
+    with Database(tmp_path / "x.db") as database:
+        database._engine.dispose()
+        opened = []
+
+        def connect(dialect, record, arguments, options):
+            opened.append(arguments)
+            if len(opened) == 1:
+                return sqlite3.connect(f"{(tmp_path / 'x.db').as_uri()}?mode=ro", uri=True, **options)
+            return None
+
+        sa.event.listen(database._engine, "do_connect", connect)
+        with pytest.raises(sa.exc.OperationalError, match="readonly database"):
+            database.add(rows())
+        for _ in range(3):
+            database.add(rows())
+        assert len(opened) == 2
+        assert len(database.points("r", "m")) == 1
+
+
 def test_put_graph_refuses_other_bytes(database):
     with pytest.raises(CodecError):
         database.put_graph("r", "m", b"nothing")

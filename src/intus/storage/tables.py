@@ -128,6 +128,7 @@ def make_engine(url: sa.URL, fsync: bool = False) -> sa.Engine:
     if url.get_backend_name() == "sqlite":
         sa.event.listen(engine, "connect", partial(_set_up_sqlite, "FULL" if fsync else "NORMAL"))
         sa.event.listen(engine, "begin", _begin_sqlite)
+        sa.event.listen(engine, "handle_error", _drop_reader)
     return engine
 
 
@@ -137,6 +138,15 @@ def _set_up_sqlite(synchronous: str, connection: Any, _: object) -> None:
     log = "wal_autocheckpoint=0", "journal_size_limit=0"  # it is shortened by Soundness.shorten
     for pragma in (busy, "journal_mode=WAL", *log, f"synchronous={synchronous}", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _drop_reader(context: sa.engine.ExceptionContext) -> None:
+    """Drop a connection that cannot write, so that the next transaction has a new one.
+
+    SQLite opens a file for reading only, for good, if it cannot be opened for writing at that moment.
+    """
+    if "readonly database" in str(context.original_exception):
+        context.is_disconnect, context.invalidate_pool_on_disconnect = True, False
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:
