@@ -657,3 +657,17 @@ def test_second_gradient_of_parameters_is_a_fault():
     ]
     first = results[0][0]["fc"]["kernel"].get_value()
     np.testing.assert_allclose(tap.seen[0]["parameter_grad", "fc.kernel"], first, rtol=2e-6, atol=1e-7)
+
+
+def test_kind_that_no_layer_had_is_a_fault(tmp_path):
+    generator = Generator()
+    with intus.probe(
+        generator, to=tmp_path / "run.db", kinds=("output", "parameter_grad"), budget=float("inf")
+    ) as watch:
+        step = watch.through(nnx.jit(lambda g, x: g(x)))
+        watch.mode = "train"
+        for epoch in range(2):
+            watch.epoch = epoch + 1
+            step(generator, X)
+        faults = [one for one in watch.status()["faults"] if "of kind parameter_grad" in one]
+    assert len(faults) == 1
