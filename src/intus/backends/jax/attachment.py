@@ -23,7 +23,7 @@ logger = logging.getLogger("intus.backends")
 #: The most shadows of one step. A step that is traced anew so often is not worth observing.
 _MOST = 16
 _SEVERAL = (
-    "The step takes several gradients of {}, of which only the first is recorded. Take each gradient in a step "
+    "The step takes several gradients of {}, of which only the first is recorded. Take each in a step "
     "of its own, or the gradient of the sum of the losses."
 )
 
