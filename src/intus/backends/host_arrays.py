@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
 
 import numpy as np
+
+_Key = TypeVar("_Key")
 
 _SAMPLE = 1 << 16  # values of the first batch that are hashed
 
@@ -24,7 +29,25 @@ def copied(array: np.ndarray, rows: int | None = None, axis: int = 0) -> np.ndar
         raise TypeError(f"complex tensors ({array.dtype}) cannot be recorded")
     if rows is not None and array.ndim > axis:
         array = array[(slice(None),) * axis + (slice(rows),)]
-    return np.array(array, array.dtype if array.dtype.kind in "fiub" else np.float32, order="C")
+    return whole(array)
+
+
+def whole(array: np.ndarray) -> np.ndarray:
+    """Copy an array, of complex numbers too, to a C-contiguous one of a dtype that numpy has itself.
+
+    Raises:
+        TypeError: If it has no numbers.
+    """
+    return np.array(array, array.dtype if array.dtype.kind in "fiubc" else np.float32, order="C")
+
+
+def whole_of_numbers(arrays: Mapping[_Key, Any]) -> dict[_Key, np.ndarray]:
+    """Return copies of those arrays that have numbers; see ``whole``."""
+    found = {}
+    for key, array in arrays.items():
+        with suppress(TypeError, ValueError):  # quantized numbers of TensorFlow, which numpy has as records
+            found[key] = whole(array)
+    return found
 
 
 def hashed(array: np.ndarray) -> bytes:

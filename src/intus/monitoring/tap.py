@@ -48,6 +48,10 @@ _SILENT = (
     "intus: %s of %s layers of %s have recorded nothing so far, for example %r. They did not run as modules, "
     "or what they return is no tensor that can be recorded. %s"
 )
+_NO_KIND = (
+    "intus: nothing of kind %s of %s has been recorded so far: no layer had it in a recorded pass, as "
+    "gradients that the training does not take, or takes where they cannot be seen. %s"
+)
 _OUTSIDE = (
     "intus: %s of %s layers of %s ran outside of a call of it, for example %r, as model.encode(x) runs them: "
     "only calls of the model itself are recorded. Call the model, or probe the part that is called."
@@ -193,6 +197,7 @@ class ModelTap:
         self._several: dict[str, tuple[str, list[str]]] = {}
         self._packed: list[str] = []  # addresses that return packed items
         self._recorded_at: set[str] = set()  # addresses with calls
+        self._kinds_seen: set[str] = set()  # kinds of tensors that passes of the training had
         self._idle: dict[str, bool] = {}  # operations that ran in this epoch -> whether ``when`` declined all
         self._fitting: bool | None = None  # whether the ids of this pass are as many as the rows of an array
         self._misfits = 0  # passes of this epoch whose ids do not fit
@@ -352,6 +357,8 @@ class ModelTap:
         if recorded and not self._is_silence_known:
             self._warn_silent()
         self._tell_returned()
+        if recorded:
+            self._warn_kinds()
         self._tell_cost_of_set(epoch)
         self._tell(epoch)
         idle = {address for address, declined in self._idle.items() if declined}
@@ -660,6 +667,8 @@ class ModelTap:
         if self._checks_rows and self.probe_runs.rows is not None:
             self._check_rows(tensor, self.probe_runs.rows.receive)
             return
+        if ticket.mode == "train":
+            self._kinds_seen.add(tensor.kind)
         began = thread_seconds() if tensor.began is None else Seconds(*tensor.began)
         if tensor.pass_apart:
             self._apart = self._pass_began
@@ -909,6 +918,12 @@ class ModelTap:
             self.troubles.inform("parts", _PARTS.format(*counts, *names))
         if packed:
             self.troubles.inform("packed", _PACKED.format(self.name, listed(packed)))
+
+    def _warn_kinds(self) -> None:
+        """Warn once of kinds that were asked for and that no layer had in a training that was recorded."""
+        missing = [kind for kind in self._kinds if kind not in self._kinds_seen]
+        if missing and self._kinds_seen:
+            self.troubles.warn_once(_NO_KIND, ", ".join(missing), self.name, self._backend.blind_spot)
 
     def _warn_outside(self) -> None:
         """Warn once of operations that ran only outside of a call of the model."""

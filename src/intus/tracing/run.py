@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from .capture.saving.form import To
 
 _SHARD_BYTES = 256 * 2**20
+#: How the names of dtypes of numbers begin, in every framework.
+_NUMBERS = re.compile("u?int|b?float|complex|bool")
+_NO_NUMBERS = "has the dtype {}, which holds no numbers, as a text or a random key does not"
 
 
 @front_door
@@ -215,7 +219,14 @@ def _saved(found: Traced, save: Selection | Chooser) -> Trace:
     """Return the trace with the values that are to be saved."""
     arrays = {row: np.asarray(value) for row, value in found.values.items()}
     result = Trace(found.graph, arrays, params=found.params)
+    if arrays:
+        result.not_stored = {
+            op.row: _NO_NUMBERS.format(op.dtype)
+            for op in result._handles(range(len(found.graph.ops)))
+            if op.row not in arrays and _NUMBERS.match(str(op.dtype)) is None
+        }
     if save != "all":
         saved = set() if save == "none" else set(result._select(cast(Selection, save)))
         result.values = {row: value for row, value in result.values.items() if row in saved}
+        result.not_stored = {row: why for row, why in result.not_stored.items() if row in saved}
     return result

@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 import intus
 from backends.contract import Collect
 from intus.backends.base import for_model
-from intus.core.errors import CaptureError, InputError
+from intus.core.errors import AddressError, CaptureError, InputError
 from intus.core.graph import OUTPUT
 
 DIGITS = load_digits()
@@ -308,3 +308,15 @@ def test_input_has_its_name_whatever_the_model_calls_itself():
 
     result = traced(Named(), np.ones(3, np.float32), np.ones(3, np.float32))
     assert result.graph.facts["inputs"] == ["x", "scale"]
+
+
+def test_complex_values_are_saved_and_keys_have_a_reason():
+    class Fourier(nnx.Module):
+        def __call__(self, x):
+            return jnp.fft.fft(x), jax.random.key(3), x
+
+    traced = intus.trace(Fourier(), x := jnp.ones((3, 4)))
+    waves, key, _ = traced.outputs
+    np.testing.assert_array_equal(waves.value, jnp.fft.fft(x))
+    with pytest.raises(AddressError, match="it has the dtype key<fry>, which holds no numbers"):
+        key.value  # noqa: B018

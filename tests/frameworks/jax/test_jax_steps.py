@@ -606,3 +606,68 @@ def test_functions_of_one_mode_are_named_once(caplog):
     (record,) = caplog.records
     assert "apply and test both take no gradients of Dense" in record.getMessage()
     assert "Set Probe.mode" in record.getMessage()
+
+
+class Generator(nnx.Module):
+    def __init__(self):
+        self.fc = nnx.Linear(4, 4, rngs=nnx.Rngs(0))
+
+    def __call__(self, x):
+        return nnx.tanh(self.fc(x))
+
+
+def score(critic, x):
+    return jnp.mean((critic(x) - 1) ** 2)
+
+
+@pytest.mark.parametrize("wrt", ["generator", "both"])
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_gradient_of_parameters_after_calls_without_one(first, wrt):
+    """A GAN calls its generator for the critic before it takes the generator's gradient."""
+    generator, critic = Generator(), nnx.Linear(4, 1, rngs=nnx.Rngs(1))
+    loss = lambda g, c, x: score(c, g(x)) + score(c, g(g(x)))  # noqa: E731
+
+    @nnx.jit
+    def step(g, c, x):
+        fakes = [g(x) for _ in range(first)]
+        of_critic = [nnx.grad(score)(c, fake) for fake in fakes]
+        return of_critic, nnx.grad(loss, argnums=(0, 1) if wrt == "both" else 0)(g, c, x)
+
+    tap, _ = observed(generator, step, (generator, critic, X), kinds=ALL)
+    assert tap.errors == []
+    definition, state = nnx.split(generator)
+    expected = jax.grad(lambda state: loss(nnx.merge(definition, state), critic, X))(state)
+    for name in ("kernel", "bias"):
+        found = tap.seen[0]["parameter_grad", f"fc.{name}"]
+        np.testing.assert_allclose(found, expected["fc"][name].get_value(), rtol=2e-6, atol=1e-7)
+        np.testing.assert_array_equal(tap.seen[0]["parameter", f"fc.{name}"], getattr(generator.fc, name))
+
+
+def test_second_gradient_of_parameters_is_a_fault():
+    generator, critic = Generator(), nnx.Linear(4, 1, rngs=nnx.Rngs(1))
+
+    @nnx.jit
+    def step(g, c, x):
+        one = nnx.grad(lambda g: score(c, g(x)))(g)
+        return one, nnx.grad(lambda g: jnp.sum(g(x)))(g)
+
+    tap, results = observed(generator, step, (generator, critic, X), kinds=ALL)
+    assert [str(one).split(" of which")[0] for one in tap.errors] == [
+        "The step takes several gradients of fc.bias, fc.kernel,"
+    ]
+    first = results[0][0]["fc"]["kernel"].get_value()
+    np.testing.assert_allclose(tap.seen[0]["parameter_grad", "fc.kernel"], first, rtol=2e-6, atol=1e-7)
+
+
+def test_kind_that_no_layer_had_is_a_fault(tmp_path):
+    generator = Generator()
+    with intus.probe(
+        generator, to=tmp_path / "run.db", kinds=("output", "parameter_grad"), budget=float("inf")
+    ) as watch:
+        step = watch.through(nnx.jit(lambda g, x: g(x)))
+        watch.mode = "train"
+        for epoch in range(2):
+            watch.epoch = epoch + 1
+            step(generator, X)
+        faults = [one for one in watch.status()["faults"] if "of kind parameter_grad" in one]
+    assert len(faults) == 1

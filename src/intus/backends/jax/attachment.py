@@ -22,6 +22,10 @@ from .shadow import ModelCall, Shadow
 logger = logging.getLogger("intus.backends")
 #: The most shadows of one step. A step that is traced anew so often is not worth observing.
 _MOST = 16
+_SEVERAL = (
+    "The step takes several gradients of {}, of which only the first is recorded. Take each in a step "
+    "of its own, or the gradient of the sum of the losses."
+)
 
 
 #: The attachments that are not removed, to which calls in ``JaxBackend.evaluation`` are passed.
@@ -216,6 +220,8 @@ class Attachment:
                     began = (
                         _now()
                     )  # a compilation is no cost of each pass, as the recording of a graph is none
+                    if shadow.several:
+                        self._tap.on_error(CaptureError(_SEVERAL.format(", ".join(shadow.several))))
                 output = self._show(shadow, arrays, began)
             except Exception as error:
                 self._tap.on_error(error)

@@ -21,7 +21,8 @@ from ...core.errors import CaptureError, IntusError
 from ...core.graph import CREATED, Graph
 from ...core.nested import named
 from ...core.traced import Traced
-from .arrays import is_array, to_numpy
+from ..host_arrays import whole
+from .arrays import is_array
 from .internals import bind, name_stack, site
 from .jaxprs import Frame, evaluate
 from .library import Library, StateArray
@@ -297,12 +298,8 @@ class _Rows:
             assert cell.row is not None
             self._stored(cell.value, self._builder.output(name, cell.row))
         graph, rows = self._builder.graph({"framework": "jax", "version": jax.__version__})
-        values = {
-            int(rows[row]): to_numpy(value)
-            for row, value in self._values.items()
-            if is_array(value) and value.dtype.kind != "c"
-        }
-        return Traced(graph, values)
+        arrays = {row: value for row, value in self._values.items() if is_array(value)}
+        return Traced(graph, {int(rows[row]): whole(np.asarray(value)) for row, value in arrays.items()})
 
     def _with_row(self, cell: Cell, scope: tuple[Scope, ...]) -> Cell:
         """Return a cell with the row of its buffer, if it is one."""

@@ -180,6 +180,7 @@ class Shadow:
         model_call: The first call of the model; None if there was none.
         visits: The calls of modules in order.
         avals: Shape and dtype of each output.
+        several: The parameters of which several gradients were computed, so that only the first is observed.
         takes_gradients: Whether the step takes gradients through the model.
 
     Raises:
@@ -200,7 +201,7 @@ class Shadow:
         flat = _flat(traced(function, library, model, opened, taps))
         self.classes, self.model_call = taps.classes, taps.model_call
         _check_origins(flat)
-        self.visits, outputs = _visits(flat, kinds)
+        self.visits, outputs, self.several = _visits(flat, kinds)
         self.takes_gradients = any(
             equation.primitive is tap_p and equation.params["stage"] == GRADIENT
             for equation in flat.jaxpr.eqns
@@ -332,8 +333,8 @@ def _is_mark(equation: Any, kind: str, stage: str) -> bool:
     return equation.primitive is tap_p and params["mark"].kind == kind and params["stage"] == stage
 
 
-def _visits(flat: ClosedJaxpr, kinds: Collection[str]) -> tuple[list[Visit], list[Any]]:
-    """Return the module calls that were marked, with what is observed, and the variables of the items."""
+def _visits(flat: ClosedJaxpr, kinds: Collection[str]) -> tuple[list[Visit], list[Any], list[str]]:
+    """Return the marked module calls with what is observed, the variables of the items, and ``several``."""
     marked: dict[tuple[Mark, str], list[Any]] = defaultdict(list)
     order: list[tuple[Mark, int]] = []
     nested: set[Any] = set()  # values under more than one jax.vmap
@@ -351,25 +352,35 @@ def _visits(flat: ClosedJaxpr, kinds: Collection[str]) -> tuple[list[Visit], lis
             marks_of[mark.address, mark.call].append(mark)
     total, variables, visits = _Totals(flat), list[Any](), list[Visit]()
     counts: dict[str, int] = defaultdict(int)
+    gradients_of: dict[str, Any] = {}  # of each parameter
+    several: set[str] = set()
     for output, repeat in order:
         counts[output.address] += 1
         number = counts[output.address]
         items = []
         for mark in marks_of[output.address, output.call]:
             values, gradients = marked[mark, VALUE], marked.get((mark, GRADIENT), [])
-            if repeat >= len(values) or (mark.kind == "parameter" and number > 1):
+            if repeat >= len(values):
                 continue
             value = values[repeat]
             gradient = _gradient(value, gradients, len(values), repeat)
             if mark.kind != "output":  # what enters may also be used elsewhere
                 gradient = total.of(gradient)
             address = _address(mark, number)
-            for kind, variable in ((mark.kind, value), (_GRADIENTS[mark.kind], gradient)):
+            found = [(mark.kind, value), (_GRADIENTS[mark.kind], gradient)]
+            if mark.kind == "parameter":  # one value, and the gradient of whichever call has one
+                if gradient is not None and address in gradients_of:
+                    several |= {address} if gradients_of[address] is not gradient else set()
+                    gradient = None
+                elif gradient is not None:
+                    gradients_of[address] = gradient
+                found = [*found[: number == 1], (_GRADIENTS[mark.kind], gradient)]
+            for kind, variable in found:
                 if kind in kinds and variable is not None:
                     items.append(Item(kind, address, mark.which, len(variables), value not in nested))
                     variables.append(variable)
         visits.append(Visit(output.address, tuple(items)))
-    return visits, variables
+    return visits, variables, sorted(several) if "parameter_grad" in kinds else []
 
 
 def _address(mark: Mark, call: int) -> str:

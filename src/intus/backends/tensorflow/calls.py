@@ -143,7 +143,8 @@ class CallObserver:
 
         # Calls of another mode are reported even if those of the training are left out.
         leave_out = self.observer.leave_out if mode == "train" else None
-        go = self._placed(partial(self.gate.ask, [flat[number] for number in at], start, leave_out))
+        asked = self.observer.never_raising(start, False)
+        go = self._placed(partial(self.gate.ask, [flat[number] for number in at], asked, leave_out))
         if go is not False:
             self._local.step = _Step(self.gate.place(), go)
         return before
@@ -168,7 +169,14 @@ class CallObserver:
         output = self._replaced(output, partial(self.gate.after, step.go))
         ready = [one for one in self.gate.nest.flatten(output) if self.gate.is_tensor(one)]
         told = self._placed(
-            partial(self.gate.tell_copies, step.go, ready, tensors, self.observer.work_begins, take)
+            partial(
+                self.gate.tell_copies,
+                step.go,
+                ready,
+                tensors,
+                self.observer.work_begins,
+                self.observer.never_raising(take),
+            )
         )
         return self._replaced(output, partial(self.gate.after, told))
 
@@ -258,7 +266,8 @@ class CallObserver:
             if step.place is not self.gate.place():
                 self.observer.on_error(CaptureError(_ELSEWHERE))
             else:
-                self.gate.tell(step.go, [self.gate.value(gradient)], take)
+                taken = self.observer.never_raising(take)
+                self.gate.tell(step.go, [self.gate.value(gradient)], taken)
         except Exception as error:
             self.observer.on_error(error)
 
@@ -292,6 +301,10 @@ class Watch:
     def __init__(self, calls: CallObserver, operation: Operation | None, is_model: bool) -> None:
         self._calls, self._operation, self._is_model = calls, operation, is_model
         self._parameters = calls.own_parameters(operation) if operation is not None else {}
+
+    def on_error(self, error: Exception) -> None:
+        """Pass an exception of our own to the tap."""
+        self._calls.observer.on_error(error)
 
     def run(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Call the layer and observe it. What the layer raises is raised; nothing else is."""
@@ -336,8 +349,23 @@ class ObservedCall:
         """Call the layer."""
         return self.run(self.own, args, kwargs)
 
-    def run(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Call the layer by ``call``."""
+    def run(
+        self, call: Callable[..., Any], args: Any, kwargs: Any, prepared: Callable[[Any], Any] | None = None
+    ) -> Any:
+        """Call the layer by ``call``. What the layer raises is raised; nothing else is.
+
+        Args:
+            call: Calls the layer.
+            args: The arguments.
+            kwargs: The keyword arguments.
+            prepared: Returns what is called in the place of ``call``, which is called itself if this raises.
+        """
+        if prepared is not None:
+            try:
+                call = prepared(call)
+            except Exception as error:
+                for watch in self.watches:
+                    watch.on_error(error)
         if not is_unobserved():
             for watch in self.watches:
                 call = partial(self._run, watch, call)

@@ -18,11 +18,12 @@ from ...core.graph import Graph
 from ...core.nested import named
 from ...core.traced import Traced
 from ..base import Operation
+from ..host_arrays import whole_of_numbers
 from .gate import as_tensors, with_mask
 from .graph import FACTS, Rows, values_by_row
 from .running import unobserved
 from .structure import Structure
-from .values import to_numpy
+from .values import as_array
 
 
 class FunctionRecorder:
@@ -67,7 +68,7 @@ def trace_function(
     traced = _Trace(model, structure, args, {**structure.evaluation, **kwargs})
     names, tensors = traced.run()
     graph, rows, order = traced.build()
-    values = {name: to_numpy(tensor) for name, tensor in zip(names, tensors, strict=True)}
+    values = whole_of_numbers(dict(zip(names, map(as_array, tensors), strict=True)))
     return Traced(graph, values_by_row(rows.rows, values, order))
 
 
@@ -148,7 +149,8 @@ class _Trace:
             builder.buffer_of(address, variable.shape, variable.dtype.name)
         operations = self._graph.get_operations()
         numbers = {op: number for number, op in enumerate(operations)}
-        last = max(numbers[tensor.op] for tensor in self._fetched)
+        returned = [one for _, one in self._outputs if getattr(one, "graph", None) is self._graph]
+        last = max(numbers[tensor.op] for tensor in (*self._fetched, *returned))
         rows = Rows(builder, self._handles({**parameters, **buffers}), buffers, self._scope_of(numbers))
         for tensor, name in zip(self._graph.inputs, self._names, strict=False):
             rows.rows[tensor.name] = builder.input(name, tuple(tensor.shape), tensor.dtype.name)
@@ -215,8 +217,11 @@ class _Trace:
 
 
 def _text(error: Exception) -> str:
-    """Return the first line of an error; of one that Keras wrapped, also the lines that it wrapped."""
+    """Return the first line of an error; of one that was wrapped, the lines that were."""
     lines = [line.strip() for line in re.sub(r"\x1b\[\d*m", "", str(error)).splitlines() if line.strip()]
+    if lines and lines[0] == "in user code:":  # AutoGraph lists the lines of the source before the error
+        frames = [number for number, line in enumerate(lines) if line.startswith("File ")]
+        return " ".join(lines[frames[-1] + 2 :] if frames else lines[1:])
     if not lines or not lines[0].startswith("Exception encountered when calling"):
         return lines[0] if lines else ""
     return " ".join(takewhile(lambda line: not line.startswith("Arguments received by"), lines))

@@ -8,10 +8,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from types import MethodType
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.autograph.core.ag_ctx import ControlStatusCtx, Status
+from tensorflow.python.autograph.core.converter import ConversionOptions
+from tensorflow.python.eager.polymorphic_function.autograph_util import py_func_from_autograph
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
 from ...core.address import Address
@@ -51,7 +54,12 @@ def _variables(module: Any) -> dict[str, Any]:
 
 def is_function(module: Any) -> bool:
     """Return whether the ``__call__`` of a module is a ``tf.function``."""
-    return isinstance(type(module).__call__, Function)
+    return isinstance(_own(module), Function)
+
+
+def _own(module: Any) -> Any:
+    """Return the ``__call__`` of a module's class as the class has it, bound to nothing."""
+    return inspect.getattr_static(type(module), "__call__")
 
 
 def structure_of(model: Any) -> Structure:
@@ -63,16 +71,16 @@ def structure_of(model: Any) -> Structure:
         for name, variable in _variables(one.module).items():
             address = f"{one.address}.{name}" if one.address else name
             (parameters if variable.trainable else buffers)[address] = variable
-    own: Any = type(model).__call__
-    call = partial(own.python_function if is_function(model) else own, model)
+    own = _own(model)
+    # Control flow becomes operations, as in a tf.function: a trace has no branch of Python to take.
+    call = _body(own, model) if isinstance(own, Function) else _rewritten(model)
     return Structure(
         operations, parameters, buffers, set(parameters), call, replaced, _evaluation_arguments(model)
     )
 
 
 def _evaluation_arguments(model: Any) -> dict[str, Any]:
-    own: Any = type(model).__call__
-    names = inspect.signature(own.python_function if is_function(model) else own).parameters
+    names = inspect.signature(model.__call__).parameters
     return {name: False for name in ("training", "is_training") if name in names}
 
 
@@ -81,25 +89,45 @@ def replaced(module: Any, function: Callable[..., Any]) -> Callable[[], None]:
 
     Args:
         module: The module.
-        function: Called with what calls the module, and with the arguments.
+        function: Called with what calls the module, and with the arguments. A ``tf.function`` is called by
+            its body, unless XLA compiles it, which computes other last bits.
     """
-    own: Any = type(module).__call__
+    own = _own(module)
 
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        inner = own.__get__(self) if isinstance(own, Function) else partial(_converted(own), self)
+    def call(bound: Callable[..., Any], self: Any, args: Any, kwargs: Any) -> Any:
+        inner = bound
+        if not isinstance(own, Function):
+            inner = _converted(bound)
+        elif not own._jit_compile:
+            inner = _body(own, self)
         return function(inner, *args, **kwargs)
 
     return _swap(module, call)
 
 
-def _swap(module: Any, call: Any, **attributes: Any) -> Callable[[], None]:
-    """Give a module a class with another ``__call__``, and return a function that undoes it."""
-    before = type(module)
-    module.__class__ = type(
+def _swap(
+    module: Any, call: Callable[..., Any], made_of: Callable[[Any], Any] = lambda one: one, **attributes: Any
+) -> Callable[[], None]:
+    """Give a module a class with another ``__call__``, and return a function that undoes it.
+
+    Args:
+        module: The module.
+        call: Called with the module's own ``__call__`` as Python binds it, whatever descriptor that is, the
+            module, the arguments and the keyword arguments.
+        made_of: Returns the ``__call__`` of the class, made of a function.
+        attributes: Further attributes of the class.
+    """
+    before: Any = type(module)
+
+    def swapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return call(super(made, self).__call__, self, args, kwargs)
+
+    swapped.autograph_info__ = None  # type: ignore[attr-defined]
+    made: Any = type(
         before.__name__,
         (before,),
         {
-            "__call__": call,
+            "__call__": made_of(swapped),
             "__module__": before.__module__,
             "__qualname__": before.__qualname__,
             "__doc__": before.__doc__,
@@ -107,6 +135,7 @@ def _swap(module: Any, call: Any, **attributes: Any) -> Callable[[], None]:
             **attributes,
         },
     )
+    module.__class__ = made
 
     def undo() -> None:
         module.__class__ = before
@@ -115,9 +144,28 @@ def _swap(module: Any, call: Any, **attributes: Any) -> Callable[[], None]:
 
 
 def _converted(function: Callable[..., Any]) -> Any:
-    """Return a function with its control flow rewritten, if the caller's is."""
+    """Return a function with its control flow rewritten, if the caller's is. It is not in eager code."""
     internal = tf.__internal__.autograph
-    return internal.tf_convert(function, internal.control_status_ctx())
+    return internal.tf_convert(function, internal.control_status_ctx(), convert_by_default=False)
+
+
+def _body(function: Any, module: Any) -> Callable[..., Any]:
+    """Return what a ``tf.function`` that is a method calls when it is traced."""
+    body = MethodType(function.python_function, module)
+    return _rewritten(body, function._experimental_autograph_options) if function._autograph else body
+
+
+def _rewritten(function: Callable[..., Any], features: Any = None) -> Callable[..., Any]:
+    """Return a function with its control flow rewritten, as a ``tf.function`` has it."""
+    rewritten = py_func_from_autograph(function, features)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        options = ConversionOptions(recursive=True, optional_features=features, user_requested=True)
+        with ControlStatusCtx(status=Status.ENABLED, options=options):
+            return rewritten(*args, **kwargs)
+
+    call.__wrapped__ = function  # type: ignore[attr-defined]  # whose signature it has
+    return call
 
 
 def attach_modules(
@@ -139,23 +187,19 @@ def _observe(module: Any, is_model: bool) -> ObservedCall:
     if _OBSERVED in vars(type(module)):
         observed: ObservedCall = getattr(type(module), _OBSERVED)
         return observed
-    own: Any = type(module).__call__
+    own = _own(module)
     within = is_model and isinstance(own, Function)
-    body = own.python_function if within else own
-    observed = ObservedCall(lambda self, *args, **kwargs: _called(body, self, args, kwargs))
+    observed = ObservedCall(module)
 
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return observed.run(partial(observed.own, self), args, kwargs)
+    def call(bound: Callable[..., Any], self: Any, args: Any, kwargs: Any) -> Any:
+        if within:
+            return observed.run(
+                MethodType(own.python_function, self), args, kwargs, lambda _: _body(own, self)
+            )
+        return observed.run(bound, args, kwargs, None if isinstance(own, Function) else _converted)
 
-    call.autograph_info__ = None  # type: ignore[attr-defined]
-    observed.undo = _swap(module, own._clone(call) if within else call, **{_OBSERVED: observed})
+    observed.undo = _swap(module, call, own._clone if within else lambda one: one, **{_OBSERVED: observed})
     return observed
-
-
-def _called(function: Any, module: Any, args: Any, kwargs: Any) -> Any:
-    if isinstance(function, Function):
-        return function.__get__(module)(*args, **kwargs)
-    return _converted(function)(module, *args, **kwargs)
 
 
 @contextmanager

@@ -87,6 +87,23 @@ class Observer:
             self._inside = False
             self._guarded(lambda tap: tap.on_forward_end(output))
 
+    def never_raising(self, call: Callable[..., Any], otherwise: Any = None) -> Callable[..., Any]:
+        """Return a function for a graph to call, in which an error would be one of the training.
+
+        Args:
+            call: The function.
+            otherwise: What it returns instead of raising.
+        """
+
+        def guarded(*args: Any) -> Any:
+            try:
+                return call(*args)
+            except Exception as error:
+                self.on_error(error)
+                return otherwise
+
+        return guarded
+
     def on_error(self, error: Exception) -> None:
         """Pass an exception to the tap; it is not propagated further."""
         if self._tap is not None:
