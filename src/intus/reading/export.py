@@ -61,6 +61,7 @@ def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Trace
         member = model_of(archive)
         assert member is not None
         program = json.loads(archive.read(member))
+        _name_apart(program["graph_module"]["graph"])
         rows = _Rows(path, program, _places(archive))
         values: dict[str, Any] = {}
         notes: list[str] = []
@@ -70,6 +71,45 @@ def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Trace
             given = bind(path.name, rows.expected, inputs, named)
             values, notes = values_of(path, archive, program, rows.expected, given)
         return rows.traced(values, notes)
+
+
+def _name_apart(graph: Mapping[str, Any]) -> None:
+    """Give the tensors of nested graphs names of their own: each graph of the file numbers its names anew.
+
+    Args:
+        graph: The outermost graph, which keeps its names. The graphs inside of it are changed.
+    """
+    waiting, count = [(graph, "")], 0
+    while waiting:
+        outer, prefix = waiting.pop()
+        for node in outer["nodes"]:
+            for given in node["inputs"]:
+                inner = subgraph(given["arg"])
+                if inner is not None:
+                    count += 1
+                    waiting.append((inner["graph"], f"{count}/"))
+            if prefix:
+                _prefix_names([given["arg"] for given in node["inputs"]], prefix)
+                _prefix_names(node["outputs"], prefix)
+        if prefix:
+            _prefix_names([outer["inputs"], outer["outputs"]], prefix)
+            metas = outer["tensor_values"]
+            renamed = {f"{prefix}{name}": meta for name, meta in metas.items()}
+            metas.clear()
+            metas.update(renamed)
+
+
+def _prefix_names(argument: Any, prefix: str) -> None:
+    """Put a prefix before the names of the tensors and lengths in an argument, or a list of them."""
+    if isinstance(argument, list):
+        for one in argument:
+            _prefix_names(one, prefix)
+    elif isinstance(argument, dict) and subgraph(argument) is None:
+        for key, value in argument.items():
+            if key in ("name", "as_name") and isinstance(value, str):
+                argument[key] = f"{prefix}{value}"
+            else:
+                _prefix_names(value, prefix)
 
 
 def _places(archive: zipfile.ZipFile) -> dict[str, Hashable]:
@@ -303,8 +343,9 @@ class _Rows:
             self._metas |= one["graph"]["tensor_values"]
             inputs = [self._argument_name(argument) for argument in one["graph"]["inputs"]]
             for inner, outer in zip(inputs, operands, strict=False):
-                row = self._row(outer, around)
-                if row is not None:
+                if self._state.get(outer, ("",))[0] == "parameter":
+                    self._state[inner] = self._state[outer]
+                elif (row := self._row(outer, around)) is not None:
                     self._rows[inner] = row
             self._add(one["graph"], scope)
             for output in one["graph"]["outputs"]:
