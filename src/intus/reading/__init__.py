@@ -15,6 +15,7 @@ from typing import Any
 from ..core.errors import CodecError, InputError, IntusError, check_installed
 from ..core.traced import Traced
 from . import export
+from .archives import check_unpacked
 
 #: The endings of files that ``read`` reads.
 ENDINGS = (".onnx", ".pt2", ".pt", "-symbol.json", ".safetensors", ".safetensors.index.json", ".gguf")
@@ -96,6 +97,7 @@ def _of_archive(path: Path) -> _Reader:
     """Return the reader of a zip file: an exported program or TorchScript."""
     try:
         with zipfile.ZipFile(path) as archive:
+            check_unpacked(archive, path.stat().st_size, str(path))
             names = archive.namelist()
             offsets = [member.header_offset for member in archive.infolist()]
             if min(offsets, default=0) > 0:  # the end of another archive, which was inside
