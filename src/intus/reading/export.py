@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ..core.building import GraphBuilder, Scope
+from ..core.errors import check_installed
 from ..core.traced import Traced
+from .bounds import check_depth
 from .inputs import Expected, bind
 from .pickled_weights import places
 
@@ -55,7 +57,7 @@ def model_of(archive: zipfile.ZipFile) -> str | None:
     )
 
 
-def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Traced:
+def read(path: Path, inputs: tuple[Any, ...] | None, named: Mapping[str, Any]) -> Traced:
     """Return the graph of a ``.pt2`` file and, if inputs are given, values; see ``reading.read``."""
     with zipfile.ZipFile(path) as archive:
         member = model_of(archive)
@@ -65,10 +67,11 @@ def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Trace
         rows = _Rows(path, program, _places(archive))
         values: dict[str, Any] = {}
         notes: list[str] = []
-        if inputs or named:
+        if inputs or named or (inputs is not None and not rows.expected):
+            check_installed("Computing the values of a .pt2 file", ["torch"], "torch")
             from .exported_values import values_of
 
-            given = bind(path.name, rows.expected, inputs, named)
+            given = bind(path.name, rows.expected, inputs or (), named)
             values, notes = values_of(path, archive, program, rows.expected, given)
         return rows.traced(values, notes)
 
@@ -164,7 +167,7 @@ class _Rows:
     """The rows of an exported program."""
 
     def __init__(self, path: Path, program: Mapping[str, Any], places: Mapping[str, Hashable]) -> None:
-        self._places = places
+        self._path, self._places = path, places
         self._program, self._module = program, program["graph_module"]
         self._signature = self._module["signature"]
         self._metas: dict[str, Any] = dict(self._module["graph"]["tensor_values"])
@@ -285,6 +288,7 @@ class _Rows:
     def _add(self, graph: Mapping[str, Any], around: tuple[Scope, ...]) -> None:
         for node in graph["nodes"]:
             scope = (*around, *(one for one in self._stack(node) if one.address and one not in around))
+            check_depth(str(self._path), scope[-1].address if scope else "", len(scope))
             self._add_node(node, scope)
 
     def _add_node(self, node: Mapping[str, Any], scope: tuple[Scope, ...]) -> None:

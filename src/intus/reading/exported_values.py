@@ -19,10 +19,10 @@ import numpy as np
 import torch
 
 from ..core.errors import CodecError, InputError
-from .archives import check_unpacked
+from .bounds import check_unpacked
 from .export import DTYPES, operator_of, subgraph
 from .exported_ranges import check_ranges
-from .inputs import Expected, check
+from .inputs import Expected, as_array, check
 
 _OPERATOR = re.compile(r"torch\.ops\.(aten|prims|quantized_decomposed)\.(?!from_file\b)(\w+)\.(\w+)")
 _LENGTHS = re.compile(
@@ -67,7 +67,13 @@ def values_of(
     running = _Program(path, module)
     tensors: dict[str, Any] = {}
     for one in expected:
-        value = torch.as_tensor(inputs[one.name]).detach().cpu()
+        value = inputs[one.name]
+        if not isinstance(value, torch.Tensor):
+            try:
+                value = torch.as_tensor(np.array(as_array(path.name, one, value)))
+            except (TypeError, ValueError) as error:
+                raise InputError(f"The input {one.name!r} of {path.name} is no tensor: {error}.") from None
+        value = value.detach().cpu()
         check(path.name, one, _name(value.dtype), value.shape)
         tensors[one.name] = value
     metas = module["graph"]["tensor_values"]

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any
 
-from .archives import check_unpacked
+from .bounds import check_unpacked
 
 
 def places(data: bytes) -> dict[str, Hashable]:

@@ -1,4 +1,4 @@
-"""Refuse zip files that unpack to far more than they are."""
+"""Bounds on what a small file can ask for: memory, and modules inside of modules."""
 
 from __future__ import annotations
 
@@ -10,6 +10,16 @@ from ..core.errors import CodecError
 _RATIO = 100
 #: Members that unpack to fewer bytes than this in all are read whatever their ratio is.
 _SMALL = 1 << 25
+#: More modules inside of each other than a model has; a page, and Python's stack, have their limits.
+_DEEPEST = 200
+
+
+def check_depth(file: str, name: str, depth: int) -> None:
+    """Raise CodecError if a name in a file is inside of more modules than any model has."""
+    if depth > _DEEPEST:
+        raise CodecError(
+            f"{file!r} is not read: {name[:50]!r} is inside of {depth:,} modules, more than {_DEEPEST}."
+        )
 
 
 def check_unpacked(archive: zipfile.ZipFile, size: int, file: str) -> None:
