@@ -7,7 +7,9 @@ format has a module or folder of its own.
 from __future__ import annotations
 
 import errno
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,12 @@ from typing import Any
 from ..core.errors import CodecError, InputError, IntusError, check_installed
 from ..core.traced import Traced
 from . import export
+from .bounds import check_unpacked
 
 #: The endings of files that ``read`` reads.
 ENDINGS = (".onnx", ".pt2", ".pt", "-symbol.json", ".safetensors", ".safetensors.index.json", ".gguf")
 
-_Reader = Callable[[Path, tuple[Any, ...], Mapping[str, Any]], Traced]
+_Reader = Callable[[Path, tuple[Any, ...] | None, Mapping[str, Any]], Traced]
 
 _IN_PYTHON = "Make the model in Python, load the weights into it, and pass the model to intus."
 _IN_KERAS = "Load it with Keras, and pass the model to intus."
@@ -31,13 +34,31 @@ _OTHERS = {
     b"TFL3": "It is a TFLite file, which intus does not read. Pass the model that it was made from.",
 }
 
+#: What parsing raises if a file contradicts itself; anything else is not of the file.
+_OF_DAMAGE = (
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    AssertionError,
+    EOFError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
-def read(path: Path, inputs: tuple[Any, ...] = (), named: Mapping[str, Any] | None = None) -> Traced:
+
+def read(path: Path, inputs: tuple[Any, ...] | None = None, named: Mapping[str, Any] | None = None) -> Traced:
     """Return the graph of a model file and, if inputs are given, the values of its operations.
 
     Args:
         path: The file.
-        inputs: The inputs of the model in the order of the file.
+        inputs: The inputs of the model in the order of the file; ``()`` computes the values of a model
+            that takes none.
         named: Inputs by name.
 
     Raises:
@@ -49,11 +70,13 @@ def read(path: Path, inputs: tuple[Any, ...] = (), named: Mapping[str, Any] | No
         raise InputError(f"There is no file {str(path)!r}.")
     if path.is_dir():
         raise InputError(f"{str(path)!r} is a folder. Name a file that ends in {', '.join(ENDINGS)}.")
+    if not path.is_file():
+        raise InputError(f"{str(path)!r} is no regular file but a pipe or device, which is not read.")
     try:
         return _reader(path)(path, inputs, named or {})
     except (IntusError, ImportError, MemoryError):
         raise
-    except Exception as error:  # a damaged file can contradict itself in any way
+    except _OF_DAMAGE as error:
         if isinstance(error, OSError) and error.errno != errno.EINVAL:  # EINVAL: a position that is none
             raise
         text = " ".join(str(error).split())[:200].rstrip(".")
@@ -76,6 +99,8 @@ def _reader(path: Path) -> _Reader:
         from .mxnet import read as read_mxnet
 
         return read_mxnet
+    if path.suffix == ".gguf" and not start.startswith(b"GGUF") and start[8:9] != b"{":
+        raise CodecError(f"{str(path)!r} is no GGUF file, or is damaged: it begins with {start[:4]!r}.")
     if start.startswith(b"GGUF") or start[8:9] == b"{" or path.name.endswith(ENDINGS[4:]):
         from .weights import read as read_weights
 
@@ -96,6 +121,7 @@ def _of_archive(path: Path) -> _Reader:
     """Return the reader of a zip file: an exported program or TorchScript."""
     try:
         with zipfile.ZipFile(path) as archive:
+            check_unpacked(archive, path.stat().st_size, str(path))
             names = archive.namelist()
             offsets = [member.header_offset for member in archive.infolist()]
             if min(offsets, default=0) > 0:  # the end of another archive, which was inside

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ..core.building import GraphBuilder, Scope
+from ..core.errors import check_installed
 from ..core.traced import Traced
+from .bounds import check_depth
 from .inputs import Expected, bind
 from .pickled_weights import places
 
@@ -55,21 +57,62 @@ def model_of(archive: zipfile.ZipFile) -> str | None:
     )
 
 
-def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Traced:
+def read(path: Path, inputs: tuple[Any, ...] | None, named: Mapping[str, Any]) -> Traced:
     """Return the graph of a ``.pt2`` file and, if inputs are given, values; see ``reading.read``."""
     with zipfile.ZipFile(path) as archive:
         member = model_of(archive)
         assert member is not None
         program = json.loads(archive.read(member))
+        _name_apart(program["graph_module"]["graph"])
         rows = _Rows(path, program, _places(archive))
         values: dict[str, Any] = {}
         notes: list[str] = []
-        if inputs or named:
+        if inputs or named or (inputs is not None and not rows.expected):
+            check_installed("Computing the values of a .pt2 file", ["torch"], "torch")
             from .exported_values import values_of
 
-            given = bind(path.name, rows.expected, inputs, named)
+            given = bind(path.name, rows.expected, inputs or (), named)
             values, notes = values_of(path, archive, program, rows.expected, given)
         return rows.traced(values, notes)
+
+
+def _name_apart(graph: Mapping[str, Any]) -> None:
+    """Give the tensors of nested graphs names of their own: each graph of the file numbers its names anew.
+
+    Args:
+        graph: The outermost graph, which keeps its names. The graphs inside of it are changed.
+    """
+    waiting, count = [(graph, "")], 0
+    while waiting:
+        outer, prefix = waiting.pop()
+        for node in outer["nodes"]:
+            for given in node["inputs"]:
+                inner = subgraph(given["arg"])
+                if inner is not None:
+                    count += 1
+                    waiting.append((inner["graph"], f"{count}/"))
+            if prefix:
+                _prefix_names([given["arg"] for given in node["inputs"]], prefix)
+                _prefix_names(node["outputs"], prefix)
+        if prefix:
+            _prefix_names([outer["inputs"], outer["outputs"]], prefix)
+            metas = outer["tensor_values"]
+            renamed = {f"{prefix}{name}": meta for name, meta in metas.items()}
+            metas.clear()
+            metas.update(renamed)
+
+
+def _prefix_names(argument: Any, prefix: str) -> None:
+    """Put a prefix before the names of the tensors and lengths in an argument, or a list of them."""
+    if isinstance(argument, list):
+        for one in argument:
+            _prefix_names(one, prefix)
+    elif isinstance(argument, dict) and subgraph(argument) is None:
+        for key, value in argument.items():
+            if key in ("name", "as_name") and isinstance(value, str):
+                argument[key] = f"{prefix}{value}"
+            else:
+                _prefix_names(value, prefix)
 
 
 def _places(archive: zipfile.ZipFile) -> dict[str, Hashable]:
@@ -124,7 +167,7 @@ class _Rows:
     """The rows of an exported program."""
 
     def __init__(self, path: Path, program: Mapping[str, Any], places: Mapping[str, Hashable]) -> None:
-        self._places = places
+        self._path, self._places = path, places
         self._program, self._module = program, program["graph_module"]
         self._signature = self._module["signature"]
         self._metas: dict[str, Any] = dict(self._module["graph"]["tensor_values"])
@@ -245,6 +288,7 @@ class _Rows:
     def _add(self, graph: Mapping[str, Any], around: tuple[Scope, ...]) -> None:
         for node in graph["nodes"]:
             scope = (*around, *(one for one in self._stack(node) if one.address and one not in around))
+            check_depth(str(self._path), scope[-1].address if scope else "", len(scope))
             self._add_node(node, scope)
 
     def _add_node(self, node: Mapping[str, Any], scope: tuple[Scope, ...]) -> None:
@@ -303,8 +347,9 @@ class _Rows:
             self._metas |= one["graph"]["tensor_values"]
             inputs = [self._argument_name(argument) for argument in one["graph"]["inputs"]]
             for inner, outer in zip(inputs, operands, strict=False):
-                row = self._row(outer, around)
-                if row is not None:
+                if self._state.get(outer, ("",))[0] == "parameter":
+                    self._state[inner] = self._state[outer]
+                elif (row := self._row(outer, around)) is not None:
                     self._rows[inner] = row
             self._add(one["graph"], scope)
             for output in one["graph"]["outputs"]:

@@ -19,9 +19,10 @@ import numpy as np
 import torch
 
 from ..core.errors import CodecError, InputError
+from .bounds import check_unpacked
 from .export import DTYPES, operator_of, subgraph
 from .exported_ranges import check_ranges
-from .inputs import Expected, check
+from .inputs import Expected, as_array, check
 
 _OPERATOR = re.compile(r"torch\.ops\.(aten|prims|quantized_decomposed)\.(?!from_file\b)(\w+)\.(\w+)")
 _LENGTHS = re.compile(
@@ -66,7 +67,13 @@ def values_of(
     running = _Program(path, module)
     tensors: dict[str, Any] = {}
     for one in expected:
-        value = torch.as_tensor(inputs[one.name]).detach().cpu()
+        value = inputs[one.name]
+        if not isinstance(value, torch.Tensor):
+            try:
+                value = torch.as_tensor(np.array(as_array(path.name, one, value)))
+            except (TypeError, ValueError) as error:
+                raise InputError(f"The input {one.name!r} of {path.name} is no tensor: {error}.") from None
+        value = value.detach().cpu()
         check(path.name, one, _name(value.dtype), value.shape)
         tensors[one.name] = value
     metas = module["graph"]["tensor_values"]
@@ -77,7 +84,10 @@ def values_of(
     for spec in module["signature"]["input_specs"]:
         ((kind, entry),) = spec.items()
         if kind in ("parameter", "buffer", "tensor_constant"):
-            tensors[entry["arg"]["name"]] = weights.tensor(entry[f"{kind}_name"])
+            found = weights.tensor(entry[f"{kind}_name"])
+            # A parameter, as in torch's own program: some operators take another kernel for plain tensors.
+            needs = kind == "parameter" and bool(metas[entry["arg"]["name"]].get("requires_grad"))
+            tensors[entry["arg"]["name"]] = torch.nn.Parameter(found, needs) if kind == "parameter" else found
     with torch.no_grad():
         running.run(module["graph"], tensors)
     return running.values, running.notes
@@ -207,6 +217,9 @@ class _Weights:
                 yield from self._unpickled(data).items()
 
     def _unpickled(self, data: bytes) -> Any:
+        if data.startswith(b"PK"):
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                check_unpacked(archive, len(data), str(self._path))
         try:
             return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         except Exception as error:  # of a type for each cause

@@ -109,6 +109,11 @@ class _Reader:
             key = self._text()
             metadata[key] = self._value(self._number("I"), 0)
         infos = [self._tensor() for _ in range(tensors)]
+        names: set[str] = set()
+        for name, *_ in infos:
+            if name in names:
+                raise CodecError(f"{str(self._path)!r} is damaged: it has two tensors of the name {name!r}.")
+            names.add(name)
         alignment = metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or alignment < 1:
             raise CodecError(f"{str(self._path)!r} is damaged: its alignment is {alignment!r}.")

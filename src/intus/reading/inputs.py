@@ -89,11 +89,13 @@ def as_array(file: str, expected: Expected, value: Any) -> Any:
     if not expected.is_array or value is None:
         return value
     is_plain = isinstance(value, bool | int | float | list | tuple)
-    if hasattr(value, "detach"):  # a tensor of torch
-        value = value.detach().cpu()
     try:
+        if hasattr(value, "asnumpy"):  # an array of MXNet
+            value = value.asnumpy()
+        elif hasattr(value, "detach"):  # a tensor of torch
+            value = value.detach().cpu()
         array = np.asarray(value, expected.dtype if is_plain and expected.dtype != "string" else None)
-    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+    except Exception as error:  # whatever the caller's object raises
         raise InputError(f"The input {expected.name!r} of {file} is no array: {error}.") from None
     dtype = "string" if array.dtype.kind in "OUS" else str(array.dtype)
     check(file, expected, dtype, array.shape)

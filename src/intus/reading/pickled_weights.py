@@ -9,6 +9,8 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any
 
+from .bounds import check_unpacked
+
 
 def places(data: bytes) -> dict[str, Hashable]:
     """Return where the data of each tensor of a state dict are; tied weights have one place.
@@ -29,6 +31,7 @@ def places(data: bytes) -> dict[str, Hashable]:
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            check_unpacked(archive, len(data), "its weights")
             (member,) = [name for name in archive.namelist() if name.rpartition("/")[2] == "data.pkl"]
             found = _Places(io.BytesIO(archive.read(member))).load()
     except Exception:  # a pickle can fail in any way

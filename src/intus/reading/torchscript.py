@@ -71,7 +71,7 @@ _KEPT = ("_builder", "_notes", "_rows", "_lists", "_values", "_calls", "_argumen
 _NESTED_LOOPS = 4
 
 
-def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Traced:
+def read(path: Path, inputs: tuple[Any, ...] | None, named: Mapping[str, Any]) -> Traced:
     """Return the graph of a TorchScript file.
 
     Args:

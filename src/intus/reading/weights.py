@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from ..core.building import GraphBuilder, Scope
 from ..core.errors import CodecError, InputError
 from ..core.traced import Traced
+from .bounds import check_depth
 from .gguf import read_header
 
 _DTYPES = {
@@ -29,6 +30,7 @@ _DTYPES = {
 }
 _KINDS = {"F": "float", "I": "int", "U": "uint", "C": "complex"}
 _LONGEST = 500  # of a text of metadata
+_FEW = 5  # tensors that a note names
 _INDEX = ".index.json"
 
 
@@ -48,7 +50,7 @@ class Tensor(NamedTuple):
     size: int | None = None
 
 
-def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Traced:
+def read(path: Path, inputs: tuple[Any, ...] | None, named: Mapping[str, Any]) -> Traced:
     """Return the tree of the tensors in a file of weights.
 
     Args:
@@ -76,6 +78,9 @@ def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Trace
     if is_gguf:
         header = read_header(path)
         tensors = [Tensor(*one) for one in header.tensors]
+        unknown = [f"{one.name!r} ({one.dtype})" for one in tensors if one.size is None]
+        if unknown:
+            facts["notes"] += [f"The size of {', '.join(unknown[:_FEW])} is not known and not counted."]
         facts |= {"format": f"GGUF {header.version}", "metadata": _shown(header.metadata)}
     elif path.name.endswith(_INDEX):
         tensors, metadata = _sharded(path)
@@ -83,6 +88,8 @@ def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Trace
     else:
         tensors, metadata = _safetensors(path)
         facts |= {"format": "safetensors", "metadata": _shown(metadata)}
+    for one in tensors:
+        check_depth(str(path), one.name, one.name.count("."))
     return Traced(_tree(f"{path.name} (weights only, no graph)", tensors, facts), {})
 
 

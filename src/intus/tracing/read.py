@@ -23,7 +23,8 @@ def read(path: str | Path, /, *inputs: Any, **named_inputs: Any) -> Trace:
     Args:
         path: The file: an ONNX model (``.onnx``), for example.
         *inputs: Inputs of the model, in the order of the file, as arrays or tensors. A mapping alone gives
-            inputs by name, and a tuple alone all of them.
+            inputs by name, and a tuple alone all of them. ``()`` computes the values of a
+            model that takes none.
         **named_inputs: Inputs by name.
 
     Returns:
@@ -44,7 +45,7 @@ def read(path: str | Path, /, *inputs: Any, **named_inputs: Any) -> Trace:
     if _is_trace(path):
         raise InputError(f"{str(path)!r} is a saved trace. Use intus.load to read it, or intus.view.")
     given = arguments(inputs, named_inputs)
-    found = reading.read(path, given.args, given.kwargs)
+    found = reading.read(path, given.args if inputs or named_inputs else None, given.kwargs)
     format_ = found.graph.facts.get("format", path.suffix.removeprefix(".") or "a file")
     graph = replace(found.graph, facts={**found.graph.facts, "framework": format_})
     return Trace(graph, {row: np.asarray(v) for row, v in found.values.items()}, params=found.params)
@@ -58,6 +59,8 @@ def is_model_file(path: Any) -> bool:
 
 
 def _is_trace(path: Path) -> bool:
+    if not path.is_file():  # opening a pipe would wait for who writes to it
+        return False
     try:
         return "intus" in CheckedFile(path).metadata
     except (CodecError, OSError):  # no safetensors file, or none at all

@@ -301,3 +301,38 @@ def test_range_of_a_file_is_in_the_message(tmp_path):
         assert "The length of axis 0 of the input 'input' of net.pt2 must be 2 to 8, got 20." in str(
             raised.value
         )
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x, x, x)[0]
+
+
+class Recurrent(nn.Module):
+    def __init__(self, type_):
+        super().__init__()
+        self.layer = type_(4, 4, batch_first=True)
+
+    def forward(self, x):
+        return self.layer(x)[0]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [Attention, lambda: Recurrent(nn.GRU), lambda: Recurrent(nn.LSTM), lambda: Recurrent(nn.RNN)],
+    ids=["attention", "gru", "lstm", "rnn"],
+)
+@pytest.mark.filterwarnings("ignore:The tensor attributes")
+@pytest.mark.parametrize("frozen", [False, True])
+def test_values_have_the_bits_of_the_program_that_torch_loads(make, frozen, tmp_path):
+    torch.manual_seed(3)
+    net, x = make().eval().requires_grad_(not frozen), torch.randn(2, 5, 4)
+    path = tmp_path / "net.pt2"
+    torch.export.save(torch.export.export(net, (x,)), path)
+    with torch.no_grad():
+        expected = torch.export.load(path).module()(x)
+    assert np.array_equal(intus.read(path, x).outputs[0].value, expected.numpy())

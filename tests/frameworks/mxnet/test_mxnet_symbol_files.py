@@ -122,3 +122,8 @@ def test_modules_and_view(exported):
     }
     name = next(one for one in NETS if path.parent.name.startswith(one))
     assert expected.get(name, set()) <= addresses
+
+
+def test_inputs_are_arrays_of_mxnet_too(exported):
+    path, _, x, output = exported
+    assert np.array_equal(intus.read(path, mx.nd.array(x)).outputs[0].value, output)

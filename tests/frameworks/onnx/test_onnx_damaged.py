@@ -48,3 +48,143 @@ def test_zeros_after_a_model_are_refused_at_once(tmp_path):
     with pytest.raises(CodecError, match=f"byte {size} begins a field without a number"):
         intus.read(path)
     assert time.process_time() - began < 30
+
+
+def network(initializers=(), nodes=(), inputs="x"):
+    """Return a model that adds what it is given."""
+    nodes = nodes or [helper.make_node("Add", ["x", initializers[0].name], ["y"])]
+    takes = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 3]) for name in inputs]
+    gives = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "net", takes, gives, initializers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("inputs", [(), ([[1.0, 1.0, 1.0]],)], ids=["graph", "values"])
+@pytest.mark.parametrize(
+    ("dims", "dtype", "data", "message"),
+    [
+        ([-3], 1, bytes(12), r"'w' has the shape \(-3,\)"),
+        ([3], 1, bytes(5), "'w' .* takes 12 bytes, but has 5"),
+        ([3], 1, bytes(16), "'w' .* takes 12 bytes, but has 16"),
+        ([2**50], 1, b"", "'w' .* has 0 numbers"),
+        ([3], 99, bytes(12), "'w' has the unknown data type 99"),
+        ([3], 0, bytes(12), "'w' has the unknown data type 0"),
+        ([3000], 1, bytes(11996), "'w' .* takes 12,000 bytes, but has 11,996"),
+        ([2**40], 1, bytes(12000), "'w' .* takes 4,398,046,511,104 bytes, but has 12,000"),
+    ],
+)
+def test_tensors_with_other_data_than_their_shape_says(dims, dtype, data, message, inputs, tmp_path):
+    path = tmp_path / "net.onnx"
+    tensor = TensorProto(name="w", dims=dims, data_type=dtype, raw_data=data)
+    path.write_bytes(network([tensor]).SerializeToString())
+    with pytest.raises(CodecError, match=message):
+        intus.read(path, *inputs)
+
+
+@pytest.mark.parametrize("length", [True, False])
+def test_tensor_in_another_file_that_is_too_short(length, tmp_path):
+    path = tmp_path / "net.onnx"
+    (tmp_path / "w.bin").write_bytes(bytes(12))
+    tensor = TensorProto(name="w", dims=[2**40], data_type=1, data_location=TensorProto.EXTERNAL)
+    entries = {"location": "w.bin", **({"length": "12"} if length else {})}
+    for key, value in entries.items():
+        tensor.external_data.add(key=key, value=value)
+    path.write_bytes(network([tensor]).SerializeToString())
+    with pytest.raises(CodecError, match=r"'w' .* but 12 are in the other file"):
+        intus.read(path)
+
+
+@pytest.mark.parametrize("size", [3, 3000])
+@pytest.mark.parametrize("raw", [True, False])
+@pytest.mark.parametrize("dtype", sorted(set(TensorProto.DataType.values()) - {0, TensorProto.STRING}))
+def test_tensors_of_all_dtypes_that_onnx_makes_are_read(dtype, raw, size, tmp_path):
+    path = tmp_path / "net.onnx"
+    try:
+        zeros = np.zeros(size, helper.tensor_dtype_to_np_dtype(dtype))
+        if raw:
+            tensor = numpy_helper.from_array(zeros, "w")
+        else:
+            tensor = helper.make_tensor("w", dtype, [size], zeros.tolist())
+    except (ValueError, TypeError, KeyError, AssertionError) as error:
+        pytest.skip(f"onnx does not make it: {error}")
+    nodes = [helper.make_node("Identity", ["w"], ["y"])]
+    path.write_bytes(network([tensor], nodes).SerializeToString())
+    assert intus.read(path).num_params in (0, size)
+
+
+def laughs(path, levels, times, name="", constant=b""):
+    """Write functions of which each calls the next so many times."""
+    functions = []
+    for level in range(levels):
+        nodes = [
+            helper.make_node(
+                f"f{level + 1}" if level < levels - 1 else "Relu",
+                ["x" if n == 0 else f"h{n - 1}"],
+                ["y" if n == times - 1 else f"h{n}"],
+                name=name,
+                domain="local" if level < levels - 1 else "",
+            )
+            for n in range(times)
+        ]
+        if constant:
+            nodes.append(
+                helper.make_node(
+                    "Constant",
+                    [],
+                    ["c"],
+                    value=TensorProto(data_type=2, dims=[len(constant)], raw_data=constant),
+                )
+            )
+        functions.append(
+            helper.make_function(
+                "local", f"f{level}", ["x"], ["y"], nodes,
+                [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)],
+            )
+        )  # fmt: skip
+    model = network(nodes=[helper.make_node("f0", ["x"], ["y"], domain="local")])
+    model.opset_import.append(helper.make_opsetid("local", 1))
+    model.functions.extend(functions)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("levels", "times", "name", "constant", "message"),
+    [
+        (10, 10, "", b"", "has 11,111,111,111 nodes, more than 1,000,000"),
+        (4, 20, "n" * 50_000, b"", "bytes, more than 20 times its own"),
+        (4, 12, "", b"c" * 400_000, "bytes, more than 20 times its own"),
+    ],
+    ids=["nodes", "names", "constants"],
+)
+def test_functions_that_grow_as_powers_are_refused_at_once(levels, times, name, constant, message, tmp_path):
+    path = laughs(tmp_path / "laughs.onnx", levels, times, name, constant)
+    began = time.process_time()
+    with pytest.raises(CodecError, match=message):
+        intus.read(path, np.ones((1, 3), np.float32))
+    assert time.process_time() - began < 20
+
+
+def test_functions_that_call_functions_are_read(tmp_path):
+    path = laughs(tmp_path / "few.onnx", 3, 3)
+    trace = intus.read(path, np.ones((1, 3), np.float32))
+    assert sum(op.type == "relu" for op in trace.ops) == 27
+
+
+def test_name_in_too_many_modules(tmp_path):
+    path = tmp_path / "net.onnx"
+    node = helper.make_node("Relu", ["x"], ["y"], name="a/" * 20_000 + "Relu")
+    path.write_bytes(network(nodes=[node]).SerializeToString())
+    began = time.process_time()
+    with pytest.raises(CodecError, match="is inside of 20,000 modules, more than 200"):
+        intus.read(path)
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize("given", [({},), ((),)], ids=["mapping", "tuple"])
+def test_model_without_inputs_has_values(given, tmp_path):
+    path = tmp_path / "net.onnx"
+    w = numpy_helper.from_array(np.arange(3, dtype=np.float32), "w")
+    path.write_bytes(network([w], [helper.make_node("Neg", ["w"], ["y"])], inputs="").SerializeToString())
+    assert not intus.read(path).outputs[0].saved
+    assert np.array_equal(intus.read(path, *given).outputs[0].value, [0, -1, -2])

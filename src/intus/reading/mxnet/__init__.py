@@ -21,7 +21,7 @@ from .params import Array, headers
 ENDING = "-symbol.json"
 
 
-def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Traced:
+def read(path: Path, inputs: tuple[Any, ...] | None, named: Mapping[str, Any]) -> Traced:
     """Return the graph of a symbol file and, if inputs are given, values; see ``reading.read``."""
     symbol = symbol_of(path)
     file, arrays = _parameters(path)
@@ -34,7 +34,7 @@ def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Trace
     facts: dict[str, Any] = {"format": "MXNet symbol", "version": symbol.version}
     values: dict[tuple[int, int], np.ndarray] = {}
     if inputs or named:
-        values = _values(path, symbol, file, program.inputs, inputs, named)
+        values = _values(path, symbol, file, program.inputs, inputs or (), named)
     if notes:
         facts["notes"] = notes
     graph, rows = program.graph(facts, values)
@@ -56,7 +56,10 @@ def _parameters(path: Path) -> tuple[Path | None, dict[str, Array]]:
     files = sorted(
         one
         for one in path.parent.iterdir()
-        if one.name.startswith(f"{name}-") and one.name.endswith(".params") and one.stem[-4:].isdecimal()
+        if one.name.startswith(f"{name}-")
+        and one.name.endswith(".params")
+        and one.stem[-4:].isdecimal()
+        and one.is_file()
     )
     if not files:
         return None, {}

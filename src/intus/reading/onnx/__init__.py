@@ -24,7 +24,7 @@ _QUANTIZED = (
 )
 
 
-def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Traced:
+def read(path: Path, inputs: tuple[Any, ...] | None, named: Mapping[str, Any]) -> Traced:
     """Return the graph of an ONNX file and, if inputs are given, values; see ``reading.read``."""
     model = structure(path)
     inlined = inline(model, path)
@@ -32,8 +32,10 @@ def read(path: Path, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Trace
     missing: list[str] = []
     ran: dict[tuple[str, str], int] = {}
     weights: dict[str, onnx.TensorProto] = {}
-    if inputs or named:
-        given = feeds(model, path, inputs, named)
+    constant = {tensor.name for tensor in model.graph.initializer}
+    takes_nothing = all(one.name in constant for one in model.graph.input)
+    if inputs or named or (inputs is not None and takes_nothing):
+        given = feeds(model, path, inputs or (), named)
         complete = inline(whole(path), path).model
         values, missing, ran = run(complete, path, given)
         values |= {name: as_numpy(value) for name, value in given.items() if isinstance(value, np.ndarray)}

@@ -10,10 +10,13 @@ import onnx
 
 from ...core.building import Scope
 from ...core.errors import CodecError
+from ..bounds import check_depth
 from .scopes import scope_of
 
-#: A model that has more nodes once its functions are inlined is refused.
-_MOST = 1_000_000
+#: A model is refused that has more nodes, or more bytes for each of its own, once its functions are inlined.
+_MOST, _TIMES = 1_000_000, 20
+#: A model of fewer bytes than this, once its functions are inlined, is read however small its file is.
+_SMALL = 1 << 28
 _DEEPEST = 50
 
 _Names = Mapping[str, str]
@@ -45,6 +48,7 @@ def inline(model: onnx.ModelProto, path: Path) -> Inlined:
     Raises:
         CodecError: If functions call each other in a circle, or there are too many nodes.
     """
+    _Sizes(model, path).check()
     inliner = _Inliner(model, path)
     nodes = inliner.nodes(model.graph.node, {}, (), "", {}, 0)
     result = onnx.ModelProto()
@@ -83,10 +87,71 @@ def constants(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
     return found
 
 
+class _Size(NamedTuple):
+    """What nodes are once functions are inlined: how many, their bytes, and the names in them."""
+
+    nodes: int = 0
+    bytes: int = 0
+    names: int = 0
+
+    def plus(self, inner: _Size, prefix: int) -> _Size:
+        """Return the size with nodes inside, before whose names a prefix of so many characters is put."""
+        return _Size(
+            self.nodes + inner.nodes,
+            self.bytes + inner.bytes + inner.names * prefix,
+            self.names + inner.names,
+        )
+
+
+class _Sizes:
+    """Counts what a model becomes without making it: functions that call each other grow as powers do."""
+
+    def __init__(self, model: onnx.ModelProto, path: Path) -> None:
+        self._model, self._path = model, path
+        self._functions = {_key(one): one for one in model.functions}
+        self._known: dict[tuple[str, str, str], _Size] = {}
+
+    def check(self) -> None:
+        """Raise CodecError if the model becomes too large, or nests too deep."""
+        found = self._of(self._model.graph.node, 0)
+        own = self._model.ByteSize()
+        if found.nodes > _MOST:
+            raise CodecError(
+                f"{str(self._path)!r} is not read: its functions call each other so often that it has "
+                f"{found.nodes:,} nodes, more than {_MOST:,}."
+            )
+        if found.bytes > max(_SMALL, _TIMES * own):
+            raise CodecError(
+                f"{str(self._path)!r} is not read: its functions call each other so often that it takes "
+                f"{found.bytes:,} bytes, more than {_TIMES} times its own {own:,}."
+            )
+
+    def _of(self, nodes: Iterable[onnx.NodeProto], depth: int) -> _Size:
+        if depth > _DEEPEST:
+            raise CodecError(f"{str(self._path)!r} nests functions or graphs more than {_DEEPEST} deep.")
+        total = _Size()
+        for node in nodes:
+            own = len(node.name or node.op_type) + 1
+            total = total.plus(_Size(1, node.ByteSize(), 1 + len(node.input) + len(node.output)), 0)
+            key = node.domain, node.op_type, node.overload
+            if key in self._functions:
+                if key not in self._known:
+                    self._known[key] = self._of(self._functions[key].node, depth + 1)
+                total = total.plus(self._known[key], own)
+                continue
+            for attribute, graph in nested(node).items():
+                total = total.plus(self._of(graph.node, depth + 1), own + len(attribute) + 1)
+        return total
+
+
+def _key(function: onnx.FunctionProto) -> tuple[str, str, str]:
+    return function.domain, function.name, function.overload
+
+
 class _Inliner:
     def __init__(self, model: onnx.ModelProto, path: Path) -> None:
         self._path = path
-        self._functions = {(one.domain, one.name, one.overload): one for one in model.functions}
+        self._functions = {_key(one): one for one in model.functions}
         self._owners = {tensor.name.rpartition(".")[0] for tensor in model.graph.initializer}
         self.scopes: dict[str, tuple[Scope, ...]] = {}
         self.inside: dict[tuple[str, str], tuple[Scope, ...]] = {}
@@ -120,8 +185,10 @@ class _Inliner:
             copy.output[:] = [names.get(name, name) for name in node.output]
             _bind(copy, given)
             copy.name = self._unique(f"{prefix}{node.name or node.op_type}")
+            check_depth(str(self._path), node.name, node.name.count("/"))
             outer = {scope.address for scope in around}
             scope = (*around, *(s for s in scope_of(node, self._owners) if s.address not in outer))
+            check_depth(str(self._path), copy.name, len(scope))
             self.scopes[copy.name] = scope
             function = self._functions.get((node.domain, node.op_type, node.overload))
             if function is not None:
@@ -169,7 +236,7 @@ class _Inliner:
         unique = name
         while unique in self.scopes:
             unique = f"{name}_{len(self.scopes)}"
-        if len(self.scopes) > _MOST:
+        if len(self.scopes) > _MOST:  # a graph that is passed to a function may be in it any number of times
             raise CodecError(f"{str(self._path)!r} has more than {_MOST:,} nodes.")
         return unique
 

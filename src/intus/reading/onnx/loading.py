@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,16 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
+from ...core.building import nbytes
 from ...core.errors import CodecError
+from .naming import dtype_of
 from .ordering import arrange
 
 #: Arrays of more bytes than this are left out.
 _LARGE = 4096
 
 _Fields = dict[int, Any]
+_RAW = 9
 #: The numbers of the fields that hold arrays, in a TensorProto.
 _TENSOR: _Fields = dict.fromkeys((4, 5, 6, 7, 9, 10, 11))
 _SPARSE: _Fields = {1: _TENSOR, 2: _TENSOR}
@@ -98,7 +101,9 @@ def _small(data: mmap.mmap, start: int, stop: int, fields: _Fields, depth: int) 
             if length > _LARGE and start <= stop and number in fields:
                 yield data[copied:begin]
                 copied = start
-                if fields[number] is not None:
+                if fields is _TENSOR:
+                    yield _left_out(number, length)
+                elif fields[number] is not None:
                     part = b"".join(_small(data, inside, start, fields[number], depth + 1))
                     yield _encoded(key) + _encoded(len(part)) + part
         else:
@@ -119,6 +124,12 @@ def _varint(data: mmap.mmap, start: int, stop: int) -> tuple[int, int]:
         if byte < 128:
             return value, start
     raise _DamagedError(f"byte {start:,} is in no number")
+
+
+def _left_out(number: int, length: int) -> bytes:
+    """Return an entry of ``external_data`` that says how many bytes of a field of a tensor were left out."""
+    entry: bytes = onnx.StringStringEntryProto(key=str(number), value=str(length)).SerializeToString()
+    return _encoded(13 << 3 | 2) + _encoded(len(entry)) + entry
 
 
 def _encoded(value: int) -> bytes:
@@ -144,9 +155,76 @@ def _check(model: onnx.ModelProto, path: Path) -> None:
     texts += [attribute.name for node in graph.node for attribute in node.attribute]
     if not all(isinstance(text, str) for text in texts):  # protobuf returns bytes that are no text
         raise CodecError(f"{str(path)!r} is damaged: a name in it is no text.")
-    for tensor in graph.initializer:
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            external(tensor, path)
+    for name, tensor in _tensors(graph.node, graph):
+        _check_tensor(name, tensor, path)
+    for function in model.functions:
+        for name, tensor in _tensors(function.node):
+            _check_tensor(name, tensor, path)
+
+
+def _tensors(
+    nodes: Iterable[onnx.NodeProto], graph: onnx.GraphProto | None = None
+) -> Iterator[tuple[str, onnx.TensorProto]]:
+    """Yield the initializers and constants of nodes and their graph, also inside, with a name each."""
+    if graph is not None:
+        yield from ((one.name, one) for one in graph.initializer)
+        yield from ((one.values.name, one.values) for one in graph.sparse_initializer)
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield (node.output[0] if node.output else node.name), attribute.t
+            for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+                yield from _tensors(inner.node, inner)
+
+
+#: The fields of a TensorProto that hold numbers, with the bytes of one; 0 where it takes as many as it needs.
+_NUMBERS = {
+    "float_data": (4, 4),
+    "int32_data": (5, 0),
+    "int64_data": (7, 0),
+    "raw_data": (9, 1),
+    "double_data": (10, 8),
+    "uint64_data": (11, 0),
+}
+
+
+def _check_tensor(name: str, tensor: onnx.TensorProto, path: Path) -> None:
+    """Raise CodecError if a tensor has no shape or dtype, or other data than these say."""
+    dims = tuple(tensor.dims)
+    damaged = f"{str(path)!r} is damaged: the tensor {name!r}"
+    if min(dims, default=0) < 0:
+        raise CodecError(f"{damaged} has the shape {dims}.")
+    dtype = dtype_of(tensor.data_type)
+    if not dtype:
+        raise CodecError(f"{damaged} has the unknown data type {tensor.data_type}.")
+    if dtype == "string":
+        return
+    count, size = prod(dims), nbytes(dims, dtype)
+    if dtype.startswith("float6_"):  # numpy has a byte for each, a file six bits
+        size = -(-count * 6 // 8)
+    if count and not size:  # a dtype whose numbers have a size that is not known here
+        return
+    stated = f"of the shape {dims} and the dtype {dtype} takes {size:,} bytes"
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        length = external(tensor, path)[2]
+        is_stated = any(entry.key == "length" for entry in tensor.external_data)
+        if length < size or (is_stated and length > size):
+            raise CodecError(f"{damaged} {stated}, but {length:,} are in the other file.")
+        return
+    left = {entry.key: int(entry.value) for entry in tensor.external_data if entry.key.isdecimal()}
+    most = 0
+    for field, (number, width) in _NUMBERS.items():
+        bytes_ = left.get(str(number), 0)
+        kept = len(getattr(tensor, field))
+        if number == _RAW:
+            if (bytes_ or kept) and bytes_ + kept != size:
+                raise CodecError(f"{damaged} {stated}, but has {bytes_ + kept:,}.")
+            most += 2 * size if bytes_ or kept else 0  # of numbers, of which one may take half a byte
+        else:
+            most += kept + bytes_ // (width or 1)
+    packed = 4 if "int4" in dtype or "float4" in dtype or "int2" in dtype else 1
+    if most * packed < count:
+        raise CodecError(f"{damaged} of the shape {dims} and the dtype {dtype} has {most:,} numbers.")
 
 
 def external(tensor: onnx.TensorProto, path: Path) -> tuple[Path, int, int]:

@@ -1,0 +1,51 @@
+"""Bounds on what a small file can ask for: memory, and modules inside of modules."""
+
+from __future__ import annotations
+
+import zipfile
+
+from ..core.errors import CodecError
+
+#: Members that are compressed may unpack to so many times their size; the code in TorchScript has about 10.
+_RATIO = 100
+#: Members that unpack to fewer bytes than this in all are read whatever their ratio is.
+_SMALL = 1 << 25
+#: More modules inside of each other than a model has; a page, and Python's stack, have their limits.
+_DEEPEST = 200
+
+
+def check_depth(file: str, name: str, depth: int) -> None:
+    """Raise CodecError if a name in a file is inside of more modules than any model has."""
+    if depth > _DEEPEST:
+        raise CodecError(
+            f"{file!r} is not read: {name[:50]!r} is inside of {depth:,} modules, more than {_DEEPEST}."
+        )
+
+
+def check_unpacked(archive: zipfile.ZipFile, size: int, file: str) -> None:
+    """Raise CodecError if the members of an archive are more than its bytes can hold.
+
+    torch stores weights and graphs as they are and compresses only the code of TorchScript. The sizes are
+    those in the directory of the archive: nothing is unpacked, and no more than these is read later.
+
+    Args:
+        archive: The archive.
+        size: Its size in bytes.
+        file: The file, for messages.
+    """
+    members = archive.infolist()
+    if sum(one.compress_size for one in members) > size:
+        raise CodecError(f"{file!r} is damaged: its members are longer than the whole file.")
+    packed, unpacked = 0, 0
+    for one in members:
+        if one.compress_type != zipfile.ZIP_STORED:
+            packed, unpacked = packed + one.compress_size, unpacked + one.file_size
+        elif one.file_size != one.compress_size:
+            raise CodecError(
+                f"{file!r} is damaged: {one.filename!r} is stored with another size than its own."
+            )
+    if unpacked > max(_SMALL, packed * _RATIO):
+        raise CodecError(
+            f"{file!r} is not read: {packed:,} bytes in it unpack to {unpacked:,}, more than {_RATIO} times "
+            "as many, which no model does."
+        )
