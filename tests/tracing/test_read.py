@@ -13,9 +13,9 @@ from intus.core.traced import Traced
 from intus.storage.tensors import array_entry, write_tensors
 
 
-def double(path, inputs=(), named=None):
+def double(path, inputs=None, named=None):
     """Read a file of any content as a module that doubles its input ``x``."""
-    given = [*inputs, *(named or {}).values()]
+    given = [*(inputs or ()), *(named or {}).values()]
     if len(given) > 1:
         raise InputError(f"{path} takes 1 input, got {len(given)}.")
     builder = GraphBuilder(path.stem)

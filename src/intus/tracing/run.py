@@ -223,7 +223,7 @@ def _saved(found: Traced, save: Selection | Chooser) -> Trace:
         result.not_stored = {
             op.row: _NO_NUMBERS.format(op.dtype)
             for op in result._handles(range(len(found.graph.ops)))
-            if op.row not in arrays and _NUMBERS.match(str(op.dtype)) is None
+            if op.row not in arrays and op.dtype and _NUMBERS.match(str(op.dtype)) is None
         }
     if save != "all":
         saved = set() if save == "none" else set(result._select(cast(Selection, save)))

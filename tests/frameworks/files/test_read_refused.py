@@ -69,7 +69,7 @@ def test_input_that_raises_is_not_the_fault_of_the_file(exported):
 
 
 class InterruptedByHandlerError(Exception):
-    """What the handler of a signal raises."""
+    """An exception that the handler of a signal raises."""
 
 
 def test_exception_that_is_not_of_the_file_is_raised_as_it_is(exported, monkeypatch):

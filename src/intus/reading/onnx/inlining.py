@@ -88,7 +88,7 @@ def constants(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
 
 
 class _Size(NamedTuple):
-    """What nodes are once functions are inlined: how many, their bytes, and the names in them."""
+    """The number of nodes once functions are inlined, their bytes, and the names in them."""
 
     nodes: int = 0
     bytes: int = 0

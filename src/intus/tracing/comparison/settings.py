@@ -134,7 +134,8 @@ def bounds(graph: Graph, row: int) -> tuple[float, float] | None:
     Example:
         >>> from intus.core.building import GraphBuilder
         >>> builder = GraphBuilder("Net")
-        >>> row = builder.op("clamp", (1,), "float32", setting="min=0.5")
+        >>> x = builder.input("x", (1,), "float32")
+        >>> row = builder.op("clamp", (1,), "float32", parents=[(x, "0")], setting="min=0.5")
         >>> bounds(builder.graph()[0], row)
         (0.5, inf)
     """
