@@ -213,7 +213,7 @@ def test_notebook_cell_uses_a_worker(seven_thousand: Graph, new_page: Open, tmp_
         } }
     }""")
     answered = page.expect_console_message(
-        lambda message: message.text == "the worker of the cell answered", timeout=120_000
+        lambda message: message.text == "the worker of the cell answered", timeout=300_000
     )
     with answered:
         page.goto(path.as_uri())
