@@ -269,10 +269,8 @@ def _nonfinite(table: Results, steps: Results, addresses: Sequence[str]) -> list
         times.add((epoch, point))
         if row["value"] > 0:
             step, note = known.get(origin, (math.inf if point < 0 else float(point), ""))
-            stage, place = (
-                _STAGES.get(kind.partition("@")[0].partition(".")[0], 1),
-                rank.get(address, len(rank)),
-            )
+            stage = _STAGES.get(kind.partition("@")[0].partition(".")[0], 1)
+            place = rank.get(address, len(rank))
             of_pass = stage, -place if stage == _BACKWARD else place, kind, address
             bad.append(_Bad(epoch, point, step, *of_pass, int(row["value"]), note))
     if not bad:
@@ -281,10 +279,9 @@ def _nonfinite(table: Results, steps: Results, addresses: Sequence[str]) -> list
     earlier = max((point for _, point in times if point < first.point), default=-1)
     if -1 < earlier < first.point - 1:
         first = first._replace(note=LAST_BEFORE.format(earlier))
-    at = when(math.nan if first.epoch == -math.inf else first.epoch, first.point)
-    at += ", the first scored" * (first[:2] == min(times))
-    text = _words_for_nonfinite(first, [each for each in bad if each[:2] == first[:2]], at)
     epoch = math.nan if first.epoch == -math.inf else first.epoch
+    at = when(epoch, first.point) + ", the first scored" * (first[:2] == min(times))
+    text = _words_for_nonfinite(first, [each for each in bad if each[:2] == first[:2]], at)
     step = int(first.step) if math.isfinite(first.step) else -1
     return [Finding("nonfinite", text, "", first.address, epoch, step)]
 

@@ -220,12 +220,15 @@ class DataPoint:
         """Return it with arrays of (rows, features), from which all scores follow that know no positions.
 
         It is None if the axes of its arrays count: blocks of other lengths, or no rows along the first axis.
+        It is the data point itself if its arrays have this shape.
         """
         records = self.records
         if self.of_statistics or any(record.batch_axis != 0 for record in records):
             return None
         if len({record.array.shape[1:] for record in records}) > 1:
             return None
+        if all(record.array.ndim == 2 for record in records):
+            return self
         flat = tuple(replace(record, array=record.features()) for record in records)
         return replace(self, records=flat)
 

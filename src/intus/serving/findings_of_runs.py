@@ -64,7 +64,7 @@ class FindingsOfRuns:
         What follows from the scores is looked for before that epoch: the newest epoch is scored first, and
         from it alone would seem to begin what began in an earlier one, and in the layers that are scored.
         """
-        for run_key in runs:
+        for run_key in dict.fromkeys(runs):
             self._unscored[run_key] = unscored
             self._new[run_key] = None
 

@@ -292,9 +292,8 @@ class Evaluator:
         self.closing.set()
         self._ended = True
         self.engine.close()
-        self._worker.close(
-            1.0
-        )  # its thread refers to the workers' semaphores, which loky frees with the last one
+        # its thread refers to the workers' semaphores, which loky frees with the last one
+        self._worker.close(1.0)
 
     def _warm_up(self) -> None:
         """Import what scores need when a training begins, so that its first epoch need not wait for that."""
@@ -437,7 +436,8 @@ class Evaluator:
             job.targets = [choice.target for choice in job.choices if choice.target is not None]
             job.content = job.point.digest(), frozenset(job.targets)
             flat = None if any(target.per_position for target in job.targets) else job.point.of_rows()
-            job.rows = None if flat is None else (flat.digest(), job.content[1])
+            if flat is not None:
+                job.rows = job.content if flat is job.point else (flat.digest(), job.content[1])
         contents = {one for one in (job.content, job.rows) if one is not None}
         if not contents & job.batch.begun:
             job.answer = self._submit(job)
