@@ -11,6 +11,7 @@ import pytest
 from serving_help import point, record, target_of
 
 from intus.core.errors import InputError
+from intus.serving import frontend as frontend_module
 from intus.serving import worker
 from intus.serving.aggregation.aggregator import Aggregator
 from intus.serving.aggregation.journal import Journal
@@ -20,7 +21,7 @@ from intus.serving.evaluation import evaluator as module
 from intus.serving.evaluation.evaluator import Evaluator
 from intus.serving.evaluation.targets import Target
 from intus.serving.frontend import Frontend
-from intus.serving.messages import IngestReply
+from intus.serving.messages import IngestReply, Notice
 from intus.storage.database import Database
 
 
@@ -492,3 +493,19 @@ def test_target_whose_layer_pattern_matches_no_layer(service, database):
         "The target 'typo' has layer_pattern 'fv1', which matches none of the 2 layers"
     )
     assert "Did you mean 'fc1'" in notice["text"]
+
+
+def test_notice_that_comes_with_every_request_is_logged_once_a_minute(database, monkeypatch, caplog):
+    frontend, now = Frontend(database), [1000.0]
+    monkeypatch.setattr(frontend_module.time, "monotonic", lambda: now[0])
+    often, other = (
+        Notice("dropped", "Arrays were dropped.", run="r"),
+        Notice("late", "Rows came late.", run="r"),
+    )
+    for _ in range(100):
+        frontend.notices([often, other])
+    assert sorted(caplog.messages) == ["dropped in r: Arrays were dropped.", "late in r: Rows came late."]
+    now[0] += 61
+    frontend.notices([often])
+    assert caplog.messages[2:] == ["dropped in r: Arrays were dropped."]
+    assert sorted(one["count"] for one in database.notices("r")) == [100, 101]

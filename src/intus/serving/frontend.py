@@ -54,6 +54,8 @@ from .predictions import MOST_CLASSES, confusion_of, gap_of, scores_of
 from .schedule import Moment
 
 _log = logging.getLogger("intus.serving")
+#: Seconds after which a notice that came again is logged again.
+_MINUTE_S = 60.0
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _FOLLOWUPS: dict[str, Any] = {name: kind for kind, name in followups.KINDS.items()}
 _P = ParamSpec("_P")
@@ -97,6 +99,7 @@ class Frontend:
         self.on_show = OnShow()
         self._counts: Counter[str] = Counter(results=0, notices=0)
         self._findings = FindingsOfRuns(database)
+        self._logged: dict[Notice, float] = {}  # by when, on the clock ``monotonic``
         self._began = time.time()
         self._compared = False  # whether the ledgers were compared with the database
         try:
@@ -128,10 +131,14 @@ class Frontend:
 
     @_storing
     def notices(self, notices: Sequence[Notice]) -> None:
-        """Store notices, and log them."""
+        """Store notices, and log them, the same one once a minute."""
+        now = time.monotonic()
+        self._logged = {notice: at for notice, at in self._logged.items() if now - at < _MINUTE_S}
         for notice in notices:
-            place = f" in {notice.run}" if notice.run else ""
-            _log.log(_LEVELS[notice.level], "%s%s: %s", notice.code, place, notice.text)
+            if notice not in self._logged:
+                self._logged[notice] = now
+                place = f" in {notice.run}" if notice.run else ""
+                _log.log(_LEVELS[notice.level], "%s%s: %s", notice.code, place, notice.text)
             self.database.add_notice(
                 notice.code, notice.text, level=notice.level, run=notice.run, model=notice.model
             )

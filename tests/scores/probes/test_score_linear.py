@@ -94,16 +94,44 @@ def test_logistic_minimizes_its_objective(digits, monkeypatch, rows, features, r
     assert loss(np.r_[coef.ravel(), bias])[0] == pytest.approx(best.fun, rel=rel)
 
 
-def test_logistic_of_fewer_rows_than_features_takes_the_same_steps(digits, monkeypatch):
-    """Their products with each other lead to what the decomposition of the features leads to."""
+@pytest.mark.parametrize("change", ["", "offset", "collinear", "repeated rows", "constant features"])
+def test_classifiers_of_fewer_rows_than_features_are_those_of_the_moments(digits, change):
+    """The decomposition of the rows leads to what that of the products of their features leads to."""
+    x, y = digits[0][:40, 10:64].astype(np.float64), digits[1][:40] % 3
+    x += {"offset": 1e3}.get(change, 0)
+    if change == "collinear":
+        x[:, 30:] = x[:, :24] + 1e-6 * x[:, 30:]
+    if change == "repeated rows":
+        x, y = x[np.arange(40) // 3], y[np.arange(40) // 3]
+    if change == "constant features":
+        x[:, ::2] = 5
+    moments = in_blocks(x, y)
+    rows, sums = x - moments.shift, moments.classes["y"]
+    of_rows, of_products = factorise(moments.train, rows), factorise(moments.train)
+    assert of_rows.basis is not None
+    assert of_products.basis is None
+    new = digits[0][40:, 10:64].astype(np.float64) - moments.shift + {"offset": 1e3}.get(change, 0)
+    new[:, ::2] = rows[0, ::2] if change == "constant features" else new[:, ::2]
+    for fit in (
+        lambda factor: discriminate(factor, sums, 0.1),
+        lambda factor: logistic(factor, sums, rows, y),
+    ):
+        one, other = (new @ found.coef + found.intercept for found in (fit(of_rows), fit(of_products)))
+        assert np.abs(one - other).max() < 1e-6 * np.abs(other).max()
+
+
+def test_classifier_of_some_of_few_rows_is_that_of_the_moments(digits):
+    """Rows that not all targets label are in the span of all."""
     x, y = digits[0][:40, 10:64].astype(np.float64), digits[1][:40] % 3
     moments = in_blocks(x, y)
-    given = factorise(moments.train), moments.classes["y"], x - moments.shift, y
-    among_rows = logistic(*given)
-    monkeypatch.setattr(classifiers._LogLoss, "_inverse_among_rows", lambda *_: None)
-    among_features = logistic(*given)
-    np.testing.assert_allclose(among_rows.coef, among_features.coef, rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(among_rows.intercept, among_features.intercept, rtol=1e-6, atol=1e-9)
+    rows, some = x - moments.shift, slice(5, 33)
+    part = in_blocks(x[some], y[some]).classes["y"]
+    part.totals += part.counts[:, None] * (x[some].mean(axis=0) - moments.shift)
+    one, other = (
+        logistic(factor, part, rows[some], y[some])
+        for factor in (factorise(moments.train, rows), factorise(moments.train))
+    )
+    np.testing.assert_allclose(one.coef, other.coef, atol=1e-6 * np.abs(other.coef).max())
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "rectified", "clusters", "unequal"])

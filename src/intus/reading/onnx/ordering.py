@@ -51,7 +51,8 @@ def _arrange(graph: Any, known: set[str], path: Path) -> None:
     needed: list[set[int]] = []
     for node in nodes:
         reads = set(_reads(node))
-        if missing := sorted(reads - makers.keys() - known):
+        # Not by subtraction, which goes through all keys.
+        if missing := sorted(name for name in reads if name not in makers and name not in known):
             raise CodecError(
                 f"{str(path)!r} is damaged: {_called(node)} reads {missing[0]!r}, which is no input and no "
                 "weight, and which no node makes."
@@ -68,9 +69,10 @@ def _arrange(graph: Any, known: set[str], path: Path) -> None:
         copies = [onnx.NodeProto.FromString(nodes[number].SerializeToString()) for number in order]
         del graph.node[:]
         graph.node.extend(copies)
-    for node in graph.node:
-        for inner in nested(node).values():
-            _arrange(inner, known | makers.keys() | _given(inner), path)
+    inside = [inner for node in graph.node for inner in nested(node).values()]
+    outer = known | makers.keys() if inside else known
+    for inner in inside:
+        _arrange(inner, outer | _given(inner), path)
 
 
 def _reads(node: onnx.NodeProto) -> Iterable[str]:

@@ -67,7 +67,9 @@ def _from_name(name: str, owners: Collection[str]) -> tuple[Scope, ...]:
 
 def _list(node: onnx.NodeProto, key: str) -> list[str]:
     """Return a list of texts among the metadata of a node."""
-    text = next((entry.value for entry in node.metadata_props if entry.key == key), "[]")
+    text = next((entry.value for entry in node.metadata_props if entry.key == key), "")
+    if not text:
+        return []
     try:
         found = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -39,10 +39,11 @@ def made_constants(graph: onnx.GraphProto, kinds: dict[str, str]) -> set[str]:
     """
     names = {tensor.name for tensor in graph.initializer}
     lost = {name for name, kind in kinds.items() if kind == "PARAMETER"} - names
+    unknown = names - kinds.keys()
     sources: dict[str, set[str]] = {}
     for value in graph.value_info:
         for entry in value.metadata_props:
-            if entry.key == _FOLDED and value.name in names - kinds.keys():
+            if entry.key == _FOLDED and value.name in unknown:
                 sources[value.name] = lost.intersection(re.findall(r"'([^']+)'", entry.value))
     weights = {
         node.input[position]

@@ -414,7 +414,7 @@ def fit_linear(
         return Fit(coef[:, None] * scale, np.array([level]))
     gram = Gram(z.shape[1])
     gram.add(z)
-    factor = factorise(gram)
+    factor = factorise(gram, z)
     turned = factor.turn((z / factor.scale).T @ goal[:, None])
     alpha = alpha or penalty(factor, turned, float((goal**2).sum()))
     coef = regress(factor, turned, alpha) / factor.scale[:, None]

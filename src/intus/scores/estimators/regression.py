@@ -27,7 +27,7 @@ def predicted(x: np.ndarray, y: np.ndarray, new: np.ndarray, alpha: float | None
     shift, level = x.mean(axis=0), y.mean()
     gram = Gram(x.shape[1])
     gram.add(x - shift)
-    factor = factorise(gram)
+    factor = factorise(gram, x - shift)
     turned = factor.turn(((x - shift) / factor.scale).T @ (y - level)[:, None])
     if alpha is None:
         alpha = penalty(factor, turned, float(((y - level) ** 2).sum()))

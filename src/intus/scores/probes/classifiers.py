@@ -12,13 +12,11 @@ noise, and low if most of a layer's variance lies in a few directions, as in tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from ...core.errors import require
 from ..statistics.merged import MergedLogistic
 from ..statistics.moments import Sums
 from ..statistics.ridge import Factor, penalty
@@ -57,7 +55,8 @@ def discriminate(factor: Factor, sums: Sums, alpha: float | None = None) -> Line
     turned = turned / (2 * factor.n * root)  # Qᵀ W: the classes' means (features, classes) times root
     coef = factor.n * factor.solve(turned, alpha * factor.n)
     gap = np.eye(len(root)) - turned.T @ coef
-    level = max(float(factor.values.sum()) / factor.n - float((turned**2).sum()), 1e-12) / len(turned)
+    level = max(float(factor.values.sum()) / factor.n - float((turned**2).sum()), 1e-12)
+    level /= len(factor.scale)
     coef = (level + alpha) / level * np.linalg.solve(gap, coef.T).T / root
     with np.errstate(divide="ignore"):
         prior = np.log(sums.counts / sums.counts.sum())
@@ -120,7 +119,8 @@ def logistic(
     Args:
         factor: The decomposition of all training rows.
         sums: Their class sums.
-        x: Kept training rows minus the moments' shift, shape (rows, features).
+        x: Kept training rows minus the moments' shift, shape (rows, features). If they are all, they have the
+            order in which ``factor`` got them.
         codes: Their classes, shape (rows,).
         start: The discriminant of these class sums, if it is known.
 
@@ -132,15 +132,17 @@ def logistic(
     if classes > MOST_CLASSES:
         return start
     kept = np.bincount(codes, minlength=classes)
-    problem = _LogLoss(
-        factor, (x - factor.mean) / factor.scale, codes, (sums.counts / np.maximum(kept, 1))[codes], kept > 0
-    )
+    coef = start.coef * factor.scale[:, None]
+    few = factor.turned is not None and len(factor.turned) == len(x)  # rows; their dimensions suffice
+    z = factor.turned if few else (x - factor.mean) / factor.scale
+    coef = factor.turn(coef) if few else coef
+    weights = (sums.counts / np.maximum(kept, 1))[codes]
+    problem = _LogLoss(factor, z, codes, weights, kept > 0, turned=few)
     share = sums.counts / n
     curvature = 0.25 * max(float((4 * share * (1 - share)).mean()), 1e-3)
-    coef = start.coef * factor.scale[:, None]
     bias = np.where(np.isfinite(start.intercept), start.intercept + factor.mean @ start.coef, 0.0)
     coef, bias = problem.minimize(coef, bias, curvature, STEPS if classes < _MANY else _FEW_STEPS)
-    coef = coef / factor.scale[:, None]
+    coef = (factor.back(coef) if few else coef) / factor.scale[:, None]
     usable = (sums.counts > 0) & (kept > 0)
     return LinearClassifier(coef, np.where(usable, bias - factor.mean @ coef, -np.inf))
 
@@ -189,12 +191,20 @@ class _LogLoss:
         codes: Their classes.
         weights: Their weights.
         possible: The classes that are ever predicted, shape (classes,).
+        turned: Whether the rows were turned by ``factor``, into its dimensions.
     """
 
     def __init__(
-        self, factor: Factor, z: np.ndarray, codes: np.ndarray, weights: np.ndarray, possible: np.ndarray
+        self,
+        factor: Factor,
+        z: np.ndarray,
+        codes: np.ndarray,
+        weights: np.ndarray,
+        possible: np.ndarray,
+        *,
+        turned: bool,
     ) -> None:
-        self.factor, self.z, self.codes, self.weights = factor, z, codes, weights
+        self.factor, self.z, self.weights, self.turned = factor, z, weights, turned
         self.mask = np.where(possible, 0.0, -np.inf)
         self.truth = (np.arange(len(codes)), codes)
 
@@ -220,25 +230,12 @@ class _LogLoss:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the product of an approximate inverse of the Hessian with a gradient.
 
-        It is that of the scatter of all rows. Of fewer rows than features, which are all kept, their products
-        with each other give the same for less (Woodbury's identity).
+        It is that of the scatter of all rows.
         """
-        if self.inner is not None:
-            coef = (coef - self.z.T @ self.inner(self.z @ coef)) / PENALTY
-        else:
-            turned = self.factor.solve(self.factor.turn(coef), PENALTY / curvature)
-            coef = self.factor.back(turned) / curvature
+        coef = coef if self.turned else self.factor.turn(coef)
+        coef = self.factor.solve(coef, PENALTY / curvature) / curvature
+        coef = coef if self.turned else self.factor.back(coef)
         return coef, bias / (curvature * self.weights.sum())
-
-    def _inverse_among_rows(self, curvature: float) -> Callable[[np.ndarray], np.ndarray] | None:
-        """Return the product with (Z Zᵀ + ridge)⁻¹ if all rows are kept and are fewer than the features."""
-        rows, features = self.z.shape
-        if rows >= features or rows < self.factor.n:
-            return None
-        linalg = require("scipy.linalg", extra="server", why="to fit linear classifiers")
-        products = self.z @ self.z.T
-        products[np.diag_indices(rows)] += PENALTY / curvature
-        return partial(linalg.cho_solve, linalg.cho_factor(products, overwrite_a=True), check_finite=False)
 
     def minimize(
         self, coef: np.ndarray, bias: np.ndarray, curvature: float, steps: int
@@ -251,7 +248,7 @@ class _LogLoss:
             curvature: The second derivative of the loss of a row, roughly, which the preconditioner assumes.
             steps: The number of steps.
         """
-        self.centre, self.inner = coef, self._inverse_among_rows(curvature)
+        self.centre = coef
         size = coef.size
 
         def split(v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

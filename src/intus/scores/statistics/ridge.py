@@ -3,6 +3,9 @@
 The correlation matrix is reduced to tridiagonal form once per layer (Householder; Golub and Van Loan, section
 8.3). Then each penalty and each target takes milliseconds: Q(T + p)⁻¹Qᵀ solves the regression, and the
 eigenvalues of T give the degrees of freedom. Eigenvectors, which take twice as long again, are not needed.
+
+Rows that are fewer than their features span few dimensions. Ridge and logistic coefficients lie in these, so
+everything is computed in an orthonormal basis of them.
 """
 
 from __future__ import annotations
@@ -30,7 +33,10 @@ class Factor(NamedTuple):
         tau: The scalar factors of the reflectors.
         diagonal: The diagonal of T.
         beside: The subdiagonal of T.
-        values: The eigenvalues of T.
+        values: The eigenvalues of T. Those of dimensions that no row reaches are 0, and left out.
+        basis: An orthonormal basis of the rows, shape (features, dimensions), if they were fewer than the
+            features; else None. With one, "features" above are these dimensions, but for mean and scale.
+        turned: Qᵀ of each of these rows, shape (rows, dimensions); else None.
     """
 
     n: int
@@ -41,6 +47,8 @@ class Factor(NamedTuple):
     diagonal: np.ndarray
     beside: np.ndarray
     values: np.ndarray
+    basis: np.ndarray | None = None
+    turned: np.ndarray | None = None
 
     def standardized(self, x: np.ndarray, shift: np.ndarray | None, rows: np.ndarray) -> np.ndarray:
         """Return some rows of (rows, features), standardized, in float32.
@@ -58,12 +66,13 @@ class Factor(NamedTuple):
         return out
 
     def turn(self, b: np.ndarray) -> np.ndarray:
-        """Return Qᵀb for b (features, outputs)."""
-        return self._applied(b, "T")
+        """Return Qᵀb (dimensions, outputs) for b (features, outputs) of the rows' span."""
+        return self._applied(b if self.basis is None else self.basis.T @ b, "T")
 
     def back(self, b: np.ndarray) -> np.ndarray:
-        """Return Q b for b (features, outputs)."""
-        return self._applied(b, "N")
+        """Return Q b (features, outputs) for b (dimensions, outputs)."""
+        out = self._applied(b, "N")
+        return out if self.basis is None else np.asarray(self.basis @ out)
 
     def _applied(self, b: np.ndarray, how: str) -> np.ndarray:
         out = np.array(b, dtype=np.float64, order="F")
@@ -72,7 +81,7 @@ class Factor(NamedTuple):
         return out
 
     def solve(self, b: np.ndarray, ridge: float) -> np.ndarray:
-        """Return (T + ridge)⁻¹ b for b (features, outputs).
+        """Return (T + ridge)⁻¹ b for b (dimensions, outputs).
 
         The ridge is raised to a minimum above rounding errors, so that the matrix is positive definite.
         """
@@ -87,19 +96,37 @@ def _lapack() -> Any:
     return require("scipy.linalg", extra="server", why="to fit linear classifiers").lapack
 
 
-def factorise(gram: Gram) -> Factor:
-    """Decompose the correlation matrix times the number of rows; constant features get scale 1."""
-    lapack, scale = _lapack(), _scale(gram)
-    correlation = gram.scatter() / scale / scale[:, None]
-    if len(correlation) < 2:
-        values, none = np.diag(correlation), np.empty(0)
-        return Factor(gram.n, gram.mean(), scale, none, none, values, none, values)
-    room = int(lapack.dsytrd_lwork(len(correlation), lower=1)[0])
+def factorise(gram: Gram, rows: np.ndarray | None = None) -> Factor:
+    """Decompose the correlation matrix times the number of rows; constant features get scale 1.
+
+    Args:
+        gram: The moments of the rows.
+        rows: The rows that ``gram`` sums, or some of them, shape (rows, features). If they are all, and fewer
+            than the features, they are decomposed instead, which takes less time.
+    """
+    scale = _scale(gram)
+    if rows is None or not len(rows) == gram.n < len(scale):
+        scatter = gram.scatter() / scale / scale[:, None]
+        return Factor(gram.n, gram.mean(), scale, *_tridiagonal(scatter))
+    linalg = require("scipy.linalg", extra="server", why="to fit linear classifiers")
+    standard = np.asarray((rows - gram.mean()) / scale, dtype=np.float64)
+    basis, inside = linalg.qr(standard.T, overwrite_a=True, mode="economic", check_finite=False)
+    found = Factor(gram.n, gram.mean(), scale, *_tridiagonal(inside @ inside.T), basis)
+    return found._replace(turned=found._applied(inside, "T").T)
+
+
+def _tridiagonal(scatter: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return reflectors, their factors, diagonal, subdiagonal and eigenvalues; overwrites its argument."""
+    lapack = _lapack()
+    if len(scatter) < 2:
+        values, none = np.diag(scatter), np.empty(0)
+        return none, none, values, none, values
+    room = int(lapack.dsytrd_lwork(len(scatter), lower=1)[0])
     # The matrix is symmetric: its transpose is the same matrix in the memory order of LAPACK.
-    reflectors, diagonal, beside, tau, _ = lapack.dsytrd(correlation.T, lower=1, lwork=room, overwrite_a=1)
+    reflectors, diagonal, beside, tau, _ = lapack.dsytrd(scatter.T, lower=1, lwork=room, overwrite_a=1)
     values = lapack.dsterf(diagonal, beside)[0]
     reflectors = np.asfortranarray(reflectors[1:, :-1])  # LAPACK's wrapper would copy a slice at each call
-    return Factor(gram.n, gram.mean(), scale, reflectors, tau, diagonal, beside, values)
+    return reflectors, tau, diagonal, beside, values
 
 
 def _scale(gram: Gram) -> np.ndarray:
