@@ -83,12 +83,16 @@ def test_lightning(tmp_path):
         module = Module()
         lightning.Trainer(callbacks=[callback], **options, **quiet).fit(module, loader, loader)
         assert not any(one._forward_hooks for one in module.modules())
+        half = LightningProbe(server.host, server.port, of="net", run="half", probe_set=SET)
+        lightning.Trainer(callbacks=[half], precision="bf16-true", **options, **quiet).fit(Module(), loader)
         passes = LightningProbe(server.host, server.port, of="net", run="passes", block=True)
         register_targets(server.host, server.port, name="sign", targets=LABELS, run_pattern="passes")
         lightning.Trainer(callbacks=[passes], **options, **quiet).fit(module, loader, loader)
     with Database(tmp_path / "x.db") as database:
         probed = database.points("r", "Sequential").where(score="linear_f1", target="sign")
         assert set(probed["epoch"].tolist()) == {0, 1, 2, 3}
+        halved = database.points("half", "Sequential").where(score="linear_f1", target="sign")
+        assert set(halved["epoch"].tolist()) == {0, 1, 2, 3}  # before, nothing was recorded
         means = database.points("passes", "Sequential").where(score="mean", address="2")
         assert set(means["kind"].tolist()) == {"output", "output@eval"}
         assert set(means["n"].tolist()) == {96}  # the sanity check is not recorded

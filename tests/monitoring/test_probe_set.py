@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import random
 import time
@@ -12,6 +13,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
 
 from intus.core.errors import InputError
 from intus.monitoring import clear, flush, probe, register_targets
@@ -117,6 +119,87 @@ def test_gradients_under_autocast_are_unchanged(server):
         return model[1].weight.grad
 
     assert torch.equal(gradient(probe_set=SET, every=1), gradient())
+
+
+class Settings(nn.Module):
+    """A model whose output shows the settings of torch that it ran in."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        settings = (
+            torch.is_autocast_enabled("cpu"),
+            torch.get_default_dtype() == torch.float64,
+            torch.is_inference_mode_enabled(),
+        )
+        return self.fc(x).sum(1, keepdim=True).double() + torch.tensor([settings]).double()
+
+
+@contextlib.contextmanager
+def other_settings():
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("first", [other_settings, contextlib.nullcontext])
+@pytest.mark.parametrize("later", [other_settings, contextlib.nullcontext, torch.inference_mode])
+def test_every_pass_has_the_settings_of_the_first(server, first, later):
+    """What differs between two epochs is then learned, and not an effect of the script's autocast."""
+    torch.manual_seed(0)
+    model = Settings()
+    rows = 300 + torch.randn(16, 4)  # whose differences bfloat16 cannot represent
+    with first(), torch.no_grad():
+        expected = model(rows).numpy()
+    with probe(model, HOST, server.port, probe_set=(rows, {})) as watch:
+        with first():
+            watch.run_probe_set()
+        with later():
+            before = torch.is_autocast_enabled("cpu"), torch.get_default_dtype()
+            watch.epoch = 1
+            watch.run_probe_set()
+            assert before == (torch.is_autocast_enabled("cpu"), torch.get_default_dtype())
+        assert watch.status()["troubles"] == 0
+    assert flush(HOST, server.port)
+    outputs = {one.epoch: one.array for one in server.records() if one.address == ""}
+    assert outputs.keys() == {0, 1}
+    assert all(np.array_equal(array, expected) for array in outputs.values())
+
+
+def test_training_of_which_only_steps_run_under_autocast(server):
+    """Epoch 0 runs in the first step, inside the script's autocast, the others outside."""
+    torch.manual_seed(0)
+    rows = 300 + torch.randn(96, 8)
+    model = nn.Sequential(nn.Linear(8, 8).requires_grad_(False), nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model[1].parameters(), 1e-6)
+    loader = DataLoader(TensorDataset(rows[32:]), 32, shuffle=True)
+    with probe(model, HOST, server.port, probe_set=(rows[:32], {})):
+        for _ in range(2):
+            for (batch,) in loader:
+                with torch.autocast("cpu", torch.bfloat16):
+                    loss = model(batch).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+    assert flush(HOST, server.port)
+    frozen = {one.epoch: one.array for one in server.records() if one.address == "0"}
+    assert frozen.keys() == {0, 1, 2}
+    assert all(np.array_equal(array, frozen[0]) for array in frozen.values())
+
+
+def test_inputs_of_another_dtype_than_the_model(server, caplog):
+    model = nn.Sequential(nn.Linear(4, 4)).to(torch.bfloat16)
+    with probe(model, HOST, server.port, probe_set=(torch.ones(3, 4), {})) as watch:
+        watch.run_probe_set()
+    (fault,) = watch.status()["faults"]
+    assert "parameters are bfloat16" in fault
+    assert "inputs are float32" in fault
+    assert ".to(torch.bfloat16)" in fault
 
 
 def test_accumulated_gradients_are_unchanged(server):

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from serving_help import point, record
 
-from intus.core.results import Results
+import intus
+from intus.core.results import COLUMNS, Results
 from intus.serving.evaluation.evaluator import Evaluator
 from intus.serving.findings_of_runs import PAUSE, FindingsOfRuns
 from intus.serving.frontend import Frontend
@@ -48,6 +49,24 @@ def learned(run, epochs):
 
 def texts(database, run):
     return [notice["text"] for notice in database.notices(run) if notice["code"] == "finding"]
+
+
+def test_findings_name_the_model(database, tmp_path, caplog):
+    """A run with two models, of which each has a layer of the same name."""
+    caplog.set_level("INFO")
+    findings = FindingsOfRuns(database)
+    for run, models in {"r": ("teacher", "student"), "alone": ("net",)}.items():
+        for model in models:
+            results = learned(run, range(5))
+            database.add(Results({name: results[name] for name in COLUMNS} | {"model": [model] * 5}))
+        for model in models:
+            findings.scored([(run, model)])
+        findings.update()
+    assert {each.model for each in findings.of("r", "student")} == {"student"}
+    assert "finding in r (teacher): digit is learned" in caplog.text
+    assert "finding in r (student): digit is learned" in caplog.text
+    assert "finding in alone: digit is learned" in caplog.text
+    assert {each.model for each in intus.runs(tmp_path / "x.db")["r"].findings()} == {"student", "teacher"}
 
 
 def test_long_run_is_looked_at_rarely_and_in_the_end_by_a_timer(database):

@@ -66,6 +66,11 @@ class LightningProbe(ProbeCallback, _callback()):  # type: ignore[misc]
             names = ", ".join(repr(name) for name, _ in pl_module.named_children())
             kind = type(pl_module).__name__
             raise InputError(f"of={self.of!r} is not a module of {kind}. Its modules are: {names}.") from None
+        if (
+            given := self._options.get("probe_set")
+        ) is not None:  # as Lightning casts a batch of the training
+            inputs = trainer.precision_plugin.convert_input(given[0])
+            self._options = {**self._options, "probe_set": (inputs, *given[1:])}
         self.begin(model, trainer.current_epoch, is_first=trainer.is_global_zero)
         self._forget_loaders()
 

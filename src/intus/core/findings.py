@@ -38,6 +38,7 @@ class Finding(NamedTuple):
         address: The layer; of ``"logged"`` the name of the value.
         epoch: The epoch in which it began; NaN if unknown.
         step: The step in which it began; -1 for a whole epoch.
+        model: The model of the run; ``""`` if it was not said.
     """
 
     kind: str
@@ -46,6 +47,7 @@ class Finding(NamedTuple):
     address: str
     epoch: float
     step: int
+    model: str = ""
 
     def __str__(self) -> str:
         return self.text
@@ -122,7 +124,10 @@ class _Grid:
 
 
 def findings(
-    results: Results, addresses: Sequence[str], log: Iterable[tuple[str, int, float | None, float]] = ()
+    results: Results,
+    addresses: Sequence[str],
+    log: Iterable[tuple[str, int, float | None, float]] = (),
+    model: str = "",
 ) -> list[Finding]:
     """Return what follows from the scores of a training, each as a sentence with its numbers.
 
@@ -152,6 +157,7 @@ def findings(
             under its name, those of the newest count.
         addresses: Its layers, in network order.
         log: The logged values as (name, step, epoch, value), ordered by step.
+        model: The name of the model, which each finding gets.
 
     Returns:
         The findings, ordered by target. They may change with every new point: what no longer holds is left
@@ -178,7 +184,7 @@ def findings(
         if score is not None:
             grid = _Grid(of_target.where(score=score), addresses)
             found += [*_learned(grid, target), *_fell(grid, target), *_idle(grid, target)]
-    return found + _logged(log)
+    return [each._replace(model=model) for each in found + _logged(log)]
 
 
 def _of_newest(results: Results) -> Results:

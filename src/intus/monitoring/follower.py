@@ -181,7 +181,8 @@ class Follower:
             return
         for each in found:
             epoch = math.nan if each["epoch"] is None else each["epoch"]
-            finding = Finding(**{name: each[name] for name in Finding._fields} | {"epoch": epoch})
+            known = {name: each[name] for name in Finding._fields if name in each}  # of an older server
+            finding = Finding(**known | {"epoch": epoch})
             key = finding.kind, finding.target, finding.address, each["epoch"], finding.step
             if key in self._found:
                 continue

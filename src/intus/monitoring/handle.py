@@ -142,9 +142,9 @@ def probe(
             (``"mlflow:digits"``). Otherwise its active run is used. A server of its own scores in another
             process, and ends after this one. It takes some seconds to start.
         on_finding: A function that is called with each finding once (a text with ``kind``, ``target``,
-            ``address``, ``epoch`` and ``step``; see ``Run.findings``), such as "NaN or infinite values began
-            in h.3 at epoch 2". It is called on a thread of its own, a second or two after the scores of an
-            epoch are computed, and in ``flush`` before that returns. An error that it raises is logged.
+            ``address``, ``epoch``, ``step`` and ``model``; see ``Run.findings``), such as "NaN or infinite
+            values began in h.3 at epoch 2". It is called on a thread of its own, a second or two after the
+            scores of an epoch are computed, and in ``flush`` before that returns. Its errors are logged.
 
     Returns:
         The probe, which is also a context manager that removes it.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import weakref
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -145,6 +146,7 @@ class ProbeSetRunner:
         self._axis = axis
         self._contents_of = getattr(backend, "row_contents", None)
         self._contents = self._row_contents()
+        self._settings: Callable[[], AbstractContextManager[None]] | None = None  # those of its first pass
         self.is_written = False  # since the inputs are no longer those that the labels are for
         self._said: set[Place] = set()  # of which a notice tells
         self._are_orders_unknown = False  # whether a notice tells of it
@@ -234,7 +236,7 @@ class ProbeSetRunner:
             return
         self.running = True
         try:
-            with self._host.paying_for_set(), probes_disabled():
+            with self._host.paying_for_set(), probes_disabled(), self._settings_of_first():
                 unknown = self._check_rows(model)
                 inputs = self._checked_inputs(number)
                 with self._backend.evaluation(model) as run:
@@ -247,6 +249,15 @@ class ProbeSetRunner:
             self.running = False
         if is_first:  # which builds a model that is built when it is called
             self._last_state = self._last_state[0], self._backend.version(model)
+
+    def _settings_of_first(self) -> AbstractContextManager[None]:
+        """Return a context with the framework's settings of the first pass, so that epochs can be compared.
+
+        A pass runs where the script happens to be, inside its autocast or outside.
+        """
+        if self._settings is None:
+            self._settings = getattr(self._backend, "settings", lambda: nullcontext)()
+        return self._settings()
 
     def _row_contents(self) -> bytes | None:
         """Return what the rows of the inputs are; None if that cannot be compared."""

@@ -271,8 +271,8 @@ class Run:
         several trainings under this name they are of the newest.
 
         Returns:
-            Findings with ``text``, ``kind``, ``target``, ``address``, ``epoch`` and ``step``. What the newest
-            scores no longer support is left out.
+            Findings with ``text``, ``kind``, ``target``, ``address``, ``epoch``, ``step`` and ``model``. What
+            the newest scores no longer support is left out.
 
         Example:
             >>> for finding in run.findings():  # doctest: +SKIP
@@ -285,7 +285,7 @@ class Run:
             tables = [self._source.points(self.name, model, "layer", {"score": name}) for name in known]
             log = self._source.log(self.name, model)
             values = zip(log["name"], log["step"], log["epoch"], map(float, log["value"]), strict=True)
-            found += findings(Results.concat(tables), one["addresses"], values)
+            found += findings(Results.concat(tables), one["addresses"], values, model)
         return found
 
     def scores(self, *, level: Literal["layer", "unit"] = "layer", **selected: Any) -> pandas.DataFrame:

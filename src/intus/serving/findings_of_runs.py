@@ -147,10 +147,10 @@ class FindingsOfRuns:
                 layers = self._database.addresses(run, model)
                 until = self._unscored.get((run, model))
                 scores = _before(Results.concat(tables), until)
-                found = findings.findings(scores, layers, log)
+                found = findings.findings(scores, layers, log, model)
             else:
                 found = [each for each in kept if each.kind != "logged"]
-                found += findings.findings(Results(), (), log)
+                found += findings.findings(Results(), (), log, model)
             self._found[run, model] = found
             if kept is None:
                 self._made[run, model] = made
@@ -159,8 +159,9 @@ class FindingsOfRuns:
             new = self._database.put_findings(run, model, texts)
             if began:  # in place of what the evaluator reported at once, of the epoch that was scored first
                 new += self._database.put_findings(run, model, began, code="nonfinite", level="warning")
+            several = new and sum(one["run"] == run for one in self._database.runs()) > 1
             for text in new:
-                _log.info("finding in %s: %s", run or model, text)
+                _log.info("finding in %s: %s", f"{run or model} ({model})" if several else run or model, text)
         except Exception:
             _log.exception("The findings of %s could not be computed", run or model)
 

@@ -959,6 +959,7 @@ class FindingMessage(Message):
     address: str
     epoch: float | None
     step: int
+    model: str
 
 
 class FindingsReply(Message):

@@ -300,6 +300,15 @@ def test_keyboard_controls_list_and_player(visit: Open, server: PageServer) -> N
     page.get_by_role("button", name="Pause").click()
 
 
+def test_link_with_a_run_alone_opens_it_and_its_notices_come_first(visit: Open, server: PageServer) -> None:
+    server.database.add_notice("probe", "About the first run.", level="warning", run="first try", model=MODEL)
+    server.add_notice("warning", "probe", "About no run, and newer.")
+    page = visit(server, "#run=first+try")
+    expect(page.locator(".strip-text")).to_have_text("About the first run.")
+    expect(page.locator(".notice-list li").first).to_contain_text("About the first run.")
+    expect(page).to_have_title("first try · intus")
+
+
 @pytest.mark.long
 def test_notices_are_shown_in_full_and_updated(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))

@@ -34,7 +34,7 @@ from .ablating import ablate
 from .agreement import Together, job, together
 from .attachment import Attachment
 from .attribution import attribute
-from .eval_forward import as_inputs, evaluation, unwrapped, version
+from .eval_forward import as_inputs, evaluation, settings, unwrapped, version
 from .feed import TorchFeed
 from .first_call import is_compiled
 from .loaders import random_loader
@@ -166,6 +166,10 @@ class TorchBackend:
     def evaluation(self, model: nn.Module) -> AbstractContextManager[Callable[[Any], Any]]:
         """Return the context manager ``eval_forward.evaluation``."""
         return evaluation(model)
+
+    def settings(self) -> Callable[[], AbstractContextManager[None]]:
+        """Return a function that returns a context with the present autocast and default dtype."""
+        return settings()
 
     def unobserved(self, model: nn.Module) -> str:
         """Return a warning if a module of the model was compiled, because its calls are not observed."""

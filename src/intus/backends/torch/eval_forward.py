@@ -10,12 +10,15 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ...core.errors import InputError
+from ...core.nested import leaves
 from .sharding import is_sharded, resharded
 
 #: Most parameters of which values are compared, and most values of them.
@@ -49,9 +52,14 @@ def evaluation(model: nn.Module) -> Iterator[Callable[[Any], Any]]:
     def run(inputs: Any) -> Any:
         given = _moved(inputs, device)
         with torch._C._EnableTorchFunction():  # disabled inside intus's hooks, where this may run
-            if isinstance(given, Mapping):
-                return model(**given)
-            return model(*given if isinstance(given, tuple) else (given,))
+            try:
+                if isinstance(given, Mapping):
+                    return model(**given)
+                return model(*given if isinstance(given, tuple) else (given,))
+            except RuntimeError as error:
+                if (reason := _other_dtype(model, given)) is not None:
+                    raise InputError(f"{reason} PyTorch says: {error}.") from error
+                raise
 
     with (
         resharded(model),
@@ -62,6 +70,18 @@ def evaluation(model: nn.Module) -> Iterator[Callable[[Any], Any]]:
         _uncompiled(),
     ):
         yield run
+
+
+def settings() -> Callable[[], AbstractContextManager[None]]:
+    """Return a function that returns a context with the settings of torch that this thread has now.
+
+    They are autocast and the default dtype. Inference mode is off, because what a model keeps of such a pass
+    could not be used in its training. Settings of kernels stay the script's: to set them for a while, where
+    torch has an old and a new interface, makes the old one raise inside the model.
+    """
+    from ...tracing.capture.context.execution_context import ExecutionContext, current_context, within
+
+    return partial(within, ExecutionContext(*current_context())._replace(grad=False, inference=False))
 
 
 def as_inputs(model: nn.Module, data: Any) -> Any:
@@ -213,6 +233,19 @@ def _uncompiled() -> AbstractContextManager[Any]:
         return nullcontext()
     stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
     return stance
+
+
+def _other_dtype(model: nn.Module, inputs: Any) -> str | None:
+    """Return a sentence if the inputs have floats of a dtype that no parameter has, outside of autocast."""
+    known = {p.dtype: 0 for p in model.parameters() if p.is_floating_point()}
+    others = [x.dtype for x in leaves(inputs, Tensor) if x.is_floating_point() and x.dtype not in known]
+    if not known or not others or torch._C._is_any_autocast_enabled():
+        return None
+    names = " and ".join(str(dtype).removeprefix("torch.") for dtype in known)
+    return (
+        f"The model's parameters are {names}, and its inputs are {str(others[0]).removeprefix('torch.')}. "
+        f"Cast the inputs, as with x.to({next(iter(known))})."
+    )
 
 
 def _moved(value: Any, device: torch.device | None) -> Any:

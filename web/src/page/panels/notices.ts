@@ -27,9 +27,9 @@ export function noticeStrip(): Part {
   };
 }
 
-/** Return the notices of a run, and those that belong to no run. */
+/** Return the notices of a run, then those that belong to no run. */
 function ofRun(notices: Notice[], run: string): Notice[] {
-  return notices.filter((notice) => !notice.run || notice.run === run);
+  return notices.filter((notice) => !notice.run || notice.run === run).sort((a, b) => +!a.run - +!b.run);
 }
 
 function isProblem({ level }: Notice): boolean {
@@ -55,7 +55,7 @@ export function notices(): Part {
       setText(badge, problems ? String(problems) : "");
       badge.hidden = problems === 0;
       badge.title = `${problems} ${problems === 1 ? "warning or error" : "warnings or errors"}`;
-      const rows = shown.map((notice) => item(notice, state.choice.run, Date.now() / 1000));
+      const rows = shown.map((notice) => item(notice, Date.now() / 1000));
       const others = drawn.length - shown.length;
       if (!rows.length) rows.push(el("li", { class: "calm" }, "No notices."));
       if (others) rows.push(el("li", { class: "calm" }, `${others} more from other runs.`));
@@ -64,9 +64,8 @@ export function notices(): Part {
   };
 }
 
-function item(notice: Notice, current: string, now: number): HTMLElement {
-  const where = [notice.run === current ? "" : notice.run, notice.model].filter(Boolean).join(" · ");
-  const about = [where, notice.code, ago(now - notice.time), notice.count > 1 ? `${grouped(notice.count)} times` : ""];
+function item(notice: Notice, now: number): HTMLElement {
+  const about = [notice.model, notice.code, ago(now - notice.time), notice.count > 1 ? `${grouped(notice.count)} times` : ""];
   const level = SIGNS[notice.level] ? notice.level : "info";
   return el(
     "li",

@@ -137,7 +137,7 @@ function set(state: State, values: Partial<State>): State {
 /** Replace choices that do not exist. If the run changes, the selected layer and epoch of the old one are dropped. */
 function settle(state: State): State {
   const wanted = state.choice;
-  const run = currentRun(state) ?? state.runs[0];
+  const run = currentRun(state) ?? state.runs.find((r) => r.run === wanted.run) ?? state.runs[0];
   if (!run) return state;
   const choice = { ...wanted, run: run.run, model: run.model, ...settleScore(wanted, run, state.labels) };
   choice.kind = keep(wanted.kind, run.kinds, run.kinds.includes("output") ? "output" : (run.kinds[0] ?? ""));

@@ -63,10 +63,9 @@ def within(context: ExecutionContext) -> Iterator[None]:
             stack.enter_context(torch.inference_mode(context.inference))
             stack.enter_context(torch.set_grad_enabled(context.grad))
             dtypes = dict(context.autocast)
-            for device in {"cpu", *dtypes}:
-                if device in dtypes or torch.is_autocast_enabled(device):
-                    autocast = torch.autocast(device, dtype=dtypes.get(device), enabled=device in dtypes)
-                    stack.enter_context(autocast)
+            for device in {**dtypes, **dict(_autocast())}:
+                autocast = torch.autocast(device, dtype=dtypes.get(device), enabled=device in dtypes)
+                stack.enter_context(autocast)
         try:
             torch.set_default_dtype(context.dtype)
             yield
