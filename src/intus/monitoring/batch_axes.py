@@ -33,7 +33,7 @@ def possible(shape: Shape, rows: int, default: int) -> list[int]:
 
 @dataclass(slots=True)
 class _Past:
-    """What earlier passes showed of a tensor.
+    """Facts that the passes so far showed of a tensor.
 
     Attributes:
         axes: The axes that had the size of the batch in every pass.

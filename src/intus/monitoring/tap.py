@@ -933,6 +933,8 @@ class ModelTap:
             self._misfits += 1
             self.troubles.count("items", _MISFIT, len(self._tags.items), self.name, self._pass_rows)
         self._end_axes()
+        if self._tags.mode == PROBE_SET_MODE:
+            self._tell_axes()
         try:
             self._end_structure(output)
         finally:
@@ -1049,6 +1051,7 @@ class ModelTap:
         """Run the probe set if it is due, and report what is missing so far."""
         self.probe_runs.training_ends()
         self.source.end(self.name, self.epoch)
+        self._tell_axes()
         self._tell(self.epoch)
 
     def replace_earlier(self, job: str) -> None:

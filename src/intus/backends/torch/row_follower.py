@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
+from .autograd_axes import AutogradAxes
 from .order import row_contents
 
 #: How many tensors the inputs of a module are compared with, the newest first.
@@ -51,6 +52,7 @@ class RowFollower:
     def __init__(self, inputs: Tensor | None, axis: int) -> None:
         self._recent: deque[_Rows] = deque(maxlen=_RECENT)
         rows = _rows(inputs, axis)
+        self._functions = AutogradAxes()
         self._length = None if rows is None else len(rows)
         if rows is not None:
             self._recent.append(_Rows(rows, np.arange(len(rows)), is_batch=True))
@@ -76,6 +78,8 @@ class RowFollower:
         Returns:
             True if it is known that the rows of the output are in another order than in the batch.
         """
+        if is_batch:
+            self._functions.add(made, axis)
         before, rows = _rows(given, axis if given_axis is None else given_axis), _rows(made, axis)
         if rows is None:
             return False
@@ -88,12 +92,16 @@ class RowFollower:
         known = order != _UNKNOWN
         return bool((rows[order[known]] != rows[known]).any())  # equal rows may swap
 
-    def axis_of(self, tensor: Tensor | None, default: int) -> int | None:
-        """Return the axis along which a tensor has the rows of an earlier one; None if it has none of them.
+    def axis_of(self, tensor: Tensor | None, default: int, kept: int | None = None) -> int | None:
+        """Return the batch axis of a tensor, or None if it is not known.
+
+        It is the one along which the tensor has the rows of an earlier one, or follows from the functions
+        that it went through since.
 
         Args:
             tensor: The tensor.
             default: The axis that is tried first.
+            kept: The axis that follows from the module that made it, unless its rows show another.
 
         Example:
             >>> import torch
@@ -108,7 +116,8 @@ class RowFollower:
                 rows = _rows(tensor, axis)
                 if rows is not None and self._match(rows, of_batch=True) is not None:
                     return axis
-        return None
+        found = self._functions.of(tensor) if kept is None else kept
+        return None if found is None or tensor.shape[found] != self._length else found
 
     def _order(self, rows: np.ndarray) -> np.ndarray | None:
         """Return which row of the batch each row is, as far as known; None if no earlier tensor has these."""
@@ -124,10 +133,8 @@ class RowFollower:
     def _match(self, rows: np.ndarray, *, of_batch: bool = False) -> _Rows | None:
         """Return the newest tensor that has these rows, in any order, or None."""
         here = np.sort(rows)
-        for known in reversed(self._recent):
-            if (known.is_batch or not of_batch) and np.array_equal(np.sort(known.rows), here):
-                return known
-        return None
+        able = (one for one in reversed(self._recent) if one.is_batch or not of_batch)
+        return next((one for one in able if np.array_equal(np.sort(one.rows), here)), None)
 
 
 def _rows(tensor: Tensor | None, axis: int) -> np.ndarray | None:

@@ -91,9 +91,10 @@ class Session:
         before, after = _main(given), _main(made)
         own = visit.axis if after is not None and after.ndim == 3 else None
         given_axis = self.rows.axis_of(before, tap.batch_axis) if own is None else own
-        axis = self.rows.axis_of(after, tap.batch_axis) if own is None else own
+        axis = own
         if axis is None:
-            axis = kept_axis(module, before, after, given_axis)
+            kept = kept_axis(module, before, after, given_axis)
+            axis = self.rows.axis_of(after, tap.batch_axis, kept)
         if axis is not None and own is None:
             self.shown[visit.address, "output"] = axis
         usual = tap.batch_axis if axis is None else axis
@@ -141,6 +142,7 @@ class Session:
     def end(self, output: Any) -> None:
         """Handle the end of a call of the model."""
         self.is_called = False
+        self.rows = None  # which holds autograd's graph
         thread = threading.get_ident()
         if thread in self.inside:
             self.inside.discard(thread)
