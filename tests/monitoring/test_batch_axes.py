@@ -10,11 +10,15 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_score
 from torch import nn
 
 from intus.core.address import without_call
 from intus.core.nested import leaves
 from intus.monitoring import flush, probe, register_targets
+from intus.serving.run import Server
+from intus.storage.database import Database
 
 HOST = "127.0.0.1"
 WIDTH = 6
@@ -187,6 +191,23 @@ def test_transposed_rows_are_read_along_their_axis(server, length, of_set, shift
     assert (named, unnamed, faults) == ({"", "embed", "layer", "behind"}, set(), [])
 
 
+class BatchFirstLayer(nn.TransformerEncoderLayer):
+    """A layer with time first inside, and the batch outside."""
+
+    def forward(self, x, *others, **options):
+        return super().forward(x.transpose(0, 1), *others, **options).transpose(0, 1)
+
+
+@pytest.mark.parametrize("of_set", [False, True], ids=["own passes", "probe set"])
+@pytest.mark.parametrize("grad", [False, True], ids=["without gradients", "with gradients"])
+def test_layer_of_another_class_may_move_its_axes(server, of_set, grad):
+    model = nn.Sequential(nn.Linear(3, WIDTH), BatchFirstLayer(WIDTH, 2, 8, dropout=0.0), nn.LayerNorm(WIDTH))
+    named, unnamed, faults = recorded(server, model, sequences(6, 6), 6, of_set=of_set, grad=grad)
+    assert {"0", "1.self_attn"} <= named
+    assert bool(unnamed) == bool(faults)
+    assert not (of_set and unnamed)
+
+
 class Pooled(nn.Module):
     """A model with a layer whose rows are positions of all items together."""
 
@@ -206,3 +227,48 @@ def test_layers_without_rows_of_the_batch_are_named(server, of_set):
     assert len(faults) == 1
     assert "1 of 4 layers of Pooled have no scores with labels" in faults[0]
     assert "'flat'" in faults[0]
+
+
+class Spoken(nn.Module):
+    """A transformer with time first, as it is by default, and a head for whole items."""
+
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0)
+        self.embed = nn.Embedding(20, 8)
+        self.inner = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        self.head, self.out = nn.Linear(8, 8), nn.Linear(8, 2)
+
+    def forward(self, words):
+        return self.out(self.head(self.inner(self.embed(words).transpose(0, 1))).mean(0))
+
+
+@pytest.mark.long
+def test_scores_are_those_of_scikit_learn_on_the_rows_of_items(tmp_path):
+    """Each label is that of half of the words of its item, and of no position."""
+    torch.manual_seed(0)
+    labels = torch.arange(240) % 2
+    words = torch.where(torch.rand(240, 12) < 0.5, labels[:, None], torch.randint(2, 20, (240, 12)))
+    model, path = Spoken(), tmp_path / "x.db"
+    with Server(database=path, port=0) as server:
+        register_targets(HOST, server.port, name="half", targets=labels.tolist())
+        register_targets(HOST, server.port, name="word", targets=words.tolist())
+        with probe(model, HOST, server.port, run="r", name="m", structure=False, block=True) as watch:
+            for ids in torch.randperm(240).split(12):
+                watch.items = ids
+                model(words[ids])
+        assert flush(HOST, server.port)
+    with Database(path) as database:
+        points = database.points("r", "m").where(score="linear_f1", target="half")
+        notices = [one["text"] for one in database.notices("r")]
+    scores = dict(zip(points["address"], points["value"], strict=True))
+    assert set(scores) == {name for name, module in model.named_modules() if name != "inner.layers"} - {
+        "inner.layers.0.self_attn.out_proj"  # a parameter holder, which is not called
+    }
+    of_items = alone(model, words)
+    for name in ("inner.layers.0.linear1", "inner.layers.0.norm2", "inner", "head"):
+        judge = LogisticRegression(max_iter=2000)
+        judged = cross_val_score(judge, of_items[name], labels.numpy(), cv=4, scoring="f1_macro").mean()
+        assert judged > 0.9
+        assert scores[name] == pytest.approx(judged, abs=0.1)
+    assert any("The target 'word' has no scores at 2 of" in text and "'out'" in text for text in notices)

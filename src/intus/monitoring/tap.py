@@ -751,7 +751,8 @@ class ModelTap:
         try:
             if rows is None and self._follows_axes:
                 rows = self._backend.rows(inputs, self.batch_axis)
-            shapes = [tuple(one.shape) for one in leaves(inputs, Shaped)] if self._axes.may_move else []
+            wanted: Any = Shaped
+            shapes = [tuple(one.shape) for one in leaves(inputs, wanted)] if self._axes.may_move else []
         except Exception:  # packed items, or inputs of another kind
             shapes = []
         self._axes.begin(rows, shapes)
@@ -815,8 +816,8 @@ class ModelTap:
         if without:
             epoch, rows = next(iter(without.values()))
             counts = len(without), len({*without, *self._with_rows}), self.name
-            facts = listed(without), f"{epoch:g}", rows, self.batch_axis
-            self.troubles.inform("axes", _NO_ROWS.format(*counts, *facts), "warning")
+            of_pass = listed(without), f"{epoch:g}", rows, self.batch_axis
+            self.troubles.inform("axes", _NO_ROWS.format(*counts, *of_pass), "warning")
 
     def _check_rows(
         self, tensor: CapturedTensor, take: Callable[[Place, np.ndarray, Sequence[int]], None]

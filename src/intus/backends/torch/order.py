@@ -48,7 +48,9 @@ def batch_axis(module: nn.Module) -> int | None:
 
 
 def batch_axes(model: nn.Module) -> dict[str, int]:
-    """Return the batch axes of the modules inside of transformers, by name: those of their attention.
+    """Return the batch axes of PyTorch's transformers and of all modules inside, by name.
+
+    They are those of their attention. A transformer with modules of other classes may move its axes.
 
     Example:
         >>> layer = nn.TransformerEncoderLayer(8, 2, 8)
@@ -57,14 +59,16 @@ def batch_axes(model: nn.Module) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for name, module in model.named_modules():
-        if isinstance(module, _TRANSFORMERS):
-            axes = {batch_axis(one) for one in module.modules()} - {None}
-            if len(axes) == 1:
-                axis = axes.pop()
+        if type(module) in _TRANSFORMERS and all(map(_is_of_torch, module.modules())):
+            for axis in {batch_axis(one) for one in module.modules()} - {None}:
                 assert axis is not None
-                inside = (child for child, _ in module.named_modules(prefix=name))
-                found.update(dict.fromkeys(inside, axis))
+                found.update((child, axis) for child, _ in module.named_modules(prefix=name))
     return found
+
+
+def _is_of_torch(module: nn.Module) -> bool:
+    """Return whether the class of a module is PyTorch's own, so that it is known what it does to axes."""
+    return type(module).__module__.startswith("torch.nn.modules.")
 
 
 def is_time_first(model: nn.Module) -> bool:
@@ -86,10 +90,10 @@ def kept_axis(module: nn.Module, given: Tensor | None, made: Tensor | None, axis
         >>> kept_axis(nn.Linear(4, 3), words, torch.zeros(5, 2, 3), 1)
         1
     """
-    kind = type(module)
-    if given is None or made is None or not kind.__module__.startswith("torch.nn.modules."):
+    if given is None or made is None or not _is_of_torch(module):
         return None
-    if isinstance(module, _ROWS_FIRST) and made.ndim == _DIMENSIONS.get(kind.__name__[-2:], 0) + 2:
+    dimensions = _DIMENSIONS.get(type(module).__name__[-2:], 0)
+    if isinstance(module, _ROWS_FIRST) and made.ndim == dimensions + 2:
         return 0
     leaf = next(module.children(), None) is None
     same = axis is not None and made.ndim >= given.ndim and made.shape[: axis + 1] == given.shape[: axis + 1]

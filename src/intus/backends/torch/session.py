@@ -84,31 +84,33 @@ class Session:
 
     def follow(self, visit: Visit, module: nn.Module, given: Any, made: Any) -> None:
         """Follow the rows of the batch through a module, and report those that have moved."""
-        if self.rows is None or threading.get_ident() not in self.inside:
+        rows = self.rows  # which another thread may release
+        if rows is None or threading.get_ident() not in self.inside:
             return
         tap: Any = self.tap  # which wants this, and has what not every tap must have
         began = time.perf_counter(), time.thread_time()
         before, after = _main(given), _main(made)
         own = visit.axis if after is not None and after.ndim == 3 else None
-        given_axis = self.rows.axis_of(before, tap.batch_axis) if own is None else own
+        given_axis = rows.axis_of(before, tap.batch_axis) if own is None else own
         axis = own
         if axis is None:
             kept = kept_axis(module, before, after, given_axis)
-            axis = self.rows.axis_of(after, tap.batch_axis, kept)
+            axis = rows.axis_of(after, tap.batch_axis, kept)
         if axis is not None and own is None:
             self.shown[visit.address, "output"] = axis
         usual = tap.batch_axis if axis is None else axis
-        if self.rows.passes(before, after, usual, given_axis, is_batch=axis is not None):
+        if rows.passes(before, after, usual, given_axis, is_batch=axis is not None):
             tap.on_moved(visit.address)
         tap.prepared(time.perf_counter() - began[0], time.thread_time() - began[1])
 
     def locate(self, visit: Visit, given: Any) -> None:
         """Find the axis of the rows of a module's input, before it is captured."""
-        if self.rows is None or visit.axis is not None or threading.get_ident() not in self.inside:
+        rows = self.rows
+        if rows is None or visit.axis is not None or threading.get_ident() not in self.inside:
             return
         tap: Any = self.tap
         began = time.perf_counter(), time.thread_time()
-        axis = self.rows.axis_of(_main(given), tap.batch_axis)
+        axis = rows.axis_of(_main(given), tap.batch_axis)
         if axis is not None:
             self.shown[visit.address, "input"] = axis
         tap.prepared(time.perf_counter() - began[0], time.thread_time() - began[1])
