@@ -99,14 +99,14 @@ class BatchAxes:
         if known is not None and known != self._default:
             self.may_move = True
             self._leading.add(shape[: known + 1])
-        if self.rows is None:
+        if self.rows is None or not self.may_move:
             return self._default if known is None else known
         axes = possible(shape, self.rows, self._default)
         self._is_square = self._is_square or len(axes) > 1
         past = self._past.setdefault(place, _Past(set(axes)))
         past.axes.intersection_update(axes)
         past.sizes.add(self.rows)
-        if known is not None or not (self.may_move and axes):
+        if known is not None or not axes:
             return self._default if known is None else known
         return self._only(past, shape)
 
