@@ -50,6 +50,15 @@ def biased_free_cka(x, y):
     return hsic(k, other) / np.sqrt(hsic(k, k) * hsic(other, other))
 
 
+def test_layers_with_other_rows_are_not_compared():
+    """A layer without ids beside layers with ids has other rows, such as positions."""
+    relations = Relations()
+    assert related(relations, layer(DIGITS[:100])) == {}
+    assert related(relations, layer(DIGITS[:20], "by time", items=False)) == {}
+    assert related(relations, layer(DIGITS[:30], "longer", items=False)) == {}
+    assert set(related(relations, layer(DIGITS[:30], "as long", items=False))) == {"cka_layer"}
+
+
 def test_cka_with_previous_layer_and_previous_epoch():
     rng, relations = np.random.default_rng(0), Relations()
     turn = np.linalg.qr(rng.normal(size=(64, 64)))[0]

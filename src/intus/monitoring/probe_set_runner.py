@@ -161,6 +161,11 @@ class ProbeSetRunner:
         return self._set is not None
 
     @property
+    def count(self) -> int:
+        """The number of rows of the probe set."""
+        return 0 if self._set is None else len(self._set.items)
+
+    @property
     def number(self) -> float | None:
         """The number of the call that its records have instead of an epoch; None without ``every``."""
         return self._step if self._set is not None and self._set.every is not None else None

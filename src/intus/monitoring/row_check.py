@@ -6,7 +6,7 @@ shuffles them. If the model gets its rows in another order, those of each layer 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -93,8 +93,10 @@ class RowCheck:
     def __init__(self) -> None:
         self.is_running = False
         self._order = np.empty(0, np.int64)
-        self._moved: dict[Place, np.ndarray] = {}  # fingerprints of rows in another order, to be compared
+        #: Fingerprints of rows in another order, to be compared, along each axis that may be theirs.
+        self._moved: dict[Place, dict[int, np.ndarray]] = {}
         self._verdicts: dict[Place, Verdict] = {}
+        self._axes: dict[Place, int] = {}  # of the rows, as far as seen
         self._has_news = False
         self._looks = 0
 
@@ -121,21 +123,47 @@ class RowCheck:
         finally:
             self.is_running = False
 
-    def receive(self, place: Place, array: np.ndarray, axis: int) -> None:
-        """Receive a tensor of the pass with rows in another order."""
-        if array.shape[axis] == len(self._order):
-            self._moved[place] = fingerprints(array, axis)
+    def receive(self, place: Place, array: np.ndarray, axes: Sequence[int]) -> None:
+        """Receive a tensor of the pass with rows in another order.
+
+        Args:
+            place: The tensor.
+            array: Its values.
+            axes: The axes that may be that of the rows, the likeliest first.
+        """
+        axes = [self._axes[place]] if place in self._axes else axes
+        rows = len(self._order)
+        found = {axis: fingerprints(array, axis) for axis in axes if array.shape[axis] == rows}
+        if found:
+            self._moved[place] = found
 
     def is_waiting(self, place: Place) -> bool:
         """Return whether a tensor of the pass of the probe set itself is to be compared."""
         self._has_news = self._has_news or (place not in self._verdicts and place not in self._moved)
         return place in self._moved
 
-    def compare(self, place: Place, array: np.ndarray, axis: int) -> None:
-        """Compare a tensor of the pass of the probe set itself."""
+    def compare(self, place: Place, array: np.ndarray, axes: Sequence[int]) -> None:
+        """Compare a tensor of the pass of the probe set itself, along the axes of its rows in the other."""
         moved = self._moved.pop(place)
-        same = array.shape[axis] == len(moved)
-        self._verdicts[place] = compare(fingerprints(array, axis), moved, self._order) if same else "mixed"
+        verdicts: dict[int, Verdict] = {}
+        for axis, others in moved.items():
+            same = array.ndim > axis and array.shape[axis] == len(others)
+            verdicts[axis] = compare(fingerprints(array, axis), others, self._order) if same else "mixed"
+            if verdicts[axis] == "kept":
+                self._axes[place], self._verdicts[place] = axis, "kept"
+                return
+        if axes[0] in verdicts:
+            self._axes.pop(place, None)
+            self._verdicts[place] = verdicts[axes[0]]
+        elif self._axes.pop(place, None) is not None:
+            self._verdicts[place] = "mixed"
+        else:  # it has rows of its own, and another of its sizes is that of the batch by chance
+            self._axes[place] = axes[0]
+            self.skip(place)
+
+    def axis(self, place: Place) -> int | None:
+        """Return the axis along which a tensor was seen to have its rows, or None."""
+        return self._axes.get(place)
 
     def skip(self, place: Place) -> None:
         """Register that nothing is known of a tensor, or that it has other rows than the inputs."""

@@ -19,6 +19,7 @@ from backends.served import server
 from intus.backends.base import for_model
 from intus.backends.mxnet import MXNetBackend
 from intus.core.errors import CaptureError, InputError
+from intus.monitoring.sender import Sender
 
 X = mx.nd.array(np.random.default_rng(0).normal(size=(4, 6)))
 
@@ -481,3 +482,40 @@ def test_probe_set_of_numpy_arrays():
         0,
         4,
     )  # the network, two layers, and the activation of one
+
+
+class TimeFirst(gluon.HybridBlock):
+    """A network with time first, as recurrent layers of Gluon have by default, and a head for whole items."""
+
+    def __init__(self):
+        super().__init__()
+        with self.name_scope():
+            self.rnn, self.dense = gluon.rnn.GRU(5), gluon.nn.Dense(4, flatten=False)
+            self.out = gluon.nn.Dense(2)
+
+    def hybrid_forward(self, f, x):
+        return self.out(self.dense(self.rnn(f.swapaxes(x, 0, 1))).mean(axis=0))
+
+
+@pytest.mark.parametrize("length", [6, 9])
+def test_rows_of_recurrent_layers_are_items(length, monkeypatch):
+    net, found = TimeFirst(), {}
+    net.initialize()
+    data = np.random.default_rng(0).normal(size=(6, length, 3)).astype(np.float32)
+    net(mx.nd.array(data))
+    monkeypatch.setattr(Sender, "gather", lambda self, one, *_: found.setdefault(one.address, one))
+    with intus.probe(net, "127.0.0.1", 1, probe_set=(data, {"label": [0, 1] * 3}), structure=False) as watch:
+        watch.run_probe_set()
+        faults = watch.status()["faults"]
+    named = {address for address, one in found.items() if one.items is not None and (one.items >= 0).all()}
+    turned = mx.nd.array(data).swapaxes(0, 1)
+    dense = net.dense(net.rnn(turned)).asnumpy()
+    if length == 6:  # as long as the batch
+        assert named == {"rnn"}
+        assert any("'dense'" in fault and "is not known" in fault for fault in faults)
+    else:
+        assert {"rnn", "dense", "out", ""} <= named
+        np.testing.assert_allclose(
+            np.moveaxis(found["dense"].array, found["dense"].batch_axis, 0)[2], dense[:, 2], 1e-4
+        )
+    assert found["rnn"].batch_axis == 1

@@ -27,7 +27,7 @@ from ...core.errors import InputError
 from ...core.traced import Traced
 from ..base import GraphRecorder, Handle, Operation, Tap, check_kinds
 from . import blocks, module
-from .arrays import as_arrays, first_batch, first_rows, to_numpy
+from .arrays import as_arrays, batch_axis, first_batch, first_rows, to_numpy
 from .state import model_state
 from .units import unit_axis
 
@@ -93,6 +93,11 @@ class MXNetBackend:
     def rows(self, inputs: Any, axis: int) -> int | None:
         """Return the length along ``axis`` of the first array that has that axis."""
         return first_rows(inputs, axis)
+
+    def is_time_first(self, model: Any) -> bool:
+        """Return whether a recurrent layer of the model has its batch along another axis than the first."""
+        blocks = _blocks(model, "", set()) if isinstance(model, Block) else ()
+        return any(batch_axis(operation.module) == 1 for operation in blocks)
 
     def order(self, inputs: Any) -> bytes:
         """Return a hash of the first array's values."""

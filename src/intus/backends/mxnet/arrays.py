@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from mxnet import nd
+from mxnet.gluon import rnn
 from mxnet.ndarray import NDArray
 
 from ...core.nested import leaves
@@ -35,7 +36,19 @@ def to_numpy(array: NDArray, rows: int | None = None, axis: int = 0) -> np.ndarr
     return copied
 
 
-def captured(address: str, kind: str, array: NDArray, index: int = 0) -> CapturedTensor:
+def batch_axis(part: Any) -> int | None:
+    """Return the axis of the batch of a recurrent layer, which has time first by default; else None.
+
+    Example:
+        >>> batch_axis(rnn.GRU(4)), batch_axis(rnn.GRU(4, layout="NTC")), batch_axis(object())
+        (1, 0, None)
+    """
+    return part._layout.find("N") if isinstance(part, rnn.RNN | rnn.LSTM | rnn.GRU) else None
+
+
+def captured(
+    address: str, kind: str, array: NDArray, index: int = 0, axis: int | None = None
+) -> CapturedTensor:
     """Describe an array for the tap.
 
     Args:
@@ -43,10 +56,12 @@ def captured(address: str, kind: str, array: NDArray, index: int = 0) -> Capture
         kind: One of ``core.record.KINDS``.
         array: The array.
         index: The index among several arrays.
+        axis: The axis of the rows of sequences; None if the operation does not determine it.
     """
     shape = tuple(array.shape)
+    axis = axis if len(shape) == 3 else None
     size = math.prod(shape) * np.dtype(array.dtype).itemsize
-    return CapturedTensor(address, kind, index, shape, size, partial(to_numpy, array))
+    return CapturedTensor(address, kind, index, shape, size, partial(to_numpy, array), axis)
 
 
 def main_array(value: Any) -> tuple[int, NDArray] | None:

@@ -11,7 +11,7 @@ from mxnet.ndarray import NDArray
 
 from ..base import Operation, Tap
 from ..visit import Visit
-from .arrays import captured
+from .arrays import batch_axis, captured
 
 T = TypeVar("T")
 #: How many of the last passes may still get gradients.
@@ -69,7 +69,7 @@ class Session:
         """Count a call of an operation, and return it if the tap wants it."""
         address = operation.address
         call = self._calls[address] = self._calls.get(address, 0) + 1
-        return Visit.of(self.safely(self._tap.wants, operation), address, call)
+        return Visit.of(self.safely(self._tap.wants, operation), address, call, batch_axis(operation.module))
 
     def capture(self, visit: Visit, kind: str, array: NDArray, index: int = 0, address: str = "") -> None:
         """Pass an array of a call to the tap, unless the attachment was removed.
@@ -85,7 +85,7 @@ class Session:
             self.safely(self._capture, visit, kind, array, index, address or visit.address)
 
     def _capture(self, visit: Visit, kind: str, array: NDArray, index: int, address: str) -> None:
-        self._tap.on_tensor(visit.ticket, captured(address, kind, array, index))
+        self._tap.on_tensor(visit.ticket, captured(address, kind, array, index, visit.axis))
 
     def stop(self) -> None:
         """Stop observing."""

@@ -38,7 +38,7 @@ from .eval_forward import as_inputs, evaluation, settings, unwrapped, version
 from .feed import TorchFeed
 from .first_call import is_compiled
 from .loaders import random_loader
-from .order import first_batch, first_rows, row_contents
+from .order import first_batch, first_rows, is_time_first, row_contents
 from .reading import read
 from .sharding import address_of, class_name, is_wrapper, ranks_of, refusal
 from .state import model_state
@@ -138,6 +138,10 @@ class TorchBackend:
     def order(self, inputs: Any) -> bytes | str | None:
         """Return a hash of the first tensor's values, or the reason why several processes have none."""
         return first_batch(inputs)
+
+    def is_time_first(self, model: nn.Module) -> bool:
+        """Return whether a module of the model has its batch along another axis than the first."""
+        return is_time_first(model)
 
     def row_contents(self, inputs: Any, axis: int) -> np.ndarray | None:
         """Return a hash of each row of a call's arguments; None if they cannot be compared."""

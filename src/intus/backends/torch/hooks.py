@@ -119,6 +119,8 @@ class OnEnter(OnModule):
             visit = session.visit(self.address, self.type, module)
             session.entered.setdefault(self.address, []).append(visit)
             if visit is not None:
+                if session.rows is not None:
+                    session.locate(visit, (args, kwargs))
                 self.offer(visit, "input", (args, kwargs))
 
 
@@ -141,7 +143,7 @@ class OnExit(OnModule):
         if visit is None:
             return
         if session.rows is not None:
-            session.follow(visit, args, output)
+            session.follow(visit, module, args, output)
         self.offer(visit, "output", output)
         for name in self.parameters if visit.first else ():
             parameter = module._parameters.get(name)

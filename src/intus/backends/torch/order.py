@@ -13,6 +13,23 @@ from ...core.nested import leaves
 from ...core.shared_array import shared_array
 from ...core.sketch import hashed, row_hashes
 
+_TRANSFORMERS = (
+    nn.Transformer,
+    nn.TransformerEncoder,
+    nn.TransformerDecoder,
+    nn.TransformerEncoderLayer,
+    nn.TransformerDecoderLayer,
+)
+#: Modules whose batch is axis 0 by definition, and the dimensions that the end of their name tells.
+_ROWS_FIRST = (
+    nn.modules.conv._ConvNd,
+    nn.modules.batchnorm._BatchNorm,
+    nn.modules.pooling._MaxPoolNd,
+    nn.modules.pooling._AvgPoolNd,
+    nn.modules.pooling._AdaptiveAvgPoolNd,
+    nn.modules.pooling._AdaptiveMaxPoolNd,
+)
+_DIMENSIONS = {"1d": 1, "2d": 2, "3d": 3}
 _SAMPLE = 1 << 16  # values of the first batch that are hashed
 
 
@@ -28,6 +45,59 @@ def batch_axis(module: nn.Module) -> int | None:
     if isinstance(module, nn.RNNBase | nn.MultiheadAttention):
         return 0 if module.batch_first else 1
     return None
+
+
+def batch_axes(model: nn.Module) -> dict[str, int]:
+    """Return the batch axes of PyTorch's transformers and of all modules inside, by name.
+
+    They are those of their attention. A transformer with modules of other classes may move its axes.
+
+    Example:
+        >>> layer = nn.TransformerEncoderLayer(8, 2, 8)
+        >>> batch_axes(nn.Sequential(nn.Linear(8, 8), layer))["1.linear1"]
+        1
+    """
+    found: dict[str, int] = {}
+    for name, module in model.named_modules():
+        if type(module) in _TRANSFORMERS and all(map(_is_of_torch, module.modules())):
+            for axis in {batch_axis(one) for one in module.modules()} - {None}:
+                assert axis is not None
+                found.update((child, axis) for child, _ in module.named_modules(prefix=name))
+    return found
+
+
+def _is_of_torch(module: nn.Module) -> bool:
+    """Return whether the class of a module is PyTorch's own, so that it is known what it does to axes."""
+    return type(module).__module__.startswith("torch.nn.modules.")
+
+
+def is_time_first(model: nn.Module) -> bool:
+    """Return whether a module of the model has its batch along axis 1."""
+    return any(batch_axis(module) == 1 for module in model.modules())
+
+
+def kept_axis(module: nn.Module, given: Tensor | None, made: Tensor | None, axis: int | None) -> int | None:
+    """Return the batch axis of what a module of PyTorch made; None if it does not follow from its input.
+
+    Args:
+        module: The module.
+        given: Its input.
+        made: Its output.
+        axis: The batch axis of the input; None if it is not known.
+
+    Example:
+        >>> words = torch.zeros(5, 2, 4)
+        >>> kept_axis(nn.Linear(4, 3), words, torch.zeros(5, 2, 3), 1)
+        1
+    """
+    if given is None or made is None or not _is_of_torch(module):
+        return None
+    dimensions = _DIMENSIONS.get(type(module).__name__[-2:], 0)
+    if isinstance(module, _ROWS_FIRST) and made.ndim == dimensions + 2:
+        return 0
+    leaf = next(module.children(), None) is None
+    same = axis is not None and made.ndim >= given.ndim and made.shape[: axis + 1] == given.shape[: axis + 1]
+    return axis if leaf and same else None
 
 
 def first_rows(inputs: Any, axis: int) -> int | None:

@@ -15,7 +15,7 @@ from ..base import Operation, Tap
 from ..visit import Visit
 from .captured_tensor import Part, captured, main_tensor, unpacked
 from .eval_forward import is_capturing
-from .order import batch_axis
+from .order import batch_axis, kept_axis
 from .row_follower import RowFollower
 
 
@@ -40,6 +40,9 @@ class Session:
         self.entered: dict[str, list[Visit | None]] = {}
         self.tickets: dict[str, Any] = {}  # of the last pass, for gradients of parameters
         self.rows: RowFollower | None = None  # of this pass, if its rows are followed
+        self.axes: dict[str, int] = {}  # batch axes of modules by their place in the model
+        #: The batch axes that following the rows has shown, by address with call and "input" or "output".
+        self.shown: dict[tuple[str, str], int] = {}
         self.undo_leaves: list[Callable[[], None]] = []  # remove hooks from tensors that outlive a pass
 
     def capture(
@@ -59,8 +62,8 @@ class Session:
             return
         if isinstance(part, PackedSequence):
             part, axis = unpacked(part), 0
-        elif part.ndim != 3:
-            axis = None
+        elif part.ndim != 3 or axis is None:
+            axis = self.shown.get((address, _side(kind)))
         self.tap.on_tensor(ticket, captured(address, kind, index, part, axis))
 
     def tell(self, address: str, found: Sequence[tuple[str, Part]], main: int) -> None:
@@ -79,15 +82,37 @@ class Session:
         wanted: Callable[[], int | None] | None = getattr(self.tap, "axis_to_follow", None)
         return None if wanted is None else wanted()
 
-    def follow(self, visit: Visit, given: Any, made: Any) -> None:
+    def follow(self, visit: Visit, module: nn.Module, given: Any, made: Any) -> None:
         """Follow the rows of the batch through a module, and report those that have moved."""
-        if self.rows is None or threading.get_ident() not in self.inside:
+        rows = self.rows  # which another thread may release
+        if rows is None or threading.get_ident() not in self.inside:
             return
         tap: Any = self.tap  # which wants this, and has what not every tap must have
         began = time.perf_counter(), time.thread_time()
-        axis = tap.batch_axis if visit.axis is None else visit.axis
-        if self.rows.passes(_main(given), _main(made), axis):
+        before, after = _main(given), _main(made)
+        own = visit.axis if after is not None and after.ndim == 3 else None
+        given_axis = rows.axis_of(before, tap.batch_axis) if own is None else own
+        axis = own
+        if axis is None:
+            kept = kept_axis(module, before, after, given_axis)
+            axis = rows.axis_of(after, tap.batch_axis, kept)
+        if axis is not None and own is None:
+            self.shown[visit.address, "output"] = axis
+        usual = tap.batch_axis if axis is None else axis
+        if rows.passes(before, after, usual, given_axis, is_batch=axis is not None):
             tap.on_moved(visit.address)
+        tap.prepared(time.perf_counter() - began[0], time.thread_time() - began[1])
+
+    def locate(self, visit: Visit, given: Any) -> None:
+        """Find the axis of the rows of a module's input, before it is captured."""
+        rows = self.rows
+        if rows is None or visit.axis is not None or threading.get_ident() not in self.inside:
+            return
+        tap: Any = self.tap
+        began = time.perf_counter(), time.thread_time()
+        axis = rows.axis_of(_main(given), tap.batch_axis)
+        if axis is not None:
+            self.shown[visit.address, "input"] = axis
         tap.prepared(time.perf_counter() - began[0], time.thread_time() - began[1])
 
     def on_error(self, error: Exception) -> None:
@@ -119,6 +144,7 @@ class Session:
     def end(self, output: Any) -> None:
         """Handle the end of a call of the model."""
         self.is_called = False
+        self.rows = None  # which holds autograd's graph
         thread = threading.get_ident()
         if thread in self.inside:
             self.inside.discard(thread)
@@ -161,7 +187,13 @@ class Session:
         if ticket is None:
             return None
         self.tickets[address] = ticket
-        return Visit.of(ticket, address, call, batch_axis(module))
+        axis = batch_axis(module)
+        return Visit.of(ticket, address, call, self.axes.get(address) if axis is None else axis)
+
+
+def _side(kind: str) -> str:
+    """Return whether a kind of tensor is of the inputs or the outputs of a module."""
+    return "input" if kind.endswith("input") else "output"
 
 
 def _main(value: Any) -> Tensor | None:

@@ -57,6 +57,7 @@ class _Batch:
 
     fitted: set[str] = field(default_factory=set)
     misfits: dict[str, str] = field(default_factory=dict)
+    without: dict[str, list[str]] = field(default_factory=dict)  # layers that a target does not fit
     begun: set[_Content] = field(default_factory=set)
     scored: dict[_Content, Evaluation] = field(default_factory=dict)
     measured: dict[_Content, Measured] = field(default_factory=dict)
@@ -496,6 +497,7 @@ class Evaluator:
                 out.append(Notice("target_disputed", choice.text, "warning", key.run, key.model))
         for name, reason in evaluation.misfits.items():
             batch.misfits.setdefault(name, reason)
+            batch.without.setdefault(name, []).append(key.address)
         batch.layers[key.address] = None
         batch.matched |= {target.name for target in job.targets or ()}
         batch.elsewhere |= self._targets.for_other_layers(job.point)
@@ -510,6 +512,14 @@ class Evaluator:
             for name, reason in batch.misfits.items():
                 if name not in batch.fitted and self._first_time(name, key.run, key.model, "misfit"):
                     out.append(Notice("target_misfit", reason, "warning", key.run, key.model))
+                elif name in batch.fitted and self._first_time(name, key.run, key.model, "partly"):
+                    layers = list(dict.fromkeys(batch.without[name]))
+                    more = f" and {len(layers) - 3} more" if len(layers) > 3 else ""
+                    text = (
+                        f"The target {name!r} has no scores at {len(layers)} of {len(batch.layers)} layers: "
+                        f"{', '.join(map(repr, layers[:3]))}{more}. {reason}"
+                    )
+                    out.append(Notice("target_partly", text, "info", key.run, key.model))
         return out
 
     def _first_time(self, *what: str) -> bool:

@@ -40,11 +40,20 @@ class _Latest(Generic[_K, _T]):
 
 
 class _Known(NamedTuple):
-    """The part of a data point that is kept to compare others with it: not its arrays."""
+    """The part of a data point that is kept to compare others with it: not its arrays.
+
+    Attributes:
+        point: The data point, without its records.
+        doubt: What reduces the trust in all scores of it; "" for nothing.
+        sketch: Its sketch.
+        unnamed: The number of its rows if they have no ids, else None. Such rows are those of another layer
+            only if that one's have no ids either, and are as many.
+    """
 
     point: DataPoint
     doubt: str
     sketch: Sketch
+    unnamed: int | None
 
 
 class Later(NamedTuple):
@@ -65,10 +74,10 @@ class Relations:
     """Computes the scores that relate a data point to others.
 
     ``cka_layer`` compares a layer with the layer before it in the same epoch, in the network's order; all
-    layers have the same rows. ``cka_epoch`` compares a layer with itself in the epoch before, whichever is
-    scored first. It needs item ids, since shuffled rows without ids differ between epochs. ``update_ratio``
-    compares a parameter's updates with the parameter. Data points scored before a restart, or long ago, are
-    not compared.
+    layers have the same rows, or are not compared. ``cka_epoch`` compares a layer with itself in the epoch
+    before, whichever is scored first. It needs item ids, since shuffled rows without ids differ between
+    epochs. ``update_ratio`` compares a parameter's updates with the parameter. Data points scored before a
+    restart, or long ago, are not compared.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -91,9 +100,10 @@ class Relations:
             return list(self._ratio(point.key, _moment(point), results)), None
         if sketch is None or point.key.kind != "output":
             return [], None
-        known = _Known(replace(point, records=()), point.doubt, sketch)
+        unnamed = point.rows if any(record.items is None for record in point.records) else None
+        known = _Known(replace(point, records=()), point.doubt, sketch, unnamed)
         own = list(self._to_layer(known))
-        if any(record.items is None for record in point.records):
+        if unnamed is not None:
             return own, None
         before, later = self._to_epoch(known)
         return [*own, *before], later
@@ -113,7 +123,9 @@ class Relations:
         source, key = _source(known.point.key), known.point.key
         before = self._before.get(source)
         self._before.set(source, known)
-        if before is not None and _moment(before.point) == _moment(known.point) and before.point.key != key:
+        if before is None or before.unnamed != known.unnamed:
+            return
+        if _moment(before.point) == _moment(known.point) and before.point.key != key:
             note = f"with {before.point.key.address}"
             yield _aligned("cka_layer", known.sketch, before.sketch, self._seed, note)
 
