@@ -133,9 +133,9 @@ def logistic(
         return start
     kept = np.bincount(codes, minlength=classes)
     coef = start.coef * factor.scale[:, None]
-    few = factor.turned is not None and len(factor.turned) == len(x)  # rows; their dimensions suffice
-    z = factor.turned if few else (x - factor.mean) / factor.scale
-    coef = factor.turn(coef) if few else coef
+    z, few = (x - factor.mean) / factor.scale, False
+    if factor.turned is not None and len(factor.turned) == len(x):  # few rows; their dimensions suffice
+        z, coef, few = factor.turned, factor.turn(coef), True
     weights = (sums.counts / np.maximum(kept, 1))[codes]
     problem = _LogLoss(factor, z, codes, weights, kept > 0, turned=few)
     share = sums.counts / n

@@ -111,11 +111,11 @@ def factorise(gram: Gram, rows: np.ndarray | None = None) -> Factor:
     linalg = require("scipy.linalg", extra="server", why="to fit linear classifiers")
     standard = np.asarray((rows - gram.mean()) / scale, dtype=np.float64)
     basis, inside = linalg.qr(standard.T, overwrite_a=True, mode="economic", check_finite=False)
-    found = Factor(gram.n, gram.mean(), scale, *_tridiagonal(inside @ inside.T), basis)
-    return found._replace(turned=found._applied(inside, "T").T)
+    found = Factor(gram.n, gram.mean(), scale, *_tridiagonal(inside @ inside.T))
+    return found._replace(basis=basis, turned=found._applied(inside, "T").T)
 
 
-def _tridiagonal(scatter: np.ndarray) -> tuple[np.ndarray, ...]:
+def _tridiagonal(scatter: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return reflectors, their factors, diagonal, subdiagonal and eigenvalues; overwrites its argument."""
     lapack = _lapack()
     if len(scatter) < 2:
