@@ -293,8 +293,7 @@ LOOPS = {
     "replayed before": (partial(replayed, before=True), {1: 45, 2: 45, 3: 45, 4: 45}),
     "replayed in loops": (replayed_in_loops, {1: 45, 2: 45, 3: 45, 4: 45}),
     "cycled": (cycled, {1: 75, 2: 75}),
-    # the batch of the short loader comes before the first of the long one
-    "cycled before": (partial(cycled, before=True), {1: 80, 2: 70}),
+    "cycled before": (partial(cycled, before=True), {1: 75, 2: 75}),
     "broken off": (broken_off, {1: 40, 2: 40, 3: 40}),
     "endless": (endless, {1: 60, 2: 60, 3: 40}),
     "forgotten": (forgotten, {1: 80, 2: 60, 3: 60, 4: 60}),

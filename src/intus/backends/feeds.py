@@ -64,6 +64,13 @@ class Feed(Protocol):
     def origin(self, inputs: Any) -> Origin | None:
         """Return where the batch in a call's arguments comes from; None if nothing is known."""
 
+    def outer(self, origin: Origin, dataset: int | None = None) -> Origin:
+        """Return the iteration within which that of a call is under way; itself if there is none.
+
+        A loop draws from its own loader before its body draws from others, whatever the model takes first.
+        One over ``dataset`` may also have begun after the batch of the call came.
+        """
+
     def items(self, inputs: Any) -> Items | None:
         """Return the rows of the batch in a call's arguments; None if nothing is known. It may take time."""
 
@@ -87,6 +94,9 @@ class Feed(Protocol):
 
     def steps(self) -> int:
         """Return the number of steps of optimizers so far that have parameters of the model."""
+
+    def stepped(self) -> int:
+        """Return what ``steps`` does, at no cost: layers that were replaced since then do not count."""
 
     def came(self) -> int:
         """Return the number of batches that came so far of any loader."""

@@ -3,10 +3,11 @@
 An epoch begins when the DataLoader of the training is iterated anew, or else when the first batch comes
 again, in both cases only after the parameters changed. Iterations that begin while that of the training is
 under way are of other loaders and count no epochs, nor does a loader that takes the place of another which
-was broken off. Where the model itself is not called, as inside ``torch.compile``, the steps of its optimizer
-stand for its calls. Epoch 0 is the model before its training. Ids are the indices that the sampler of the
-DataLoader gave, for the dataset of the training alone: in another one, for validation, the same indices are
-other items.
+was broken off. A loader over another dataset that follows it may be the rest of the same epoch. Which it is,
+shows what comes next: if that is another iteration of it, and not of the first, it is another epoch. Where
+the model itself is not called, as inside ``torch.compile``, the steps of its optimizer stand for its calls.
+Epoch 0 is the model before its training. Ids are the indices that the sampler of the DataLoader gave, for the
+dataset of the training alone: in another one, for validation, the same indices are other items.
 """
 
 from __future__ import annotations
@@ -57,6 +58,20 @@ _SEVERAL = (
     "Epochs of {} are perhaps not those of its training: several loaders give batches between two steps of "
     "its optimizer, and the model itself is not called to train it, so that it is not known which of them "
     "is the training's. Set watch.epoch = number before each epoch."
+)
+_FURTHER = (
+    " Epoch {:g} is the model after it changed further in epoch {:g}, which the probe set had shown: by "
+    "another loader, by steps after the data had ended, or by a write to its parameters. Later epochs are "
+    "counted from there. Set watch.epoch = number before each epoch to count otherwise."
+)
+_SHARED = (
+    " Epoch {:g} has the passes of several datasets: those of {} were followed by others, the last of {}, "
+    "and it was not known then whether they are epochs of their own. Set watch.epoch = number before each "
+    "epoch."
+)
+_BY_EVALUATION = (
+    "The model is called in evaluation alone, and its parameters change meanwhile: an epoch begins with the "
+    "first call with another batch of data after that."
 )
 _BY_BATCH = "Epochs are found from the first batch: one begins when it comes again."
 _NO_EPOCHS = (
@@ -113,6 +128,7 @@ class DataSource:
         checked_s: The processor seconds that it took to find out whether the parameters changed.
         is_first: Whether the last call or step with an epoch was the first of the training, so that the model
             is as it was before.
+        are_passes_recorded: Whether the passes themselves are recorded, and not a probe set instead.
         is_refused: Whether labels cannot be for the rows of the last call without ids, not even in their
             order: they are of another dataset than the labels, or were reordered.
     """
@@ -140,6 +156,13 @@ class DataSource:
         self._beside: int | None = None  # of one that began after the current one gave its last batch
         self._is_meanwhile = False  # whether it was said that others give batches meanwhile
         self._calls = self._late_calls = 0  # of the training in the current iteration, and after its end
+        # Of another dataset: those under way along with the current one, and one that followed its end.
+        self._streams: set[int] = set()
+        self._tail: Origin | None = None
+        self._is_alternating = False  # whether the current dataset came again after another
+        self._stepped_at_call = -1  # steps of optimizers at the last call of the training
+        self._evaluated: int | None = None  # the iteration whose batch the last call in evaluation had
+        self.are_passes_recorded = True
         self._unchanged = 0  # iterations since the last epoch that began without a change of the parameters
         self._epoch_now = 0.0
         self._dataset = -1
@@ -182,6 +205,24 @@ class DataSource:
         """True as long as epochs or ids of rows are to be found."""
         return self._feed is not None and (self._finds_epochs or self._finds_items)
 
+    @property
+    def finds_epochs(self) -> bool:
+        """True if epochs are found, and the script does not name them."""
+        return self._feed is not None and self._finds_epochs
+
+    @property
+    def stepped(self) -> int:
+        """The number of steps of optimizers so far."""
+        return self._feed.stepped() if self._feed is not None else 0
+
+    def say_further(self, epoch: float) -> None:
+        """Say once that a model which changed after an epoch was shown is another epoch."""
+        if _FURTHER not in self._said:
+            self._said.add(_FURTHER)
+            text = _FURTHER.format(epoch + 1, epoch)
+            self._how = text.strip() if self._how == _NOT_FOUND else self._how + text
+            self._troubles.inform("epochs", text.strip())
+
     def remove(self) -> None:
         """Stop observing."""
         if self._feed is not None:
@@ -197,8 +238,11 @@ class DataSource:
             epoch: The present epoch.
         """
         feed = self._feed
-        if feed is None or not self.is_searching or not feed.is_training():
+        if feed is None or not self.is_searching:
             return epoch
+        if not feed.is_training():
+            return self._epoch_of_evaluation(feed, inputs, epoch)
+        self._stepped_at_call = feed.stepped()
         origin = feed.origin(inputs)
         self._is_called, self._came = True, feed.came()
         self.is_first = self._current is None and self._first is None and not self.has_steps()
@@ -223,6 +267,7 @@ class DataSource:
             return epoch
         is_called, self._is_called = self._is_called, False
         came, before = feed.came(), self._came
+        self._epoch_now = epoch
         if epoch and (is_called or (came == before and not self._is_by_steps)):
             return epoch
         self._came, self.is_first = came, epoch == 0 and not self.has_steps() and not self._has_changed(feed)
@@ -349,8 +394,29 @@ class DataSource:
                 self._troubles.inform(COPIES, _COPIES.format(found.name))
 
     def _ended(self, iteration: int) -> None:
-        if self._finds_epochs and self._current is not None and iteration == self._current.iteration:
+        """Tell that an epoch is over, unless its last step is still to come."""
+        ends = {one.iteration for one in (self._current, self._tail) if one is not None}
+        if self._finds_epochs and iteration in ends and self._stepped_at_call != self.stepped:
             self._on_epoch_over()
+
+    def _epoch_of_evaluation(self, feed: Feed, inputs: Any, epoch: float) -> float:
+        """Return the epoch of a call that does not train the model.
+
+        A model that nothing trains may change all the same, such as an average of another's parameters.
+        """
+        if not self._finds_epochs or not self.are_passes_recorded or self._current or self._first:
+            return epoch
+        origin = feed.origin(inputs)
+        iteration = origin.iteration if origin is not None else feed.came()
+        if iteration == self._evaluated:
+            return epoch
+        before, self._evaluated = self._version, iteration
+        self._version = self._read_version(feed)
+        if before in (None, self._version):
+            return epoch
+        self._found(_BY_EVALUATION)
+        self._epoch_now = epoch + 1
+        return epoch + 1
 
     def _epoch(self, feed: Feed, inputs: Any, origin: Origin | None, epoch: float) -> float:
         if origin is not None:
@@ -380,10 +446,13 @@ class DataSource:
     def _epoch_of_loader(self, feed: Feed, inputs: Any, origin: Origin, epoch: float) -> float:
         current = self._current
         if current is None:
-            self._found(_BY_LOADER.format(origin.name))
-            self._moves_on(feed, inputs, origin)
-            self._version = self._read_version(feed)
-            return epoch + 1 if epoch == 0 else epoch
+            is_trained, self._version = self._is_evaluated_anew(feed), self._read_version(feed)
+            outer = feed.outer(origin)
+            self._found(_BY_LOADER.format(outer.name))
+            self._moves_on(feed, inputs, outer)
+            if outer.iteration != origin.iteration:
+                self._streams.add(origin.iteration)
+            return epoch + 1 if epoch == 0 or is_trained else epoch
         if origin.iteration == current.iteration:
             given = feed.batches(current.iteration)
             if given and self._calls % given == 0 and self._is_first_again(feed, inputs):
@@ -394,17 +463,26 @@ class DataSource:
             self._late_calls += given is not None
             self._beside = None
             return epoch
+        outer = origin if feed.is_open(current.iteration) else feed.outer(origin, current.dataset)
+        if outer.iteration != origin.iteration and outer.dataset == current.dataset:
+            self._streams.add(origin.iteration)
+            origin = outer  # the loop begins anew, and its body takes this batch first
         if origin.iteration in self._seen:
             return epoch
-        if origin.dataset != current.dataset and not feed.is_gone(current.dataset):
-            return epoch  # another stream of the same training
+        is_gone = origin.dataset != current.dataset and feed.is_gone(current.dataset)
+        if origin.dataset != current.dataset and not is_gone:
+            if not self._follows(feed, current, origin):
+                return epoch
+            is_gone = True
+        if self._tail is not None and not is_gone:
+            self._is_alternating = True
         under_way = {number: one for number, one in self._seen.items() if feed.is_open(number)}
         self._seen = under_way | {origin.iteration: origin}
         if origin.iteration < self._newest:  # it began before, and gives its first batch now
             self._say_meanwhile(origin)
             return epoch
         self._newest = origin.iteration
-        is_over = feed.is_over(current.iteration) or origin.dataset != current.dataset
+        is_over = feed.is_over(current.iteration) or is_gone
         # Forgotten is an iterator that was kept, if a whole other iteration has passed since it gave a batch.
         is_forgotten = self._beside is not None and feed.batches(self._beside) is not None
         if current.iteration in under_way:
@@ -438,6 +516,32 @@ class DataSource:
         self._current, self._newest, self._beside = origin, origin.iteration, None
         self._seen = {origin.iteration: origin}
         self._calls, self._late_calls = 1, 0
+        self._tail, self._streams = None, {one for one in self._streams if feed.is_open(one)}
+
+    def _follows(self, feed: Feed, current: Origin, origin: Origin) -> bool:
+        """Return whether epochs are counted by an iteration over another dataset from now on.
+
+        The first one that follows the end of the current iteration may be the rest of the same epoch. If
+        another of its dataset comes next, and none of the current one, the training has moved on.
+        """
+        if origin.iteration in self._streams or (self._tail and origin.iteration == self._tail.iteration):
+            return False
+        last = self._tail or current
+        is_forgotten = self._beside is not None and feed.batches(self._beside) is not None
+        if feed.is_open(last.iteration) and not (last is current and is_forgotten):
+            self._streams.add(origin.iteration)
+            self._beside = origin.iteration if last is current else self._beside
+            return False
+        if self._tail is None or self._tail.dataset != origin.dataset:
+            self._tail = origin
+            return False
+        if not self._is_alternating and self.are_passes_recorded:
+            self._warn_once(_SHARED.format(self._epoch_now, current.name, origin.name).strip())
+        return True
+
+    def _is_evaluated_anew(self, feed: Feed) -> bool:
+        """Return whether epochs were found by evaluation, and the model changed since the last."""
+        return self._how == _BY_EVALUATION and self._version != self._read_version(feed)
 
     def _say_again(self) -> None:
         """Say once that the batches of an iteration were kept, and that their rows are no longer known."""
@@ -461,6 +565,8 @@ class DataSource:
         given = self._feed.batches(self._current.iteration) if self._feed and self._current else None
         if given is not None and self._late_calls > given:
             return _USED_AGAIN.format(self._epoch_now, self._late_calls, given)
+        if self._tail is not None and not self._is_alternating and self._current and self.are_passes_recorded:
+            return _SHARED.format(self._epoch_now, self._current.name, self._tail.name)
         return ""
 
     def _read_version(self, feed: Feed) -> int:

@@ -509,8 +509,10 @@ class Probe:
     def run_probe_set(self) -> None:
         """Run the probe set now, for the current epoch.
 
-        It runs once per epoch, because two states of the model cannot share an epoch. To record the untrained
-        model, run it as epoch 0 before the training, and number the epochs of the training from 1.
+        Two states of the model cannot share an epoch. If it has run in this one and the parameters changed
+        since, the model is shown as the next epoch where epochs are found. Where the script sets ``epoch``,
+        it is not run, and a warning says so. To record the untrained model, run it as epoch 0 before the
+        training, and number the epochs of the training from 1.
 
         Raises:
             InputError: If the probe has no probe set.

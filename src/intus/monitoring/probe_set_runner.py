@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from .statistics import Labels
 
 _TWICE = (
-    "intus: the probe set has already run in epoch %s, so later changes in that epoch are not shown. If you "
+    "intus: the probe set has already run in epoch %s, so later changes in that epoch are not shown: two "
+    "states of the model cannot share one. Set watch.epoch = number before what changes the model. If you "
     "ran it on the untrained model as epoch 0, number the epochs of the training from 1."
 )
 
@@ -107,6 +108,13 @@ class Host(Protocol):
     def is_before_training(self) -> bool:
         """True if no epoch is named or found, although the framework would show a training."""
 
+    @property
+    def steps(self) -> int | None:
+        """Number of steps of optimizers so far; None if the script names epochs, and may name another."""
+
+    def begin_further_epoch(self) -> bool:
+        """Begin an epoch for a model that changed since this one was shown; False if the script names it."""
+
     def change_epoch(self, old: float, new: float) -> None:
         """End an epoch of the records and begin another."""
 
@@ -151,9 +159,11 @@ class ProbeSetRunner:
         self._said: set[Place] = set()  # of which a notice tells
         self._are_orders_unknown = False  # whether a notice tells of it
         self._step: float = 0  # the call before which it ran last, with ``every``
-        self._is_early = False  # it ran when the data ended, perhaps before the last step
         self._last_epoch = math.nan  # the epoch in which it ran last
         self._last_state = (0, backend.version(model)) if probe_set is not None else (0, 0)
+        self._fingerprint_of = getattr(backend, "fingerprint", backend.version)
+        self._last_shown: int = 0  # the fingerprint of the parameters when it ran last
+        self._last_steps: int | None = None  # of optimizers, when it ran last
 
     @property
     def replaces_training(self) -> bool:
@@ -183,14 +193,25 @@ class ProbeSetRunner:
             self.run()
 
     def epoch_ends(self) -> None:
-        """Run the probe set at the end of an epoch, if the model was called or trained since it last ran."""
-        if self._set is not None and self._set.every is None and self._is_due() and not self._is_unplaced():
-            self.run()
+        """Run the probe set at the end of an epoch, if the model was called or trained since it last ran.
+
+        A model that was shown when the data ended, and changed since without a step of an optimizer, was
+        trained no further: weights were restored, or averaged for a validation.
+        """
+        if self._set is None or self._set.every is not None or not self._is_due() or self._is_unplaced():
+            return
+        if self._is_shown and (steps := self._host.steps) is not None and steps == self._last_steps:
+            return
+        self.run()
 
     def loader_ends(self) -> None:
-        """Run the probe set at the end of the data, which is the end of an epoch in most scripts."""
-        self.epoch_ends()
-        self._is_early = True
+        """Run the probe set at the end of the data, which is the end of an epoch in most scripts.
+
+        If nothing changed since it ran, the step of this epoch may come after the data.
+        """
+        model = self._model()
+        if model is None or self._set is None or math.isnan(self._last_epoch) or self._has_changed(model):
+            self.epoch_ends()
 
     def step_begins(self, step: int) -> None:
         """Run the probe set before every ``every``-th call of the training."""
@@ -221,20 +242,23 @@ class ProbeSetRunner:
             self.run()
 
     def run(self) -> None:
-        """Run the probe set now, unless it has already run in this epoch."""
+        """Run the probe set now; if it has run in this epoch, only on a changed model, as another epoch."""
         model = self._model()
         if self._set is None or self.running:
             return
         if model is None:
             self._host.troubles.warn_once(_GONE)
             return
-        if self._set.every is None and self._host.epoch == self._last_epoch:
-            if not self._is_early:  # the script asked for it
+        if self._is_shown:
+            if not self._has_changed(model):
+                self._last_state = self._state(model)
+                return
+            if not self._last_shown or not self._host.begin_further_epoch():
                 self._host.troubles.warn_once(_TWICE, f"{self._last_epoch:g}")
-            return
-        self._is_early = False
+                return
         is_first, self._last_epoch = math.isnan(self._last_epoch), self._host.epoch
-        self._last_state = self._state(model)
+        self._last_state, self._last_steps = self._state(model), self._host.steps
+        self._last_shown = self._fingerprint_of(model)
         number = self._host.epoch if self._set.every is None else self._step
         if self._together is not None and not self._together.agree(number):
             self._host.troubles.count("together", _APART, f"{number:g}")
@@ -254,6 +278,7 @@ class ProbeSetRunner:
             self.running = False
         if is_first:  # which builds a model that is built when it is called
             self._last_state = self._last_state[0], self._backend.version(model)
+            self._last_shown = self._fingerprint_of(model)
 
     def _settings_of_first(self) -> AbstractContextManager[None]:
         """Return a context with the framework's settings of the first pass, so that epochs can be compared.
@@ -319,6 +344,15 @@ class ProbeSetRunner:
         news = [place for place in places if place not in self._said]
         self._said.update(news)
         return news
+
+    @property
+    def _is_shown(self) -> bool:
+        """True if it has run in the present epoch."""
+        return self._set is not None and self._set.every is None and self._host.epoch == self._last_epoch
+
+    def _has_changed(self, model: Any) -> bool:
+        """Return whether the parameters differ from those when it ran last, or that is not known."""
+        return not self._last_shown or self._fingerprint_of(model) != self._last_shown
 
     def _state(self, model: Any) -> tuple[int, int]:
         """Return a value that changes when the model is called or trained."""

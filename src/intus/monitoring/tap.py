@@ -256,6 +256,7 @@ class ModelTap:
         self.source = DataSource(observed, backend.order, troubles, self._epoch_over)
         if probe_set is not None:
             self.source.items_are_set("the rows of the probe set")
+            self.source.are_passes_recorded = False
         if probe_set is not None and probe_set.every is not None:
             self.source.epochs_are_set("the numbers of the calls (every=)")
         self.budget = budget
@@ -310,7 +311,9 @@ class ModelTap:
             self.count_left_out()
             if value == 1 and self._epoch == 0 and not self._passes and not self.source.has_steps():
                 self.probe_runs.training_begins()  # the script counts from 1
+            before = self._epoch
             self.probe_runs.epoch_ends()
+            value += self._epoch - before  # of a model that changed after its epoch was shown
             self.change_epoch(self._epoch, value)
         self._epoch, self._is_named = value, True
 
@@ -318,6 +321,20 @@ class ModelTap:
     def is_before_training(self) -> bool:
         """True if no epoch is named or found, although the framework would show a training."""
         return not self._is_named and self.source.is_observing
+
+    @property
+    def steps(self) -> int | None:
+        """The number of steps of optimizers so far; None if the script names epochs, and may name another."""
+        return self.source.stepped if self.source.finds_epochs else None
+
+    def begin_further_epoch(self) -> bool:
+        """Begin an epoch for a model that changed since this one was shown; False if the script names it."""
+        if not self.source.finds_epochs:
+            return False
+        self.source.say_further(self._epoch)
+        self.change_epoch(self._epoch, self._epoch + 1)
+        self._epoch, self._is_named = self._epoch + 1, True
+        return True
 
     @property
     def step(self) -> int:
@@ -1050,7 +1067,8 @@ class ModelTap:
 
     def before_flush(self) -> None:
         """Run the probe set if it is due, and report what is missing so far."""
-        self.probe_runs.training_ends()
+        if not self._ended:
+            self.probe_runs.training_ends()
         self.source.end(self.name, self.epoch)
         self._tell_axes()
         self._tell(self.epoch)
@@ -1078,9 +1096,9 @@ class ModelTap:
         """Run the probe set if it is due, send the collected records, and end the recording of a graph."""
         if self._ended:
             return
-        self._ended = True
         self.count_left_out()
         self.probe_runs.ends()
+        self._ended = True
         self.source.end(self.name, self.epoch)
         self.source.remove()
         if not self.passes and self.operations and self._first and not self.probe_runs.replaces_training:

@@ -141,19 +141,46 @@ def version_by_sample(model: nn.Module) -> int:
     return _version(model, _sample)
 
 
+def fingerprint(model: nn.Module) -> int:
+    """Return a number of the values of the parameters, which is the same again once they are.
+
+    Unlike ``version`` it does not count writes, such as those of weights that are swapped in and out again,
+    except to parameters whose values it does not read. It is 0 if it is not known, as of a sharded model.
+    """
+    if is_sharded(model) or is_capturing():
+        return 0
+    parameters = _parameters(model)
+    values, others = _readable(parameters), [p for p in parameters if not _readable([p])]
+    return hash((_writes(others), *_read(values, _sum), *_read(values, _sample))) or 1
+
+
 def _version(model: nn.Module, read: Callable[[list[Tensor]], list[Tensor]]) -> int:
     if is_sharded(model):
         return 0
-    parameters = [p for p in model.parameters() if not p.is_meta]
-    counted = sum(p._version + p.data_ptr() for p in parameters)
+    parameters = _parameters(model)
+    counted, values = _writes(parameters), _readable(parameters)
+    return counted if not values or is_capturing() else hash((counted, *_read(values, read)))
+
+
+def _parameters(model: nn.Module) -> list[nn.Parameter]:
+    return [p for p in model.parameters() if not p.is_meta]
+
+
+def _writes(parameters: list[nn.Parameter]) -> int:
+    return sum(p._version + p.data_ptr() for p in parameters)
+
+
+def _readable(parameters: list[nn.Parameter]) -> list[Tensor]:
+    """Return the values of the parameters that can be read at little cost."""
     plain = [p.detach() for p in parameters if type(p) is nn.Parameter and p.layout == torch.strided]
-    values = [one for one in plain if one.is_floating_point() and one.numel() and one.device.type in _READ]
-    if not values or is_capturing():
-        return counted
-    found = read(values)
+    return [one for one in plain if one.is_floating_point() and one.numel() and one.device.type in _READ]
+
+
+def _read(values: list[Tensor], read: Callable[[list[Tensor]], list[Tensor]]) -> list[bytes]:
+    """Return what ``read`` makes of values on each device, as bytes, since NaN does not equal itself."""
+    found = read(values) if values else []
     parts = [[one for one in found if one.device == device] for device in {one.device: 0 for one in found}]
-    # as bytes, since NaN does not equal itself
-    return hash((counted, *(torch.cat(part).cpu().numpy().tobytes() for part in parts)))
+    return [torch.cat(part).cpu().numpy().tobytes() for part in parts]
 
 
 def _sum(values: list[Tensor]) -> list[Tensor]:

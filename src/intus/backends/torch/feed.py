@@ -37,6 +37,10 @@ class TorchFeed:
         """Return where the batch in a call's arguments comes from."""
         return LOADERS.origin(inputs)
 
+    def outer(self, origin: Origin, dataset: int | None = None) -> Origin:
+        """Return the iteration within which that of a call is under way; itself if there is none."""
+        return LOADERS.outer(origin, dataset)
+
     def items(self, inputs: Any) -> Items | None:
         """Return the ids of the rows in a call's arguments."""
         return LOADERS.items(inputs)
@@ -70,6 +74,10 @@ class TorchFeed:
     def steps(self) -> int:
         """Return the number of steps of optimizers so far that have parameters of the model."""
         return self._steps.count()
+
+    def stepped(self) -> int:
+        """Return what ``steps`` does, at no cost: layers that were replaced since then do not count."""
+        return self._steps.done
 
     def came(self) -> int:
         """Return the number of batches that came so far of any loader."""

@@ -184,7 +184,23 @@ class LoaderObserver:
         if not is_known and (batch := _match(recent, inputs, _shares_rows)) is not None:
             batch.used, of = True, batch.iteration
         of.calls += 1
-        return Origin(of.number, of.dataset, of.name, of.loader, of.length)
+        return _origin(of)
+
+    def outer(self, origin: Origin, dataset: int | None = None) -> Origin:
+        """Return an iteration that began before the newest batch of a call's came, and has no call yet.
+
+        Args:
+            origin: That of the call, which is returned if there is none.
+            dataset: One over this dataset may also have begun after it.
+        """
+        came = [batch.iteration for batch in list(self._recent)]
+        newest = max((at for at, of in enumerate(came) if of.number == origin.iteration), default=0)
+        for at, of in enumerate(came):
+            is_other = of.number != origin.iteration and of.batches == 1 and not of.calls
+            is_before = at < newest or of.dataset == dataset != origin.dataset
+            if is_other and is_before and self.is_open(of.number):
+                return _origin(of)
+        return origin
 
     def items(self, inputs: Any) -> Items | None:
         """Return the ids of the rows in a call's arguments; None if no DataLoader gave a batch.
@@ -288,6 +304,10 @@ class LoaderObserver:
 
 #: The observer of this process.
 LOADERS = LoaderObserver()
+
+
+def _origin(of: _Iteration) -> Origin:
+    return Origin(of.number, of.dataset, of.name, of.loader, of.length)
 
 
 def _match(recent: list[_Batch], inputs: Any, same: Callable[[Tensor, Tensor], bool]) -> _Batch | None:

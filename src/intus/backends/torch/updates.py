@@ -107,6 +107,11 @@ class StepCounter:
         for handle in self._handles:
             handle.remove()
 
+    @property
+    def done(self) -> int:
+        """The number of steps so far of the parameters that the model had at the last ``count``."""
+        return self._count
+
     def count(self) -> int:
         """Return the number of steps so far."""
         model = self._model()

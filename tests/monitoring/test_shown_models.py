@@ -1,0 +1,363 @@
+"""A probe set shows models that the training had, in their order, and the last of them is the final one."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from itertools import islice
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+from intus.monitoring import probe
+from intus.serving.run import Server
+
+SETS = [
+    TensorDataset(rows, (rows[:, 0] > 0).long())
+    for rows in (torch.randn(size, 6, generator=torch.Generator().manual_seed(size)) for size in (40, 30, 60))
+]
+ROWS = torch.randn(20, 6, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    """Return a function that probes a model."""
+    with Server(database=tmp_path_factory.mktemp("shown") / "x.db", port=0) as server:
+        yield partial(probe, host=server.host, port=server.port, block=True)
+
+
+class Training:
+    """A model in training, and what it was at the end of each iteration over a loader."""
+
+    def __init__(self, watched, **options):
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 2))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+        self.watch = watched(self.model, **(options or {"probe_set": (ROWS, {"y": ROWS[:, 0] > 0})}))
+        self.models = [self.state()]
+
+    def state(self):
+        first = self.model[0]
+        return F.linear(ROWS, first.weight, first.bias).detach().numpy().copy()
+
+    def keep(self):
+        self.models.append(self.state())
+
+    def step(self, x, y):
+        self.optimizer.zero_grad()
+        F.cross_entropy(self.model(x), y).backward()
+        self.optimizer.step()
+
+    def epoch(self, data, *, fresh=True):
+        for x, y in loader_of(data, fresh=fresh):
+            self.step(x, y)
+        self.keep()
+
+    def validate(self, data):
+        self.model.eval()
+        with torch.no_grad():
+            for x, _ in loader_of(data):
+                self.model(x)
+        self.model.train()
+
+
+LOADERS = [DataLoader(data, batch_size=10, shuffle=True) for data in SETS]
+
+
+def loader_of(data, *, fresh=True):
+    return DataLoader(SETS[data], batch_size=10, shuffle=True) if fresh else LOADERS[data]
+
+
+def shown(kept):
+    return [(one.epoch, one.array) for one in kept if one.address == "0"]
+
+
+def check(kept, models):
+    """Check that each model was shown once, in order, under a number of its own, by every value."""
+    found = shown(kept)
+    numbers = [epoch for epoch, _ in found]
+    assert numbers == list(range(len(models)))
+    for (_, array), model in zip(found, models, strict=True):
+        torch.testing.assert_close(torch.as_tensor(array), torch.as_tensor(model), rtol=1e-6, atol=1e-7)
+
+
+SOME = st.integers(0, len(SETS) - 1)
+PART = st.one_of(
+    st.tuples(st.just("epoch"), SOME),
+    st.tuples(
+        st.sampled_from(["epoch of a kept loader", "validation", "new optimizer", "weights in and out"]), SOME
+    ),
+)
+
+
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    derandomize=True,
+)
+@given(st.lists(PART, min_size=1, max_size=8))
+def test_models_of_generated_trainings_are_shown(watched, kept, parts):
+    kept.clear()
+    training = Training(watched)
+    for kind, data in parts:
+        if kind == "validation":
+            training.validate(data)
+        elif kind == "new optimizer":
+            training.optimizer = torch.optim.Adam(training.model.parameters(), 0.02)
+        elif kind == "weights in and out":
+            state = copy.deepcopy(training.model.state_dict())
+            with torch.no_grad():
+                training.model[0].weight.mul_(0.5)
+            training.validate(data)
+            training.model.load_state_dict(state)
+        else:
+            training.epoch(data, fresh=kind == "epoch")
+    training.watch.remove()
+    if len(training.models) > 1:
+        check(kept, training.models)
+        assert training.watch.status()["faults"] == []
+    else:  # nobody trained it
+        assert len(shown(kept)) <= 1
+
+
+PIECES = [
+    "epoch",
+    "broken off",
+    "some of a kept iterator",
+    "two side by side",
+    "without a loader",
+    "write",
+    "validation",
+    "asked for",
+    "flushed",
+]
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    derandomize=True,
+)
+@given(st.lists(st.tuples(st.sampled_from(PIECES), SOME), min_size=1, max_size=8))
+def test_final_model_of_any_training_is_shown_or_said_not_to_be(watched, kept, parts):
+    """No model is shown under two numbers or after a later one, and the last that is shown is final."""
+    kept.clear()
+    training = Training(watched)
+    iterators = [iter(loader_of(data)) for data in range(len(SETS))]
+
+    def step(x, y):
+        training.step(x, y)
+        training.keep()
+
+    for kind, data in parts:
+        if kind == "write":
+            with torch.no_grad():
+                training.model[0].weight.mul_(0.9)
+            training.keep()
+        elif kind == "validation":
+            training.validate(data)
+        elif kind == "asked for":
+            training.watch.run_probe_set()
+        elif kind == "flushed":
+            training.watch.flush()
+        elif kind == "two side by side":
+            for one, other in zip(loader_of(data), loader_of((data + 1) % 3), strict=False):
+                step(*other)
+                step(*one)
+        elif kind == "without a loader":
+            step(*SETS[data][:10])
+        elif kind == "some of a kept iterator":
+            for x, y in islice(iterators[data], 2):
+                step(x, y)
+        else:
+            for number, (x, y) in enumerate(loader_of(data)):
+                step(x, y)
+                if number == 1 and kind == "broken off":
+                    break
+    training.watch.remove()
+    at = [
+        min(range(len(training.models)), key=lambda one: abs(training.models[one] - array).max())
+        for _, array in shown(kept)
+    ]
+    assert all(
+        abs(training.models[one] - a).max() < 1e-6 for one, (_, a) in zip(at, shown(kept), strict=True)
+    )
+    assert at == sorted(set(at))
+    assert [epoch for epoch, _ in shown(kept)] == sorted({epoch for epoch, _ in shown(kept)})
+    if not training.watch.status()["faults"]:
+        assert at[-1] == len(training.models) - 1
+
+
+def beside(training, *, first):
+    """A short loader that begins anew within the epochs of a long one."""
+
+    def endless():
+        while True:
+            yield from loader_of(1)
+
+    others = endless()
+    for _ in range(4):
+        for x, y in loader_of(2):
+            other = next(others)
+            for batch in (other, (x, y)) if first else ((x, y), other):
+                training.step(*batch)
+        training.keep()
+
+
+def step_after_the_data(training):
+    for _ in range(3):
+        training.optimizer.zero_grad()
+        for number, (x, y) in enumerate(loader_of(0)):
+            F.cross_entropy(training.model(x), y).backward()
+            if number == 1:
+                training.optimizer.step()
+                training.optimizer.zero_grad()
+        training.optimizer.step()
+        training.keep()
+
+
+def whole_data_in_a_step(training):
+    for _ in range(3):
+        training.optimizer.zero_grad()
+        for x, y in loader_of(0):
+            F.cross_entropy(training.model(x), y).backward()
+        training.optimizer.step()
+        training.keep()
+
+
+def chained(training):
+    for _ in range(2):
+        for data in (0, 1, 2):
+            training.epoch(data, fresh=False)
+
+
+def pruned_at_the_end(training):
+    training.epoch(0)
+    with torch.no_grad():
+        training.model[0].weight.mul_(0.5)
+    training.keep()
+
+
+def pruned_and_asked_for(training):
+    pruned_at_the_end(training)
+    training.watch.run_probe_set()
+    training.watch.run_probe_set()  # nothing changed, so there is nothing to show
+    training.epoch(1)
+    training.watch.run_probe_set()
+
+
+def broken_off_then_another(training):
+    for x, y in loader_of(0):
+        training.step(x, y)
+    training.keep()
+    for number, (x, y) in enumerate(loader_of(1)):
+        training.step(x, y)
+        if number == 1:
+            break
+    training.keep()
+
+
+LOOPS = [
+    partial(beside, first=False),
+    partial(beside, first=True),
+    step_after_the_data,
+    whole_data_in_a_step,
+    chained,
+    pruned_at_the_end,
+    pruned_and_asked_for,
+    broken_off_then_another,
+]
+
+
+@pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: getattr(loop, "__name__", str(loop)[-14:-1]))
+def test_models_of_loops_are_shown(watched, kept, loop):
+    """Before, what another loader trained, and a last step or write, were missing without a word."""
+    training = Training(watched)
+    loop(training)
+    training.watch.remove()
+    check(kept, training.models)
+    assert training.watch.status()["faults"] == []
+
+
+def test_model_that_changed_in_an_epoch_that_the_script_names_is_said(watched, kept):
+    training = Training(watched)
+    training.watch.epoch = 1
+    training.epoch(0)
+    training.watch.run_probe_set()
+    training.watch.run_probe_set()
+    assert training.watch.status()["faults"] == []
+    training.epoch(1)
+    training.watch.remove()
+    check(kept, training.models[:2])
+    (fault,) = training.watch.status()["faults"]
+    assert "later changes in that epoch are not shown" in fault
+
+
+def test_further_epoch_is_said(watched, kept):
+    training = Training(watched)
+    training.epoch(0)
+    training.epoch(1)
+    training.watch.remove()
+    assert "Epoch 2 is the model after it changed further in epoch 1" in training.watch.status()["epochs"]
+
+
+def rows_of_epochs(kept):
+    rows = {}
+    for record in kept:
+        if record.address == "0":
+            rows[record.epoch, record.mode] = rows.get((record.epoch, record.mode), 0) + record.rows
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("datasets", "rows", "are_shared"),
+    [
+        ([0, 0, 1, 1, 1], [40, 70, 30, 30], True),
+        ([0, 1, 0, 1], [70, 70], False),
+        ([0, 1, 2, 0, 1, 2], [130, 130], False),
+        ([0, 1, 2], [130], True),
+        ([0, 0, 0], [40, 40, 40], False),
+    ],
+)
+def test_passes_over_several_datasets(watched, kept, datasets, rows, are_shared):
+    """Before, all that followed the last epoch of the first dataset was in that epoch, without a word."""
+    training = Training(watched, structure=False)
+    for data in datasets:
+        training.epoch(data)
+    training.watch.remove()
+    assert rows_of_epochs(kept) == {(epoch, "train"): count for epoch, count in enumerate(rows, 1)}
+    assert ["passes of several datasets" in one for one in training.watch.status()["faults"]] == [
+        True
+    ] * are_shared
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_average_that_is_only_evaluated_has_epochs(watched, kept, fresh):
+    """Before, three different models were one epoch 0."""
+    training = Training(watched, structure=False, name="trained")
+    average = copy.deepcopy(training.model).eval().requires_grad_(requires_grad=False)
+    kept.clear()
+    watch = watched(average, structure=False, name="average")
+    for epoch in range(3):
+        training.epoch(0)
+        with torch.no_grad():
+            for mine, other in zip(average.parameters(), training.model.parameters(), strict=True):
+                mine.lerp_(other, 0.3)
+        for x, _ in loader_of(1, fresh=fresh):
+            average(x)
+        assert watch.epoch == epoch
+    watch.remove()
+    training.watch.remove()
+    rows = {}
+    for one in kept:
+        if (one.model, one.address) == ("average", "0"):
+            rows[one.epoch] = rows.get(one.epoch, 0) + one.rows
+    assert rows == {0: 30, 1: 30, 2: 30}
+    assert "called in evaluation alone" in watch.status()["epochs"]
