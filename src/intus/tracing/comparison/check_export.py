@@ -21,6 +21,7 @@ from .first import first_of, place
 from .modules import pair_modules
 from .parameters import changed_buffers, changed_parameters
 from .quantization import Quantization, quantization
+from .stated import different_constants_stated, lower_precisions
 from .without_effect import sentences, unseen_operations
 
 if TYPE_CHECKING:
@@ -69,11 +70,13 @@ class ExportCheck:
             if one.differs is not None and (first is not None or one.module in both)
         }
         self.first = first_of(model, first, dict(sorted((apart | self.changed).items())))
-        without_effect = list(_hidden(table)) if table.attrs["first"] is None else []
-        unseen = unseen_operations(model, exported, table.pairs)
-        self._unseen = list(sentences(unseen, model.graph, exported.graph, ("the model", "the file")))
-        self.unproven = [*unknown, *_not_compared(missing), *without_effect, *self._unseen]
-        self._differs_inside = bool(without_effect)
+        names, graphs = ("the model", "the file"), (model.graph, exported.graph)
+        self._inside = list(table.differences_inside("the model", "in the file"))
+        self._unseen = list(sentences(unseen_operations(model, exported, table.pairs), *graphs, names))
+        self._stated = list(different_constants_stated(*graphs, table.agreeing, names))
+        self.unproven = [*unknown, *_not_compared(missing), *self._inside, *self._unseen, *self._stated]
+        self._lower = lower_precisions(*graphs, names)
+        self.notes += self._lower.values()
         used = {number for numbers in model.graph.row_params.values() for number in numbers}
         left = (param.address for number, param in enumerate(model.graph.params) if number not in used)
         unused = [address for address in left if address not in compared]
@@ -112,8 +115,9 @@ class ExportCheck:
         compared = modules[modules.verdict != "not saved"]
         if self.agree:
             inside = f" Of {len(compared)} modules that both have, all agree." if len(compared) > 1 else ""
+            rounding = f"the rounding of {listed(list(self._lower))}" if self._lower else "rounding"
             verdict = (
-                f"On these inputs {file} computes what {name} does: nothing differs that rounding does not "
+                f"On these inputs {file} computes what {name} does: nothing differs that {rounding} does not "
                 f"explain.{inside}"
             )
             return "\n".join([verdict, *self.notes])
@@ -126,12 +130,14 @@ class ExportCheck:
         elif self._faults:
             verdict = f"{file} does not return what {name} does."
         else:
-            what = "module" if self.table.agree else "output"
-            why = f"not every {what} could be compared"
-            if self.table.agree and self._differs_inside:
+            outputs_agree = self.table.attrs["outputs_agree"]
+            why = f"not every {'module' if outputs_agree else 'output'} could be compared"
+            if outputs_agree and self._inside:
                 why = "tensors inside differ, which may have an effect on other inputs"
-            elif self.table.agree and self._unseen == self.unproven:
+            elif outputs_agree and self._unseen == self.unproven:
                 why = "only one of both has an operation, which may have an effect on other inputs"
+            elif outputs_agree and self._stated and not {*self.unproven} - {*self._stated, *self._unseen}:
+                why = "they state other constants, whose effect rounding hides on these inputs"
             verdict = f"Not proven that {file} computes what {name} does: {why}."
         faults = (
             one for one in self._faults if one not in self.table.attrs["reordered"]
@@ -153,23 +159,6 @@ def _not_compared(missing: Sequence[Missing]) -> Iterator[str]:
         reasons.setdefault(one.reason, []).append(one.address)
     for reason, names in reasons.items():
         yield f"{listed(names)} {'is' if len(names) == 1 else 'are'} not in the file, and {reason}"
-
-
-def _hidden(table: Comparison) -> Iterator[str]:
-    """Yield what differs although the outputs of the model do not: modules, or else the first operation."""
-    found = False
-    for row in table.modules.itertuples():
-        returned = f"What {row.a or 'the model'} returns"
-        found = found or row.verdict in ("shape", "differs")
-        if row.verdict == "shape":
-            yield f"{returned} is of another shape in the file"
-        elif row.verdict == "differs":
-            yield f"{returned} differs by {row.relative:.2g} of its norm, which has no effect on the outputs"
-    steps = table[table.verdict == "differs"]
-    if not found and len(steps):
-        step = steps.iloc[0]
-        where = f"{step.a} in {step.module_a}" if step.module_a else step.a
-        yield f"{where} differs by {step.relative:.2g} of its norm, which has no effect on the outputs"
 
 
 def _outputs(model: Graph, file: Graph, table: Comparison) -> tuple[list[str], list[str]]:
