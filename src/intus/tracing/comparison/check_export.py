@@ -239,7 +239,7 @@ def is_quantized(file: Graph) -> bool:
     return not _QUANTIZED.isdisjoint(file.type_of(row) for row in file.rows_of(OP))
 
 
-def _inputs(trace: Trace, file: Graph, path: Path) -> list[np.ndarray]:
+def _inputs(trace: Trace, file: Graph, path: Path) -> list[Any]:
     """Return the inputs of a traced pass in the order of the file's inputs, in the file's precision."""
     ends, rows = file.rows_of(INPUT), trace.graph.rows_of(INPUT)
     if any(row not in trace.values for row in rows):
@@ -255,7 +255,8 @@ def _inputs(trace: Trace, file: Graph, path: Path) -> list[np.ndarray]:
             f"{len(rows)} tensors ({listed(list(own))}). Call it with the inputs that it was exported with."
         )
     dtypes = [file.metas[int(file.ops.meta[end])].dtype for end in ends]
-    return [_array(trace.values[row], dtype) for row, dtype in zip(chosen, dtypes, strict=True)]
+    as_given = _tensor if file.facts.get("format") == "torch.export" else _array
+    return [as_given(trace.values[row], dtype) for row, dtype in zip(chosen, dtypes, strict=True)]
 
 
 def _named(graph: Graph, rows: Sequence[int]) -> dict[str, int]:
@@ -264,13 +265,23 @@ def _named(graph: Graph, rows: Sequence[int]) -> dict[str, int]:
     return {name or graph.label(row): row for name, row in zip(names, rows, strict=True)}
 
 
+def _tensor(value: Any, dtype: str) -> Any:
+    """Return a value for a ``.pt2`` file: a tensor of torch if numpy lacks the dtype."""
+    array = _array(value, "" if dtype in _EXTENDED else dtype)
+    if dtype not in _EXTENDED or array.dtype.kind != "f":
+        return array
+    import torch
+
+    return torch.from_numpy(array.copy()).to(getattr(torch, dtype))
+
+
 def _array(value: Any, dtype: str) -> np.ndarray:
     """Return a value as an array; a float in the dtype of the file, which may be of another precision."""
     found = plain(value)
     if found is None:
         raise InputError("An input of the model is no plain tensor, so the file cannot be run on it.")
     array = np.asarray(found.array, order="C")
-    if not found.is_float or dtype == array.dtype.name:
+    if not found.is_float or dtype in ("", array.dtype.name):
         return array
     ml_dtypes = sys.modules.get("ml_dtypes")  # which onnx imports
     other = (

@@ -46,9 +46,8 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
     def agree(self) -> bool:
         """True if every output was compared and nothing differs by more than rounding, or in its place.
 
-        No output, nothing that a module returned or, if modules do not tell, no other tensor; no constant
-        that both state; and no operation that only one has. Tensors inside a module may differ if another one
-        that differs is not what it returned: two implementations of a module need not share their steps.
+        Nothing: no output or other tensor that both have, no constant that both state, and neither has an
+        operation whose effect the values do not show.
         """
         return bool(self.attrs["agree"])
 
