@@ -7,6 +7,7 @@ shapes. The graph itself is JSON, which is parsed here. ``exported_values`` comp
 from __future__ import annotations
 
 import json
+import math
 import zipfile
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -42,6 +43,9 @@ DTYPES = {
     32: "float8_e5m2fnuz",
 }
 _LONGEST = 200
+#: The fields that hold floats: numbers or lists of them, the last two the parts of a complex number.
+_FLOATS = frozenset({"as_float", "as_floats", "as_float_lists", "real", "imag"})
+_NOT_FINITE = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 
 
 def model_of(archive: zipfile.ZipFile) -> str | None:
@@ -62,7 +66,7 @@ def read(path: Path, inputs: tuple[Any, ...] | None, named: Mapping[str, Any]) -
     with zipfile.ZipFile(path) as archive:
         member = model_of(archive)
         assert member is not None
-        program = json.loads(archive.read(member))
+        program = json.loads(archive.read(member), object_hook=_with_numbers)
         _name_apart(program["graph_module"]["graph"])
         rows = _Rows(path, program, _places(archive))
         values: dict[str, Any] = {}
@@ -74,6 +78,21 @@ def read(path: Path, inputs: tuple[Any, ...] | None, named: Mapping[str, Any]) -
             given = bind(path.name, rows.expected, inputs or (), named)
             values, notes = values_of(path, archive, program, rows.expected, given)
         return rows.traced(values, notes)
+
+
+def _with_numbers(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return an object of the file with its numbers that are not finite, which JSON has as words.
+
+    >>> _with_numbers({"as_floats": ["-Infinity", 1.0]}), _with_numbers({"as_string": "NaN"})
+    ({'as_floats': [-inf, 1.0]}, {'as_string': 'NaN'})
+    """
+    return {key: _number_of(value) if key in _FLOATS else value for key, value in fields.items()}
+
+
+def _number_of(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_number_of(one) for one in value]
+    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
 
 
 def _name_apart(graph: Mapping[str, Any]) -> None:
@@ -379,6 +398,8 @@ def _text(argument: Any) -> str:
 
 def _shown(value: Any) -> str:
     if isinstance(value, dict):
+        if set(value) == {"real", "imag"}:
+            return repr(complex(value["real"], value["imag"]))
         if set(value) == {"type", "index"}:  # a device
             return str(value["type"])
         return _shown(next(iter(value.values()), "")).strip("'")

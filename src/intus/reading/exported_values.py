@@ -35,7 +35,8 @@ _MEMORY_FORMATS = {
     4: torch.preserve_format,
 }
 _PLAIN = {f"as_{kind}{s}" for kind in ("int", "float", "bool", "string") for s in ("", "s")} | {
-    "as_int_lists"
+    "as_int_lists",
+    "as_float_lists",
 }
 
 
@@ -161,8 +162,12 @@ class _Program:
             return [self._value(one if "name" not in one else {"as_tensor": one}, known) for one in value]
         if kind in ("as_sym_int", "as_sym_bool", "as_sym_float", "as_optional_tensor"):
             return self._value(value, known)
+        if kind == "as_nested_tensors":
+            return [self._value({"as_tensors": one}, known) for one in value]
         if kind == "as_name":
             return _known(value, known)
+        if kind == "as_complex":
+            return complex(value["real"], value["imag"])
         if kind == "as_scalar_type":
             return getattr(torch, DTYPES[value])
         if kind == "as_memory_format":
@@ -176,7 +181,7 @@ class _Program:
         )
 
     def _bind(self, outputs: Sequence[Mapping[str, Any]], result: Any, known: dict[str, Any]) -> None:
-        results = [result] if len(outputs) == 1 else result
+        results = [result] if len(outputs) == 1 else result or ()  # an assertion returns None
         for output, value in zip(outputs, results, strict=False):
             ((kind, entry),) = output.items()
             if kind == "as_tensors":

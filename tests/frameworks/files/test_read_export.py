@@ -336,3 +336,80 @@ def test_values_have_the_bits_of_the_program_that_torch_loads(make, frozen, tmp_
     with torch.no_grad():
         expected = torch.export.load(path).module()(x)
     assert np.array_equal(intus.read(path, x).outputs[0].value, expected.numpy())
+
+
+class Computes(nn.Module):
+    """A module that computes a function."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def checked_length(x):
+    """Return a slice of a length that only the values tell, which export guards by assertions."""
+    length = (x > 0).sum().item()
+    torch._check(length >= 0)
+    torch._check(length <= x.shape[0])
+    return x.flatten()[:length].sum() + torch.zeros(length).sum()
+
+
+def added_in_place(x):
+    y = [x.clone(), x * 2]
+    torch._foreach_add_(y, 1.0)
+    return y[0] * y[1]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.to(torch.float16).float() * 2,
+        lambda x: x.half().double().to(torch.float32),
+        lambda x: x.bfloat16().float().type_as(x),
+        checked_length,
+        lambda x: x[x > 0].sum() + x.nonzero().sum(),
+        added_in_place,
+        lambda x: torch.zeros_like(x).copy_(x).add_(1),
+    ],
+    ids=["to", "half", "type_as", "checked_length", "nonzero", "foreach", "copy_"],
+)
+def test_operators_that_return_nothing(function, tmp_path):
+    bits_are_those_of_torch(Computes(function), torch.linspace(-2, 3, 8), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.masked_fill(x > 0, -torch.inf).softmax(-1),
+        lambda x: (x + torch.full((8, 8), -torch.inf).triu(1)).softmax(-1),
+        lambda x: torch.clamp(x, min=-torch.inf, max=1.0),
+        lambda x: torch.nan_to_num(x.masked_fill(x > 1, torch.nan), nan=2.0, posinf=torch.inf),
+        lambda x: torch.where(x > 0, x, torch.inf) - torch.scalar_tensor(torch.nan),
+        lambda x: torch.ops.aten.upsample_bilinear2d.vec(x[None, None, None], None, False, [1.5, 2.0]),
+        lambda x: torch.view_as_real(x * (1 + 2j)),
+        lambda x: torch.view_as_real(torch.full((8,), complex(torch.inf, 1)) + x),
+    ],
+    ids=["masked", "causal", "clamp", "nan", "where", "floats", "complex", "complex_inf"],
+)
+def test_numbers_that_json_lacks(function, tmp_path):
+    bits_are_those_of_torch(Computes(function), torch.linspace(-2, 3, 8), tmp_path)
+
+
+def bits_are_those_of_torch(net, x, folder):
+    path = folder / "net.pt2"
+    torch.export.save(torch.export.export(net, (x,)), path)
+    expected = torch.export.load(path).module()(x)
+    found = intus.read(path, x)
+    assert "notes" not in found.graph.facts
+    assert np.array_equal(found.outputs[0].value, expected.numpy(), equal_nan=True)
+
+
+def test_infinity_is_shown_as_a_number(tmp_path):
+    path = tmp_path / "net.pt2"
+    net = Computes(lambda x: x.masked_fill(x > 0, -torch.inf))
+    torch.export.save(torch.export.export(net, (torch.ones(2),)), path)
+    graph = intus.read(path).graph
+    assert "value=-inf" in [graph.setting(row) for row in range(len(graph.ops))]

@@ -21,6 +21,7 @@ from .first import first_of, place
 from .modules import pair_modules
 from .parameters import changed_buffers, changed_parameters
 from .quantization import Quantization, quantization
+from .stated import different_constants_stated, lower_precisions
 from .without_effect import sentences, unseen_operations
 
 if TYPE_CHECKING:
@@ -69,11 +70,13 @@ class ExportCheck:
             if one.differs is not None and (first is not None or one.module in both)
         }
         self.first = first_of(model, first, dict(sorted((apart | self.changed).items())))
-        without_effect = list(_hidden(table)) if table.attrs["first"] is None else []
-        unseen = unseen_operations(model, exported, table.pairs)
-        self._unseen = list(sentences(unseen, model.graph, exported.graph, ("the model", "the file")))
-        self.unproven = [*unknown, *_not_compared(missing), *without_effect, *self._unseen]
-        self._differs_inside = bool(without_effect)
+        names, graphs = ("the model", "the file"), (model.graph, exported.graph)
+        self._inside = list(table.differences_inside("the model", "in the file"))
+        self._unseen = list(sentences(unseen_operations(model, exported, table.pairs), *graphs, names))
+        self._stated = list(different_constants_stated(*graphs, table.agreeing, names))
+        self.unproven = [*unknown, *_not_compared(missing), *self._inside, *self._unseen, *self._stated]
+        self._lower = lower_precisions(*graphs, names)
+        self.notes += self._lower.values()
         used = {number for numbers in model.graph.row_params.values() for number in numbers}
         left = (param.address for number, param in enumerate(model.graph.params) if number not in used)
         unused = [address for address in left if address not in compared]
@@ -112,8 +115,9 @@ class ExportCheck:
         compared = modules[modules.verdict != "not saved"]
         if self.agree:
             inside = f" Of {len(compared)} modules that both have, all agree." if len(compared) > 1 else ""
+            rounding = f"the rounding of {listed(list(self._lower))}" if self._lower else "rounding"
             verdict = (
-                f"On these inputs {file} computes what {name} does: nothing differs that rounding does not "
+                f"On these inputs {file} computes what {name} does: nothing differs that {rounding} does not "
                 f"explain.{inside}"
             )
             return "\n".join([verdict, *self.notes])
@@ -126,12 +130,14 @@ class ExportCheck:
         elif self._faults:
             verdict = f"{file} does not return what {name} does."
         else:
-            what = "module" if self.table.agree else "output"
-            why = f"not every {what} could be compared"
-            if self.table.agree and self._differs_inside:
+            outputs_agree = self.table.attrs["outputs_agree"]
+            why = f"not every {'module' if outputs_agree else 'output'} could be compared"
+            if outputs_agree and self._inside:
                 why = "tensors inside differ, which may have an effect on other inputs"
-            elif self.table.agree and self._unseen == self.unproven:
+            elif outputs_agree and self._unseen == self.unproven:
                 why = "only one of both has an operation, which may have an effect on other inputs"
+            elif outputs_agree and self._stated and not {*self.unproven} - {*self._stated, *self._unseen}:
+                why = "they state other constants, whose effect rounding hides on these inputs"
             verdict = f"Not proven that {file} computes what {name} does: {why}."
         faults = (
             one for one in self._faults if one not in self.table.attrs["reordered"]
@@ -153,23 +159,6 @@ def _not_compared(missing: Sequence[Missing]) -> Iterator[str]:
         reasons.setdefault(one.reason, []).append(one.address)
     for reason, names in reasons.items():
         yield f"{listed(names)} {'is' if len(names) == 1 else 'are'} not in the file, and {reason}"
-
-
-def _hidden(table: Comparison) -> Iterator[str]:
-    """Yield what differs although the outputs of the model do not: modules, or else the first operation."""
-    found = False
-    for row in table.modules.itertuples():
-        returned = f"What {row.a or 'the model'} returns"
-        found = found or row.verdict in ("shape", "differs")
-        if row.verdict == "shape":
-            yield f"{returned} is of another shape in the file"
-        elif row.verdict == "differs":
-            yield f"{returned} differs by {row.relative:.2g} of its norm, which has no effect on the outputs"
-    steps = table[table.verdict == "differs"]
-    if not found and len(steps):
-        step = steps.iloc[0]
-        where = f"{step.a} in {step.module_a}" if step.module_a else step.a
-        yield f"{where} differs by {step.relative:.2g} of its norm, which has no effect on the outputs"
 
 
 def _outputs(model: Graph, file: Graph, table: Comparison) -> tuple[list[str], list[str]]:
@@ -250,7 +239,7 @@ def is_quantized(file: Graph) -> bool:
     return not _QUANTIZED.isdisjoint(file.type_of(row) for row in file.rows_of(OP))
 
 
-def _inputs(trace: Trace, file: Graph, path: Path) -> list[np.ndarray]:
+def _inputs(trace: Trace, file: Graph, path: Path) -> list[Any]:
     """Return the inputs of a traced pass in the order of the file's inputs, in the file's precision."""
     ends, rows = file.rows_of(INPUT), trace.graph.rows_of(INPUT)
     if any(row not in trace.values for row in rows):
@@ -266,7 +255,8 @@ def _inputs(trace: Trace, file: Graph, path: Path) -> list[np.ndarray]:
             f"{len(rows)} tensors ({listed(list(own))}). Call it with the inputs that it was exported with."
         )
     dtypes = [file.metas[int(file.ops.meta[end])].dtype for end in ends]
-    return [_array(trace.values[row], dtype) for row, dtype in zip(chosen, dtypes, strict=True)]
+    as_given = _tensor if file.facts.get("format") == "torch.export" else _array
+    return [as_given(trace.values[row], dtype) for row, dtype in zip(chosen, dtypes, strict=True)]
 
 
 def _named(graph: Graph, rows: Sequence[int]) -> dict[str, int]:
@@ -275,13 +265,23 @@ def _named(graph: Graph, rows: Sequence[int]) -> dict[str, int]:
     return {name or graph.label(row): row for name, row in zip(names, rows, strict=True)}
 
 
+def _tensor(value: Any, dtype: str) -> Any:
+    """Return a value for a ``.pt2`` file: a tensor of torch if numpy lacks the dtype."""
+    array = _array(value, "" if dtype in _EXTENDED else dtype)
+    if dtype not in _EXTENDED or array.dtype.kind != "f":
+        return array
+    import torch
+
+    return torch.from_numpy(array.copy()).to(getattr(torch, dtype))
+
+
 def _array(value: Any, dtype: str) -> np.ndarray:
     """Return a value as an array; a float in the dtype of the file, which may be of another precision."""
     found = plain(value)
     if found is None:
         raise InputError("An input of the model is no plain tensor, so the file cannot be run on it.")
     array = np.asarray(found.array, order="C")
-    if not found.is_float or dtype == array.dtype.name:
+    if not found.is_float or dtype in ("", array.dtype.name):
         return array
     ml_dtypes = sys.modules.get("ml_dtypes")  # which onnx imports
     other = (

@@ -93,7 +93,8 @@ def compare(a: Trace, b: Trace) -> Comparison:
         dict of ``a``, ``b``, ``module`` and ``why``; None if there is none. If the passes ran other
         operations there, it is the last of them. ``.attrs["summary"]`` is the summary in words.
 
-        ``.agree`` is True if every output was compared and nothing differs; ``.modules`` has one row for each
+        ``.agree`` is True if every output was compared and nothing differs, no tensor and no constant that
+        both state, whether or not that reaches the outputs; ``.modules`` has one row for each
         pair of module calls.
 
     Raises:

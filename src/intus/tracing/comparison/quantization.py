@@ -116,7 +116,7 @@ def quantization(check: ExportCheck, model: Trace, exported: Trace, path: Path) 
             faults.append(
                 f"Without rounding the first difference is {place(source)}: {listed(source['why'])}"
             )
-        elif not table.agree:
+        elif not table.attrs["outputs_agree"]:
             unknown.append("Without rounding, not every output could be compared.")
         else:
             pairs = pair_modules(model.graph, unrounded.graph, table.pairs)

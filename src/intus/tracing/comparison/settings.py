@@ -6,13 +6,18 @@ import ast
 import math
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
+
+import numpy as np
 
 from ...core.graph import Graph
 from ...viewing.repr_text import listed
 
 #: Arguments without effect in evaluation mode.
 _UNUSED = frozenset({"p", "dropout_p", "momentum"})
+#: Arguments that do not change values, besides those, or change them in training alone.
+_WITHOUT_VALUES = _UNUSED | {"device", "dtype", "layout", "inplace", "training", "memory_format", "copy"}
+NOT_GIVEN = "not given"
 #: Arguments of ONNX that are true or false, or that scale by 1.
 _FLAGS = frozenset(
     {"allowzero", "alpha", "beta", "ceil_mode", "keepdim", "largest", "noop_with_empty_axes", "sorted"}
@@ -89,6 +94,40 @@ def different_settings(a: Graph, row: int, b: Graph, other: int) -> list[str]:
         >>> different_settings(norm("3, eps=1e-05"), 0, norm("3, eps=0.001"), 0)
         ['eps is 1e-05 in a, 0.001 in b']
     """
+    return [f"{name} is {x} in a, {y} in b" for name, x, y in _differing(a, row, b, other)]
+
+
+def stated_apart(a: Graph, row: int, b: Graph, other: int) -> Iterator[tuple[str, str, str]]:
+    """Yield the constants that two operations both state and that differ: a name, and both texts.
+
+    Constants are numbers and words, not the lists of sizes, nor what has no effect on the values. A number
+    of half precision may be the other one rounded.
+
+    Args:
+        a: The first graph.
+        row: A row of it.
+        b: The second graph.
+        other: A row of it.
+    """
+    dtypes = {graph.metas[int(graph.ops.meta[i])].dtype for graph, i in ((a, row), (b, other))}
+    for name, *texts in _differing(a, row, b, other):
+        is_constant = all(text[:1] not in "([{" and text != NOT_GIVEN for text in texts)
+        if is_constant and name not in _WITHOUT_VALUES and not _rounded(texts[0], texts[1], dtypes):
+            yield name, texts[0], texts[1]
+
+
+def _rounded(one: str, two: str, dtypes: Set[str]) -> bool:
+    """Return whether one number is the other, rounded to half precision."""
+    x, y = _number(one), _number(two)
+    if x is None or y is None or dtypes.isdisjoint(("float16", "bfloat16")):
+        return False
+    with np.errstate(over="ignore"):
+        halves = [float(np.float16(number)) for number in (x, y)]
+    return math.isclose(x, y, rel_tol=2**-8) or halves[0] == y or halves[1] == x
+
+
+def _differing(a: Graph, row: int, b: Graph, other: int) -> list[tuple[str, str, str]]:
+    """Return the arguments that differ: the name, and the text of each side."""
     is_foreign = a.facts.get("framework") != b.facts.get("framework")
     kinds = a.type_of(row), b.type_of(other)
     if kinds[0] != kinds[1] and not (is_foreign and kinds[1] == _ONNX_TYPES.get(kinds[0])):
@@ -99,10 +138,10 @@ def different_settings(a: Graph, row: int, b: Graph, other: int) -> list[str]:
     names = list(dict.fromkeys((*one, *two)))
     if is_foreign:
         names = [name for name in names if name in one and name in two]
-    texts = [(name, one.get(name, "not given"), two.get(name, "not given")) for name in names]
+    texts = [(name, one.get(name, NOT_GIVEN), two.get(name, NOT_GIVEN)) for name in names]
     shapes = [a.metas[int(a.ops.meta[one])].shape for one in (row, *a.parents(row)[:1])]
     rank = max(map(len, shapes)) if is_foreign else 0
-    return [f"{name} is {x} in a, {y} in b" for name, x, y in texts if not _alike(name, x, y, rank)]
+    return [(name, x, y) for name, x, y in texts if not _alike(name, x, y, rank)]
 
 
 def different_constants(a: Graph, rows_a: Iterable[int], b: Graph, rows_b: Iterable[int]) -> list[str]:
@@ -149,11 +188,11 @@ def bounds(graph: Graph, row: int) -> tuple[float, float] | None:
         return (number, math.inf) if kind == "max" else (-math.inf, number)
     if kind not in ("clamp", "clip", "hardtanh") or len(graph.parents(row)) != 1:
         return None
-    given = _common(graph, row, _arguments(graph.setting(row)))
+    given = _common(graph, row, _defaults(graph, row) | _arguments(graph.setting(row)))
     found = []
     for name, default in (("min", -math.inf), ("max", math.inf)):
         text = given.get(name, "None")
-        number = default if text == "None" else _number(text)
+        number = default if text in ("None", str(default)) else _number(text)
         if number is None:
             return None
         found.append(number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from .output_order import reordered_outputs
 from .parameters import COMBINED, different_parameters
 from .reasons import reasons
 from .settings import different_constants, different_settings, whole_numbers
+from .stated import different_constants_stated, lower_precisions
 from .without_effect import sentences, unseen_operations
 
 if TYPE_CHECKING:
@@ -43,12 +44,46 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
 
     @property
     def agree(self) -> bool:
-        """True if every output was compared, and nothing differs by more than rounding or in its place.
+        """True if every output was compared and nothing differs by more than rounding, or in its place.
 
-        A tensor inside a module may differ if what the module returned does not: two implementations of a
-        module need not share their steps.
+        Nothing: no output or other tensor that both have, no constant that both state, and neither has an
+        operation whose effect the values do not show.
         """
         return bool(self.attrs["agree"])
+
+    @property
+    def agreeing(self) -> list[tuple[int, int]]:
+        """The pairs of rows whose values differ by no more than rounding explains."""
+        verdicts = self["verdict"].tolist()
+        return [pair for pair, one in zip(self.pairs, verdicts, strict=True) if one in ("equal", "close")]
+
+    def differences_inside(self, name: str = "a", other: str = "in b") -> Iterator[str]:
+        """Yield what differs although no difference originates that reaches the outputs.
+
+        Args:
+            name: The name of the first pass.
+            other: The words for "in the second pass".
+        """
+        if self.attrs["first"] is not None:
+            return
+        apart = [one for one in self["relative"][self.a.str.startswith("output_")] if one == one]
+        most = max(apart, default=0.0)
+        effect = "which has no effect on the outputs"
+        if most:
+            effect = f"and the outputs by {most:.2g}, which rounding may explain"
+        found = False
+        for row in self.modules.itertuples():
+            returned = f"What {row.a or name} returns"
+            found = found or row.verdict in ("shape", "differs")
+            if row.verdict == "shape":
+                yield f"{returned} is of another shape {other}"
+            elif row.verdict == "differs":
+                yield f"{returned} differs by {row.relative:.2g} of its norm, {effect}"
+        steps = self[self.verdict == "differs"]
+        if not found and len(steps):
+            step = steps.iloc[0]
+            where = f"{step.a} in {step.module_a}" if step.module_a else step.a
+            yield f"{where} differs by {step.relative:.2g} of its norm, {effect}"
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
@@ -103,8 +138,7 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
             "first": first,
             "at": origins[0].pair if origins else None,
             "pairs": [(pair.a, pair.b) for pair in pairs],
-            "summary": "\n".join([*report.sentences(first), *reordered, *report.unseen()]),
-            "agree": not origins
+            "outputs_agree": not origins
             and not reordered
             and bool(outputs)
             and all(pair.difference for pair in outputs),
@@ -112,6 +146,13 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
                 _module(a, b, module, pairs, {origin.pair for origin in origins}) for module in modules
             ],
         }
+        names = ("a", "b")
+        stated = list(different_constants_stated(a.graph, b.graph, table.agreeing, names))
+        inside = list(table.differences_inside())
+        said = [*report.unseen(), *(f"{one[0].upper()}{one[1:]}." for one in (*inside, *stated))]
+        lower = lower_precisions(a.graph, b.graph, names).values()
+        table.attrs["agree"] = table.attrs["outputs_agree"] and not said
+        table.attrs["summary"] = "\n".join([*report.sentences(first), *reordered, *said, *lower])
         return table
 
     def __str__(self) -> str:
