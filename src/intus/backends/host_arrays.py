@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -48,6 +48,27 @@ def whole_of_numbers(arrays: Mapping[_Key, Any]) -> dict[_Key, np.ndarray]:
         with suppress(TypeError, ValueError):  # quantized numbers of TensorFlow, which numpy has as records
             found[key] = whole(array)
     return found
+
+
+class OnAccess(Mapping[str, np.ndarray]):
+    """Arrays by address, which are copied to numpy when they are read.
+
+    Args:
+        tensors: Tensors that nothing writes to.
+        read: Returns the array of one.
+    """
+
+    def __init__(self, tensors: Mapping[str, Any], read: Callable[[Any], Any]) -> None:
+        self._tensors, self._read = tensors, read
+
+    def __getitem__(self, address: str) -> np.ndarray:
+        return whole(np.asarray(self._read(self._tensors[address])))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
 
 
 def hashed(array: np.ndarray) -> bytes:

@@ -120,3 +120,63 @@ def test_models_of_jax_need_no_torch():
     table = intus.compare(intus.trace(model, x), intus.trace(other, x))
     assert table.attrs["first"]["module"] == "blocks.1.norm"
     assert "argument 1 is 1e-06 in a, 0.001 in b" in str(table)
+
+
+class Recurrent(nnx.Module):
+    def __init__(self, eps=1e-5):
+        rngs = nnx.Rngs(0)
+        self.fc, self.norm = nnx.Linear(8, 8, rngs=rngs), nnx.BatchNorm(8, epsilon=eps, rngs=rngs)
+        self.group = nnx.GroupNorm(8, num_groups=4, rngs=rngs)
+        self.rnn, self.out = nnx.RNN(nnx.GRUCell(8, 8, rngs=rngs)), nnx.Linear(8, 4, rngs=rngs)
+
+    def __call__(self, x):
+        return self.out(self.rnn(self.group(self.norm(self.fc(x))))[:, -1])
+
+
+RECURRENT_X = np.random.default_rng(0).normal(size=(2, 6, 8)).astype(np.float32)
+
+
+def recurrent_pair(**edited):
+    """Return traces of a model that was called before, and of another, which count other random numbers."""
+    model, other = Recurrent(), Recurrent(**edited)
+    for one in (model, other):
+        one.eval()
+    model(RECURRENT_X)
+    return model, other
+
+
+def test_counter_of_random_numbers_is_no_difference():
+    model, other = recurrent_pair()
+    assert np.array_equal(model(RECURRENT_X), other(RECURRENT_X))
+    found = intus.compare(intus.trace(model, RECURRENT_X), intus.trace(other, RECURRENT_X))
+    assert found.agree
+    assert found.attrs["first"] is None
+    assert "No output depends on what differs in buffer" in str(found)
+    assert "rnn.rngs.count" in str(found)
+
+
+def test_counter_of_random_numbers_does_not_hide_a_setting():
+    model, other = recurrent_pair(eps=1e-2)
+    a, b = intus.trace(model, RECURRENT_X), intus.trace(other, RECURRENT_X)
+    found = intus.compare(a, b)
+    first = found.attrs["first"]
+    # What follows takes the difference away, within rounding.
+    label = first["a"] if first else str(found).partition("tensors differ, from ")[2].partition(" on.")[0]
+    assert a[label].module == "norm", str(found)
+
+
+@pytest.mark.parametrize(
+    "path", ["norm.mean", "norm.bias", "fc.kernel", "rnn.cell.dense_h.kernel", "out.bias"]
+)
+def test_reason_names_the_changed_state(path):
+    model, other = recurrent_pair()
+    variable = other
+    for name in path.split("."):
+        variable = getattr(variable, name)
+    variable[...] = variable[...] + np.random.default_rng(0).normal(size=variable.shape) * 0.1
+    found = intus.compare(intus.trace(model, RECURRENT_X), intus.trace(other, RECURRENT_X))
+    first = found.attrs["first"]
+    assert not found.agree
+    assert path.startswith(first["module"]), first
+    why = " ".join(first["why"])
+    assert ("buffers differ" if path == "norm.mean" else f"{path} of a and of b differ") in why

@@ -21,7 +21,7 @@ from ...core.errors import CaptureError, IntusError
 from ...core.graph import CREATED, Graph
 from ...core.nested import named
 from ...core.traced import Traced
-from ..host_arrays import whole
+from ..host_arrays import OnAccess, whole
 from .arrays import is_array
 from .internals import bind, name_stack, site
 from .jaxprs import Frame, evaluate
@@ -299,7 +299,11 @@ class _Rows:
             self._stored(cell.value, self._builder.output(name, cell.row))
         graph, rows = self._builder.graph({"framework": "jax", "version": jax.__version__})
         arrays = {row: value for row, value in self._values.items() if is_array(value)}
-        return Traced(graph, {int(rows[row]): whole(np.asarray(value)) for row, value in arrays.items()})
+        values = {int(rows[row]): whole(np.asarray(value)) for row, value in arrays.items()}
+        state = {
+            one.address: one.value for one in self._state.values() if one.trained and is_array(one.value)
+        }
+        return Traced(graph, values, OnAccess(state, np.asarray) if self._wants_values else {})
 
     def _with_row(self, cell: Cell, scope: tuple[Scope, ...]) -> Cell:
         """Return a cell with the row of its buffer, if it is one."""

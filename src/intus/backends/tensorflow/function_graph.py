@@ -18,9 +18,9 @@ from ...core.graph import Graph
 from ...core.nested import named
 from ...core.traced import Traced
 from ..base import Operation
-from ..host_arrays import whole_of_numbers
+from ..host_arrays import OnAccess, whole_of_numbers
 from .gate import as_tensors, with_mask
-from .graph import FACTS, Rows, values_by_row
+from .graph import FACTS, HANDLES, Rows, values_by_row
 from .running import unobserved
 from .structure import Structure
 from .values import as_array
@@ -66,10 +66,15 @@ def trace_function(
         CaptureError: If the call cannot be traced.
     """
     traced = _Trace(model, structure, args, {**structure.evaluation, **kwargs})
+    # What a variable holds now, not a copy: to assign to it makes another tensor.
+    params = {address: variable.read_value() for address, variable in structure.parameters.items()}
+    buffers = {address: variable.read_value() for address, variable in structure.buffers.items()}
     names, tensors = traced.run()
     graph, rows, order = traced.build()
     values = whole_of_numbers(dict(zip(names, map(as_array, tensors), strict=True)))
-    return Traced(graph, values_by_row(rows.rows, values, order))
+    state = whole_of_numbers({address: as_array(buffers[address]) for address in rows.buffer_rows})
+    by_row = values_by_row(rows.rows, values, order) | values_by_row(rows.buffer_rows, state, order)
+    return Traced(graph, by_row, OnAccess(params, as_array))
 
 
 class _Call(NamedTuple):
@@ -119,7 +124,7 @@ class _Trace:
                 tensor
                 for op in self._graph.get_operations()
                 for tensor in op.outputs
-                if tensor.dtype not in (tf.resource, tf.variant, tf.string)
+                if tensor.dtype not in (*HANDLES, tf.string)
             ]
             return self._fetched
 

@@ -9,11 +9,15 @@ import numpy as np
 import tensorflow as tf
 
 from ...core.building import GraphBuilder, Scope
+from .loops import before
 
 FACTS = {"framework": "tensorflow", "version": tf.__version__}
 #: Constants with at most this many elements are settings of the operations that read them.
 _SETTING = 16
-_READS = frozenset({"ReadVariableOp", "Identity", "Cast"})
+#: Dtypes of tensors that stand for others (a list of tensors, a data set, a table). They have rows, since
+#: values pass through them, and no values of their own.
+HANDLES = (tf.resource, tf.variant)
+_READS = frozenset({"ReadVariableOp", "Identity", "Cast", "Enter", "RefEnter"})
 _VARIABLES = frozenset({"VariableV2", "Variable", "VarHandleOp"})
 _INPUTS = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "IteratorGetNext"})
 
@@ -39,7 +43,7 @@ class Rows:
         self._scope_of = scope_of
         self.rows: dict[str, int] = {}  # by the name of a tensor
         self._texts: dict[str, str] = {}  # constants that are settings
-        self._buffer_rows: dict[str, int] = {}
+        self.buffer_rows: dict[str, int] = {}  # by address
 
     def add(self, operations: Iterable[Any]) -> None:
         """Add operations, each of which follows those that it reads."""
@@ -79,7 +83,7 @@ class Rows:
         parents: list[tuple[int, str]] = []
         params: list[str] = []
         settings: list[str] = []
-        for number, tensor in enumerate(op.inputs):
+        for number, tensor in enumerate(before(op)):
             name = tensor.name
             address = self._variables.get(name)
             if address is not None and address not in self._buffers:
@@ -90,7 +94,9 @@ class Rows:
                 parents.append((self.rows[name], str(number)))
             elif name in self._texts:
                 settings.append(f"{_argument(op, number)}={self._texts[name]}")
-        tensors = [one for one in op.outputs if one.dtype not in (tf.resource, tf.variant)]
+        # A loop also returns the handles of what it only reads, which nothing reads in turn.
+        read = [one for one in op.outputs if one.dtype not in HANDLES or one.consumers()]
+        tensors = read or op.outputs
         event: int | None = None
         for tensor in tensors:
             row = self._builder.op(
@@ -107,19 +113,19 @@ class Rows:
             self.rows[tensor.name] = row
 
     def _buffer(self, address: str, scope: Sequence[Scope]) -> int:
-        if address not in self._buffer_rows:
+        if address not in self.buffer_rows:
             variable = self._buffers[address]
             shape, dtype = tuple(variable.shape.as_list()), str(variable.dtype.base_dtype.name)
-            self._buffer_rows[address] = self._builder.buffer(address, shape, dtype, scope)
-        return self._buffer_rows[address]
+            self.buffer_rows[address] = self._builder.buffer(address, shape, dtype, scope)
+        return self.buffer_rows[address]
 
 
 def values_by_row(rows: Mapping[str, int], values: Mapping[str, Any], order: np.ndarray) -> dict[int, Any]:
     """Return values by row of the built graph.
 
     Args:
-        rows: The rows that were added, by name of a tensor.
-        values: Arrays by name of a tensor.
+        rows: The rows that were added, by name of a tensor or address of a buffer.
+        values: Arrays by the same names.
         order: For each row that was added the row of the graph.
     """
     return {int(order[row]): values[name] for name, row in rows.items() if name in values}

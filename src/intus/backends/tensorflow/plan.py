@@ -12,6 +12,7 @@ from tensorflow.python.client.session import _FetchHandler, _FetchMapper
 from ...core.address import Address
 from ..base import Operation
 from .fusion import APART, inner_members
+from .loops import before
 
 #: Operations that bring data into a graph.
 _SOURCES = frozenset(
@@ -87,7 +88,7 @@ def observable(graph: Any) -> list[Operation]:
 def forward(graph: Any) -> list[Any]:
     """Return the operations of a graph without gradients, and without what is computed from them.
 
-    Every operation follows those that it reads, except in loops.
+    Every operation follows those that it reads; in a loop, those of the first iteration.
     """
     operations = _sorted(graph.get_operations())
     scopes = tuple({scope for op in operations if (scope := _gradient_scope(op)) is not None})
@@ -112,8 +113,7 @@ def _sorted(operations: list[Any]) -> list[Any]:
             one = todo[-1]
             if one not in entered:
                 entered.add(one)
-                if one.type != "NextIteration":  # which closes a loop
-                    todo += [t.op for t in reversed(list(one.inputs)) if t.op not in entered]
+                todo += [tensor.op for tensor in reversed(before(one)) if tensor.op not in entered]
             else:
                 found.setdefault(todo.pop())
     return list(found)
@@ -161,16 +161,16 @@ def _depths(operations: list[Any]) -> dict[Any, int]:
         while todo:
             one = todo[-1]
             read = [tensor.op for tensor in one.inputs]
-            before = [two for two in (*read, *one.control_inputs) if two.type != "NextIteration"]
+            first = [two for two in (*read, *one.control_inputs) if two.type != "NextIteration"]
             if one not in entered:
                 entered.add(one)
-                todo += [two for two in before if two not in entered]
+                todo += [two for two in first if two not in entered]
                 continue
             todo.pop()
             if one in found:
                 continue
-            depth = max((found.get(two, 0) for two in before), default=0)
-            closes_loop = len(before) < len(read)  # the Merge at the beginning of a loop
+            depth = max((found.get(two, 0) for two in first), default=0)
+            closes_loop = len(first) < len(read)  # the Merge at the beginning of a loop
             kind = one.type.removeprefix("Ref")
             if kind == "Enter" or (kind == "Switch" and all(two.type != "LoopCond" for two in read)):
                 depth += 1

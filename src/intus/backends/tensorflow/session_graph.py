@@ -13,7 +13,7 @@ from ...core.building import GraphBuilder, Scope
 from ...core.errors import CaptureError, InputError
 from ...core.graph import Graph
 from ...core.traced import Traced
-from .graph import FACTS, Rows, meta_of, values_by_row
+from .graph import FACTS, HANDLES, Rows, meta_of, values_by_row
 from .plan import ancestors, can_fetch, elements, forward, is_random, is_update, observable
 from .session import fed_names, plain_run
 
@@ -46,7 +46,9 @@ def trace_session(session: Any, fetches: Any, feeds: Mapping[Any, Any]) -> Trace
     fetched = [
         name
         for name in rows.rows
-        if (tensor := graph.as_graph_element(name)).op in operations and can_fetch(tensor)
+        if (tensor := graph.as_graph_element(name)).op in operations
+        and tensor.dtype not in HANDLES
+        and can_fetch(tensor)
     ]
     try:
         arrays = plain_run(session, fetched, feeds)

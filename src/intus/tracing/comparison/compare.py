@@ -30,6 +30,7 @@ from .elements import Elements, plain
 from .modules import pair_modules, with_folded_norms, with_whole_outputs
 from .parameters import different_parameters
 from .settings import different_constants
+from .without_effect import idle
 
 if TYPE_CHECKING:
     from .crossing import Calls
@@ -387,7 +388,7 @@ class _Judge:
 
         If none reaches the outputs, return those that were proven by running an operation, are those of a
         whole module, or are hidden by an operation that cannot make up for them: what follows may hide a
-        difference, as a normalization does.
+        difference, as a normalization does. What no output depends on is not among them.
         """
         kinds = [self.a.graph.ops.kind[p.a] if p.a >= 0 else OP for p in self.pairs]
         outputs = [n for n, p in enumerate(self.pairs) if kinds[n] == OUTPUT and p.b >= 0]
@@ -399,12 +400,18 @@ class _Judge:
                 seen.add(number)
                 waiting += [n for n in self._parents(self.pairs[number]) if not self.pairs[n].is_explained]
         sources = {n for n in seen if self._may_be_source(n)} or seen
-        sources = sources or {n for n, pair in enumerate(self.pairs) if pair.proven}
-        sources = sources or {n for module in self.modules for n in module.outputs if self._is_hidden(n)}
-        sources = sources or {n for n in range(len(self.pairs)) if self._is_hidden(n, by_any=False)}
+        if not sources:
+            left = set(range(len(self.pairs))) - self._idle()
+            of_modules = left.intersection(n for module in self.modules for n in module.outputs)
+            sources = {n for n in left if self.pairs[n].proven}
+            sources = sources or {n for n in of_modules if self._is_hidden(n)}
+            sources = sources or {n for n in left if self._is_hidden(n, by_any=False)}
         inside = {n: module.unpaired for module in self.modules for n in module.outputs}  # the innermost
         origins = [Origin(n, self._region(n, inside.get(n, []))) for n in sorted(sources)]
         return [origin for origin in origins if self._is_known(origin)] or origins
+
+    def _idle(self) -> set[int]:
+        return idle(self.a.graph, self.b.graph, [(pair.a, pair.b) for pair in self.pairs])
 
     def _is_known(self, origin: Origin) -> bool:
         """Return whether other operations than b's make a difference, and do not only propagate one.

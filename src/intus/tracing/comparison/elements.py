@@ -78,8 +78,8 @@ def plain(value: Any) -> Elements | None:
     """Return the elements of a value; None if they cannot be compared (text, tensors without memory).
 
     Args:
-        value: A numpy array or a tensor of torch. Quantized and sparse tensors become dense. Of a ``DTensor``
-            this is the part of this process.
+        value: A numpy array, a tensor of torch, or None for what was not saved. Quantized and sparse tensors
+            become dense. Of a ``DTensor`` this is the part of this process.
 
     Example:
         >>> plain(np.ones(2, np.float16))
@@ -87,6 +87,8 @@ def plain(value: Any) -> Elements | None:
         >>> plain(torch.ones(2, dtype=torch.bfloat16))
         Elements(array=array([1., 1.], dtype=float32), dtype='bfloat16')
     """
+    if value is None:
+        return None
     if not isinstance(value, np.ndarray | np.generic):
         return _of_tensor(value)
     array, dtype = np.asarray(value), value.dtype.name

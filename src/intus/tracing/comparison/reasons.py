@@ -55,11 +55,23 @@ def reasons(a: Trace, row: int, b: Trace, other: int) -> list[str]:
         return [_OUTSIDE[kind]]
     call_a, call_b = _call(a, row), _call(b, other)
     if call_a is None or call_b is None:
-        return [
+        why = [
             *different_parameters(a, [row], b, [other]),
             *different_settings(a.graph, row, b.graph, other),
         ]
+        # What was not saved, such as the list that a loop wrote, may have brought the difference.
+        return why or different_parameters(a, _with_unsaved(a, row), b, _with_unsaved(b, other))
     return [*_parameters(a, call_a, b, call_b), *_arguments(call_a, call_b), *_context(call_a, call_b)]
+
+
+def _with_unsaved(trace: Trace, row: int) -> list[int]:
+    """Return a row, and those that it was computed from with no saved value between."""
+    found, waiting = {row}, [row]
+    while waiting:
+        left = {one for one in trace.graph.parents(waiting.pop()) if one not in trace.values} - found
+        found |= left
+        waiting += left
+    return sorted(found)
 
 
 def _call(trace: Trace, row: int) -> Invocation | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ...core.graph import OP, OUTPUT, Graph, end_names
+from ...core.graph import BUFFER, OP, OUTPUT, Graph, end_names
 from ...viewing.repr_text import listed
 from ..results.op import Op
 from .elements import plain
@@ -21,7 +21,7 @@ from .parameters import COMBINED, different_parameters
 from .reasons import reasons
 from .settings import different_constants, different_settings, whole_numbers
 from .stated import different_constants_stated, lower_precisions
-from .without_effect import sentences, unseen_operations
+from .without_effect import idle, sentences, unseen_operations
 
 if TYPE_CHECKING:
     from ..results.trace import Trace
@@ -333,6 +333,8 @@ class _Report:
                 lines.append("The outputs agree nevertheless, because what follows hides the difference.")
         else:
             lines.append(self._agreement())
+        if state := [self._state(n) for n in sorted(self._idle()) if pairs[n].is_source]:
+            lines.append(f"No output depends on what differs in {listed(state)}.")
         outputs = [pair for pair in pairs if pair.a >= 0 and self.a.graph.ops.kind[pair.a] == OUTPUT]
         names = end_names(self.a.graph.ops.kind.tolist(), self.a.graph.facts)
         for pair in outputs[:_NAMED]:
@@ -346,12 +348,22 @@ class _Report:
                 )
         return lines
 
+    def _idle(self) -> set[int]:
+        return idle(self.a.graph, self.b.graph, [(pair.a, pair.b) for pair in self.pairs])
+
+    def _state(self, number: int) -> str:
+        """Return the label of a pair, of a buffer with its address."""
+        op, row = self._op(number), self.pairs[number].a
+        is_buffer = row >= 0 and self.a.graph.ops.kind[row] == BUFFER
+        return f"{op.label} ({self.a.graph.state_address(row)})" if is_buffer else op.label
+
     def _outputs_agree(self) -> bool:
         outputs = [p for p in self.pairs if p.a >= 0 and self.a.graph.ops.kind[p.a] == OUTPUT]
         return bool(outputs) and all(pair.difference and pair.is_explained for pair in outputs)
 
     def _agreement(self) -> str:
-        differing = [number for number, pair in enumerate(self.pairs) if not pair.is_explained]
+        without = self._idle()
+        differing = [n for n, pair in enumerate(self.pairs) if not pair.is_explained and n not in without]
         if differing:
             return (
                 f"The outputs agree, although {len(differing)} intermediate tensors differ, from "
