@@ -17,10 +17,11 @@ from ..results.trace import Trace
 from .compare import compare
 from .coverage import Missing, missing_parameters
 from .elements import plain
-from .first import first_of, place
+from .first import first_of, joined, place
 from .modules import pair_modules
 from .parameters import changed_buffers, changed_parameters
 from .quantization import Quantization, quantization
+from .stated import different_stated
 from .without_effect import sentences, unseen_operations
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class ExportCheck:
         parameters: How parameters and buffers of the model and of the file differ, as sentences; also those
             without effect on these inputs. And the parameters that the file lacks, unless it has their values
             under other names or in another form, or their effect was compared.
+        constants: How the constants differ that both state, such as an epsilon, as sentences; also those without
+            an effect on these inputs that rounding does not explain.
         first: The first operation that makes a difference, as a dict of ``a``, ``b``, ``module`` and ``why``;
             None if there is none. Of a quantized file, the first that its quantization does not explain.
         unproven: Why the file is not shown to compute what the model does although no difference is known, as
@@ -68,7 +71,9 @@ class ExportCheck:
             for one in missing
             if one.differs is not None and (first is not None or one.module in both)
         }
-        self.first = first_of(model, first, dict(sorted((apart | self.changed).items())))
+        stated = {} if is_quantized(exported.graph) else different_stated(model, exported, table.pairs)
+        self.constants = [sentence for sentences in stated.values() for sentence in sentences]
+        self.first = first_of(model, first, joined(apart | self.changed, stated))
         without_effect = list(_hidden(table)) if table.attrs["first"] is None else []
         unseen = unseen_operations(model, exported, table.pairs)
         self._unseen = list(sentences(unseen, model.graph, exported.graph, ("the model", "the file")))
@@ -83,7 +88,8 @@ class ExportCheck:
     @property
     def agree(self) -> bool:
         """True if every output and module was compared and nothing differs, no tensor and no parameter."""
-        return bool(self.table.agree) and not self.parameters and not self._faults and not self.unproven
+        differs = self.parameters or self.constants or self._faults or self.unproven
+        return bool(self.table.agree) and not differs
 
     @property
     def verdict(self) -> str:
@@ -140,6 +146,8 @@ class ExportCheck:
         changed = [sentence for sentences in self.changed.values() for sentence in sentences]
         if changed:
             lines.append(f"Parameters differ: {listed(changed)}.")
+        if self.constants:
+            lines.append(f"Constants differ: {listed(self.constants)}.")
         classes = _in_training(self._model.graph)
         if classes:
             lines.append(f"The model is in training mode, in which {listed(classes)} compute otherwise.")
@@ -299,7 +307,10 @@ _EXTENDED = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
 #: Operations of quantized files.
-_QUANTIZED = {"dequantize_linear", "dynamic_quantize_linear", "qlinear_conv", "qlinear_matmul"}
+_QUANTIZED = {"dequantize_linear", "dynamic_quantize_linear", "qlinear_conv", "qlinear_matmul"} | {
+    "matmul_integer",
+    "conv_integer",
+}
 
 
 def _in_training(graph: Graph) -> list[str]:
