@@ -44,7 +44,7 @@ NORMS = {"layer": nn.LayerNorm, "rms": nn.RMSNorm, "own": OwnNorm}
 
 
 @pytest.mark.parametrize(
-    "kind, dynamo", [("layer", True), ("layer", False), ("rms", True), ("own", True), ("own", False)]
+    ("kind", "dynamo"), [("layer", True), ("layer", False), ("rms", True), ("own", True), ("own", False)]
 )
 def test_epsilon_behind_many_layers(kind, dynamo, tmp_path):
     torch.manual_seed(0)

@@ -36,8 +36,8 @@ class ExportCheck:
         parameters: How parameters and buffers of the model and of the file differ, as sentences; also those
             without effect on these inputs. And the parameters that the file lacks, unless it has their values
             under other names or in another form, or their effect was compared.
-        constants: How the constants differ that both state, such as an epsilon, as sentences; also those without
-            an effect on these inputs that rounding does not explain.
+        constants: How constants differ that both state, such as an epsilon, as sentences; also those whose
+            effect on these inputs is within rounding.
         first: The first operation that makes a difference, as a dict of ``a``, ``b``, ``module`` and ``why``;
             None if there is none. Of a quantized file, the first that its quantization does not explain.
         unproven: Why the file is not shown to compute what the model does although no difference is known, as

@@ -156,10 +156,8 @@ def _parameters(model: Trace, exported: Trace) -> tuple[dict[str, np.ndarray], d
     for row, numbers in graph.row_params.items():
         if not is_folded(model, row, known):
             continue
-        own = {
-            graph.params[number].address.rpartition(".")[2]: graph.params[number].address
-            for number in numbers
-        }
+        addresses = [graph.params[number].address for number in numbers]
+        own = {address.rpartition(".")[2]: address for address in addresses}
         norms = [child for child in graph.children(row) if graph.type_of(child) == "batch_norm"]
         folded = _folded(model, norms[0], {name: arrays[address] for name, address in own.items()})
         prefix = next(iter(own.values())).rpartition(".")[0]

@@ -244,6 +244,7 @@ def _assigned(name: str, text: str) -> str:
 
 
 def number_of(text: str) -> float | None:
+    """Return the finite number that a text is, or that it assigns; None if there is none."""
     try:
         value = float(text.rpartition("=")[2])
     except ValueError:

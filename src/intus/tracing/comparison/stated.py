@@ -1,8 +1,8 @@
 """Compare the constants that two passes state: an epsilon, a slope, a number that is added.
 
 A tensor does not show them all: an epsilon that is ten times as large changes a norm by less than what
-rounding explains behind some layers, and by more on other inputs. So they are compared wherever two operations
-compute the same from the same, whatever the values are.
+rounding explains behind some layers, and by more on other inputs. So they are compared wherever two
+operations correspond, whatever the values are.
 """
 
 from __future__ import annotations
@@ -92,13 +92,11 @@ class _Stated:
             return None
         if text == "None" and kind == "rms_norm":
             dtype = self._a.metas[int(self._a.ops.meta[row])].dtype
-            return {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}.get(
-                dtype
-            )
+            return {**_PRECISIONS, "float32": 2.0**-23, "float64": 2.0**-52}.get(dtype)
         return number_of(text)
 
     def _epsilons(self, row: int) -> Iterator[float]:
-        """Yield the epsilon of a norm of a file, or what may be one among the operations that it consists of."""
+        """Yield the epsilon of a norm of a file, or those among the operations it consists of."""
         graph, kinds = self._b, self._types[1]
         waiting, seen = [row], {row}
         while waiting:
