@@ -97,7 +97,7 @@ def quantization(check: ExportCheck, model: Trace, exported: Trace, path: Path) 
     if found is None:
         return None
     modules = check.table.modules
-    # A module of which the file has only the whole numbers, such as an embedding, cannot be compared by value.
+    # Of an embedding the file may have the whole numbers alone, which are not compared by value.
     whole = {
         row.module_a for row in check.table.itertuples() if "float" in row.dtype_a and "int" in row.dtype_b
     }
@@ -144,7 +144,7 @@ def _parameters(model: Trace, exported: Trace) -> tuple[dict[str, np.ndarray], d
     """Return the parameters of a model as arrays, with batch norms folded, and the rows that use them.
 
     Where a file has a convolution without the batch norm after it, its weight and bias are computed as an
-    exporter computes them; a bias that the convolution itself does not have is under the address it would have.
+    exporter computes them; a bias that the convolution lacks is under the address it would have.
     """
     graph = model.graph
     known = {param.address for param in exported.graph.params}
