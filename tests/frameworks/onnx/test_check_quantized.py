@@ -195,7 +195,7 @@ def test_range_that_does_not_fit_is_named(quantized):
         assert check.quantization.ranges[0] in str(check)
 
 
-def test_folded_batch_norm_is_not_proven(tmp_path):
+def test_folded_batch_norm_is_compared(tmp_path):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
     with torch.no_grad():
@@ -209,7 +209,7 @@ def test_folded_batch_norm_is_not_proven(tmp_path):
         tmp_path / "net.onnx", tmp_path / "int8.onnx", Data((2, 3, 8, 8)), quant_format=QuantFormat.QDQ
     )
     logging.disable(logging.NOTSET)
-    assert intus.check_export(model, tmp_path / "int8.onnx", x).verdict == "not proven"
+    assert intus.check_export(model, tmp_path / "int8.onnx", x).verdict == "quantized"
 
 
 def test_first_difference_is_not_that_of_rounding(quantized):
@@ -223,3 +223,80 @@ def test_first_difference_is_not_that_of_rounding(quantized):
         assert check.verdict == "differs", (name, str(check))
         assert check.first["module"] == name.rpartition(".")[0], (name, str(check))
         assert "diverge" not in str(check)
+
+
+class Normed(nn.Sequential):
+    """A network with batch norms, which the exporter folds into the convolutions."""
+
+    def __init__(self):
+        super().__init__(
+            nn.Conv2d(3, 8, 3, padding=1, bias=False),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.Conv2d(8, 8, 3),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(288, 5),
+        )
+        for norm in (self[1], self[4]):
+            nn.init.normal_(norm.running_mean)
+            nn.init.uniform_(norm.running_var, 0.5, 2)
+            nn.init.normal_(norm.bias)
+            nn.init.uniform_(norm.weight, 0.5, 2)
+
+
+class Words(nn.Module):
+    def __init__(self, tied):
+        super().__init__()
+        self.table, self.fc = nn.Embedding(50, 32), nn.Linear(32, 32)
+        self.out = nn.Linear(32, 50, bias=False)
+        if tied:
+            self.out.weight = self.table.weight
+
+    def forward(self, ids):
+        return self.out(torch.relu(self.fc(self.table(ids))))
+
+
+def export(model, x, path, dynamo):
+    logging.disable(logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter
+        torch.onnx.export(model, (x,), path, dynamo=dynamo, verbose=False, input_names=["x"])
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_batch_norm_that_is_folded(dynamo, tmp_path):
+    torch.manual_seed(0)
+    model, x = Normed().eval(), torch.randn(2, 3, 8, 8)
+    export(model, x, tmp_path / "net.onnx", dynamo)
+    data = Data((2, 3, 8, 8))
+    quantize_static(tmp_path / "net.onnx", tmp_path / "int8.onnx", data, quant_format=QuantFormat.QDQ)
+    check = intus.check_export(model, tmp_path / "int8.onnx", x)
+    assert check.verdict == "quantized", str(check)
+    for name in ("1.running_mean", "4.running_var", "3.weight", "4.bias", "7.weight"):
+        newer = copy.deepcopy(model)
+        newer.state_dict()[name].mul_(1.3)
+        check = intus.check_export(newer, tmp_path / "int8.onnx", x)
+        assert check.verdict != "quantized", name
+        if check.first is not None:  # a layer and the norm folded into it are one in the file
+            module = name.partition(".")[0]
+            assert check.first["module"] in {"1": ("0", "1"), "4": ("3", "4"), "3": "34"}.get(module, module)
+
+
+@pytest.mark.parametrize("dynamo", [True, False])
+@pytest.mark.parametrize("tied", [True, False])
+def test_embedding_of_whole_numbers(tied, dynamo, tmp_path):
+    torch.manual_seed(0)
+    model, ids = Words(tied).eval(), torch.randint(0, 50, (2, 7))
+    export(model, ids, tmp_path / "net.onnx", dynamo)
+    quantize_dynamic(tmp_path / "net.onnx", tmp_path / "int8.onnx")
+    check = intus.check_export(model, tmp_path / "int8.onnx", ids)
+    assert check.verdict == "quantized", str(check)
+    newer = copy.deepcopy(model)
+    with torch.no_grad():
+        newer.table.weight[3] += 0.5
+    check = intus.check_export(newer, tmp_path / "int8.onnx", ids)
+    assert check.verdict == "differs"
+    assert check.first["module"] == "table"

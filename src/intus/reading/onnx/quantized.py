@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +21,9 @@ from .naming import address_of
 
 #: Operators of quantized models that have another meaning in floating point.
 _QUANTIZED = re.compile("QLinear|.*Integer|DynamicQuantize|.*NBits|QGemm|QAttention|QEmbed|QOrdered")
+#: The cosine similarity to its parameter of a weight without its name: so many standard deviations of that
+#: of random numbers, but no more than what quantization leaves.
+_SURE, _NEAR = 5.0, 0.999
 _ROUNDING = 1e-6  # relative, of the quotient of a weight and its scale in float32
 
 
@@ -113,6 +117,12 @@ class _Maker:
             self._check_pair(node)
             kind = "Relu" if kind == "QuantizeLinear" and self._begins_at_zero(node) else "Identity"
             return onnx.helper.make_node(kind, [node.input[0]], [node.output[0]], name)
+        if kind == "Gather" and node.input[0] in self._tensors:
+            found = self._table(node)
+            if found:
+                copy = onnx.helper.make_node(kind, [found, node.input[1]], list(node.output), name)
+                copy.attribute.extend(node.attribute)
+                return copy
         if kind == "DynamicQuantizeLinear":
             return onnx.helper.make_node("Identity", [node.input[0]], [node.output[0]], name)
         if kind in ("MatMulInteger", "ConvInteger") and node.input[1] in self._tensors:
@@ -133,7 +143,7 @@ class _Maker:
             product = self._cast_product(node)
             if product:
                 return onnx.helper.make_node("Identity", [product], [node.output[0]], name)
-            if any(self._is_dynamic_scale(one) for one in node.input):
+            if any(self._is_scale(one) for one in node.input):
                 return None  # the scale of a product
         return node
 
@@ -141,9 +151,53 @@ class _Maker:
         made = self._makers.get(name)
         return made is not None and made.op_type in ("MatMulInteger", "ConvInteger")
 
-    def _is_dynamic_scale(self, name: str) -> bool:
+    def _table(self, node: onnx.NodeProto) -> str:
+        """Return the name in floating point of a table of whole numbers that rows are taken from."""
+        readers = self._readers.get(node.output[0], [])
+        for one in readers:
+            scale = zero = ""
+            if one.op_type == "DequantizeLinear":
+                scale, zero = one.input[1], [*one.input, ""][2]
+            elif one.op_type == "MatMulInteger" and one.input[0] == node.output[0]:
+                scale, zero = self._scale_of_rows(one), [*one.input, ""][2]
+            if scale in self._tensors:
+                target = f"{node.input[0]}/float"
+                if target not in self._made:
+                    self._weight(node.input[0], scale, zero, -1, target)
+                return target if target in self._made else ""
+        return ""
+
+    def _is_scale(self, name: str) -> bool:
+        """Return whether a tensor is the scale of what a product in whole numbers is given first."""
         made = self._makers.get(name)
-        return made is not None and made.op_type == "DynamicQuantizeLinear" and name == made.output[1]
+        if made is not None:
+            return bool(made.op_type == "DynamicQuantizeLinear" and name == made.output[1])
+        return name in self._scales_of_rows
+
+    @cached_property
+    def _scales_of_rows(self) -> set[str]:
+        """The scales of the tables whose rows a product in whole numbers is given."""
+        products = (node for node in self._model.graph.node if node.op_type == "MatMulInteger")
+        taken = (node for node in products if self._is_taken(node.input[0]))
+        return {scale for node in taken if (scale := self._scale_of_rows(node))}
+
+    def _is_taken(self, name: str) -> bool:
+        made = self._makers.get(name)
+        return made is not None and made.op_type == "Gather" and made.input[0] in self._tensors
+
+    def _scales(self, node: onnx.NodeProto) -> Iterator[list[str]]:
+        """Yield the factors of the scale that a product in whole numbers is multiplied by."""
+        for cast in self._readers.get(node.output[0], ()):
+            for mul in self._readers.get(cast.output[0], ()):
+                for name in mul.input if mul.op_type == "Mul" else ():
+                    made = self._makers.get(name)
+                    if made is not None and made.op_type == "Mul":
+                        yield list(made.input)
+
+    def _scale_of_rows(self, node: onnx.NodeProto) -> str:
+        """Return the name of the scale of a table whose rows a product is given: the first of two factors."""
+        found = [one for one in self._scales(node) if all(name in self._tensors for name in one)]
+        return str(found[0][0]) if found else ""
 
     def _cast_product(self, mul: onnx.NodeProto) -> str:
         """Return the argument of a product with a scale that is the result in whole numbers."""
@@ -155,14 +209,12 @@ class _Maker:
 
     def _scale_after(self, node: onnx.NodeProto) -> str | None:
         """Return the name of the scale of the weight of a product in whole numbers."""
-        for cast in self._readers.get(node.output[0], ()):
-            for mul in self._readers.get(cast.output[0], ()):
-                for name in mul.input if mul.op_type == "Mul" else ():
-                    made = self._makers.get(name)
-                    if made is not None and made.op_type == "Mul":
-                        weights = [one for one in made.input if one in self._tensors]
-                        if weights and any(map(self._is_dynamic_scale, made.input)):
-                            return str(weights[0])
+        for factors in self._scales(node):
+            weights = [one for one in factors if one in self._tensors]
+            if self._is_taken(node.input[0]) and len(weights) == 2:
+                return weights[1]
+            if weights and any(map(self._is_scale, factors)):
+                return weights[0]
         return None
 
     def _array(self, name: str) -> np.ndarray | None:
@@ -222,10 +274,14 @@ class _Maker:
     def _own(self, name: str, stored: np.ndarray) -> tuple[str, np.ndarray | None]:
         """Return the model's parameter that a weight was made from, in the order of its axes."""
         named = [one for one in self._params if address_of(name).startswith(one)]
-        chosen = [max(named, key=len)] if named else list(self._params)
+        chosen = [max(named, key=len)] if named else []
         nearest = max(_fitting(chosen, self._params, stored), key=lambda found: found[0], default=None)
-        if nearest is None or (not named and nearest[0] < 0.5):
-            return "", None
+        if nearest is None:  # an exporter names what it has folded after something else
+            others = _fitting(list(self._params), self._params, stored)
+            nearest = max(others, key=lambda found: found[0], default=None)
+            # Few numbers are alike by chance: of 8, the direction of others may be near.
+            if nearest is None or nearest[0] < max(0.5, min(_SURE / stored.size**0.5, _NEAR)):
+                return "", None
         return nearest[1], nearest[2]
 
 

@@ -17,7 +17,7 @@ from ..results.trace import Trace
 from .compare import compare
 from .coverage import Missing, missing_parameters
 from .elements import plain
-from .first import first_of, place
+from .first import first_of, joined, place
 from .modules import pair_modules
 from .parameters import changed_buffers, changed_parameters
 from .quantization import Quantization, quantization
@@ -36,6 +36,8 @@ class ExportCheck:
         parameters: How parameters and buffers of the model and of the file differ, as sentences; also those
             without effect on these inputs. And the parameters that the file lacks, unless it has their values
             under other names or in another form, or their effect was compared.
+        constants: How constants differ that both state, such as an epsilon, as sentences; also those whose
+            effect on these inputs is within rounding.
         first: The first operation that makes a difference, as a dict of ``a``, ``b``, ``module`` and ``why``;
             None if there is none. Of a quantized file, the first that its quantization does not explain.
         unproven: Why the file is not shown to compute what the model does although no difference is known, as
@@ -69,8 +71,10 @@ class ExportCheck:
             for one in missing
             if one.differs is not None and (first is not None or one.module in both)
         }
-        self.first = first_of(model, first, dict(sorted((apart | self.changed).items())))
         names, graphs = ("the model", "the file"), (model.graph, exported.graph)
+        stated = {} if is_quantized(exported.graph) else table.attrs["constants"]
+        self.constants = [sentence for sentences in stated.values() for sentence in sentences]
+        self.first = first_of(model, first, joined(apart | self.changed, stated))
         self._inside = list(table.differences_inside("the model", "in the file"))
         self._unseen = list(sentences(unseen_operations(model, exported, table.pairs), *graphs, names))
         self._stated = list(different_constants_stated(*graphs, table.agreeing, names))
@@ -86,7 +90,8 @@ class ExportCheck:
     @property
     def agree(self) -> bool:
         """True if every output and module was compared and nothing differs, no tensor and no parameter."""
-        return bool(self.table.agree) and not self.parameters and not self._faults and not self.unproven
+        differs = self.parameters or self.constants or self._faults or self.unproven
+        return bool(self.table.agree) and not differs
 
     @property
     def verdict(self) -> str:
@@ -146,6 +151,8 @@ class ExportCheck:
         changed = [sentence for sentences in self.changed.values() for sentence in sentences]
         if changed:
             lines.append(f"Parameters differ: {listed(changed)}.")
+        if self.constants:
+            lines.append(f"Constants differ: {listed(self.constants)}.")
         classes = _in_training(self._model.graph)
         if classes:
             lines.append(f"The model is in training mode, in which {listed(classes)} compute otherwise.")
@@ -299,7 +306,10 @@ _EXTENDED = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
 #: Operations of quantized files.
-_QUANTIZED = {"dequantize_linear", "dynamic_quantize_linear", "qlinear_conv", "qlinear_matmul"}
+_QUANTIZED = {"dequantize_linear", "dynamic_quantize_linear", "qlinear_conv", "qlinear_matmul"} | {
+    "matmul_integer",
+    "conv_integer",
+}
 
 
 def _in_training(graph: Graph) -> list[str]:

@@ -30,6 +30,12 @@ def first_of(
     return {"a": op.label, "b": "", "module": op.module or "", "why": sentences}
 
 
+def joined(*found: Mapping[int, list[str]]) -> dict[int, list[str]]:
+    """Return the sentences on each row of several kinds of differences, in the order of the rows."""
+    rows = sorted({row for sentences in found for row in sentences})
+    return {row: [one for sentences in found for one in sentences.get(row, ())] for row in rows}
+
+
 def place(first: Mapping[str, Any]) -> str:
     """Return where a difference is: ``in fc``, or ``at add_1_3`` outside of all modules.
 

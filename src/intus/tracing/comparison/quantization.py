@@ -14,10 +14,12 @@ from ..read import read
 from ..results.trace import Trace
 from .compare import compare
 from .coverage import missing_parameters
-from .elements import plain
-from .first import first_of, place
+from .elements import plain, value_of
+from .first import first_of, joined, place
 from .modules import pair_modules
 from .parameters import changed_parameters, is_folded
+from .settings import arguments, common, number_of
+from .stated import different_stated
 
 if TYPE_CHECKING:
     from .check_export import ExportCheck
@@ -90,21 +92,33 @@ def quantization(check: ExportCheck, model: Trace, exported: Trace, path: Path) 
     """
     from ...reading.onnx.quantized import twin
 
-    found = twin(path, _parameters(model, exported))
+    params, users = _parameters(model, exported)
+    found = twin(path, params)
     if found is None:
         return None
     modules = check.table.modules
-    relative = {row.a or row.b: float(row.relative) for row in modules.itertuples() if row.relative > 0}
+    # Of an embedding the file may have the whole numbers alone, which are not compared by value.
+    whole = {
+        row.module_a for row in check.table.itertuples() if "float" in row.dtype_a and "int" in row.dtype_b
+    }
+    relative = {
+        row.a or row.b: float(row.relative)
+        for row in modules.itertuples()
+        if row.relative > 0 and row.a not in whole
+    }
     differences = dict(sorted(relative.items(), key=lambda one: -one[1]))
     faults, unknown = [*found.faults, *check.parameters], list(found.unknown)
     changed = dict(check.changed)
-    users = {model.graph.params[n].address: row for row, some in model.graph.row_params.items() for n in some}
     for address, sentence in found.wrong.items():
         changed.setdefault(users[address], []).append(sentence)
     first = first_of(model, None, dict(sorted(changed.items())))
     if found.model:
         unrounded = _run(found.model, exported)
         table = compare(model, unrounded)
+        stated = different_stated(model, unrounded, table.pairs)
+        faults += [sentence for sentences in stated.values() for sentence in sentences]
+        changed = joined(changed, stated)
+        first = first_of(model, None, changed)
         source = table.attrs["first"]
         types = {model.graph.type_of(row) for row in model.graph.rows_of(OP)}
         if source is not None and found.unmatched:
@@ -126,23 +140,69 @@ def quantization(check: ExportCheck, model: Trace, exported: Trace, path: Path) 
     return Quantization(found.weights, faults, unknown, _ranges(exported), differences, first)
 
 
-def _parameters(model: Trace, exported: Trace) -> dict[str, np.ndarray]:
-    """Return the parameters of a model as arrays, without those that a batch norm was folded into."""
-    arrays: dict[str, np.ndarray] = {}
+def _parameters(model: Trace, exported: Trace) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    """Return the parameters of a model as arrays, with batch norms folded, and the rows that use them.
+
+    Where a file has a convolution without the batch norm after it, its weight and bias are computed as an
+    exporter computes them; a bias that the convolution lacks is under the address it would have.
+    """
+    graph = model.graph
     known = {param.address for param in exported.graph.params}
-    combined = {
-        model.graph.params[number].address
-        for row, numbers in model.graph.row_params.items()
-        if is_folded(model, row, known)
-        for number in numbers
-    }
-    for param in model.params:
-        if param.address in combined:
+    arrays = {param.address: _array(model, param.address) for param in model.params}
+    users: dict[str, int] = {}
+    for row, numbers in sorted(graph.row_params.items()):
+        for number in numbers:
+            users.setdefault(graph.params[number].address, row)
+    for row, numbers in graph.row_params.items():
+        if not is_folded(model, row, known):
             continue
-        value = plain(model._parameter(param.address))
-        if value is not None:
-            arrays[param.address] = np.asarray(value.array)
-    return arrays
+        addresses = [graph.params[number].address for number in numbers]
+        own = {address.rpartition(".")[2]: address for address in addresses}
+        norms = [child for child in graph.children(row) if graph.type_of(child) == "batch_norm"]
+        folded = _folded(model, norms[0], {name: arrays[address] for name, address in own.items()})
+        prefix = next(iter(own.values())).rpartition(".")[0]
+        combined = [*own.values(), *(graph.params[n].address for n in graph.row_params.get(norms[0], ()))]
+        arrays |= dict.fromkeys(combined)
+        for name, array in folded.items():
+            arrays[f"{prefix}.{name}"] = array
+            users.setdefault(f"{prefix}.{name}", norms[0])
+    return {address: array for address, array in arrays.items() if array is not None}, users
+
+
+def _array(model: Trace, address: str) -> np.ndarray | None:
+    value = plain(model._parameter(address))
+    return None if value is None else np.asarray(value.array)
+
+
+def _folded(model: Trace, norm: int, own: dict[str, np.ndarray | None]) -> dict[str, np.ndarray]:
+    """Return the weight and bias of a layer with the batch norm after it; empty if that is not known.
+
+    Args:
+        model: The trace of the model.
+        norm: The row of the batch norm.
+        own: The layer's weight, and its bias if it has one.
+    """
+    graph, calls = model.graph, model.graph.enclosing_calls(norm)
+    eps = number_of(common(graph, norm, arguments(graph.setting(norm))).get("eps", ""))
+    weight = own.get("weight")
+    if not calls or eps is None or weight is None:
+        return {}
+    module = graph.modules[int(graph.calls.module[calls[-1]])].address
+    names = ("running_mean", "running_var", "weight", "bias")
+    mean, var, gain, shift = (_state(model, f"{module}.{name}") for name in names)
+    if mean is None or var is None or weight.shape[0] != len(mean):  # a transposed one has its outputs second
+        return {}
+    factor = (1.0 if gain is None else gain) / np.sqrt(var + eps)
+    bias = own.get("bias")
+    moved = ((0.0 if bias is None else bias) - mean) * factor + (0.0 if shift is None else shift)
+    scaled = np.asarray(weight, np.float64) * factor.reshape(-1, *[1] * (weight.ndim - 1))
+    return {"weight": scaled, "bias": moved}
+
+
+def _state(model: Trace, address: str) -> np.ndarray | None:
+    """Return a parameter or buffer of a model in double precision; None if it is not known."""
+    value = value_of(model, address)
+    return None if value is None else np.asarray(value.array, np.float64)
 
 
 def _run(model: bytes, exported: Trace) -> Trace:

@@ -94,7 +94,7 @@ def different_settings(a: Graph, row: int, b: Graph, other: int) -> list[str]:
         >>> different_settings(norm("3, eps=1e-05"), 0, norm("3, eps=0.001"), 0)
         ['eps is 1e-05 in a, 0.001 in b']
     """
-    return [f"{name} is {x} in a, {y} in b" for name, x, y in _differing(a, row, b, other)]
+    return [f"{name} is {x} in a, {y} in b" for name, x, y in different_arguments(a, row, b, other)]
 
 
 def stated_apart(a: Graph, row: int, b: Graph, other: int) -> Iterator[tuple[str, str, str]]:
@@ -110,7 +110,7 @@ def stated_apart(a: Graph, row: int, b: Graph, other: int) -> Iterator[tuple[str
         other: A row of it.
     """
     dtypes = {graph.metas[int(graph.ops.meta[i])].dtype for graph, i in ((a, row), (b, other))}
-    for name, *texts in _differing(a, row, b, other):
+    for name, *texts in different_arguments(a, row, b, other):
         is_constant = all(text[:1] not in "([{" and text != NOT_GIVEN for text in texts)
         if is_constant and name not in _WITHOUT_VALUES and not _rounded(texts[0], texts[1], dtypes):
             yield name, texts[0], texts[1]
@@ -118,7 +118,7 @@ def stated_apart(a: Graph, row: int, b: Graph, other: int) -> Iterator[tuple[str
 
 def _rounded(one: str, two: str, dtypes: Set[str]) -> bool:
     """Return whether one number is the other, rounded to half precision."""
-    x, y = _number(one), _number(two)
+    x, y = number_of(one), number_of(two)
     if x is None or y is None or dtypes.isdisjoint(("float16", "bfloat16")):
         return False
     with np.errstate(over="ignore"):
@@ -126,22 +126,22 @@ def _rounded(one: str, two: str, dtypes: Set[str]) -> bool:
     return math.isclose(x, y, rel_tol=2**-8) or halves[0] == y or halves[1] == x
 
 
-def _differing(a: Graph, row: int, b: Graph, other: int) -> list[tuple[str, str, str]]:
-    """Return the arguments that differ: the name, and the text of each side."""
+def different_arguments(a: Graph, row: int, b: Graph, other: int) -> Iterator[tuple[str, str, str]]:
+    """Yield the arguments that differ, as ``different_settings`` does: the name and both texts."""
     is_foreign = a.facts.get("framework") != b.facts.get("framework")
     kinds = a.type_of(row), b.type_of(other)
     if kinds[0] != kinds[1] and not (is_foreign and kinds[1] == _ONNX_TYPES.get(kinds[0])):
-        return []
-    one, two = (_defaults(g, i) | _arguments(g.setting(i)) for g, i in ((a, row), (b, other)))
+        return
+    one, two = (_defaults(g, i) | arguments(g.setting(i)) for g, i in ((a, row), (b, other)))
     if is_foreign:
-        one, two = _common(a, row, one), _common(b, other, two)
+        one, two = common(a, row, one), common(b, other, two)
     names = list(dict.fromkeys((*one, *two)))
     if is_foreign:
         names = [name for name in names if name in one and name in two]
     texts = [(name, one.get(name, NOT_GIVEN), two.get(name, NOT_GIVEN)) for name in names]
     shapes = [a.metas[int(a.ops.meta[one])].shape for one in (row, *a.parents(row)[:1])]
     rank = max(map(len, shapes)) if is_foreign else 0
-    return [(name, x, y) for name, x, y in texts if not _alike(name, x, y, rank)]
+    yield from ((name, x, y) for name, x, y in texts if not _alike(name, x, y, rank))
 
 
 def different_constants(a: Graph, rows_a: Iterable[int], b: Graph, rows_b: Iterable[int]) -> list[str]:
@@ -182,17 +182,17 @@ def bounds(graph: Graph, row: int) -> tuple[float, float] | None:
     if kind in _BOUNDS:
         return _BOUNDS[kind]
     if kind in ("max", "min") and graph.facts.get("format") == "ONNX":
-        number = _number(graph.setting(row))  # 0.1=100.0: the second of its tensors
+        number = number_of(graph.setting(row))  # 0.1=100.0: the second of its tensors
         if number is None or len(graph.parents(row)) != 1:
             return None
         return (number, math.inf) if kind == "max" else (-math.inf, number)
     if kind not in ("clamp", "clip", "hardtanh") or len(graph.parents(row)) != 1:
         return None
-    given = _common(graph, row, _defaults(graph, row) | _arguments(graph.setting(row)))
+    given = common(graph, row, _defaults(graph, row) | arguments(graph.setting(row)))
     found = []
     for name, default in (("min", -math.inf), ("max", math.inf)):
         text = given.get(name, "None")
-        number = default if text in ("None", str(default)) else _number(text)
+        number = default if text in ("None", str(default)) else number_of(text)
         if number is None:
             return None
         found.append(number)
@@ -233,7 +233,7 @@ def _defaults(graph: Graph, row: int) -> dict[str, str]:
     return {name: texts.pop() for name, texts in found.items() if len(texts) == 1}
 
 
-def _arguments(setting: str) -> dict[str, str]:
+def arguments(setting: str) -> dict[str, str]:
     """Return the arguments in a text by name, or by position from 1; empty if it is cut or no Python."""
     try:
         call = ast.parse(f"f({setting})", mode="eval").body
@@ -245,7 +245,7 @@ def _arguments(setting: str) -> dict[str, str]:
     return positional | {word.arg: ast.unparse(word.value) for word in call.keywords if word.arg}
 
 
-def _common(graph: Graph, row: int, arguments: dict[str, str]) -> dict[str, str]:
+def common(graph: Graph, row: int, arguments: dict[str, str]) -> dict[str, str]:
     """Return arguments by the names of PyTorch; those without one keep theirs."""
     if graph.facts.get("format") == "ONNX":
         own = _OWN_NAMES.get(graph.type_of(row), {})
@@ -259,8 +259,8 @@ def _common(graph: Graph, row: int, arguments: dict[str, str]) -> dict[str, str]
 def _fractions(graph: Graph, rows: Iterable[int]) -> Iterator[tuple[str, str]]:
     """Yield the fractions among the arguments of operations as text, with the labels of the operations."""
     for row in rows:
-        for name, text in _arguments(graph.setting(row)).items():
-            number = _number(text)
+        for name, text in arguments(graph.setting(row)).items():
+            number = number_of(text)
             if number is not None and number != round(number) and name not in _UNUSED:
                 yield _assigned(name, text), graph.label(row)
 
@@ -268,7 +268,7 @@ def _fractions(graph: Graph, rows: Iterable[int]) -> Iterator[tuple[str, str]]:
 def _whole(graph: Graph, rows: Iterable[int]) -> Iterator[tuple[str, str]]:
     """Yield the whole numbers, and lists of them, among the arguments, as ``_fractions`` does."""
     for row in rows:
-        for name, text in _common(graph, row, _arguments(graph.setting(row))).items():
+        for name, text in common(graph, row, arguments(graph.setting(row))).items():
             if _WHOLE.fullmatch(text) and name not in _FLAGS:
                 yield _assigned(name, text), graph.label(row)
 
@@ -277,7 +277,8 @@ def _assigned(name: str, text: str) -> str:
     return text if name.startswith("argument ") else f"{name}={text}"
 
 
-def _number(text: str) -> float | None:
+def number_of(text: str) -> float | None:
+    """Return the finite number that a text is, or that it assigns; None if there is none."""
     try:
         value = float(text.rpartition("=")[2])
     except ValueError:
@@ -317,5 +318,5 @@ def _alike(name: str, one: str, two: str, rank: int) -> bool:
 
 def _equal(one: str, two: str) -> bool:
     """Return whether two texts are the same, or numbers that float32 does not tell apart."""
-    x, y = _number(one), _number(two)
+    x, y = number_of(one), number_of(two)
     return one == two if x is None or y is None else math.isclose(x, y, rel_tol=1e-6)

@@ -1,28 +1,62 @@
 """Find what two passes state that their values do not show: other constants, and a lower precision.
 
-In half precision an ``eps`` of 1e-5 and one of 1e-4, or the two formulas of GELU, have results that rounding
-explains. The values cannot tell them apart, but the operations state them. If only one pass casts to a lower
-precision, its rounding explains differences that the other pass alone would not have.
+An epsilon that is ten times as large changes a norm by less than what rounding explains behind some layers or
+in half precision, and by more on other inputs. So constants are compared wherever two operations correspond,
+whatever the values are. If only one pass casts to a lower precision, its rounding explains differences that
+the other pass alone would not have.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ...core.analysis.flops import MOVES
 from ...core.analysis.walks import ancestors
 from ...core.graph import OP, OUTPUT, Graph
+from ...core.vocabularies import common_types
 from ...viewing.repr_text import listed
-from .settings import stated_apart
+from .settings import arguments, common, different_arguments, number_of, stated_apart
+
+if TYPE_CHECKING:
+    from ..results.trace import Trace
 
 #: Dtypes of floats, the finest first.
 _FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+#: Arguments that mean the same in every framework, whatever else the operations are given.
+_STATED = frozenset(
+    {"eps", "negative_slope", "approximate", "alpha", "lambd", "threshold", "num_groups", "k"}
+)
+#: Operations of two numbers of which one may be a constant, with whether they may change places.
+_BINARY = {"add": True, "mul": True, "sub": False, "div": False, "pow": False}
+#: The largest number that is taken for an epsilon where a file adds one.
+_LARGEST_EPSILON = 0.02
+_PRECISIONS = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+
+
+def different_stated(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> dict[int, list[str]]:
+    """Return the constants that both passes state and that differ, as sentences by the row of ``a``.
+
+    Args:
+        a: The trace of the model.
+        b: The trace of the file.
+        pairs: The rows that correspond to each other; -1 where there is none.
+    """
+    both = [(i, j) for i, j in pairs if i >= 0 and j >= 0]
+    stated = _Stated(a.graph, b.graph, both)
+    found = {i: list(stated.sentences(i, j)) for i, j in both if a.graph.ops.kind[i] == OP}
+    return {i: sentences for i, sentences in sorted(found.items()) if sentences}
 
 
 def different_constants_stated(
     a: Graph, b: Graph, pairs: Iterable[tuple[int, int]], names: tuple[str, str]
 ) -> Iterator[str]:
-    """Yield what is said of constants that both passes state, and that differ.
+    """Yield what is said of other constants that two operations of one type state differently.
+
+    Unlike those of ``different_stated``, they may not have the same effect in both frameworks.
 
     Args:
         a: The first graph.
@@ -92,3 +126,80 @@ def _module_of(graph: Graph, row: int) -> str:
     """Return the address of the innermost module around a row, without the number of its call."""
     calls = graph.enclosing_calls(row)
     return graph.modules[int(graph.calls.module[calls[-1]])].address if calls else ""
+
+
+class _Stated:
+    def __init__(self, a: Graph, b: Graph, both: list[tuple[int, int]]) -> None:
+        self._a, self._b = a, b
+        self._partner = dict(both)
+        self._paired = set(self._partner.values())
+        self._types = common_types(a), common_types(b)
+
+    def sentences(self, i: int, j: int) -> Iterator[str]:
+        """Yield how the constants of two rows differ."""
+        where = self._a.label(i)
+        eps = self._epsilon(i)
+        if eps is not None:
+            others = list(self._epsilons(j))
+            if others and not any(self._equal(eps, other, j) for other in others):
+                yield f"eps of {where} is {eps:.6g} in a, {' or '.join(f'{o:.6g}' for o in others)} in b"
+        for name, x, y in different_arguments(self._a, i, self._b, j):
+            if name in _STATED and name != "eps":
+                yield f"{name} of {where} is {x} in a, {y} in b"
+        kinds = (self._types[0][int(self._a.ops.type[i])], self._types[1][int(self._b.ops.type[j])])
+        if kinds[0] == kinds[1] and kinds[0] in _BINARY and self._same_operands(i, j):
+            one, two = self._operand(self._a, i, kinds[0]), self._operand(self._b, j, kinds[0])
+            if one is not None and two is not None and not self._equal(one, two, j):
+                yield f"the constant of {where} is {one:.6g} in a, {two:.6g} in b"
+
+    def _same_operands(self, i: int, j: int) -> bool:
+        """Return whether two operations are given the one tensor that corresponds."""
+        given, others = self._a.parents(i), self._b.parents(j)
+        return len(given) == len(others) == 1 and self._partner.get(given[0]) == others[0]
+
+    def _operand(self, graph: Graph, row: int, kind: str) -> float | None:
+        """Return the number that an operation of two numbers has as its second, or as either."""
+        given = common(graph, row, arguments(graph.setting(row)))
+        if "alpha" in given or "rounding_mode" in given:
+            return None
+        texts = [given[name] for name in ("other", "exponent") if name in given]
+        if _BINARY[kind]:
+            texts += [given[name] for name in ("A", "X") if name in given]
+        return number_of(texts[0]) if len(texts) == 1 else None
+
+    def _epsilon(self, row: int) -> float | None:
+        """Return the epsilon of a norm; None if it is none, or does not say."""
+        kind = self._a.type_of(row)
+        text = common(self._a, row, arguments(self._a.setting(row))).get("eps")
+        if "norm" not in kind or text is None:
+            return None
+        if text == "None" and kind == "rms_norm":
+            dtype = self._a.metas[int(self._a.ops.meta[row])].dtype
+            return {**_PRECISIONS, "float32": 2.0**-23, "float64": 2.0**-52}.get(dtype)
+        return number_of(text)
+
+    def _epsilons(self, row: int) -> Iterator[float]:
+        """Yield the epsilon of a norm of a file, or those among the operations it consists of."""
+        graph, kinds = self._b, self._types[1]
+        waiting, seen = [row], {row}
+        while waiting:
+            one = waiting.pop()
+            given = common(graph, one, arguments(graph.setting(one)))
+            kind = kinds[int(graph.ops.type[one])]
+            if "norm" in kind and "eps" in given:
+                found = number_of(given["eps"])
+            else:
+                found = self._operand(graph, one, kind) if kind == "add" else None
+            if found is not None and 0 < found <= _LARGEST_EPSILON:
+                yield found
+            before = [n for n in graph.parents(one) if n not in self._paired and n not in seen]
+            seen.update(before)
+            if "norm" not in kind:
+                waiting += before
+
+    def _equal(self, x: float, y: float, row: int) -> bool:
+        """Return whether two constants are one in the precision of the file."""
+        dtype = self._b.metas[int(self._b.ops.meta[row])].dtype
+        near = _PRECISIONS.get(dtype, 1e-6)
+        least = float(np.finfo(np.float16).smallest_subnormal) if dtype == "float16" else 0.0
+        return math.isclose(x, y, rel_tol=near, abs_tol=least)

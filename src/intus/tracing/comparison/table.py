@@ -20,13 +20,14 @@ from .output_order import reordered_outputs
 from .parameters import COMBINED, different_parameters
 from .reasons import reasons
 from .settings import different_constants, different_settings, whole_numbers
-from .stated import different_constants_stated, lower_precisions
+from .stated import different_constants_stated, different_stated, lower_precisions
 from .without_effect import idle, sentences, unseen_operations
 
 if TYPE_CHECKING:
     from ..results.trace import Trace
     from .compare import Origin, Pair
 
+_SAME = ("equal", "close")  # verdicts of values that differ by no more than rounding explains
 _SHOWN = ["a", "b", "verdict", "is_source", "relative", "rounding_error", "isolated_error"]
 _AROUND = 3  # rows shown before and after the first difference
 _NAMED = 5  # operations and outputs named in the summary
@@ -53,9 +54,13 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
 
     @property
     def agreeing(self) -> list[tuple[int, int]]:
-        """The pairs of rows whose values differ by no more than rounding explains."""
-        verdicts = self["verdict"].tolist()
-        return [pair for pair, one in zip(self.pairs, verdicts, strict=True) if one in ("equal", "close")]
+        """The pairs of rows that differ neither in their constants nor in values, but for rounding."""
+        verdicts, constants = self["verdict"].tolist(), self.attrs["constants"]
+        return [
+            pair
+            for pair, one in zip(self.pairs, verdicts, strict=True)
+            if one in _SAME and pair[0] not in constants
+        ]
 
     def differences_inside(self, name: str = "a", other: str = "in b") -> Iterator[str]:
         """Yield what differs although no difference originates that reaches the outputs.
@@ -147,11 +152,15 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
             ],
         }
         names = ("a", "b")
-        stated = list(different_constants_stated(a.graph, b.graph, table.agreeing, names))
+        table.attrs["constants"] = constants = different_stated(a, b, table.pairs)
+        same = {row for (row, _), one in zip(table.pairs, table["verdict"], strict=True) if one in _SAME}
+        hidden = [sentence for row, some in constants.items() if row in same for sentence in some]
+        stated = [f"{sentence}, which rounding hides on these inputs" for sentence in hidden]
+        stated += different_constants_stated(a.graph, b.graph, table.agreeing, names)
         inside = list(table.differences_inside())
         said = [*report.unseen(), *(f"{one[0].upper()}{one[1:]}." for one in (*inside, *stated))]
         lower = lower_precisions(a.graph, b.graph, names).values()
-        table.attrs["agree"] = table.attrs["outputs_agree"] and not said
+        table.attrs["agree"] = table.attrs["outputs_agree"] and not said and not constants
         table.attrs["summary"] = "\n".join([*report.sentences(first), *reordered, *said, *lower])
         return table
 
