@@ -403,8 +403,10 @@ def test_snapshot_of_version_0_1_0_is_restored():
     }
     restored = Aggregator()
     restored.restore(("r", "m"), written)
+    new = {"before": 0, "training": 0, "attempt": 0, "job": "", "gone": False}
     now = {
-        "members": {"c": client | {"before": 0, "training": 0, "attempt": 0, "job": "", "gone": False}},
+        "members": {"c": client | new | {"unsure": -1, "latest": 3}},
+        "finished_until": None,
         "shares": [[0, "c", 2, 3, 0, False, 3, 0, 0]],  # "failed" and "elsewhere" are new
         "layers": [],
         "windows": [window | {"lost": [key], "scored": [], "pooled": False, "left": [[key, 0, 0]]}],

@@ -7,8 +7,12 @@ window opens. The last windows stay in memory after they ended, so that a late r
 which is then passed on again.
 
 If memory is short, a window's arrays are evicted, but the window remembers which data points it had. A later
-record of one that was not scored gives an incomplete data point. A later record of one that was scored is
-refused, since a part must not replace the whole.
+record of one that was not passed on gives an incomplete data point. A later record of one that was passed on
+is refused, since a part must not replace the whole. If the window was open, the data point is passed on once
+more before, as incomplete.
+
+What bounded memory forgets is never taken for new: of finished windows a bound is kept, of request numbers
+too, and clients are not forgotten.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from ..data_point import DataPoint, Key, size_of
 from ..messages import COUNTED_RUNS, EpochReport, EpochWait, Notice
 from ..options import TRIGGERS, ServerOptions
 from . import notices
-from .run_state import LIVELY_S, RunState, rank, run_keys_of
+from .run_state import LIVELY_S, MOST_CLIENTS, RunState, rank, run_keys_of
 from .window import RunKey, Window, WindowKey
 
 #: Number of grace times without a record after which the newest window of a run ends.
@@ -94,6 +98,7 @@ class Aggregator:
         self._handed: dict[int, tuple[RunState, Window, Key, int]] = {}
         self._news: list[Notice] = []  # raised outside of a request
         self._opened = 0
+        self._runs_of: dict[str, dict[RunKey, None]] = {}  # of each client, as far as known
         self._refused = -math.inf  # when a request was refused, of which the client is not known
         self._at_most = 0  # an upper bound of the bytes in memory, which is cheaper than their sum
         self._counts = Counter(received=0, duplicates=0, dropped=0, refused=0, lost=0, incomplete=0, late=0)
@@ -118,7 +123,7 @@ class Aggregator:
     # -- requests ------------------------------------------------------------------------------------
 
     def knows(self, run_key: RunKey, client_id: str | None, seq: int | None) -> bool:
-        """Return whether this (run, model) received that request of a client before."""
+        """Return whether this (run, model) received that request of a client before, or may have."""
         run = self._runs.get(run_key)
         client = run.clients.get(client_id) if run and client_id is not None else None
         return client is not None and seq is not None and seq in client.seqs
@@ -146,27 +151,57 @@ class Aggregator:
             discarded: The invalid records.
             now: The time in seconds.
         """
-        out, repeated = IngestResult(notices=list(unusable)), 0
+        out, repeated, doubted = IngestResult(notices=list(unusable)), 0, 0
         run_keys = run_keys_of(records, reports)
         for run_key in run_keys:
             own_records = [record for record in records if (record.run, record.model) == run_key]
             own_reports = [report for report in reports if report.run_key == run_key]
             if self.knows(run_key, client_id, seq):
                 repeated += 1
+                if seq is not None and client_id is not None:
+                    doubted += self._doubt_request(run_key, client_id, seq, len(own_records), out)
                 continue
             self._accept_part(run_key, own_records, own_reports, (client_id, seq, dropped), now, out)
             for record in discarded:
                 if (record.run, record.model) == run_key:
                     self._runs[run_key].arrived(record.epoch, client_id)
         if run_keys and repeated == len(run_keys):
-            self._counts["duplicates"] += 1
-            return IngestResult(duplicate=True)
+            self._counts["duplicates"] += not doubted
+            return IngestResult(duplicate=not doubted, notices=out.notices[len(unusable) :])
+        if client_id is not None and seq is not None and not self.replaying:
+            self._pass_over(client_id, seq, run_keys)
         self._counts["refused"] += len(unusable)
         for notice in unusable:
             if run := self._runs.get((notice.run, notice.model)):
                 run.counts["refused"] += 1
         out.notices = list(dict.fromkeys([*out.notices, *self.take_notices()]))
         return out
+
+    def _doubt_request(
+        self, run_key: RunKey, client_id: str, seq: int, number: int, out: IngestResult
+    ) -> bool:
+        """Return whether it is not known any more if a request was received before, with a notice if so.
+
+        Its records stay uncounted: if they never came before, they remain among those that are missing.
+        """
+        if seq > self._runs[run_key].clients[client_id].seqs.unsure:
+            return False
+        if number:
+            out.notices.append(notices.doubted(run_key))
+        return True
+
+    def _pass_over(self, client_id: str, seq: int, run_keys: Sequence[RunKey]) -> None:
+        """Note in the client's other runs that this request has nothing of them, which leaves no gaps there.
+
+        Not while the journal is read, whose frames have one run's part of a request.
+        """
+        known = self._runs_of[client_id] = self._runs_of.pop(client_id, {}) | dict.fromkeys(run_keys)
+        if len(self._runs_of) > MOST_CLIENTS:
+            del self._runs_of[next(iter(self._runs_of))]  # what it sends next leaves gaps
+        for run_key in known.keys() - set(run_keys) if len(known) > 1 else ():
+            run = self._runs.get(run_key)
+            if run is not None and client_id in run.clients:
+                run.clients[client_id].seqs.add(seq)
 
     def take_notices(self) -> list[Notice]:
         """Return the notices since the last call, for ``flush`` and ``resume``."""
@@ -209,6 +244,7 @@ class Aggregator:
         self._take_reports(reports, part, client_id, Counter(record.epoch for record in records))
         if seq is not None:
             client.seqs.add(seq)
+            client.latest = max(client.latest, seq)
         out.ready += self._complete(run, now)
 
     def _begin_training(self, reports: Sequence[EpochReport], part: RequestPart, client_id: str) -> None:
@@ -337,8 +373,8 @@ class Aggregator:
                 clients, lost, epochs = run.give_up(now - silence)
                 if lost:
                     out.given_up.append(run.run_key)
-                    begun = {key[0] for key in [*run.windows, *run.finished]}
-                    unseen = [epoch for epoch in epochs if epoch not in begun]
+                    begun = {key[0] for key in run.windows}
+                    unseen = [epoch for epoch in epochs if epoch not in begun and not run.has_finished(epoch)]
                     out.notices.append(notices.gone(run.run_key, clients, silence, lost, epochs, unseen))
         out.notices += self.take_notices()
         return out
@@ -470,8 +506,14 @@ class Aggregator:
         """Return every (run, model) with records of an epoch, or whose scores are awaited."""
         return {run_key for run_key, run in self._runs.items() if not run.idle}
 
-    def check_run(self, run_key: RunKey) -> None:
-        """Raise InputError for a new (run, model) if there are too many."""
+    def check_run(self, run_key: RunKey, client_id: str | None = None) -> None:
+        """Raise InputError for a new (run, model), or a new client of one, if there are too many."""
+        clients = self._runs[run_key].clients if run_key in self._runs else {}
+        if client_id is not None and client_id not in clients and len(clients) >= MOST_CLIENTS:
+            raise InputError(
+                f"A process is refused: {MOST_CLIENTS:,} others have sent to run {run_key[0]!r} of model "
+                f"{run_key[1]!r}, and no more are taken. Give this training its own name (run=)."
+            )
         if run_key not in self._runs and len(self._runs) >= MAX_RUNS:
             raise InputError(
                 f"Run {run_key[0]!r} of model {run_key[1]!r} is refused: {MAX_RUNS:,} runs have sent records "
@@ -596,7 +638,7 @@ class Aggregator:
         elif size_of(record) > self.max_bytes:
             refusal = notices.too_big(record, self.max_bytes)
         else:
-            self._make_room(size_of(record), part.out.notices)
+            self._make_room(size_of(record), part.out)
             window = self._window(record, part)
             key = Key.of(record)
             if window is None or key in window.scored:
@@ -625,7 +667,7 @@ class Aggregator:
         if self._window_key(record) not in run.windows:
             self._close_older(record, part)
             key = self._window_key(record)
-            if key in run.finished:
+            if run.is_finished(key):
                 return None
             self._opened += 1
             step = record.step if "step" in run.trigger and record.step is not None else -1
@@ -659,10 +701,16 @@ class Aggregator:
         return ready
 
     def _hand_on(
-        self, run: RunState, window: Window, *, close: bool, more_expected: bool = False
+        self,
+        run: RunState,
+        window: Window,
+        *,
+        close: bool,
+        more_expected: bool = False,
+        evicting: Sequence[Key] | None = None,
     ) -> list[DataPoint]:
         before = list(window.absent)
-        ready = run.hand_on(window, close=close, more_expected=more_expected)
+        ready = run.hand_on(window, close=close, more_expected=more_expected, evicting=evicting)
         if window.absent and window.absent != before:
             self._news.append(notices.absent(window))
         self._count(run, "incomplete", sum(not point.complete for point in ready))
@@ -670,8 +718,12 @@ class Aggregator:
             self._handed[point.serial] = run, window, point.key, window.tallies[point.key].arrived
         return ready
 
-    def _make_room(self, nbytes: int, out: list[Notice]) -> None:
-        """Evict windows, first those that were passed on, until ``nbytes`` more fit."""
+    def _make_room(self, nbytes: int, out: IngestResult) -> None:
+        """Evict windows, first those that were passed on, until ``nbytes`` more fit.
+
+        What was passed on of an epoch that goes on, or got more arrays since, is passed on once more before:
+        its scores would be those of a part, without a word.
+        """
         limit = self.max_bytes * (2 if self.replaying else 1)
         self._at_most += nbytes
         if self._at_most <= limit:
@@ -682,10 +734,13 @@ class Aggregator:
             return
         for window in sorted(self._windows(), key=lambda window: bool(window.fresh)):
             excess -= window.nbytes
+            run = self._runs[window.run_key]
+            if doubted := window.doubted_by_eviction():
+                out.ready += self._hand_on(run, window, close=window.closed, evicting=doubted)
             unscored = window.evict()
             if unscored:
-                self._count(self._runs[window.run_key], "lost", unscored)
-                out.append(notices.evicted(window, unscored, self.max_bytes))
+                self._count(run, "lost", unscored)
+                out.notices.append(notices.evicted(window, unscored, self.max_bytes))
             if excess <= 0:
                 return
 

@@ -262,6 +262,15 @@ def too_late(record: Record) -> Notice:
     return Notice("too_late", text, "warning", record.run, record.model)
 
 
+def doubted(run_key: RunKey) -> Notice:
+    """Return the notice that a request came of which it is not known any more whether it came before."""
+    text = (
+        "A request was refused that came long after newer ones: it is not known any more whether it had come "
+        "before. If it had not, its arrays are missing, and their epochs are incomplete."
+    )
+    return Notice("doubted", text, "warning", *run_key)
+
+
 def restarted(run_key: RunKey, epoch: float | None, newest: float | None) -> Notice:
     """Return the notice that epochs began again under the same name.
 

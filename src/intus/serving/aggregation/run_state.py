@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from bisect import bisect_right
 from collections import Counter
@@ -18,14 +19,17 @@ from ..schedule import Moment
 from .ledger import STORED, continued
 from .window import RunKey, Window, WindowKey
 
-#: Most ranges of sequence numbers that are kept per client; gaps between the lowest two are closed then.
+#: Most ranges of sequence numbers that are kept per client; then the gap between the lowest two is closed,
+#: and of the numbers up to there it is not known which were received.
 MOST_RANGES = 500
 #: Number of ended windows of one (run, model) that stay in memory, the newest ones.
 KEPT_WINDOWS = 2
 #: Seconds after a client's last request during which older records of others are late and not a restart.
 LIVELY_S = 5.0
-#: Most clients and finished windows that are kept per (run, model).
-MOST_CLIENTS, MOST_FINISHED = 100, 1000
+#: Most clients of a (run, model). No more are taken: one that is forgotten would be taken for a new one.
+MOST_CLIENTS = 10_000
+#: Most finished windows that are kept by key per (run, model). Of the others a bound is kept.
+MOST_FINISHED = 1000
 #: Most ended epochs that are kept per (run, model) because records of them are under way.
 MOST_AWAITED = 100
 #: Most layers, by kind and mode, of which the newest epoch is remembered.
@@ -35,17 +39,24 @@ NEVER = Moment(-1, -math.inf)
 
 
 class IntRanges:
-    """A set of whole numbers, kept as ranges.
+    """A set of whole numbers, kept as at most MOST_RANGES ranges.
+
+    Attributes:
+        ranges: The first and the last number of each, in order.
+        unsure: Of the numbers up to this one it is not known any more whether they are in the set, and they
+            count as being in it; -1 if there are none.
 
     >>> seen = IntRanges()
     >>> [seen.add(number) for number in (1, 3, 2, 3)], seen.ranges
     ([True, True, True, False], [[1, 3]])
     """
 
-    def __init__(self, ranges: Iterable[Iterable[int]] = ()) -> None:
-        self.ranges = [list(each) for each in ranges]
+    def __init__(self, ranges: Iterable[Iterable[int]] = (), unsure: int = -1) -> None:
+        self.ranges, self.unsure = [list(each) for each in ranges], unsure
 
     def __contains__(self, number: int) -> bool:
+        if number <= self.unsure:
+            return True
         at = bisect_right(self.ranges, number, key=lambda each: each[0]) - 1
         return at >= 0 and number <= self.ranges[at][1]
 
@@ -60,6 +71,7 @@ class IntRanges:
                 self.ranges[left : left + 2] = [[self.ranges[left][0], self.ranges[left + 1][1]]]
         if len(self.ranges) > MOST_RANGES:
             self.ranges[:2] = [[self.ranges[0][0], self.ranges[1][1]]]
+            self.unsure = self.ranges[0][1]
         return True
 
     @property
@@ -120,7 +132,8 @@ class ClientState:
     """A client that sends to a (run, model).
 
     Attributes:
-        seqs: The numbers of the requests received.
+        seqs: The numbers of the requests received, also of those that had nothing of this (run, model).
+        latest: The newest number of those that had something of it, -1 before the first.
         heard: The time of the last one, in seconds.
         left: Whether the client reported that it sends no more.
         reports: Whether the client reports how much it sends of an epoch.
@@ -135,6 +148,7 @@ class ClientState:
     """
 
     seqs: IntRanges = field(default_factory=IntRanges)
+    latest: int = -1
     heard: float = 0.0
     left: bool = False
     reports: bool = False
@@ -152,6 +166,8 @@ class ClientState:
         newest = self.newest if math.isfinite(self.newest) else None
         return {
             "seqs": self.seqs.ranges,
+            "unsure": self.seqs.unsure,
+            "latest": self.latest,
             "left": self.left,
             "states": self.reports,
             "newest": newest,
@@ -168,6 +184,8 @@ class ClientState:
         """Restore a snapshot; its sequence numbers are added to the present ones."""
         for low, high in snapshot["seqs"]:
             self.seqs = _joined(self.seqs, low, high)
+        self.seqs.unsure = max(self.seqs.unsure, snapshot.get("unsure", -1))  # older ones did not store it
+        self.latest = max(self.latest, snapshot.get("latest", self.seqs.newest))  # likewise
         self.left, self.reports, self.dropped = snapshot["left"], snapshot["states"], snapshot["dropped"]
         self.heard, self.before = snapshot["heard"], snapshot.get("before", 0)  # older ones did not store it
         self.job = snapshot.get("job", self.job)  # likewise
@@ -181,7 +199,7 @@ def _joined(seen: IntRanges, low: int, high: int) -> IntRanges:
     apart = [each for each in seen.ranges if each[1] < low - 1 or each[0] > high + 1]
     near = [each for each in seen.ranges if not (each[1] < low - 1 or each[0] > high + 1)]
     whole = [min([low, *(each[0] for each in near)]), max([high, *(each[1] for each in near)])]
-    return IntRanges(sorted([*apart, whole]))
+    return IntRanges(sorted([*apart, whole]), seen.unsure)
 
 
 def missing(progress: list[EpochProgress], *, more_expected: bool = False) -> str:
@@ -229,7 +247,9 @@ class RunState:
         epochs: The progress of each client in each epoch.
         windows: The windows in memory.
         leaving: Windows no longer in ``windows`` whose scores are not stored yet, by number.
-        finished: The keys of the windows that are no longer in ``windows``.
+        finished: The keys of the windows that are no longer in ``windows``, the newest MOST_FINISHED of them.
+        finished_until: The newest (epoch, step) of those whose keys were forgotten, None for none. Up to
+            there, a window that is not in ``windows`` counts as finished: a part must not replace a whole.
         counts: Counts of records and data points; see ``messages.RunLedger``.
         layers: The first epoch of each layer, by its kind of record and mode.
         declined: The layers that the clients did not record on purpose, by epoch.
@@ -250,6 +270,7 @@ class RunState:
     windows: dict[WindowKey, Window] = field(default_factory=dict)
     leaving: dict[int, Window] = field(default_factory=dict)
     finished: dict[WindowKey, None] = field(default_factory=dict)
+    finished_until: tuple[float, float] | None = None
     counts: Counter[str] = field(default_factory=Counter)
     layers: dict[tuple[str, str], dict[str, float | None]] = field(default_factory=dict)
     declined: dict[float | None, set[str]] = field(default_factory=dict)
@@ -265,8 +286,6 @@ class RunState:
         if client_id is None:
             return None
         self.clients[client_id] = client = self.clients.pop(client_id, None) or ClientState()
-        while len(self.clients) > MOST_CLIENTS:
-            del self.clients[next(iter(self.clients))]
         client.heard, client.gone, client.missed = now, False, False
         return client
 
@@ -287,7 +306,7 @@ class RunState:
     def meet(self, reports: Sequence[EpochReport], client_id: str) -> int:
         """Count what a client sent before its first reports here, to a server without a trace; return it."""
         total = max((report.total or 0 for report in reports), default=0)
-        if not total or self.clients[client_id].reports or len(self.clients) >= MOST_CLIENTS:
+        if not total or self.clients[client_id].reports:
             return 0
         before = max(total - sum(report.sent for report in reports), 0)
         self.counts["unknown"] += before
@@ -308,11 +327,7 @@ class RunState:
         if not self._is_present(client) or report.training < client.training:
             return
         progress = self.progress(report.epoch, client_id)
-        if (
-            progress.seq < 0
-            and not progress.received
-            and any(key[0] == report.epoch for key in self.finished)
-        ):
+        if progress.seq < 0 and not progress.received and self.has_finished(report.epoch):
             progress.received = report.sent  # counted when the epoch ended; clients repeat it as they leave
         if (elsewhere := report.delivered - progress.received + came) > progress.elsewhere:
             counted = min(client.before, elsewhere - progress.elsewhere)  # when the client was met
@@ -327,7 +342,7 @@ class RunState:
             self.counts["sent"] += progress.known - before
         if report.idle:
             self.declined.setdefault(report.epoch, set()).update(report.idle)
-        if seq >= client.seqs.newest:
+        if seq >= client.latest:
             client.left = report.left
         client.newest = max(client.newest, rank(report.epoch))
 
@@ -450,11 +465,11 @@ class RunState:
         if client is None or client.attempt == self.attempt:
             return False
         if client.attempt is not None:
-            if rank(epoch) >= client.newest or seq < client.seqs.newest:
+            if rank(epoch) >= client.newest or seq < client.latest:
                 return False
             client.newest = -math.inf
-        begun = [key[0] for key in [*self.windows, *self.finished]]
-        is_sent = bool(begun) and rank(epoch) <= max(rank(each) for each in begun)  # type: ignore[arg-type]
+        begun = [rank(key[0]) for key in [*self.windows, *self.finished]]  # type: ignore[arg-type]
+        is_sent = bool(begun) and rank(epoch) <= max(begun)
         together = client.training <= self.training and self._has_others(client, now)
         if is_sent and not together:
             return True
@@ -477,7 +492,7 @@ class RunState:
         if client is None:
             return True
         if client.newest > -math.inf:
-            return rank(record.epoch) < client.newest and seq >= client.seqs.newest
+            return rank(record.epoch) < client.newest and seq >= client.latest
         return not self._has_others(client, now)
 
     def _has_others(self, client: ClientState, now: float) -> bool:
@@ -491,6 +506,7 @@ class RunState:
         self._retire(list(self.windows))
         self._forget_epochs(list(self.epochs))
         self.finished, self.layers, self.declined = {}, {}, {}
+        self.finished_until = None
         self.attempt += 1
         self.resumed = now
         if client_id is not None:
@@ -498,27 +514,36 @@ class RunState:
             client.newest, client.left, client.attempt = -math.inf, False, self.attempt
             self.training = client.training
 
-    def hand_on(self, window: Window, *, close: bool, more_expected: bool = False) -> list[DataPoint]:
+    def hand_on(
+        self,
+        window: Window,
+        *,
+        close: bool,
+        more_expected: bool = False,
+        evicting: Sequence[Key] | None = None,
+    ) -> list[DataPoint]:
         """Return the data points that a window passes on, with a note on missing records.
 
         Args:
             window: The window.
             close: Whether the window ends.
             more_expected: Whether more of its epoch is expected, though the window ends.
+            evicting: Only these data points, which are about to be evicted.
         """
         progress = list(self.epochs[window.epoch].values()) if self.has_reports(window.epoch) else []
         if progress:
             window.lacks = missing(progress, more_expected=more_expected)
-        window.closed |= close
         if close:
             window.absent = self._absent(window)
             window.lacks = "; ".join(filter(None, (window.lacks, absent(window.absent))))
+            window.end()
         counted = bool(progress) and all(each.is_complete for each in progress)
         return window.hand_on(
             self.main_mode,
             tuple(self.clients),
             self.began,
             counted=counted,
+            evicting=evicting,
             before=partial(self._before, window.moment),
         )
 
@@ -629,8 +654,31 @@ class RunState:
             window = self.windows.pop(key)
             self.leaving[window.number] = window
             self.finished[key] = None
-        while len(self.finished) > MOST_FINISHED:
-            del self.finished[next(iter(self.finished))]
+        self._limit_finished()
+
+    def _limit_finished(self) -> None:
+        """Forget the oldest keys of finished windows beyond MOST_FINISHED, and raise the bound to them."""
+        excess = len(self.finished) - MOST_FINISHED
+        for key in heapq.nsmallest(excess, self.finished, key=self._order) if excess > 0 else ():
+            del self.finished[key]
+            self.finished_until = max(self.finished_until or self._order(key), self._order(key))
+
+    def _order(self, key: WindowKey) -> tuple[float, float]:
+        """Return the (epoch, step) of a window's key; without a step, the oldest."""
+        step = key[1 + self.trigger.index("step")] if "step" in self.trigger else None
+        return rank(key[0]), rank(step)  # type: ignore[arg-type]
+
+    def is_finished(self, key: WindowKey) -> bool:
+        """Return whether a window that is not in memory was there before, or may have been."""
+        until = self.finished_until
+        return key in self.finished or (until is not None and self._order(key) <= until)
+
+    def has_finished(self, epoch: float | None) -> bool:
+        """Return whether an epoch had windows that are no longer in memory, or may have had."""
+        until = self.finished_until
+        return any(key[0] == epoch for key in self.finished) or (
+            until is not None and rank(epoch) <= until[0]
+        )
 
     def release(self) -> list[int]:
         """Return the numbers of the windows that the journal can delete, each once."""
@@ -700,6 +748,8 @@ class RunState:
             "windows": [window.snapshot() for window in self.windows.values()],
             "leaving": [list(w.window_key) for w in self.leaving.values() if not w.is_disposable],
             "finished": [list(key) for key in self.finished],
+            "finished_until": self.finished_until
+            and [number if math.isfinite(number) else None for number in self.finished_until],
             "layers": [[*source, layers] for source, layers in self.layers.items()],
             "held": [[list(w.window_key), w.held, w.doubtful, w.attempt] for w in self._unstored()],
             "doubtful": self.doubtful,
@@ -729,6 +779,7 @@ class RunState:
         for epoch, client_id, *numbers in snapshot["shares"]:
             self.epochs.setdefault(epoch, {})[client_id] = EpochProgress(*numbers)
         self.finished = {tuple(key): None for key in snapshot["finished"]}
+        self.finished_until = self._restored_until(snapshot)
         self.counts = Counter(snapshot.get("counts", {}))  # older versions did not store them
         self.attempt, self.training = snapshot.get("attempt", 0), snapshot.get("training", 0)  # likewise
         self.resumed = snapshot.get("resumed")  # likewise
@@ -755,6 +806,13 @@ class RunState:
                 known = held.get((each.window_key, each.attempt)) or held.get((each.window_key,))
                 each.compare(*known or (0, False))
             self.doubtful = snapshot["doubtful"]
+
+    def _restored_until(self, snapshot: Mapping[str, Any]) -> tuple[float, float] | None:
+        if "finished_until" in snapshot:
+            until = snapshot["finished_until"]
+            return until and (rank(until[0]), rank(until[1]))
+        # older versions forgot keys without a bound when they had a thousand
+        return min(map(self._order, self.finished)) if len(self.finished) >= 1000 else None
 
     def doubt(self) -> None:
         """Note that a damaged journal lost requests, of any window that is open or opens next."""

@@ -164,7 +164,7 @@ class AggregatorService:
             self._take_settled()
             now = self._clock()
             for run_key in request.run_keys:
-                self.aggregator.check_run(run_key)
+                self.aggregator.check_run(run_key, request.envelope.client)
             if self.journal is not None:
                 self._mend(self.journal, request.run_keys)
                 self._append_to_journal(self.journal, request, now)

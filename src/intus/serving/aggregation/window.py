@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -22,6 +22,11 @@ WindowKey = tuple[float | int | str | None, ...]
 
 EVICTED = (
     "arrays of this epoch were dropped from memory; send fewer layers, steps or rows (which=, when=, rows=)"
+)
+#: Of an epoch that was passed on before it ended, and evicted then.
+CUT_SHORT = (
+    "its arrays were dropped from memory before it ended, and later ones are refused; send fewer layers, "
+    "steps or rows (which=, when=, rows=)"
 )
 DAMAGED = "lost in a damaged journal"
 #: Most ids of items that a window remembers to find those that several processes send.
@@ -45,6 +50,7 @@ class Window:
         awaited: Data points whose scores are not stored yet, with their serial numbers.
         lost: Data points that were evicted before they were passed on.
         scored: Data points that were evicted after they were passed on.
+        noted: Data points that were passed on with a note.
         evicted: Records of those of them whose scores are not stored yet. The evaluator holds the arrays too.
         skipped: How many arrays of a data point in ``lost`` were evicted: those that came first.
         nbytes: Bytes of all records.
@@ -78,6 +84,7 @@ class Window:
     awaited: dict[Key, int] = field(default_factory=dict)
     lost: set[Key] = field(default_factory=set)
     scored: set[Key] = field(default_factory=set)
+    noted: set[Key] = field(default_factory=set)
     evicted: dict[Key, list[Record]] = field(default_factory=dict)
     skipped: dict[Key, int] = field(default_factory=dict)
     nbytes: int = 0
@@ -170,6 +177,7 @@ class Window:
         began: float,
         *,
         counted: bool = False,
+        evicting: Sequence[Key] | None = None,
         before: Callable[[Key], tuple[float, int] | None] = lambda key: None,
     ) -> list[DataPoint]:
         """Return the fresh data points. They stay in the window, so that late rows can join them.
@@ -179,16 +187,20 @@ class Window:
             clients: The ids of the run's clients.
             began: The time of the run's first request, in seconds.
             counted: Whether the clients' counts show that all records arrived.
+            evicting: Data points to return in place of the fresh ones, as they are about to be evicted.
             before: Returns the (epoch, step) before this one of a data point in an earlier epoch.
         """
         out = []
         damaged = f"{self.short} arrays {DAMAGED}" if self.short else ""
         if self.doubtful and not self.short and not counted:
             damaged = f"arrays may have been {DAMAGED}"
-        of_window = "; ".join(filter(None, (self.lacks, damaged)))
-        for key in self.fresh:
+        cut_short = CUT_SHORT if evicting is not None and not self.closed else ""
+        of_window = "; ".join(filter(None, (self.lacks, damaged, cut_short)))
+        passed_on = list(self.fresh) if evicting is None else evicting
+        for key in passed_on:
             kind, blocks = key.shown_kind(main_mode), tuple(self.points[key])
             lacks = of_window or (EVICTED if key in self.lost else "")
+            (self.noted.add if lacks else self.noted.discard)(key)
             serial = self.awaited[key] = next(_serials)
             tally = self.tallies.setdefault(key, Tally())
             tally.handed = tally.arrived
@@ -196,8 +208,9 @@ class Window:
             pooled = self.pooled and key.mode == (self.ids_of or key).mode and blocks[0].items is not None
             facts = (*of_run, pooled, self.training)
             out.append(DataPoint(key, kind, self.epoch, self.step, blocks, lacks, serial, *facts))
-        self.handed.update(self.fresh)
-        self.fresh = {}
+        self.handed.update(passed_on)
+        for key in passed_on:
+            self.fresh.pop(key, None)
         return out
 
     def reload(self, records: list[Record], head: Mapping[str, Any]) -> None:
@@ -226,6 +239,23 @@ class Window:
         """Yield all records in memory, also evicted ones whose scores are not stored yet."""
         for blocks in (self.evicted | self.points).values():
             yield from blocks
+
+    def end(self) -> None:
+        """Note that nothing more is expected; what was passed on as whole and is not is passed on again."""
+        if not self.closed and self.lacks:
+            self.fresh |= dict.fromkeys(key for key in self.points if key in self.handed - self.noted)
+        self.closed = True
+
+    def doubted_by_eviction(self) -> list[Key]:
+        """Return the data points that were passed on before, and must be once more before an eviction.
+
+        Those that got more arrays since are scored as the part that they were then, and those of an epoch
+        that goes on would be taken for whole.
+        """
+        doubted = self.handed & self.fresh.keys()
+        if not self.closed:
+            doubted |= self._batched() & (self.handed - self.noted)
+        return [key for key in self.points if key in doubted]
 
     def evict(self) -> int:
         """Free the arrays; return the number of those that were not passed on."""
