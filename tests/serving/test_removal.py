@@ -175,7 +175,7 @@ def test_finding_of_a_run_is_not_stored_after_its_removal(database, monkeypatch)
 
 
 def test_queue_of_a_run_whose_removal_was_not_answered_is_kept(monkeypatch):
-    """What is stored may be deleted when the next server answers, and the error says so."""
+    """The error says that what is stored may be deleted once the next server answers."""
     sent, going = [], threading.Event()
 
     def ask(self, path, body=None, extra=None):
