@@ -220,12 +220,21 @@ def test_wrong_token_ends_waiting_and_is_named(tmp_path, monkeypatch, caplog):
 
 def test_token_file_that_others_can_read_is_ignored(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    path = write_token(8082, "t0ken")
+    path = write_token(8082, "t0ken").path
     assert [read_token(host, 8082) for host in ("127.0.0.1", "example.org")] == ["t0ken", None]
     path.chmod(0o644)
     assert read_token("127.0.0.1", 8082) is None
-    remove_token(8082, "of another server")
-    assert path.exists()
+
+
+def test_token_file_of_a_newer_server_stays(tmp_path, monkeypatch):
+    """Both may have the same token, of INTUS_TOKEN, and the earlier one may take long to end."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    ended, newer = write_token(8082, "t0ken"), write_token(8082, "t0ken")
+    remove_token(ended)
+    assert read_token("127.0.0.1", 8082) == "t0ken"
+    remove_token(newer)
+    remove_token(newer)
+    assert not newer.path.exists()
 
 
 def test_refusal_names_token_file_that_is_ignored(tmp_path, caplog):

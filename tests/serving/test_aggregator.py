@@ -66,7 +66,7 @@ def test_first_mode_of_run_is_main_mode():
     aggregator.accept([numbered(1, mode="eval")])
     aggregator.accept([numbered(2, epoch=1), numbered(3, epoch=1, mode="eval")])
     assert [p.kind for p in aggregator.flush()] == ["output@train", "output"]
-    aggregator.remove("m")
+    aggregator.remove("r", "m")
     aggregator.accept([numbered(1)])
     assert [p.kind for p in aggregator.flush()] == ["output"]
 
@@ -218,12 +218,14 @@ def test_record_larger_than_memory_limit_is_refused():
 def test_remove_and_clear_delete_records():
     aggregator = Aggregator()
     aggregator.accept([numbered(1), numbered(2, model="n")])
-    aggregator.remove("m")
+    aggregator.remove("r", "m")
     assert [p.key.model for p in aggregator.flush()] == ["n"]
     aggregator.accept([numbered(1)], "client", 0)
-    for own in (aggregator.remove("m"), aggregator.remove("m", "another"), aggregator.remove(run="other")):
+    for own in (aggregator.runs_of(None), aggregator.runs_of("another"), aggregator.runs_of("client", "n")):
         assert ("r", "m") not in own
-    assert aggregator.remove(client_id="client") == [("r", "m")]
+    assert aggregator.runs_of("client") == aggregator.runs_of("client", "m") == [("r", "m")]
+    assert aggregator.remove("other") == aggregator.remove("r", "x") == []
+    assert sorted(aggregator.remove("r")) == [("r", "m"), ("r", "n")]
     assert aggregator.flush() == []
     assert aggregator.accept([numbered(1)], "client", 0).duplicate
 

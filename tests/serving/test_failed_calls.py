@@ -87,17 +87,18 @@ def test_half_a_mark_at_the_end_of_a_file_is_cut_off(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("full", [False, True], ids=["", "full disk"])
 def test_removed_run_that_the_next_role_kept_is_removed_after_a_kill(machine, monkeypatch, full):
-    """The server dies after its journal forgot a run and before the database did."""
+    """The server dies before the database has forgotten the run."""
     machine.send(1, seq=1)
-    if full:
-        monkeypatch.setattr(module, "_write", failing(module._write))
 
     def away(self, run, model):
         raise AwayError("The database cannot be written now.")
 
     machine.service.evaluator.remove = away.__get__(machine.service.evaluator)
-    with pytest.raises(AwayError):
-        machine.service.clear("c")
+    with monkeypatch.context() as patched:
+        if full:
+            patched.setattr(module, "_write", failing(module._write))
+        with pytest.raises(AwayError, match="what waits of it is kept: The database cannot be written now"):
+            machine.service.clear("c")
     machine.kill()
     removed = []
     machine.service.evaluator.remove = lambda run, model: removed.append((run, model))
@@ -180,3 +181,47 @@ def test_want_of_memory_at_the_start_is_told_in_a_sentence(tmp_path, monkeypatch
         ServeError, match=r"memory does not suffice: Unable to allocate 48 bytes\. The server"
     ):
         _make_roles(ServerOptions(database=tmp_path / "x.db"))
+
+
+def test_run_whose_first_file_could_not_be_opened_leaves_no_folder(machine, monkeypatch):
+    """The next start told that the journal was damaged, though nothing of the run had been acknowledged."""
+    with monkeypatch.context() as patched:
+        patched.setattr(module.OpenFiles, "create", failing(module.OpenFiles.create))
+        with pytest.raises(FullError, match="Input/output"):
+            machine.send(1, seq=1)
+    machine.kill()
+    assert machine.journal.damage == {}
+    assert machine.send(1, seq=1).accepted == 1
+
+
+@pytest.mark.parametrize("call", ["_write", "_sync_folder"])
+def test_kill_before_the_first_file_of_a_run_is_there_is_no_damage(tmp_path, monkeypatch, call):
+    class Killed(BaseException):
+        pass
+
+    def kill(*arguments):
+        raise Killed
+
+    journal = Journal(tmp_path / "journal", fsync=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(module, call, kill)
+        with pytest.raises(Killed):
+            journal.log(("r", "m")).begin({"group": ["r", "m"]})
+    assert any(path.is_dir() for path in (tmp_path / "journal").iterdir())
+    for path in [*journal._files._files]:
+        journal._files.close(path)
+    journal.close()
+    again = Journal(tmp_path / "journal", fsync=True)
+    assert list(again.replay()) == []
+    assert again.damage == {}
+    assert not any(path.is_dir() for path in (tmp_path / "journal").iterdir())
+    again.close()
+
+
+def test_folder_whose_file_was_deleted_is_damage(machine):
+    machine.send(1, seq=1)
+    (log,) = machine.folder.glob("*/*.log")
+    machine.journal.close()
+    log.unlink()
+    machine.start()
+    assert machine.journal.damage == {log.parent: ["its folder has no file"]}

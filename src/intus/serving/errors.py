@@ -32,6 +32,10 @@ class AwayError(ServeError):
     """Raised if the next server does not answer or cannot store now; the data are kept (HTTP 502)."""
 
 
+class UnansweredError(AwayError):
+    """Raised if the next server gave no reply: it may still do what it was asked to."""
+
+
 class HeldError(AwayError):
     """Raised if memory or a library is missing for one data point; it is kept, and others can be scored.
 

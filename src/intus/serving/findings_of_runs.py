@@ -100,8 +100,15 @@ class FindingsOfRuns:
             with self._looking:
                 self._find(run, model, of_log=True)
 
+    def held(self) -> threading.Lock:
+        """Return the lock within which nothing is looked at, as while a run is deleted."""
+        return self._looking
+
     def forget(self, run: str, model: str | None = None) -> None:
-        """Forget a run, or a model of it, that was deleted."""
+        """Forget a run, or a model of it, that was deleted, within ``held``."""
+        self._not_finite = {
+            each for each in self._not_finite if not (each[0] == run and model in (None, each[1]))
+        }
         for known in (self._found, self._new, self._took, self._due, self._made, self._unscored):
             for run_key in [key for key in list(known) if key[0] == run and model in (None, key[1])]:
                 known.pop(run_key, None)

@@ -383,8 +383,10 @@ class Frontend:
     @_storing
     def remove(self, run: str, model: str | None = None) -> bool:
         """Delete a run, or a model of it, and return whether it was stored."""
-        self._findings.forget(run, model)
-        return self.database.remove(model, run=run) > 0
+        with self._findings.held():  # else a finding of the run might be stored after it
+            removed = self.database.remove(model, run=run) > 0
+            self._findings.forget(run, model)
+        return removed
 
     def status(self) -> dict[str, int]:
         """Return the counts of what was stored: rows of results, notices."""

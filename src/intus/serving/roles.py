@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections import Counter
@@ -84,6 +85,11 @@ class Roles:
             if not self.aggregator.remove(run=change.run):
                 raise InputError(f"There is no run {change.run!r}.")
             return
+        frozen = self.aggregator.frozen(change.run) if self.aggregator and change.name is not None else None
+        with frozen or contextlib.nullcontext():
+            self._change_run(self.frontend, change)
+
+    def _change_run(self, frontend: Frontend, change: ChangeRunRequest) -> None:
         waiting = self._waiting(change) if change.remove or change.name is not None else 0
         if waiting:
             raise InputError(
@@ -92,7 +98,7 @@ class Roles:
                 f"which would be stored as {change.run!r} again. Do it when all is scored (intus.flush waits "
                 "for that)" + (", or call intus.clear(HOST, PORT, run=)." if change.remove else ".")
             )
-        self.frontend.change_run(change)
+        frontend.change_run(change)
 
     def _waiting(self, change: ChangeRunRequest) -> int:
         """Return the number of arrays of a run that wait to be scored.

@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 from ..core.errors import IntusError, ServeError
 from ..engines import Engine, default_engine, make_engine
 from ..storage.database import Database
-from ..storage.token_file import LOOPBACK, remove_token, write_token
+from ..storage.token_file import LOOPBACK, TokenFile, remove_token, write_token
 from .aggregation.aggregator import Aggregator
 from .aggregation.journal import Journal
 from .aggregation.service import AggregatorService
@@ -93,22 +93,25 @@ def _serve(options: ServerOptions) -> None:
     with contextlib.ExitStack() as closing:
         for listening in sockets:
             closing.callback(listening.close)
-        closing.callback(_remove_token_files, listening_on, token)
-        _write_token_files(listening_on, token, options)
+        token_files: list[TokenFile] = []
+        closing.callback(_remove_token_files, token_files)
+        _write_token_files(token_files, listening_on, token, options)
         roles = _make_roles(options)
         if roles.aggregator:
             roles.aggregator.start()
         shown = None if options.given_token else token
         print(announcement(options, listening_on, shown), flush=True)
         with threadpool_limits(1):  # more threads would slow a training on the same machine down
-            _run(roles, sockets, options, token)
+            _run(roles, sockets, options, token, partial(_remove_token_files, token_files))
 
 
-def _write_token_files(ports: Sequence[int], token: str | None, options: ServerOptions) -> None:
+def _write_token_files(
+    written: list[TokenFile], ports: Sequence[int], token: str | None, options: ServerOptions
+) -> None:
     """Write the token into files that only this user can read, from which clients on this machine take it."""
     for port in ports if token is not None else ():
         try:
-            write_token(port, token or "")
+            written.append(write_token(port, token or ""))
         except (OSError, RuntimeError) as error:
             if options.given_token is None:
                 raise ServeError(
@@ -117,9 +120,9 @@ def _write_token_files(ports: Sequence[int], token: str | None, options: ServerO
                 ) from error
 
 
-def _remove_token_files(ports: Sequence[int], token: str | None) -> None:
-    for port in ports:
-        remove_token(port, token or "")
+def _remove_token_files(written: Sequence[TokenFile]) -> None:
+    for file in written:
+        remove_token(file)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -192,14 +195,19 @@ def _engine(options: ServerOptions) -> Engine:
     return make_engine(options.engine, options.workers, options.ray_address)
 
 
-def _run(roles: Roles, sockets: list[socket.socket], options: ServerOptions, token: str | None) -> None:
+def _run(
+    roles: Roles,
+    sockets: list[socket.socket],
+    options: ServerOptions,
+    token: str | None,
+    ending: Callable[[], None],
+) -> None:
     feed = ChangeFeed(roles.frontend.database) if roles.frontend else None
     bodies = Bodies(options.max_bytes)
     app = build(roles, token=token, loopback=options.host in LOOPBACK, bodies=bodies, feed=feed)
     config = uvicorn_config(app)
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises a signal again once it has shut down
-        ports = [listening.getsockname()[1] for listening in sockets]
-        _Uvicorn(config, roles, feed, partial(_remove_token_files, ports, token)).run(sockets=sockets)
+        _Uvicorn(config, roles, feed, ending).run(sockets=sockets)
 
 
 def uvicorn_config(app: Any) -> uvicorn.Config:

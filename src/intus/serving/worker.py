@@ -227,23 +227,36 @@ class Worker(Generic[_T]):
         with self._changed:
             return bool(self._changed.wait_for(lambda: not self.pending, timeout))
 
-    def drop(self, unwanted: Callable[[_T], bool], patience: float = 30.0) -> list[_T]:
-        """Remove unwanted items from the queue and return them.
-
-        If an item is being handled, wait for it, at most ``patience`` seconds; it is not tried again.
-        """
+    def take(self, unwanted: Callable[[_T], bool]) -> list[_T]:
+        """Remove unwanted items from the queue and return them, those about the same in their order."""
         with self._changed:
             held = [item for item in self._held_items() if unwanted(item)]
-            dropped = [*filter(unwanted, self._begun), *self._items.remove(unwanted), *held]
-            for item in dropped:
+            taken = [*filter(unwanted, self._begun), *self._items.remove(unwanted), *held]
+            place = {id(item): number for line in self._lines.values() for number, item in enumerate(line)}
+            taken.sort(key=lambda item: place.get(id(item), 0))
+            for item in taken:
                 self._forget(item)
             self._begun = deque(item for item in self._begun if not unwanted(item))
             self._bytes = sum(map(self._size, (*self._items, *self._held_items())))
-            if self._current is not None and unwanted(self._current):
-                self._current = None
             self._changed.notify_all()
+        return taken
+
+    def drop(self, unwanted: Callable[[_T], bool]) -> tuple[list[_T], _T | None]:
+        """Remove unwanted items from the queue, and return them and the one of them that is being handled.
+
+        That one goes on, and is not tried again: ``handle`` must see to it that it does nothing any more.
+        """
+        with self._changed:
+            taken, current = self.take(unwanted), self._current
+            if current is None or not unwanted(current):
+                return taken, None
+            self._current = None
+            return taken, current
+
+    def wait_for_current(self, patience: float) -> None:
+        """Wait until no item is being handled, at most ``patience`` seconds."""
+        with self._changed:
             self._changed.wait_for(lambda: not self._busy, patience)
-        return dropped
 
     def close(self, patience: float | None = None) -> bool:
         """Finish the queue and end the thread; return whether the queue was finished.
@@ -258,7 +271,7 @@ class Worker(Generic[_T]):
         self._thread.join(patience)
         if not self._thread.is_alive():
             return True
-        self.drop(lambda item: True, patience=0.0)
+        self.drop(lambda item: True)
         return False
 
     def _run(self) -> None:

@@ -31,7 +31,7 @@ from .codec import decode_graph
 from .logged import Logged
 from .migrations import migrate
 from .points import NO_EPOCH
-from .same_file import ReplacedError, WatchedFiles
+from .same_file import ReplacedError, WatchedFiles, want_of_room
 from .soundness import CHECKED_BYTES, DamagedError, Soundness
 from .tables import insert_into, insert_of, lock_for_write, make_engine, read_url, reason, upsert
 
@@ -872,6 +872,8 @@ def _remedy(url: sa.URL, why: str) -> str:
     """Return what the user can do if a database does not open."""
     if url.get_backend_name() == "postgresql":
         return "Check that the PostgreSQL server is running, and that it has this database and user."
+    if ("disk I/O error" in why or "full" in why) and (full := want_of_room(Path(str(url.database)).parent)):
+        return f"Its disk has no room: {full}. Make room and try again. Nothing was lost."
     if "disk I/O error" in why or "error code=" in why:  # of a page that could not be read
         return (
             "The disk may fail; or another program still has the files open of an earlier database of this "

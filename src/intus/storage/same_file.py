@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from ..core.errors import IntusError
 
+#: Bytes of the least index of a write-ahead log, twice, as a system may count in larger blocks.
+_INDEX_BYTES = 64 << 10
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 #: The device and the number of a file on it; None if there is no file.
 Identity = tuple[int, int] | None
 
@@ -27,6 +32,21 @@ def identity(file: Path | int) -> Identity:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_dev, found.st_ino
+
+
+def want_of_room(folder: Path) -> str:
+    """Return why a file cannot grow in a folder for want of room, in the system's words; "" if it can.
+
+    SQLite calls that an input/output error where it cannot make the index of its log.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            left = _INDEX_BYTES
+            while left > 0:
+                left -= file.write(b"x" * left) or 0
+    except OSError as error:
+        return error.strerror or "" if error.errno in _NO_ROOM else ""
+    return ""
 
 
 class WatchedFiles:

@@ -12,6 +12,7 @@ import secrets
 import socket
 import stat
 from pathlib import Path
+from typing import NamedTuple
 
 #: Names of this machine that no other machine can connect to.
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -25,7 +26,19 @@ def token_path(port: int) -> Path:
     return Path(home) / "intus" / "tokens" / f"{socket.gethostname()}-{port}"
 
 
-def write_token(port: int, token: str) -> Path:
+class TokenFile(NamedTuple):
+    """A token file that this process wrote.
+
+    Attributes:
+        path: Its path, at which another server may have written another one since.
+        identity: Its device, its number on that, and when it was written: what tells it from others.
+    """
+
+    path: Path
+    identity: tuple[int, int, int]
+
+
+def write_token(port: int, token: str) -> TokenFile:
     """Write the token of a server into its file, which only this user can read, and return the file.
 
     Raises:
@@ -37,8 +50,14 @@ def write_token(port: int, token: str) -> Path:
     draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
         file.write(token)
+    written = TokenFile(path, _identity(draft))
     draft.replace(path)
-    return path
+    return written
+
+
+def _identity(path: Path) -> tuple[int, int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 def read_token(host: str, port: int) -> str | None:
@@ -81,9 +100,8 @@ def _distrust(found: os.stat_result) -> str:
     return "others can read it; chmod 600" if stat.S_IMODE(found.st_mode) & 0o077 else ""
 
 
-def remove_token(port: int, token: str) -> None:
-    """Remove the token of a server that ended, unless another server has replaced it."""
-    with contextlib.suppress(OSError, ValueError, RuntimeError):
-        path = token_path(port)
-        if path.read_text(encoding="ascii") == token:
-            path.unlink()
+def remove_token(written: TokenFile) -> None:
+    """Remove the token file of a server that ended, unless another server has written one, even the same."""
+    with contextlib.suppress(OSError):
+        if _identity(written.path) == written.identity:
+            written.path.unlink()

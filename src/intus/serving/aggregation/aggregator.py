@@ -466,26 +466,30 @@ class Aggregator:
 
     # -- removal and status --------------------------------------------------------------------------
 
-    def remove(
-        self, model: str | None = None, client_id: str | None = None, run: str | None = None
-    ) -> list[RunKey]:
-        """Remove the records of a client's runs, or of a run that is named; return each (run, model).
-
-        Sequence numbers of clients are kept, to recognize repeated requests.
+    def runs_of(self, client_id: str | None, model: str | None = None) -> list[RunKey]:
+        """Return each (run, model) of a client, of one model or of all.
 
         Args:
-            model: Only this model.
-            client_id: The client whose runs they are; None for runs that no client with an id sends to.
-            run: The run, whoever sends to it; None for every run of the client.
+            client_id: The client; None for runs that no client with an id sends to.
+            model: The model.
         """
-        removed = []
-        for run_key, old in list(self._runs.items()):
-            is_own = client_id in old.clients if client_id is not None else not old.clients
-            if (is_own if run is None else run == run_key[0]) and model in (None, run_key[1]):
-                removed.append(run_key)
-                del self._runs[run_key]
-                if old.clients:
-                    self._runs[run_key] = RunState(run_key, old.began, self.trigger, clients=old.clients)
+        return [
+            run_key
+            for run_key, state in self._runs.items()
+            if (client_id in state.clients if client_id is not None else not state.clients)
+            and model in (None, run_key[1])
+        ]
+
+    def remove(self, run: str, model: str | None = None) -> list[RunKey]:
+        """Remove the records of a run, or of one model of it, and return each (run, model).
+
+        Sequence numbers of clients are kept, to recognize repeated requests.
+        """
+        removed = [each for each in self._runs if each[0] == run and model in (None, each[1])]
+        for run_key in removed:
+            old = self._runs.pop(run_key)
+            if old.clients:
+                self._runs[run_key] = RunState(run_key, old.began, self.trigger, clients=old.clients)
         gone = set(removed)
         self._handed = {serial: each for serial, each in self._handed.items() if each[0].run_key not in gone}
         return removed

@@ -41,6 +41,8 @@ _MAGIC = b"ints"
 #: have no number, and snapshots do not say which files there are and how many records each window holds.
 FORMAT = 2
 FILE_BYTES = 64 << 20
+#: The end of a folder's name until its first file is written.
+NEW = ".new"
 #: Most files that are open at once. A server sees any number of runs, and a process has few descriptors.
 MOST_OPEN = 32
 #: Most logs without unscored records that are looked at each second. All of many runs would take long.
@@ -260,23 +262,32 @@ class Log:
             snapshot: The state of the run.
             without: Numbers of the older files that are about to be deleted.
         """
-        made = not self._folder.exists()
-        self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._path(self._number + 1)
-        file = self._files.create(path)
+        # a folder without a file says that its file was deleted, so it gets its name with the first one
+        first = not self._folder.exists()
+        folder = self._folder.with_name(self._folder.name + NEW) if first else self._folder
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / self._path(self._number + 1).name
         older = [number for number in self._sizes if number not in without]
         try:
+            file = self._files.create(path)
             size = _write(
                 file, pack({"frame": 0, "state": dict(snapshot), "files": self._listed(older)}), self._fsync
             )
             written = identity(file.fileno())
             if self._fsync:
-                for folder in [self._folder, self._folder.parent] if made else [self._folder]:
-                    _sync_folder(folder)
+                _sync_folder(folder)
+            if first:
+                self._files.close(path)
+                folder = folder.rename(self._folder)
+                path = folder / path.name
+                if self._fsync:
+                    _sync_folder(folder.parent)
         except OSError:
             self._files.close(path)
             with contextlib.suppress(OSError):
-                path.unlink()
+                path.unlink(missing_ok=True)
+                if first:
+                    folder.rmdir()
             raise
         if self._number in older:
             self._end(self._number)
@@ -457,6 +468,8 @@ class Journal:
             ) from error
         self._check_format(self.folder / "format")
         try:
+            for unfinished in self.folder.glob(f"*{NEW}"):  # nothing in it was acknowledged
+                shutil.rmtree(unfinished, ignore_errors=True)
             files = (path for path in self.folder.glob("*/*.log") if path.parent != self.spool)
             self.unread = sum(path.stat().st_size for path in files)
         except OSError as error:
@@ -567,7 +580,11 @@ class Journal:
         Raises:
             ServeError: If a file cannot be read at all.
         """
-        folders = (path for path in self.folder.iterdir() if path.is_dir() and path != self.spool)
+        folders = (
+            path
+            for path in self.folder.iterdir()
+            if path.is_dir() and path != self.spool and path.suffix != NEW
+        )
         unread = self.unread
         for folder in sorted(folders):
             log, run_key, lost = Log(folder, self._fsync, self._files), None, False

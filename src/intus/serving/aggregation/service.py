@@ -85,6 +85,8 @@ class AggregatorService:
         self.journal, self._clock = journal, clock
         self.malformed = 0
         self._lock = threading.Lock()
+        self._frozen: list[tuple[str, str | None]] = []  # runs, or a model of each, that are being changed
+        self._held_back: list[DataPoint] = []  # data points of them, to be passed on if they stay
         self._unreleased: dict[RunKey, set[int]] = {}  # windows that the journal could not delete yet
         self._settled: deque[tuple[DataPoint, bool]] = deque()  # done, and not yet noted in the aggregator
         self._rate = ScoringRate()
@@ -164,6 +166,8 @@ class AggregatorService:
             self._take_settled()
             now = self._clock()
             for run_key in request.run_keys:
+                if self._is_frozen(run_key):
+                    raise BusyError(f"The run {run_key[0]!r} is being changed. Send this again in a second.")
                 self.aggregator.check_run(run_key, request.envelope.client)
             if self.journal is not None:
                 self._mend(self.journal, request.run_keys)
@@ -219,6 +223,10 @@ class AggregatorService:
             ReadingError: If the journal is still read after these seconds.
         """
         self._require_journal(timeout)
+        ends = math.inf if timeout is None else time.monotonic() + timeout
+        while self._frozen and time.monotonic() < ends:  # what is held back must be scored too
+            time.sleep(0.05)
+        timeout = None if timeout is None else max(ends - time.monotonic(), 0.1)
         with self._lock:
             self._hand_on(self.aggregator.flush(run, model, client_id=client_id))
             self._release(self.aggregator.run_keys())
@@ -252,29 +260,55 @@ class AggregatorService:
             run: The run, whoever sends to it; None for every run of the client.
         """
         self._require_journal(PATIENCE_S)
+        if run is not None:
+            return self._remove(run, model)
         with self._lock:
-            active = self.aggregator.active()
-            removed = self.aggregator.remove(model, client_id, run)
-            left = [run_key for run_key in removed if not self._empty(run_key)]
-        stored = False
-        if run is not None:  # an earlier server may have stored it
-            stored = self.evaluator.remove(run, model)
-        else:
-            for run_key in removed:
-                self.evaluator.remove(*run_key)
-        with self._lock:
-            for run_key in left:
-                self._forget(run_key)
-        if run is None:
-            return removed
+            own = self.aggregator.runs_of(client_id, model)
+        for run_key in own:
+            self._remove(*run_key)
+        return own
+
+    def _remove(self, run: str, model: str | None) -> list[RunKey]:
+        """Delete a run or one model of it, first in the next roles: if these cannot, what waits is kept."""
+        with self.frozen(run, model):
+            try:
+                stored = self.evaluator.remove(run, model)  # also of what an earlier server has stored
+            except AwayError as error:
+                what = f"The run {run!r}" if model is None else f"The model {model!r} of run {run!r}"
+                raise type(error)(
+                    f"{what} is not removed, and what waits of it is kept: {error} Remove it again later."
+                ) from error
+            with self._lock:
+                active = self.aggregator.active()
+                removed = self.aggregator.remove(run, model)
+                gone = set(removed)
+                self._held_back = [point for point in self._held_back if point.key[:2] not in gone]
+                for run_key in [run_key for run_key in removed if not self._empty(run_key)]:
+                    self._forget(run_key)
         had = [run_key for run_key in removed if stored or run_key in active]
         return had or ([(run, model or "")] if stored else [])
+
+    @contextlib.contextmanager
+    def frozen(self, run: str, model: str | None = None) -> Iterator[None]:
+        """Take no records of a run, or of one model of it, and pass no data point of it on, for a while."""
+        of_run = run, model
+        with self._lock:
+            self._frozen.append(of_run)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._frozen.remove(of_run)
+                held, self._held_back = self._held_back, []
+                self._hand_on(held)
+
+    def _is_frozen(self, run_key: RunKey) -> bool:
+        return any(run == run_key[0] and model in (None, run_key[1]) for run, model in self._frozen)
 
     def _empty(self, run_key: RunKey) -> bool:
         """Delete the records of a removed run from the journal; return False if that cannot be written.
 
-        Its clients stay in it: if this server ends before the next roles have removed the run, the client
-        asks the next server to remove it, which must know the run.
+        The sequence numbers of its clients stay in it.
         """
         log = self.journal.log(run_key) if self.journal is not None else None
         if log is None or not log.is_open or run_key not in self.aggregator.run_keys():
@@ -294,8 +328,6 @@ class AggregatorService:
         if self.journal is None:
             return
         try:
-            if run_key in self.aggregator.active():
-                raise BlockingIOError("new records have come")
             self.journal.forget(run_key)
         except OSError as error:
             raise FullError(f"The journal of {run_key[0]!r} cannot be deleted now: {error}.") from error
@@ -354,6 +386,9 @@ class AggregatorService:
                 _log.warning("Notices could not be stored: %s", error)
 
     def _hand_on(self, ready: Sequence[DataPoint]) -> None:
+        if self._frozen:
+            self._held_back += [point for point in ready if self._is_frozen(point.key[:2])]
+            ready = [point for point in ready if not self._is_frozen(point.key[:2])]
         if ready:
             self._rate.note(self._clock(), waiting=self.aggregator.queued + len(ready))
             self.evaluator.points(ready, self._done)

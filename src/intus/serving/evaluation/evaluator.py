@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from ...core.errors import did_you_mean
@@ -66,6 +66,10 @@ class _Batch:
     elsewhere: dict[str, str] = field(default_factory=dict)  # targets of other layers, with their patterns
 
 
+class _DroppedError(Exception):
+    """Raised in place of storing what belongs to a run that was removed meanwhile."""
+
+
 @dataclass(slots=True)
 class _Job:
     """A data point to score; what follows ``waiting`` is set once it is begun.
@@ -74,6 +78,7 @@ class _Job:
         ahead: Whether only what needs no other data point is scored, ahead of its turn.
         shown: Whether that was done.
         looked_at: The data points that have only their first scores computed, ahead of their turns.
+        dropped: Whether its run was removed: nothing of it is stored any more.
     """
 
     point: DataPoint
@@ -91,6 +96,7 @@ class _Job:
     ahead: bool = False
     shown: bool = False
     looked_at: Sequence[DataPoint] = ()
+    dropped: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -143,6 +149,8 @@ class Evaluator:
         self._noticed: set[tuple[str, ...]] = set()
         self._copied: set[RunKey] = set()  # runs whose training data have many copies of rows
         self._lock = threading.Lock()  # around _noticed, _copied and _batches
+        self._storing = threading.RLock()  # held while something of a job is stored, or its run is removed
+        self._removed: deque[tuple[str, str | None]] = deque()  # to be forgotten by the thread that scores
         self._batches: dict[tuple[str, str, Moment], _Batch] = {}  # those of which more is to come
         self._counts: Counter[str] = Counter(scored=0, failed=0)
         self.closing = threading.Event()
@@ -255,19 +263,36 @@ class Evaluator:
         self.frontend.clear(owner)
 
     def remove(self, run: str, model: str | None = None) -> bool:
-        """Delete a run, or one model of it, and return whether it was stored."""
+        """Delete a run, or one model of it, and return whether it was stored.
+
+        Nothing of it is stored meanwhile, nor later of what waits or is scored now. If the frontend cannot
+        delete it, everything stays.
+        """
+        with self._storing:
+            stored = self.frontend.remove(run, model)
+            self._removed.append((run, model))
+            taken, current = self._worker.drop(
+                lambda job: job.point.key.run == run and model in (None, job.point.key.model)
+            )
+            dropped = taken if current is None else [*taken, current]
+            for job in dropped:
+                job.dropped = True
+        for job in dropped:
+            job.done(job.point, False)
+        return stored
+
+    def _forget(self, run: str, model: str | None) -> None:
+        """Forget what was found in the data points of a run that was removed."""
 
         def unwanted(of_run: str, of_model: str) -> bool:
             return of_run == run and model in (None, of_model)
 
-        self._drop(lambda job: unwanted(job.point.key.run, job.point.key.model))
         self._order.forget(run, model)
         if self._relations is not None:
             self._relations.forget(run, model)
         with self._lock:
             self._noticed = {noticed for noticed in self._noticed if not unwanted(*noticed[1:3])}
             self._copied = {copied for copied in self._copied if not unwanted(*copied)}
-        return self.frontend.remove(run, model)
 
     def status(self) -> dict[str, int]:
         """Return the counts of data points: scored, failed, pending."""
@@ -308,19 +333,31 @@ class Evaluator:
 
     # -- one data point ------------------------------------------------------------------------------
 
-    def _drop(self, unwanted: Callable[[_Job], bool]) -> None:
-        for job in self._worker.drop(unwanted):
-            job.done(job.point, False)
+    @contextmanager
+    def _not_removed(self, job: _Job) -> Iterator[None]:
+        """Keep a job's run from being removed meanwhile; raises _DroppedError if it was."""
+        with self._storing:
+            if job.dropped:
+                raise _DroppedError
+            yield
 
     def _work(self, job: _Job) -> None:
         """Score a data point and store its scores; raises AwayError to be called with it again later."""
+        while self._removed:  # here, since the job before this one may have been of such a run
+            self._forget(*self._removed.popleft())
+        if job.dropped:  # before anything of it was done
+            return
         if job.ahead:
             with suppress(Exception):  # in its turn it is scored again, and told of
                 (self._look if job.looked_at else self._show)(job)
             return
         try:
             self._settle(job)
+        except _DroppedError:  # it is done
+            return
         except AwayError as error:
+            if job.dropped:
+                return
             if job.back is None:
                 raise
             if job.last:  # it will come again, and end the batch then
@@ -335,14 +372,14 @@ class Evaluator:
             try:
                 self._score(job)
                 scored = True
-            except AwayError:
+            except (AwayError, _DroppedError):
                 raise
             except Exception as error:  # an error must not stop the next data point
                 job.answer = None
                 if self._ended:  # the workers end too, which says nothing of the data
                     raise AwayError("The evaluator is being stopped.") from error
                 if why := fault(error):
-                    self._tell(job.point, why)
+                    self._tell(job, why)
                     raise HeldError(why) from error
                 job.failures += 1
                 if job.failures == TRIES:
@@ -350,7 +387,8 @@ class Evaluator:
         if job.last:
             with suppress(AwayError):
                 self.frontend.report(self.counts())
-        job.done(job.point, scored)
+        with self._not_removed(job):
+            job.done(job.point, scored)
 
     def _show(self, job: _Job) -> None:
         """Store the scores of a data point that need no other one."""
@@ -364,12 +402,13 @@ class Evaluator:
     def _look(self, job: _Job) -> None:
         """Store the first scores of data points of an epoch, in one transaction and without the engine."""
         scores = first_scores(self.scores)
-        tables = []
-        for point in job.looked_at:
-            measured = measure(point, scores, self.seed, self.splits, False)
-            tables.append(self._ordered(point, related(point, measured, None).results))
-        results = Results.concat(tables)
-        self.frontend.results(results, infos_of(results, self.splits), (), self._unscored(job))
+        measured = [measure(point, scores, self.seed, self.splits, False) for point in job.looked_at]
+        with self._not_removed(job):
+            results = Results.concat(
+                self._ordered(point, related(point, each, None).results)
+                for point, each in zip(job.looked_at, measured, strict=True)
+            )
+            self.frontend.results(results, infos_of(results, self.splits), (), self._unscored(job))
 
     def _ordered(self, point: DataPoint, results: Results) -> Results:
         """Return results with notes on the order of arrival, of which the frontend was told first."""
@@ -379,6 +418,10 @@ class Evaluator:
         return self._order.update(point, results)
 
     def _store(self, job: _Job, evaluation: Evaluation) -> None:
+        with self._not_removed(job):
+            self._store_now(job, evaluation)
+
+    def _store_now(self, job: _Job, evaluation: Evaluation) -> None:
         point = job.point
         ordered = self._ordered(point, evaluation.results)
         if point.key[:2] in self._copied and point.key.mode != PROBE_SET_MODE:
@@ -404,17 +447,19 @@ class Evaluator:
         self._store(job, evaluation)
         if evaluation.faults:  # what could be computed is shown meanwhile
             why = " ".join(f"Score {name!r}: {why}" for name, why in evaluation.faults.items())
-            self._tell(job.point, why)
+            self._tell(job, why)
             raise HeldError(why)
         self._counts["scored"] += 1
-        self._notify(self._notices_of(job, evaluation))
+        with self._not_removed(job):
+            self._notify(self._notices_of(job, evaluation))
 
-    def _tell(self, point: DataPoint, why: str) -> None:
+    def _tell(self, job: _Job, why: str) -> None:
         """Report, once for each reason, that data points cannot be scored now."""
-        run, model, address = point.key.run, point.key.model, point.key.address
-        if self._first_time("", run, model, why):
-            text = f"{why} First at {address!r}. What cannot be scored is kept, and tried again."
-            self._notify([Notice("kept", text, "error", run, model)])
+        run, model, address = job.point.key.run, job.point.key.model, job.point.key.address
+        with self._not_removed(job):
+            if self._first_time("", run, model, why):
+                text = f"{why} First at {address!r}. What cannot be scored is kept, and tried again."
+                self._notify([Notice("kept", text, "error", run, model)])
 
     def _fail(self, job: _Job, error: Exception) -> None:
         """Report that a data point cannot be scored."""
@@ -422,7 +467,8 @@ class Evaluator:
         self._counts["failed"] += 1
         _log.error("Scoring %s of %s failed", key.address, key.model, exc_info=error)
         text = f"Scoring {key.address!r} failed: {type(error).__name__}: {error}"
-        self._notify([Notice("score_failed", text, "error", key.run, key.model)])
+        with self._not_removed(job):
+            self._notify([Notice("score_failed", text, "error", key.run, key.model)])
 
     def _begin(self, job: _Job) -> None:
         """Start computing the scores of a data point, unless its batch has one with the same content.

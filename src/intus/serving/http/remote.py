@@ -28,7 +28,7 @@ from ..aggregation.journal import Log
 from ..aggregation.notices import damaged_journal
 from ..data_point import DataPoint, with_last
 from ..decoding import builtins, decode, encode
-from ..errors import AwayError, FullError, HeldError
+from ..errors import AwayError, FullError, HeldError, UnansweredError
 from ..evaluation.targets import Target
 from ..interfaces import Done, RunKey
 from ..messages import (
@@ -185,7 +185,12 @@ class Remote:
 
     def remove(self, run: str, model: str | None = None) -> bool:
         """Delete a run, or one model of it, and return whether it was stored."""
-        return bool(self._ask("/run/remove", encode(RunRemoval(run, model)))["removed"])
+        try:
+            return bool(self._ask("/run/remove", encode(RunRemoval(run, model)))["removed"])
+        except UnansweredError as error:
+            raise UnansweredError(
+                f"{error} It may still delete what is stored of run {run!r} when it can."
+            ) from None
 
     def _post(self, path: str, message: Any) -> None:
         self._ask(path, encode(message))
@@ -220,7 +225,9 @@ class Remote:
             kind = HeldError if error.code == 507 else kind
             raise kind(f"{self.url}{path} answered {error.code}: {_sentence(text)}") from None
         except (OSError, ValueError) as error:  # no reply, or a truncated one
-            raise AwayError(f"The {self.role} {self.url} cannot be reached: {error}") from None
+            refused = isinstance(getattr(error, "reason", error), ConnectionRefusedError)
+            kind = AwayError if refused else UnansweredError
+            raise kind(f"The {self.role} {self.url} cannot be reached: {error}") from None
 
     def _token_header(self) -> dict[str, str]:
         place = urlsplit(self.url)
@@ -382,13 +389,25 @@ class RemoteEvaluator(Remote):
         super().flush(run, model, wait_for(self._worker, timeout))
 
     def remove(self, run: str, model: str | None = None) -> bool:
-        """Drop what is queued of a run, or of one model of it, and delete everything of it."""
-        self._drop(
-            lambda call: (
-                call.run_key is not None and call.run_key[0] == run and model in (None, call.run_key[1])
-            )
-        )
-        return super().remove(run, model)
+        """Delete a run, or one model of it, with what is queued of it; after an error that stays queued."""
+
+        def unwanted(call: _Call) -> bool:
+            return call.run_key is not None and call.run_key[0] == run and model in (None, call.run_key[1])
+
+        taken = self._worker.take(unwanted)  # so that it is not sent after the removal
+        try:
+            stored = super().remove(run, model)
+        except Exception:
+            for call in taken:
+                self._worker.submit(call)
+            raise
+        failed, current = self._worker.drop(unwanted)
+        for call in (*taken, *failed):
+            call.done(None)
+        if current is not None:  # it may have come after the removal
+            self._worker.wait_for_current(ANSWER_S)
+            stored = super().remove(run, model) or stored
+        return stored
 
     def close(self, patience: float | None = None) -> bool:
         """Send the queue, as long as the evaluator answers, and return whether all was sent.
@@ -414,10 +433,6 @@ class RemoteEvaluator(Remote):
     def _sent(self, number: int) -> Callable[[Any], None]:
         spool = self._spool
         return (lambda reply: None) if spool is None else lambda reply: spool.sent(number)
-
-    def _drop(self, unwanted: Callable[[_Call], bool]) -> None:
-        for call in self._worker.drop(unwanted, patience=1.0):
-            call.done(None)
 
     def _send(self, point: DataPoint, *, last: bool) -> Any:
         waiting = self._worker.earliest(*point.key[:2])
