@@ -150,7 +150,7 @@ def other_settings():
 @pytest.mark.parametrize("first", [other_settings, contextlib.nullcontext])
 @pytest.mark.parametrize("later", [other_settings, contextlib.nullcontext, torch.inference_mode])
 def test_every_pass_has_the_settings_of_the_first(server, first, later):
-    """What differs between two epochs is then learned, and not an effect of the script's autocast."""
+    """A difference between two epochs is then learned, and not an effect of the script's autocast."""
     torch.manual_seed(0)
     model = Settings()
     rows = 300 + torch.randn(16, 4)  # whose differences bfloat16 cannot represent

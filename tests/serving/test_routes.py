@@ -133,13 +133,16 @@ def test_misfit_target_gives_one_notice_with_both_lengths(fresh, caplog):
     assert sum("has 3 labels" in line for line in caplog.messages) == 1
 
 
-def test_target_that_fits_one_layer_gives_no_notice(fresh):
+def test_target_that_fits_one_layer_names_the_others(fresh):
     post(fresh, "/targets", {"name": "parity", "targets": LABELS})
     post(
         fresh, "/records", encode_records([record(4, address="small"), record(40), record(4, address="last")])
     )
     post(fresh, "/flush", {})
-    assert fresh.get("/api/notices").json()["notices"] == []
+    [notice] = fresh.get("/api/notices").json()["notices"]
+    assert notice["level"] == "info"
+    assert "'parity'" in notice["text"]
+    assert "at 2 of 3 layers: 'small', 'last'" in notice["text"]
     assert fresh.get("/api/runs").json()["runs"][0]["targets"] == ["parity"]
 
 

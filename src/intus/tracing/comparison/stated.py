@@ -56,7 +56,8 @@ def different_constants_stated(
 ) -> Iterator[str]:
     """Yield what is said of other constants that two operations of one type state differently.
 
-    Unlike those of ``different_stated``, they may not have the same effect in both frameworks.
+    Unlike those of ``different_stated``, they may not mean the same in both frameworks, or be made up for by
+    another operation.
 
     Args:
         a: The first graph.
@@ -65,10 +66,14 @@ def different_constants_stated(
         names: The names of the passes.
     """
     found: dict[str, list[str]] = {}
+    pairs = list(pairs)
+    stated = _Stated(a, b, pairs)
     for i, j in pairs:
         if not (a.ops.kind[i] == b.ops.kind[j] == OP) or a.type_of(i) in MOVES:
             continue
-        for name, x, y in stated_apart(a, i, b, j):
+        # Another factor may make up for one, so the tensors that are multiplied have to be the same.
+        found_here = stated.operands(i, j) if stated.are_binary(i, j) else stated_apart(a, i, b, j)
+        for name, x, y in found_here:
             module = _module_of(a, i)
             where = f"{a.label(i)} in {module}" if module else a.label(i)
             found.setdefault(f"{name} is {x} in {names[0]}, {y} in {names[1]}", []).append(where)
@@ -146,11 +151,19 @@ class _Stated:
         for name, x, y in different_arguments(self._a, i, self._b, j):
             if name in _STATED and name != "eps":
                 yield f"{name} of {where} is {x} in a, {y} in b"
-        kinds = (self._types[0][int(self._a.ops.type[i])], self._types[1][int(self._b.ops.type[j])])
-        if kinds[0] == kinds[1] and kinds[0] in _BINARY and self._same_operands(i, j):
-            one, two = self._operand(self._a, i, kinds[0]), self._operand(self._b, j, kinds[0])
+
+    def are_binary(self, i: int, j: int) -> bool:
+        """Return whether two operations are the same one of two numbers."""
+        one, two = self._types[0][int(self._a.ops.type[i])], self._types[1][int(self._b.ops.type[j])]
+        return one == two and one in _BINARY
+
+    def operands(self, i: int, j: int) -> Iterator[tuple[str, str, str]]:
+        """Yield the number that is added to, or multiplied with, the same tensor, if it is another."""
+        if self.are_binary(i, j) and self._same_operands(i, j):
+            kind = self._types[0][int(self._a.ops.type[i])]
+            one, two = self._operand(self._a, i, kind), self._operand(self._b, j, kind)
             if one is not None and two is not None and not self._equal(one, two, j):
-                yield f"the constant of {where} is {one:.6g} in a, {two:.6g} in b"
+                yield "the constant", f"{one:.6g}", f"{two:.6g}"
 
     def _same_operands(self, i: int, j: int) -> bool:
         """Return whether two operations are given the one tensor that corresponds."""
