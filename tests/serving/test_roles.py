@@ -11,8 +11,7 @@ import pytest
 from serving_help import point, record, target_of
 
 from intus.core.errors import InputError
-from intus.serving import frontend as frontend_module
-from intus.serving import worker
+from intus.serving import last_minute, worker
 from intus.serving.aggregation.aggregator import Aggregator
 from intus.serving.aggregation.journal import Journal
 from intus.serving.aggregation.service import AggregatorService
@@ -497,7 +496,7 @@ def test_target_whose_layer_pattern_matches_no_layer(service, database):
 
 def test_notice_that_comes_with_every_request_is_logged_once_a_minute(database, monkeypatch, caplog):
     frontend, now = Frontend(database), [1000.0]
-    monkeypatch.setattr(frontend_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(last_minute.time, "monotonic", lambda: now[0])
     often, other = (
         Notice("dropped", "Arrays were dropped.", run="r"),
         Notice("late", "Rows came late.", run="r"),

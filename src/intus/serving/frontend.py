@@ -31,6 +31,7 @@ from .errors import AwayError, fault
 from .evaluation.arrival_order import BY_ORDER, UNVERIFIED, WITHDRAWN, withdrawn
 from .evaluation.targets import Target
 from .findings_of_runs import FindingsOfRuns
+from .last_minute import LastMinute
 from .messages import (
     AboveQuery,
     ChangeRunRequest,
@@ -54,8 +55,6 @@ from .predictions import MOST_CLASSES, confusion_of, gap_of, scores_of
 from .schedule import Moment
 
 _log = logging.getLogger("intus.serving")
-#: Seconds after which a notice that came again is logged again.
-_MINUTE_S = 60.0
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _FOLLOWUPS: dict[str, Any] = {name: kind for kind, name in followups.KINDS.items()}
 _P = ParamSpec("_P")
@@ -99,7 +98,7 @@ class Frontend:
         self.on_show = OnShow()
         self._counts: Counter[str] = Counter(results=0, notices=0)
         self._findings = FindingsOfRuns(database)
-        self._logged: dict[Notice, float] = {}  # by when, on the clock ``monotonic``
+        self._logged = LastMinute()
         self._began = time.time()
         self._compared = False  # whether the ledgers were compared with the database
         try:
@@ -132,11 +131,8 @@ class Frontend:
     @_storing
     def notices(self, notices: Sequence[Notice]) -> None:
         """Store notices, and log them, the same one once a minute."""
-        now = time.monotonic()
-        self._logged = {notice: at for notice, at in self._logged.items() if now - at < _MINUTE_S}
         for notice in notices:
-            if notice not in self._logged:
-                self._logged[notice] = now
+            if self._logged.is_new(notice):
                 place = f" in {notice.run}" if notice.run else ""
                 _log.log(_LEVELS[notice.level], "%s%s: %s", notice.code, place, notice.text)
             self.database.add_notice(

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import errno
 import logging
-import math
 import secrets
 import socket
 import sys
@@ -38,6 +37,7 @@ from .http.connections import Connection
 from .http.feed import ChangeFeed
 from .http.remote import RemoteEvaluator, RemoteFrontend
 from .interfaces import EvaluatorLink
+from .last_minute import LastMinute
 from .options import ServerOptions, add_options, choose, takes_options
 from .roles import Roles
 from .started import Server as Server  # so that both are imported from one place
@@ -270,14 +270,13 @@ class _LoopErrors:
     """
 
     def __init__(self) -> None:
-        self._told = -math.inf
+        self._said = LastMinute()
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if not (isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)):
             loop.default_exception_handler(context)
-        elif time.monotonic() - self._told > 60.0:
-            self._told = time.monotonic()
+        elif self._said.is_new("no connection"):
             _log.error(
                 "No connection can be accepted: %s (ulimit -n). The server goes on when others are closed.",
                 error,

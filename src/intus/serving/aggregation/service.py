@@ -20,6 +20,7 @@ from ..decoding import read
 from ..errors import AwayError, BusyError, FullError, ReadingError
 from ..evaluation.targets import Target
 from ..interfaces import EvaluatorLink
+from ..last_minute import LastMinute
 from ..messages import IngestReply, Notice, RunRequest, StatusReport
 from .aggregator import Aggregator, IngestResult
 from .ingest import IngestRequest
@@ -87,6 +88,7 @@ class AggregatorService:
         self._lock = threading.Lock()
         self._frozen: list[tuple[str, str | None]] = []  # runs, or a model of each, that are being changed
         self._held_back: list[DataPoint] = []  # data points of them, to be passed on if they stay
+        self._said = LastMinute()
         self._unreleased: dict[RunKey, set[int]] = {}  # windows that the journal could not delete yet
         self._settled: deque[tuple[DataPoint, bool]] = deque()  # done, and not yet noted in the aggregator
         self._rate = ScoringRate()
@@ -574,7 +576,8 @@ class AggregatorService:
             try:
                 log.release(done, self.aggregator.snapshot(run_key, self._clock()))
             except OSError as error:
-                _log.warning("The journal cannot be shortened now: %s", error)
+                if self._said.is_new(text := f"The journal cannot be shortened now: {error}"):
+                    _log.warning(text)
                 self._unreleased[run_key] = done
 
     def _require_journal(self, patience: float | None = 0.0) -> None:
