@@ -164,3 +164,86 @@ def test_changed_setting_of_an_optimized_file_is_named(level, optimized):
     check = intus.check_export(other, file, x)
     assert check.verdict == "differs"
     assert check.first["module"] in ("3", "4")
+
+
+class Sequences(nn.Module):
+    """Recurrent layers, whose results a file gives another layout, with an attention between them."""
+
+    def __init__(self):
+        super().__init__()
+        self.enc = nn.LSTM(6, 5, 2, batch_first=True, bidirectional=True)
+        self.dec = nn.GRU(6, 5, batch_first=True)
+        self.attn, self.out = nn.Linear(5, 10), nn.Linear(15, 4)
+
+    def forward(self, x):
+        memory, _ = self.enc(x)
+        steps, _ = self.dec(x[:, :3])
+        weights = (self.attn(steps) @ memory.transpose(1, 2)).softmax(-1)
+        return self.out(torch.cat([steps, weights @ memory], -1))
+
+
+class Masked(nn.Module):
+    """An attention with a mask of infinities, twice, and activations after it."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.ModuleList(nn.Linear(8, 24) for _ in range(2))
+        self.act = nn.ModuleList(nn.GELU("tanh") for _ in range(2))
+
+    def forward(self, x):
+        mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        for qkv, act in zip(self.qkv, self.act, strict=True):
+            q, k, v = qkv(x).chunk(3, -1)
+            x = act(x + (q @ k.transpose(-1, -2)).masked_fill(mask, float("-inf")).softmax(-1) @ v)
+        return x
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["dynamo", "script"])
+def optimized_by_exporter(request, tmp_path_factory):
+    """Return a function that returns a model, its input and the file of an exporter, optimized."""
+    folder = tmp_path_factory.mktemp("exported")
+
+    def get(class_):
+        torch.manual_seed(0)
+        model, x = class_().eval(), torch.randn(2, 7, 6 if class_ is Sequences else 8)
+        path, file = folder / f"{class_.__name__}.onnx", folder / f"{class_.__name__}.optimized.onnx"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the exporters
+            torch.onnx.export(model, (x,), path, dynamo=request.param, verbose=False)
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = LEVELS["extended"]
+        options.optimized_model_filepath = str(file)
+        options.log_severity_level = 4
+        onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        return model, x, file
+
+    return get
+
+
+@pytest.mark.parametrize("class_", [Sequences, Masked])
+def test_optimized_layouts_and_masks_are_equal(class_, optimized_by_exporter):
+    model, x, file = optimized_by_exporter(class_)
+    check = intus.check_export(model, file, x)
+    assert check.verdict == "equal", str(check)
+
+
+@pytest.mark.parametrize("name", ["enc.weight_hh_l1", "dec.bias_hh_l0", "attn.weight", "out.bias"])
+def test_changed_parameter_after_another_layout_is_named(name, optimized_by_exporter):
+    model, x, file = optimized_by_exporter(Sequences)
+    with torch.no_grad():
+        state(model)[name].mul_(1.1)
+    check = intus.check_export(model, file, x)
+    assert check.verdict == "differs"
+    # The file runs the encoder last, after the rest of what the attention takes: then no module is named.
+    changed = name.partition(".")[0]
+    assert check.first["module"] in ({"enc", ""} if changed == "enc" else {changed}), str(check)
+    assert changed != "enc" or any("enc." in one for one in check.first["why"])
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_mask_before_a_changed_activation_is_not_named(number, optimized_by_exporter):
+    model, x, file = optimized_by_exporter(Masked)
+    model.act[number] = nn.GELU()
+    check = intus.check_export(model, file, x)
+    assert check.verdict == "differs"
+    assert check.first["module"] == f"act.{number}", str(check)

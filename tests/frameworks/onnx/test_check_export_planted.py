@@ -210,17 +210,43 @@ class Dead(nn.Module):
 
 
 @pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
-def test_parameters_that_the_file_lacks_are_listed(dynamo, tmp_path, monkeypatch):
+def test_parameters_without_effect_that_the_file_lacks_are_noted(dynamo, tmp_path, monkeypatch):
     monkeypatch.setitem(MODELS, "dead", lambda: (Dead(), torch.randn(2, 4)))
     net, x = exported("dead", dynamo, tmp_path / "net.onnx")
     check = intus.check_export(net, tmp_path / "net.onnx", x)
-    assert check.verdict == "not proven"
-    assert not check
+    assert check.verdict == "equal", str(check)
+    assert check.parameters == []
+    assert "Not in the file, and without effect on any output: dead.weight, dead.bias." in check.notes
+    assert "the model does not use never.weight, never.bias" in " ".join(check.notes)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda y: 3 if y.tanh().sum() > -99 else 2,
+        lambda y: 3 + 0 * int(y.mean().item()),
+        lambda y: 3 + 0 * y.tolist()[0][0],
+        lambda y: 3 + 0 * float(y.detach().numpy()[0, 0]),
+        lambda y: 3 + 0 * len((y > 0).nonzero()),
+        lambda y: 3 + 0 * y[y > 0].shape[0],
+        lambda y: 3 + 0 * y.unique().numel(),
+        lambda y: 3 + 0 * len(torch.where(y > 0)[0]),
+    ],
+    ids=["if", "item", "tolist", "numpy", "nonzero", "mask", "unique", "where"],
+)
+def test_parameters_that_python_may_have_read_are_not_proven(read, tmp_path, monkeypatch):
+    class Reads(Dead):
+        def forward(self, x):
+            return self.fc(x) * (3 if torch.onnx.is_in_onnx_export() else read(self.dead(x)))
+
+    monkeypatch.setitem(MODELS, "dead", lambda: (Reads(), torch.randn(2, 4)))
+    net, x = exported("dead", False, tmp_path / "net.onnx")
+    check = intus.check_export(net, tmp_path / "net.onnx", x)
+    assert check.verdict == "not proven", str(check)
     assert check.first is None
     reason = "is not in the file, and no output of the model depends on it"
     assert check.parameters == [f"dead.weight {reason}", f"dead.bias {reason}"]
     assert "dead.weight, dead.bias are not in the file" in str(check)
-    assert "the model does not use never.weight, never.bias" in " ".join(check.notes)
 
 
 def test_changed_bias_that_the_file_has_dropped(tmp_path):

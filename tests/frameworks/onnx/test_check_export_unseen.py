@@ -84,3 +84,29 @@ def test_step_without_effect_on_any_input_agrees(name, dynamo, tmp_path):
     assert both == "equal"
     for check in others:
         assert check.verdict == "equal", str(check)
+
+
+@pytest.mark.parametrize("threshold", [20.0, 5.0])
+def test_softplus_whose_threshold_the_file_writes_as_an_operation(threshold, tmp_path):
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Linear(4, 4), nn.Softplus(threshold=threshold)).eval(), torch.randn(2, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter
+        torch.onnx.export(net, (x,), tmp_path / "net.onnx", dynamo=True, verbose=False)
+    check = intus.check_export(net, tmp_path / "net.onnx", x)
+    assert check.verdict == "equal", str(check)
+    net[1] = nn.Softplus(threshold=threshold + 1)
+    check = intus.check_export(net, tmp_path / "net.onnx", x)
+    assert check.verdict == "not proven", str(check)
+    assert "ran only in the file" in str(check)
+
+
+def test_constant_given_by_position_is_compared_with_one_by_name(tmp_path):
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Linear(4, 4), nn.Softplus(1.002, 20.0)).eval(), torch.randn(2, 4)
+    torch.export.save(torch.export.export(net, (x,)), tmp_path / "net.pt2")
+    assert intus.check_export(net, tmp_path / "net.pt2", x).verdict == "equal"
+    net[1] = nn.Softplus(1.002, 21.0)
+    check = intus.check_export(net, tmp_path / "net.pt2", x)
+    assert check.verdict == "differs", str(check)
+    assert check.constants == ["threshold of softplus_1_2 is 21.0 in a, 20.0 in b"]

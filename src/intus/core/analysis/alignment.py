@@ -289,8 +289,12 @@ def _weights(a: _Traits, i: int, b: _Traits, part: slice, near: float) -> np.nda
 
 
 def _agree(a: _Traits, i: int, b: _Traits, part: slice | int | np.ndarray, by: float) -> np.ndarray:
-    """Return whether the sums of row ``i`` and of each of these rows differ by at most this part of them."""
-    agree: np.ndarray = (np.abs(b.sums[part] - a.sums[i]) <= by * a.sums[i, [0, 1, 0]]).all(axis=-1)
+    """Return whether the sums of row ``i`` and of each of these rows differ by at most this part of them.
+
+    Those of a tensor with an infinity tell nothing: any number is within a part of infinity.
+    """
+    sums = a.sums[i] if np.isfinite(a.sums[i]).all() else np.full(3, np.nan)
+    agree: np.ndarray = (np.abs(b.sums[part] - sums) <= by * sums[[0, 1, 0]]).all(axis=-1)
     return agree
 
 
@@ -427,12 +431,15 @@ def _by_values(a: _Traits, b: _Traits, partner: np.ndarray) -> None:
                     partner[i] = -1
             continue
         (other,) = found
-        if other in of_b:
-            partner[of_b[other]] = now
+        holder = of_b.get(other, -1)
         if now >= 0:
-            of_b[now] = of_b.get(other, -1)
-            if other not in of_b:
-                del of_b[now]
+            del of_b[now]
+        if holder >= 0:
+            # The two swap their partners, unless those have nothing in common.
+            alike = now >= 0 and (a.shape[holder] == b.shape[now] or a.type[holder] == b.type[now])
+            partner[holder] = now if alike else -1
+            if alike:
+                of_b[now] = holder
         partner[i], of_b[other] = other, i
         open_b = open_b[open_b != other]
 

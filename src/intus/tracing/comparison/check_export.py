@@ -56,9 +56,11 @@ class ExportCheck:
         self.quantization: Quantization | None = None
         missing: list[Missing] = []
         if not is_quantized(exported.graph):  # which has other weights, and differs in every module
-            missing, by_effect = missing_parameters(model, exported, table, compared)
+            missing, by_effect, idle = missing_parameters(model, exported, table, compared)
             if by_effect:
                 self.notes.append(f"Compared by their effect on these inputs only: {listed(by_effect)}.")
+            if idle:
+                self.notes.append(f"Not in the file, and without effect on any output: {listed(idle)}.")
         self.parameters = [sentence for sentences in self.changed.values() for sentence in sentences]
         self.parameters += [one.sentence for one in missing]
         first = table.attrs["first"]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...core.analysis.alignment import align
+from ...core.analysis.alignment import align, in_order
 from ...core.analysis.flops import MOVES
 from ...core.errors import InputError, require
 from ...core.graph import BUFFER, CONSTANT, OP, OUTPUT, Graph
@@ -27,7 +27,7 @@ from ..results.trace import Trace
 from ..validation.uninitialized import UNINITIALIZED
 from .differences import Difference, difference, element_sums, rounding
 from .elements import Elements, plain
-from .modules import pair_modules, with_folded_norms, with_whole_outputs
+from .modules import pair_modules, with_folded_norms, with_moved_results, with_whole_outputs
 from .parameters import different_parameters
 from .settings import different_constants
 from .without_effect import idle
@@ -130,7 +130,12 @@ def compare(a: Trace, b: Trace) -> Comparison:
         sums = side_a.element_sums(), side_b.element_sums()
         pairs = align(a.graph, b.graph, sums, near=1e-2 if coarse else 1e-3)
         pairs = with_whole_outputs(a.graph, b.graph, with_folded_norms(a.graph, b.graph, pairs))
+        pairs = with_moved_results(a.graph, b.graph, pairs, sums)
         judge = _Judge(side_a, side_b, pairs)
+        while wrong := judge.mispaired():
+            partner = {i: -1 if n in wrong else j for n, (i, j) in enumerate(pairs) if i >= 0}
+            pairs = in_order([partner[i] for i in range(len(a.graph.ops))], len(b.graph.ops))
+            judge = _Judge(side_a, side_b, pairs)
         return Comparison.of(a, b, judge.pairs, judge.origins(), judge.modules)
 
 
@@ -380,6 +385,42 @@ class _Judge:
 
     def _types(self, pair: Pair) -> list[str]:
         return [graph.type_of(row) for graph, row in self._rows(pair)]
+
+    # -- pairs that are none ----------------------------------------------------------------------------
+
+    def mispaired(self) -> set[int]:
+        """Return the pairs that differ and do not correspond, if the outputs differ anyway.
+
+        What follows in one of the passes is the same as in the other, so that this tensor is too: the
+        operation of another kind or shape that it was paired with corresponds to another. Where the outputs
+        agree, such a pair remains: an operation may hide its difference.
+        """
+        outputs = [pair for pair in self.pairs if pair.a >= 0 and self.a.graph.ops.kind[pair.a] == OUTPUT]
+        if all(pair.is_explained for pair in outputs):
+            return set()
+        return {n for n, pair in enumerate(self.pairs) if self._is_mispaired(pair)}
+
+    def _is_mispaired(self, pair: Pair) -> bool:
+        if pair.is_explained or min(pair.a, pair.b) < 0 or not (pair.other_type or pair.verdict == SHAPE):
+            return False
+        sides = (self.a.graph, pair.a, self._pair_of_a), (self.b.graph, pair.b, self._pair_of_b)
+        if any(graph.ops.kind[row] != OP for graph, row, _ in sides):
+            return False
+        following = [[self.pairs[n] for n in self._next_pairs(*side)] for side in sides]
+        return any(found and all(one.is_explained for one in found) for found in following)
+
+    def _next_pairs(self, graph: Graph, row: int, number_of: dict[int, int]) -> set[int]:
+        """Return the numbers of the first pairs with both rows that follow a row of a pass."""
+        waiting, seen, found = [row], {row}, set[int]()
+        while waiting:
+            for child in set(graph.children(waiting.pop())) - seen:
+                seen.add(child)
+                number = number_of[child]
+                if min(self.pairs[number].a, self.pairs[number].b) < 0:
+                    waiting.append(child)
+                else:
+                    found.add(number)
+        return found
 
     # -- where they diverge ----------------------------------------------------------------------------
 

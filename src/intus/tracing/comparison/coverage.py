@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ...core.analysis.flops import ELEMENTWISE
 from ...core.analysis.walks import ancestors, descendants
-from ...core.graph import INPUT, OUTPUT, Graph, Param
+from ...core.graph import INPUT, OP, OUTPUT, Graph, Param
 from .differences import difference, rounding
 from .elements import Elements, value_of
 from .orientation import is_turned
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from .table import Comparison
 
 _AGREE = ("equal", "close")
+#: Operations whose result has a shape that no value decides, so that Python learns nothing of them by it.
+_OF_FIXED_SHAPE = (ELEMENTWISE - {"where"}) | {
+    *("linear", "matmul", "bmm", "addmm", "conv1d", "conv2d", "conv3d", "softmax", "log_softmax", "dropout"),
+    *("layer_norm", "group_norm", "rms_norm", "mean", "sum", "view", "reshape", "flatten", "transpose"),
+    *("permute", "squeeze", "unsqueeze", "contiguous", "scaled_dot_product_attention"),
+}
 
 
 class Missing(NamedTuple):
@@ -28,7 +35,8 @@ class Missing(NamedTuple):
         row: The first row that uses it.
         module: The address of the module around that row.
         differs: The relative difference of what the module returns; None if it was not compared.
-        is_read: Whether an output depends on it.
+        is_read: Whether an output depends on it, as far as the operations show. If none does, it may still
+            have been read in Python, or have decided a shape.
     """
 
     address: str
@@ -55,7 +63,7 @@ class Missing(NamedTuple):
 
 def missing_parameters(
     a: Trace, b: Trace, table: Comparison, compared: Collection[str]
-) -> tuple[list[Missing], list[str]]:
+) -> tuple[list[Missing], list[str], list[str]]:
     """Return the parameters that the pass used and that nothing shows to be the same in the file.
 
     An exporter renames, transposes, joins and folds parameters, and drops zeros. A parameter counts as found
@@ -69,7 +77,8 @@ def missing_parameters(
         compared: The addresses of parameters of the model that were compared one by one.
 
     Returns:
-        Those, and the addresses of the parameters that only their effect shows to be the same.
+        Those, the addresses of the parameters that only their effect shows to be the same, and the addresses
+        of those that cannot have an effect on an output.
     """
     users: dict[int, list[int]] = {}
     for row, numbers in a.graph.row_params.items():
@@ -81,10 +90,11 @@ def missing_parameters(
         if a.graph.params[number].address not in compared
     ]
     if not left:
-        return [], []
+        return [], [], []
     effects, weights = _Effects(a.graph, table), _Weights(b, a, compared)
     found: list[Missing] = []
     by_effect: list[str] = []
+    idle: list[str] = []
     for param, rows in left:
         if weights.have(a, param):
             continue
@@ -92,9 +102,12 @@ def missing_parameters(
         if live and all(map(effects.agree, live)):
             by_effect.append(param.address)
             continue
+        if effects.are_idle(rows):
+            idle.append(param.address)
+            continue
         apart = max((one for row in live if (one := effects.apart(row)) is not None), default=None)
         found.append(Missing(param.address, rows[0], _module_of(a.graph, rows[0]), apart, bool(live)))
-    return found, by_effect
+    return found, by_effect, idle
 
 
 class _Effects:
@@ -117,6 +130,19 @@ class _Effects:
     def agree(self, row: int) -> bool:
         """Return whether all that a row's parameter has an effect on first was compared and agrees."""
         return all(any(self._agrees(one) for one in self._witnesses(end)) for end in self._ends(row))
+
+    def are_idle(self, rows: Collection[int]) -> bool:
+        """Return whether rows cannot have an effect on an output: not by operations, and not by Python.
+
+        Python may read values, or the shape of a result that values decide, and compute otherwise then.
+        """
+        graph = self._graph
+        reached = {*rows, *descendants(graph, rows)}
+        return (
+            reached.isdisjoint(self.live)
+            and reached.isdisjoint(branch.row for branch in graph.branches)
+            and all(graph.ops.kind[row] == OP and graph.type_of(row) in _OF_FIXED_SHAPE for row in reached)
+        )
 
     def apart(self, row: int) -> float | None:
         """Return the relative difference of what a row's module returns, if it differs."""

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from ...core.analysis.alignment import in_order
-from ...core.graph import Graph
+from ...core.analysis.flops import MOVES
+from ...core.graph import OP, Graph
+
+#: The relative difference up to which the sums of two tensors are those of the same elements.
+_EQUAL_SUMS = 1e-6
 
 
 class ModulePair(NamedTuple):
@@ -107,7 +114,7 @@ def with_whole_outputs(a: Graph, b: Graph, pairs: Sequence[tuple[int, int]]) -> 
         returned.setdefault(b.modules[int(b.calls.module[call])].address, []).extend(rows)
 
     def fits(i: int, j: int) -> bool:
-        return a.metas[int(a.ops.meta[i])].shape == b.metas[int(b.ops.meta[j])].shape
+        return _shape(a, i) == _shape(b, j)
 
     before = dict(partner)
     for i in sorted(a.row_exits):
@@ -128,6 +135,80 @@ def with_whole_outputs(a: Graph, b: Graph, pairs: Sequence[tuple[int, int]]) -> 
     if partner == before:
         return list(pairs)
     return in_order([partner[i] for i in range(len(a.ops))], len(b.ops))
+
+
+def with_moved_results(
+    a: Graph, b: Graph, pairs: Sequence[tuple[int, int]], sums: tuple[np.ndarray, np.ndarray]
+) -> list[tuple[int, int]]:
+    """Return pairs in which a result that a file makes in another shape is paired with what moves it into shape.
+
+    A file computes a linear layer on the rows of a matrix, and an LSTM with an axis for the directions, and
+    gives the result its shape afterwards. An optimized one may leave out the last transposition, so that only
+    the order of the axes is another. What the model moves such a result to has no partner then.
+
+    Args:
+        a: The first graph.
+        b: The second graph.
+        pairs: Pairs of rows, as ``align`` returns them.
+        sums: The sums over the elements of each graph's rows, as ``align`` takes them.
+    """
+    partner = {i: j for i, j in pairs if i >= 0}
+    taken = {j: i for i, j in partner.items() if j >= 0}
+    moved: set[int] = set()
+    for i in sorted(partner) if "format" in b.facts else ():
+        j = partner[i] if partner[i] >= 0 else _same_elements(a, i, b, taken, sums)
+        if j < 0 or a.ops.kind[i] != OP or b.ops.kind[j] != OP or _shape(a, i) == _shape(b, j):
+            continue
+        if a.type_of(i) in MOVES:
+            apart = math.prod(_shape(a, i)) != math.prod(_shape(b, j)) and b.type_of(j) in MOVES
+            of_others = apart and {partner[one] for one in a.parents(i)}.isdisjoint(b.parents(j))
+            if of_others or not moved.isdisjoint(a.parents(i)):
+                partner[i] = -1
+                moved.add(i)
+                taken.pop(j)
+            continue
+        free = [n for n in _moves_of(b, j) if n not in taken or _shape(a, taken[n]) != _shape(b, n)]
+        same = [n for n in free if _shape(b, n) == _shape(a, i)]
+        turned = [n for n in free if sorted(_shape(b, n)) == sorted(_shape(a, i))]
+        if found := (same or turned):
+            taken.pop(j, None)
+            if found[-1] in taken:
+                partner[taken[found[-1]]] = -1
+            partner[i], taken[found[-1]] = found[-1], i
+            moved.add(i)
+    return in_order([partner[i] for i in range(len(a.ops))], len(b.ops)) if moved else list(pairs)
+
+
+def _same_elements(
+    a: Graph, i: int, b: Graph, taken: Mapping[int, int], sums: tuple[np.ndarray, np.ndarray]
+) -> int:
+    """Return the only operation without a partner that computes the elements of a row; -1 if there is none."""
+    size, own = math.prod(_shape(a, i)), sums[0][i]
+    if a.ops.kind[i] != OP or a.type_of(i) in MOVES or not np.isfinite(own).all() or not own[0]:
+        return -1
+    near = np.flatnonzero((np.abs(sums[1] - own) <= _EQUAL_SUMS * own[[0, 1, 0]]).all(axis=-1)).tolist()
+    found = [
+        j
+        for j in near
+        if b.ops.kind[j] == OP and b.type_of(j) not in MOVES and math.prod(_shape(b, j)) == size
+    ]
+    return found[0] if len(found) == 1 and found[0] not in taken else -1
+
+
+def _moves_of(graph: Graph, row: int) -> list[int]:
+    """Return the rows that only move the elements of a row, all of them, in order."""
+    waiting, found = [row], set[int]()
+    size = math.prod(_shape(graph, row))
+    while waiting:
+        following = {child for child in graph.children(waiting.pop()) if graph.type_of(child) in MOVES}
+        following = {child for child in following if math.prod(_shape(graph, child)) == size} - found
+        found |= following
+        waiting += following
+    return sorted(found)
+
+
+def _shape(graph: Graph, row: int) -> tuple[int, ...]:
+    return graph.metas[int(graph.ops.meta[row])].shape
 
 
 def _matches(a: Graph, calls: Sequence[int], b: Graph, others: Sequence[int]) -> list[tuple[int, int]]:

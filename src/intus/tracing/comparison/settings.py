@@ -37,6 +37,11 @@ _POSITIONS = {
     "topk": ("k", "dim"),
     "group_norm": ("num_groups",),
     "hardtanh": ("min_val", "max_val"),
+    "softplus": ("beta", "threshold"),
+    "threshold": ("threshold", "value"),
+    "leaky_relu": ("negative_slope",),
+    **dict.fromkeys(("elu", "celu"), ("alpha",)),
+    **dict.fromkeys(("hardshrink", "softshrink"), ("lambd",)),
     "multi_head_attention_forward": (
         *("embed_dim", "num_heads", "bias_k", "bias_v", "add_zero_attn", "dropout_p"),
     ),

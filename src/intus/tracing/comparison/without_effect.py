@@ -16,7 +16,7 @@ from ...core.graph import BUFFER, INPUT, OP, OUTPUT, Graph
 from ...core.vocabularies import common_types
 from .differences import difference, rounding
 from .elements import Elements, plain
-from .settings import bounds
+from .settings import arguments, bounds, common, number_of
 
 if TYPE_CHECKING:
     from ..results.trace import Trace
@@ -108,6 +108,11 @@ def unseen_operations(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> l
             [row for row in rows if bounds(side.graph, row) is None]
             for side, rows in zip((one, two), steps, strict=True)
         ]
+        if one.linear_from(root) == two.linear_from(other) < math.inf:
+            rest = [
+                [row for row in rows if side.threshold(row) is None]
+                for side, rows in zip((one, two), rest, strict=True)
+            ]
         more = len(rest[0]) - len(rest[1])
         name, at = ("a", 0) if more > 0 else ("b", 1)
         left = [row for row in rest[at] if row not in paired[at]] if rest[1 - at] else rest[at]
@@ -152,6 +157,31 @@ class _Unchanged:
         found = [limit for row in self.limiting(root) if (limit := bounds(self.graph, row)) is not None]
         lowest = max((low for low, _ in found), default=-math.inf)
         return lowest, min((high for _, high in found), default=math.inf)
+
+    def linear_from(self, root: int) -> float:
+        """Return the number above which a softplus of beta 1 returns what it is given, as the pass states it.
+
+        An exporter writes ``where(x > threshold, x, softplus(x))``. Infinity for any other operation.
+        """
+        if self.type_of(root) != "softplus":
+            return math.inf
+        given = common(self.graph, root, arguments(self.graph.setting(root)))
+        own = number_of(given.get("threshold", "")) if number_of(given.get("beta", "")) == 1 else None
+        found = [own, *(self.threshold(row) for row in self.steps.get(root, []))]
+        return min((number for number in found if number is not None), default=math.inf)
+
+    def threshold(self, row: int) -> float | None:
+        """Return the number above which a ``where`` returns what a softplus was given; None for any other."""
+        graph, parents = self.graph, self.graph.parents(row)
+        softplus = [one for one in parents if self.type_of(one) == "softplus"]
+        if self.type_of(row) != "where" or len(parents) != 3 or len(softplus) != 1:
+            return None
+        given = graph.parents(softplus[0])
+        (above,) = [one for one in parents if one not in softplus and one not in given] or (-1,)
+        if above < 0 or self.type_of(above) not in ("greater", "gt") or graph.parents(above) != given:
+            return None
+        # In this order: the condition, what was given, the softplus.
+        return number_of(graph.setting(above)) if parents == [above, *given, *softplus] else None
 
     def _of_inputs(self) -> set[int]:
         """Return the rows whose values depend on those of an input, not only on its shape."""
