@@ -191,10 +191,12 @@ class Blocked(Frontend):
 def test_evaluator_tells_the_earliest_epoch_that_is_not_scored_in_full(database, elsewhere):
     frontend = Blocked(database)
     evaluator = Evaluator(frontend, ["nonfinite"])
-    for epoch in range(1, 6):
-        for number, address in enumerate(("a", "b")):
-            of_epoch = replace(point(record(address=address, epoch=float(epoch))), serial=2 * epoch + number)
-            evaluator.point(of_epoch, last=address == "b", waiting=elsewhere)
+    with evaluator._storing:  # so that all are given before the first is stored
+        for epoch in range(1, 6):
+            for number, address in enumerate(("a", "b")):
+                of_epoch = point(record(address=address, epoch=float(epoch)))
+                of_epoch = replace(of_epoch, serial=2 * epoch + number)
+                evaluator.point(of_epoch, last=address == "b", waiting=elsewhere)
     frontend.go.set()
     evaluator.flush(timeout=30)
     evaluator.close()

@@ -73,7 +73,7 @@ class InterruptedByHandlerError(Exception):
 
 
 def test_exception_that_is_not_of_the_file_is_raised_as_it_is(exported, monkeypatch):
-    def interrupted(*_):
+    def interrupted(*_, **__):
         raise InterruptedByHandlerError("time is over")
 
     monkeypatch.setattr("intus.reading.export.json.loads", interrupted)

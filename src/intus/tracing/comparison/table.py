@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from ...core.graph import BUFFER, OP, OUTPUT, Graph, end_names
@@ -65,6 +66,8 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
     def differences_inside(self, name: str = "a", other: str = "in b") -> Iterator[str]:
         """Yield what differs although no difference originates that reaches the outputs.
 
+        State and steps that no output depends on are left out, but for what modules return.
+
         Args:
             name: The name of the first pass.
             other: The words for "in the second pass".
@@ -84,7 +87,7 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
                 yield f"{returned} is of another shape {other}"
             elif row.verdict == "differs":
                 yield f"{returned} differs by {row.relative:.2g} of its norm, {effect}"
-        steps = self[self.verdict == "differs"]
+        steps = self[(self.verdict == "differs") & ~np.isin(np.arange(len(self)), [*self.attrs["idle"]])]
         if not found and len(steps):
             step = steps.iloc[0]
             where = f"{step.a} in {step.module_a}" if step.module_a else step.a
@@ -152,6 +155,7 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
             ],
         }
         names = ("a", "b")
+        table.attrs["idle"] = idle(a.graph, b.graph, table.pairs)
         table.attrs["constants"] = constants = different_stated(a, b, table.pairs)
         same = {row for (row, _), one in zip(table.pairs, table["verdict"], strict=True) if one in _SAME}
         hidden = [sentence for row, some in constants.items() if row in same for sentence in some]
