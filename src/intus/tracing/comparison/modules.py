@@ -140,7 +140,7 @@ def with_whole_outputs(a: Graph, b: Graph, pairs: Sequence[tuple[int, int]]) -> 
 def with_moved_results(
     a: Graph, b: Graph, pairs: Sequence[tuple[int, int]], sums: tuple[np.ndarray, np.ndarray]
 ) -> list[tuple[int, int]]:
-    """Return pairs in which a result that a file makes in another shape is paired with what moves it into shape.
+    """Return pairs in which a result that a file makes in another shape is paired with what moves it there.
 
     A file computes a linear layer on the rows of a matrix, and an LSTM with an axis for the directions, and
     gives the result its shape afterwards. An optimized one may leave out the last transposition, so that only
@@ -182,7 +182,7 @@ def with_moved_results(
 def _same_elements(
     a: Graph, i: int, b: Graph, taken: Mapping[int, int], sums: tuple[np.ndarray, np.ndarray]
 ) -> int:
-    """Return the only operation without a partner that computes the elements of a row; -1 if there is none."""
+    """Return the only operation without a partner that computes the elements of a row; -1 if none does."""
     size, own = math.prod(_shape(a, i)), sums[0][i]
     if a.ops.kind[i] != OP or a.type_of(i) in MOVES or not np.isfinite(own).all() or not own[0]:
         return -1
