@@ -106,7 +106,7 @@ def missing_parameters(
             idle.append(param.address)
             continue
         apart = max((one for row in live if (one := effects.apart(row)) is not None), default=None)
-        found.append(Missing(param.address, rows[0], _module_of(a.graph, rows[0]), apart, bool(live)))
+        found.append(Missing(param.address, rows[0], module_of(a.graph, rows[0]), apart, bool(live)))
     return found, by_effect, idle
 
 
@@ -204,7 +204,7 @@ class _Weights:
         self._known = {module.address for module in a.graph.modules}
         self._modules: dict[str, set[str]] = {}
         for row, numbers in b.graph.row_params.items():
-            module = _module_of(b.graph, row)
+            module = module_of(b.graph, row)
             for number in numbers:
                 self._modules.setdefault(b.graph.params[number].address, set()).add(module)
         self._compared = compared
@@ -239,7 +239,7 @@ class _Weights:
         return self._arrays[name]
 
 
-def _module_of(graph: Graph, row: int) -> str:
+def module_of(graph: Graph, row: int) -> str:
     """Return the address of the innermost module around a row, without the number of its call."""
     calls = graph.enclosing_calls(row)
     return graph.modules[int(graph.calls.module[calls[-1]])].address if calls else ""

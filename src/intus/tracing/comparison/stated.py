@@ -19,6 +19,7 @@ from ...core.analysis.walks import ancestors
 from ...core.graph import OP, OUTPUT, Graph
 from ...core.vocabularies import common_types
 from ...viewing.repr_text import listed
+from .coverage import module_of
 from .settings import arguments, common, different_arguments, number_of, stated_apart
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def different_constants_stated(
         # Another factor may make up for one, so the tensors that are multiplied have to be the same.
         found_here = stated.operands(i, j) if stated.are_binary(i, j) else stated_apart(a, i, b, j)
         for name, x, y in found_here:
-            module = _module_of(a, i)
+            module = module_of(a, i)
             where = f"{a.label(i)} in {module}" if module else a.label(i)
             found.setdefault(f"{name} is {x} in {names[0]}, {y} in {names[1]}", []).append(where)
     for text, places in found.items():
@@ -123,14 +124,8 @@ def _dtypes(graph: Graph) -> dict[str, set[str]]:
     for row in sorted({*outputs, *ancestors(graph, outputs)}):
         dtype = graph.metas[int(graph.ops.meta[row])].dtype
         if graph.ops.kind[row] == OP and dtype in _FLOATS:
-            found.setdefault(_module_of(graph, row), set()).add(dtype)
+            found.setdefault(module_of(graph, row), set()).add(dtype)
     return found
-
-
-def _module_of(graph: Graph, row: int) -> str:
-    """Return the address of the innermost module around a row, without the number of its call."""
-    calls = graph.enclosing_calls(row)
-    return graph.modules[int(graph.calls.module[calls[-1]])].address if calls else ""
 
 
 class _Stated:
