@@ -23,7 +23,14 @@ from intus.serving.decoding import decode, encode
 from intus.serving.evaluation.evaluator import Evaluator
 from intus.serving.frontend import Frontend
 from intus.serving.http.app import build, endpoints
-from intus.serving.messages import LEGACY_KINDS, LegacyArray, Notice, ResultsRequest, StatusReport
+from intus.serving.messages import (
+    LEGACY_KINDS,
+    LegacyArray,
+    Notice,
+    ResultsRequest,
+    RunRequest,
+    StatusReport,
+)
 from intus.serving.roles import Roles
 from intus.storage.codec import encode_graph, encode_records
 from intus.storage.database import Database
@@ -230,3 +237,11 @@ def test_invalid_json_of_2018_client_is_refused(body, complaint):
     with pytest.raises((CodecError, InputError), match=complaint) as caught:
         decode(body, LegacyArray).record("activation_output")
     assert str(caught.value).endswith(".")
+
+
+@pytest.mark.parametrize("value", [None, "one", {}, []])
+def test_wrong_value_of_an_object_is_refused_by_name(value):
+    logged = {"epoch": 0, "step": 0, "time": 0, "values": {"loss": 0.5, "accuracy": value}}
+    body = json.dumps({"run": "r", "model": "m", "log": [logged]}).encode()
+    with pytest.raises(InputError, match=r"^A value of log\[0\].values must be a number or one of '-inf'"):
+        decode(body, RunRequest)

@@ -105,7 +105,7 @@ def _refuse_constant(word: str) -> Any:
 
 
 _AT = re.compile(r"(?P<complaint>.*?)(?: - at `(?:key` in `)?\$(?P<path>.*)`)?", re.DOTALL)
-_STEP = re.compile(r"\.(?P<field>[^.\[]+)|\[(?P<index>\d+)\]")
+_STEP = re.compile(r"\.(?P<field>[^.\[]+)|\[(?P<index>\d+)\]|\[(?P<any>\.{3})\]")
 
 
 def _sentence(message: str, kind: Any, value: Any) -> str:
@@ -130,6 +130,8 @@ def _sentence(message: str, kind: Any, value: Any) -> str:
     if complaint.startswith(("Expected", "Invalid", "Number")):
         name = f"message{where}" if where.startswith("[") else where or "The message"
         words = _words(expected) + (", without NUL or half a surrogate pair" if "regex" in complaint else "")
+        if name.endswith("[...]"):  # msgspec does not say which
+            return f"A value of {name.removesuffix('[...]')} must be {words}{about}."
         return f"{name} must be {words}{about}, got {_shown(value)}."
     return complaint
 
@@ -149,7 +151,10 @@ def _plain(kind: Any) -> tuple[Any, str]:
 
 
 def _inside(kind: Any, step: re.Match[str]) -> tuple[Any, str]:
-    """Return the type of a struct's field or of a list's items, and its description."""
+    """Return the type of a struct's field, a list's items or a dict's values, and its description."""
+    if step["any"]:
+        dicts = [each for each in _members(kind) if isinstance(each, msgspec.inspect.DictType)]
+        return _plain(dicts[0].value_type) if dicts else (msgspec.inspect.AnyType(), "")
     if step["field"]:
         (field,) = (f for s in _structs(kind) for f in s.fields if f.encode_name == step["field"])
         return _plain(field.type)
@@ -177,6 +182,8 @@ def _structs(kind: Any) -> list[Any]:
 def _part(value: Any, step: re.Match[str]) -> Any:
     if step["index"]:
         return value[int(step["index"])]
+    if step["any"]:
+        return value
     return value.get(step["field"]) if isinstance(value, Mapping) else getattr(value, step["field"], None)
 
 
