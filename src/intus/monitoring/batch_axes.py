@@ -68,9 +68,8 @@ class BatchAxes:
         self.rows: int | None = None
         self._default = default
         self._is_square = False  # another axis of a tensor of this pass has the size of the batch
-        self._leading: set[Shape] = (
-            set()
-        )  # the sizes up to the batch axis, of tensors where it is another one
+        #: The sizes up to the batch axis, of tensors where it is another one.
+        self._leading: set[Shape] = set()
         self._past: dict[Place, _Past] = {}
 
     def begin(self, rows: int | None, shapes: Iterable[Shape]) -> None:

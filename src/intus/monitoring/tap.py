@@ -234,9 +234,8 @@ class ModelTap:
             schedule.batch_axis, may_move=is_time_first is not None and is_time_first(model)
         )
         self._unknown_axes: set[Place] = set()  # of this pass
-        self._without_axis: dict[
-            str, tuple[float, int]
-        ] = {}  # layers, and an epoch and its rows, not yet said
+        #: Layers of which is not yet said that their axis is not known, with an epoch and its rows.
+        self._without_axis: dict[str, tuple[float, int]] = {}
         self._without_rows: dict[str, tuple[float, int]] = {}
         self._with_rows: set[str] = set()  # layers that have had the rows of the batch
         self._without_rows_now: list[str] = []  # of this pass

@@ -23,7 +23,8 @@ class LastMinute:
     def is_new(self, what: Hashable) -> bool:
         """Return whether something was not said in the last minute, and remember it as said now."""
         now = time.monotonic()
-        self._said = {one: at for one, at in self._said.items() if now - at < _MINUTE_S}
+        while self._said and now - next(iter(self._said.values())) >= _MINUTE_S:  # the oldest is the first
+            del self._said[next(iter(self._said))]
         if what in self._said:
             return False
         self._said[what] = now

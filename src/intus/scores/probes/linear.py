@@ -71,10 +71,10 @@ def _outcome(statistics: Statistics, target: str, fit: Method) -> ClassifierResu
     if target in together:
         guess = together[target]
     else:
-        x = x - moments.shift
-        trained = np.flatnonzero(~held)
-        kept = trained[balanced(codes[trained], len(sums.counts))]
         factor = _factor(statistics, moments.labelled[target], x, held)
+        x = x - moments.shift
+        kept = np.flatnonzero(~held)
+        kept = kept[balanced(codes[kept], len(sums.counts))]
         if statistics.thinned and fit is logistic:
             fitted_to = f"fitted to {len(kept):,} of {moments.labelled[target].n:,} trained rows"
         start = statistics.once(("discriminant", target), lambda: discriminate(factor, sums))
@@ -128,7 +128,7 @@ def merged(statistics: Statistics) -> dict[str, np.ndarray]:
         codes = np.stack([codes[kept] for _, _, codes in labelled], axis=1)
         sums = [_ranked(moments.classes[name], statistics.classes[name].order()) for name in names]
         usable = [n for n in range(len(names)) if 0 < codes[:, n].sum() < len(kept)]
-        factor = _factor(statistics, moments.train, x - moments.shift, held)
+        factor = _factor(statistics, moments.train, x, held)
         z = factor.standardized(x, moments.shift, kept)
         fitted = logistics(factor, [sums[n] for n in usable], z, codes[:, usable])
         guess = (x[held] - moments.shift) @ fitted.coef + fitted.intercept > 0
@@ -155,10 +155,11 @@ def control(statistics: Statistics, target: str, seed: int = 0) -> ConfusionCoun
         return None
     sums = _ranked(moments.classes[target], statistics.classes[target].order())
     draw = _labels_of_buckets(moments.buckets.counts, sums.counts, [statistics.seed, seed])
-    fake, held, x = draw[places.bucket], places.held, x - moments.shift
+    fake, held = draw[places.bucket], places.held
+    factor = _factor(statistics, moments.train, x, held)
+    x = x - moments.shift
     kept = np.flatnonzero(~held)
     kept = kept[balanced(fake[kept], len(sums.counts))]
-    factor = _factor(statistics, moments.train, x, held)
     by_type = _of_buckets(moments.buckets, draw, len(sums.counts))
     guess = logistic(factor, by_type, x[kept], fake[kept]).predict(x[held])
     return judge(fake[held], guess, places.cluster[held])
@@ -170,13 +171,13 @@ def _factor(statistics: Statistics, gram: Gram, x: np.ndarray, held: np.ndarray)
     Args:
         statistics: The statistics of the layer.
         gram: The moments of the training rows.
-        x: Rows of the sample minus the moments' shift, shape (rows, features).
+        x: Rows of the sample, shape (rows, features).
         held: True for rows that are held out, shape (rows,).
     """
 
     def compute() -> Factor:
         few = gram.n < x.shape[1] and not statistics.thinned  # whose rows are less exact than the moments
-        return factorise(gram, x[~held] if few else None)
+        return factorise(gram, x[~held] - statistics.moments.shift if few else None)
 
     return statistics.once(("factor", id(gram)), compute)
 

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -136,7 +137,7 @@ def compare(a: Trace, b: Trace) -> Comparison:
             partner = {i: -1 if n in wrong else j for n, (i, j) in enumerate(pairs) if i >= 0}
             pairs = in_order([partner[i] for i in range(len(a.graph.ops))], len(b.graph.ops))
             judge = _Judge(side_a, side_b, pairs)
-        return Comparison.of(a, b, judge.pairs, judge.origins(), judge.modules)
+        return Comparison.of(a, b, judge.pairs, judge.origins(), judge.modules, judge.idle)
 
 
 @dataclass(slots=True)
@@ -442,7 +443,7 @@ class _Judge:
                 waiting += [n for n in self._parents(self.pairs[number]) if not self.pairs[n].is_explained]
         sources = {n for n in seen if self._may_be_source(n)} or seen
         if not sources:
-            left = set(range(len(self.pairs))) - self._idle()
+            left = set(range(len(self.pairs))) - self.idle
             of_modules = left.intersection(n for module in self.modules for n in module.outputs)
             sources = {n for n in left if self.pairs[n].proven}
             sources = sources or {n for n in of_modules if self._is_hidden(n)}
@@ -451,7 +452,9 @@ class _Judge:
         origins = [Origin(n, self._region(n, inside.get(n, []))) for n in sorted(sources)]
         return [origin for origin in origins if self._is_known(origin)] or origins
 
-    def _idle(self) -> set[int]:
+    @cached_property
+    def idle(self) -> set[int]:
+        """The numbers of the pairs that no output depends on."""
         return idle(self.a.graph, self.b.graph, [(pair.a, pair.b) for pair in self.pairs])
 
     def _is_known(self, origin: Origin) -> bool:

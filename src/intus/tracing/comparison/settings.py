@@ -6,7 +6,8 @@ import ast
 import math
 import re
 import sys
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
+from functools import lru_cache
 
 import numpy as np
 
@@ -137,7 +138,7 @@ def different_arguments(a: Graph, row: int, b: Graph, other: int) -> Iterator[tu
     kinds = a.type_of(row), b.type_of(other)
     if kinds[0] != kinds[1] and not (is_foreign and kinds[1] == _ONNX_TYPES.get(kinds[0])):
         return
-    one, two = (_defaults(g, i) | arguments(g.setting(i)) for g, i in ((a, row), (b, other)))
+    one, two = ({**_defaults(g, i), **arguments(g.setting(i))} for g, i in ((a, row), (b, other)))
     if is_foreign:
         one, two = common(a, row, one), common(b, other, two)
     names = list(dict.fromkeys((*one, *two)))
@@ -193,7 +194,7 @@ def bounds(graph: Graph, row: int) -> tuple[float, float] | None:
         return (number, math.inf) if kind == "max" else (-math.inf, number)
     if kind not in ("clamp", "clip", "hardtanh") or len(graph.parents(row)) != 1:
         return None
-    given = common(graph, row, _defaults(graph, row) | arguments(graph.setting(row)))
+    given = common(graph, row, {**_defaults(graph, row), **arguments(graph.setting(row))})
     found = []
     for name, default in (("min", -math.inf), ("max", math.inf)):
         text = given.get(name, "None")
@@ -238,7 +239,8 @@ def _defaults(graph: Graph, row: int) -> dict[str, str]:
     return {name: texts.pop() for name, texts in found.items() if len(texts) == 1}
 
 
-def arguments(setting: str) -> dict[str, str]:
+@lru_cache(maxsize=4096)  # the layers of a model repeat a few texts, each of which is compared several times
+def arguments(setting: str) -> Mapping[str, str]:
     """Return the arguments in a text by name, or by position from 1; empty if it is cut or no Python."""
     try:
         call = ast.parse(f"f({setting})", mode="eval").body
@@ -250,7 +252,7 @@ def arguments(setting: str) -> dict[str, str]:
     return positional | {word.arg: ast.unparse(word.value) for word in call.keywords if word.arg}
 
 
-def common(graph: Graph, row: int, arguments: dict[str, str]) -> dict[str, str]:
+def common(graph: Graph, row: int, arguments: Mapping[str, str]) -> dict[str, str]:
     """Return arguments by the names of PyTorch; those without one keep theirs."""
     if graph.facts.get("format") == "ONNX":
         own = _OWN_NAMES.get(graph.type_of(row), {})

@@ -22,7 +22,7 @@ from .parameters import COMBINED, different_parameters
 from .reasons import reasons
 from .settings import different_constants, different_settings, whole_numbers
 from .stated import different_constants_stated, different_stated, lower_precisions
-from .without_effect import idle, sentences, unseen_operations
+from .without_effect import sentences, unseen_operations
 
 if TYPE_CHECKING:
     from ..results.trace import Trace
@@ -56,12 +56,9 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
     @property
     def agreeing(self) -> list[tuple[int, int]]:
         """The pairs of rows that differ neither in their constants nor in values, but for rounding."""
-        verdicts, constants = self["verdict"].tolist(), self.attrs["constants"]
-        return [
-            pair
-            for pair, one in zip(self.pairs, verdicts, strict=True)
-            if one in _SAME and pair[0] not in constants
-        ]
+        constants = self.attrs["constants"]
+        same = zip(self.pairs, self["verdict"].isin(_SAME).tolist(), strict=True)
+        return [pair for pair, is_same in same if is_same and pair[0] not in constants]
 
     def differences_inside(self, name: str = "a", other: str = "in b") -> Iterator[str]:
         """Yield what differs although no difference originates that reaches the outputs.
@@ -72,7 +69,8 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
             name: The name of the first pass.
             other: The words for "in the second pass".
         """
-        if self.attrs["first"] is not None:
+        is_apart = self["verdict"].isin(("differs", "shape"))
+        if self.attrs["first"] is not None or not is_apart.any():
             return
         apart = [one for one in self["relative"][self.a.str.startswith("output_")] if one == one]
         most = max(apart, default=0.0)
@@ -113,7 +111,13 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
 
     @classmethod
     def of(
-        cls, a: Trace, b: Trace, pairs: list[Pair], origins: list[Origin], modules: list[ModulePair]
+        cls,
+        a: Trace,
+        b: Trace,
+        pairs: list[Pair],
+        origins: list[Origin],
+        modules: list[ModulePair],
+        idle: set[int],
     ) -> Comparison:
         """Return the table of all pairs.
 
@@ -123,6 +127,7 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
             pairs: The pairs of rows, with what was found.
             origins: Where differences originate.
             modules: The module calls that correspond to each other.
+            idle: The numbers of the pairs that no output depends on.
         """
         unpaired_sources = {
             number
@@ -137,7 +142,7 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
                 for number, pair in enumerate(pairs)
             ]
         )
-        report = _Report(a, b, pairs, origins)
+        report = _Report(a, b, pairs, origins, idle)
         first = report.first()
         outputs = [pair for pair in pairs if pair.a >= 0 and a.graph.ops.kind[pair.a] == OUTPUT]
         reordered = reordered_outputs(a, b, pairs)
@@ -154,13 +159,14 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
                 _module(a, b, module, pairs, {origin.pair for origin in origins}) for module in modules
             ],
         }
-        names = ("a", "b")
-        table.attrs["idle"] = idle(a.graph, b.graph, table.pairs)
+        table.attrs["idle"] = idle
         table.attrs["constants"] = constants = different_stated(a, b, table.pairs)
-        same = {row for (row, _), one in zip(table.pairs, table["verdict"], strict=True) if one in _SAME}
+        # From the pairs, because pandas copies all attributes of a table with each column that is read.
+        same = {pair.a: pair.b for pair in pairs if pair.verdict in _SAME}
         hidden = [sentence for row, some in constants.items() if row in same for sentence in some]
         stated = [f"{sentence}, which rounding hides on these inputs" for sentence in hidden]
-        stated += different_constants_stated(a.graph, b.graph, table.agreeing, names)
+        names, agreeing = ("a", "b"), [pair for pair in same.items() if pair[0] not in constants]
+        stated += different_constants_stated(a.graph, b.graph, agreeing, names)
         inside = list(table.differences_inside())
         said = [*report.unseen(), *(f"{one[0].upper()}{one[1:]}." for one in (*inside, *stated))]
         lower = lower_precisions(a.graph, b.graph, names).values()
@@ -233,8 +239,8 @@ def _module(a: Trace, b: Trace, module: ModulePair, pairs: list[Pair], origins: 
 class _Report:
     """The summary of a comparison in words."""
 
-    def __init__(self, a: Trace, b: Trace, pairs: list[Pair], origins: list[Origin]) -> None:
-        self.a, self.b, self.pairs, self.origins = a, b, pairs, origins
+    def __init__(self, a: Trace, b: Trace, pairs: list[Pair], origins: list[Origin], idle: set[int]) -> None:
+        self.a, self.b, self.pairs, self.origins, self.idle = a, b, pairs, origins, idle
 
     def _op(self, number: int) -> Op:
         """Return the op of a pair, from ``a`` if it has one."""
@@ -346,7 +352,7 @@ class _Report:
                 lines.append("The outputs agree nevertheless, because what follows hides the difference.")
         else:
             lines.append(self._agreement())
-        if state := [self._state(n) for n in sorted(self._idle()) if pairs[n].is_source]:
+        if state := [self._state(n) for n in sorted(self.idle) if pairs[n].is_source]:
             lines.append(f"No output depends on what differs in {listed(state)}.")
         outputs = [pair for pair in pairs if pair.a >= 0 and self.a.graph.ops.kind[pair.a] == OUTPUT]
         names = end_names(self.a.graph.ops.kind.tolist(), self.a.graph.facts)
@@ -361,9 +367,6 @@ class _Report:
                 )
         return lines
 
-    def _idle(self) -> set[int]:
-        return idle(self.a.graph, self.b.graph, [(pair.a, pair.b) for pair in self.pairs])
-
     def _state(self, number: int) -> str:
         """Return the label of a pair, of a buffer with its address."""
         op, row = self._op(number), self.pairs[number].a
@@ -375,8 +378,7 @@ class _Report:
         return bool(outputs) and all(pair.difference and pair.is_explained for pair in outputs)
 
     def _agreement(self) -> str:
-        without = self._idle()
-        differing = [n for n, pair in enumerate(self.pairs) if not pair.is_explained and n not in without]
+        differing = [n for n, pair in enumerate(self.pairs) if not pair.is_explained and n not in self.idle]
         if differing:
             return (
                 f"The outputs agree, although {len(differing)} intermediate tensors differ, from "
