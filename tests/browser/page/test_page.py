@@ -309,6 +309,15 @@ def test_link_with_a_run_alone_opens_it_and_its_notices_come_first(visit: Open, 
     expect(page).to_have_title("first try · intus")
 
 
+def test_link_to_a_run_that_does_not_exist_says_so(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server, "#run=gone"))
+    alert = page.locator(".trouble")
+    expect(alert).to_have_text("There is no run “gone”. Another is shown.")
+    page.get_by_label("Run", exact=True).select_option('["first try","DigitsNet"]')
+    expect(page).to_have_title("first try · intus")
+    expect(alert).to_be_hidden()
+
+
 @pytest.mark.long
 def test_notices_are_shown_in_full_and_updated(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))

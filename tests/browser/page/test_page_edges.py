@@ -266,5 +266,7 @@ def test_restarted_server_is_reconnected(new_page: Callable[..., Page], tmp_path
         database.add(points_of(1))
         with Server(**options):
             expect(page.locator(".link")).to_have_text("Live", timeout=30_000)
-            expect(page.locator(".trouble")).to_be_hidden(timeout=10_000)
+            expect(page.get_by_role("alert")).to_have_text(
+                "There is no run “other”. Another is shown.", timeout=10_000
+            )
             expect(page.locator(".epoch")).to_have_text("epoch 1 of 1", timeout=10_000)

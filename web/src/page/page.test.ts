@@ -150,6 +150,14 @@ const tests: Record<string, () => void | Promise<void>> = {
     equal([state.choice.run, state.choice.score, state.choice.target, state.choice.epoch, state.choice.address], ["old", "mean", "even", 1, "a"]);
     equal(withRuns(initial(choiceOfHash("#run=gone&model=Net&score=none&epoch=7")), run("new")).choice.epoch, null);
   },
+  "a run that does not exist is named until another is chosen": () => {
+    const asked = withRuns(initial(choiceOfHash("#run=gone&model=Net")), run("new"), run("old"));
+    equal([asked.gone, asked.choice.run, withRuns(asked, run("new")).gone], ["gone", "new", "gone"]);
+    const moved = reduce(asked, { type: "choose", choice: { score: "mean" } });
+    equal([moved.gone, reduce(moved, { type: "choose", choice: { run: "old", model: "Net" } }).gone], ["gone", ""]);
+    equal(withRuns(initial(choiceOfHash("#run=old&model=Other")), run("new"), run("old")).gone, "");
+    equal(withRuns(reduce(asked, { type: "choose", choice: { run: "old" } }), run("new")).gone, "old");
+  },
   "changing the run keeps score and target, and drops layer and epoch": () => {
     const first = withRuns(initial({ score: "mean", target: "even" }), run("new"), run("old", { targets: ["even"] }));
     const picked = reduce(first, { type: "choose", choice: { address: "a", epoch: 1 } });

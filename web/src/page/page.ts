@@ -89,7 +89,7 @@ function assemble(host: HTMLElement, dispatch: (action: Action) => void): Part[]
     root: work,
     update({ state, run }: View): void {
       work.hidden = !run;
-      const trouble = state.link === "lost" ? NO_ANSWER : state.error || (run && ledgerOf(run, state.status)?.trouble) || "";
+      const trouble = state.link === "lost" ? NO_ANSWER : state.error || (state.gone && `There is no run “${state.gone}”. Another is shown.`) || (run && ledgerOf(run, state.status)?.trouble) || "";
       setText(error, trouble);
       error.hidden = trouble === "";
       const bare = !run?.has_graph;

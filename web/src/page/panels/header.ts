@@ -25,7 +25,6 @@ export function header(dispatch: Dispatch): Part {
     {
       class: "quiet",
       type: "button",
-      "aria-label": "Switch between light and dark",
       title: "Switch between light and dark",
       click: switchTheme,
     },

@@ -54,7 +54,7 @@ export function notices(): Part {
       const problems = shown.filter(isProblem).length;
       setText(badge, problems ? String(problems) : "");
       badge.hidden = problems === 0;
-      badge.title = `${problems} ${problems === 1 ? "warning or error" : "warnings or errors"}`;
+      badge.title = `Warnings and errors: ${problems}`;
       const rows = shown.map((notice) => item(notice, Date.now() / 1000));
       const others = drawn.length - shown.length;
       if (!rows.length) rows.push(el("li", { class: "calm" }, "No notices."));

@@ -59,6 +59,8 @@ export interface State {
   status: Status;
   link: Link;
   theme: Theme;
+  /** The chosen run if there is none of that name, so that another is shown; else "". */
+  gone: string;
   error: string;
 }
 
@@ -94,6 +96,7 @@ export function initial(choice: Partial<Choice> = {}): State {
     status: {},
     link: "connecting",
     theme: "light",
+    gone: "",
     error: "",
   };
 }
@@ -112,7 +115,7 @@ export function reduce(state: State, action: Action): State {
     case "runs":
       return settle({ ...state, runs: action.runs, labels: { scores: action.scores, kinds: action.kinds }, loaded: true });
     case "choose":
-      return settle({ ...state, choice: { ...state.choice, ...action.choice } });
+      return settle({ ...state, choice: { ...state.choice, ...action.choice }, gone: action.choice.run ? "" : state.gone });
     case "hypothesis":
       return settle(withHypothesis(state, action.score, action.target));
     case "set":
@@ -144,13 +147,14 @@ function settle(state: State): State {
   if (groupOf(state, run).length < 2) choice.group = "";
   const others = new Set(state.runs.filter((r) => r !== run).map(runKey));
   choice.against = wanted.against.filter((key) => others.has(key));
+  const gone = wanted.run && run.run !== wanted.run ? wanted.run : state.gone;
   const moved = run.run !== wanted.run || run.model !== wanted.model;
   const wish = isOfUnits(run, choice.score) ? { score: choice.score, target: choice.target } : state.hypothesis;
   const known = run.units.some((u) => u.score === wish.score && u.target === wish.target);
   const found = known ? wish : (run.units[0] ?? { score: "", target: "" });
   const same = found.score === state.hypothesis.score && found.target === state.hypothesis.target;
   const hypothesis = same ? state.hypothesis : found;
-  return { ...state, choice: moved ? { ...choice, address: null, epoch: null } : choice, hypothesis };
+  return { ...state, choice: moved ? { ...choice, address: null, epoch: null } : choice, hypothesis, gone };
 }
 
 function settleScore(wanted: Choice, run: Run, labels: Labels): { score: string; target: string } {
