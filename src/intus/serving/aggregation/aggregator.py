@@ -290,7 +290,7 @@ class Aggregator:
         client_id: str,
         came: Mapping[float | None, int],
     ) -> None:
-        elsewhere = part.run.elsewhere
+        elsewhere = part.run.elsewhere(client_id)
         unreported = part.run.meet(reports, client_id)
         for report in reports:
             progress = part.run.progress(report.epoch, client_id)
@@ -306,7 +306,7 @@ class Aggregator:
                 self._count(part.run, "dropped", progress.dropped - before)
                 part.out.notices.append(notices.dropped(part.run.run_key, report.reasons))
         part.run.clients[client_id].before += unreported
-        if (more := part.run.elsewhere - elsewhere) > 0:
+        if (more := part.run.elsewhere(client_id) - elsewhere) > 0:
             last = max((report.epoch for report in reports), key=rank)
             part.out.notices.append(notices.taken_before(part.run.run_key, more, last))
 

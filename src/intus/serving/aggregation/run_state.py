@@ -120,7 +120,7 @@ class EpochProgress:
     @property
     def is_complete(self) -> bool:
         """True if the client has ended the epoch and all records that can come have arrived."""
-        return self.ended and self.missing == self.unknown
+        return self.ended and self.sent - self.received <= self.elsewhere
 
 
 #: The fields of EpochProgress in the journal; the last two are missing in that of older versions.
@@ -625,10 +625,10 @@ class RunState:
             if client_id not in self.clients or self.clients[client_id].gone
         )
 
-    @property
-    def elsewhere(self) -> int:
-        """Number of records that a server before this one accepted, and did not leave in a journal."""
-        return self._unknown + sum(client.before for client in self.clients.values())
+    def elsewhere(self, client_id: str) -> int:
+        """Return how many records of a client an earlier server accepted, and did not leave in a journal."""
+        unknown = (each[client_id].unknown for each in self.epochs.values() if client_id in each)
+        return self.clients[client_id].before + sum(unknown)
 
     @property
     def _unknown(self) -> int:
