@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from journal_help import Machine, check_sums, numbered
 from serving_help import record
@@ -24,6 +24,7 @@ class Training:
     def __init__(self, machine) -> None:
         self.machine, self.epoch = machine, 0
         self.seqs, self.sent = Counter(), Counter()
+        self.made = {}  # the numbers of the arrays of each data point
         self.accepted = {}  # the numbers of the arrays of each data point that the server accepted
         self.held, self.delivered, self.turned_away = [], [], set()
         self.stored, self.number = {}, 0
@@ -34,6 +35,7 @@ class Training:
         self.seqs[client] += 1
         self.sent[client, model, self.epoch] += 1
         facts = {"epoch": self.epoch, "model": model, "address": address}
+        self.made.setdefault((model, self.epoch, address), set()).add(self.number)
         return client, model, self.seqs[client], [self.number], self.reports(client, model), facts
 
     def reports(self, client, model, *, left=False):
@@ -85,12 +87,16 @@ class Training:
         self.store()
 
     def check(self):
-        """A data point without a note has every array of it that was accepted, once."""
+        """A data point without a note has every array of it that was accepted, once.
+
+        It may have one more that was refused, because its window had been dropped from memory: the journal
+        has the whole request, and after a restart there may be room.
+        """
         for row in self.machine.service.counts().runs:
             check_sums(row)
         for place, (rows, lacks) in self.stored.items():
             assert len(set(rows)) == len(rows)
-            assert lacks or rows == sorted(self.accepted[place]), place
+            assert lacks or set(self.accepted[place]) <= set(rows) <= self.made[place], place
 
 
 CLIENTS, MODELS = st.sampled_from(["c0", "c1", "c2"]), st.sampled_from(["m", "n"])
@@ -103,10 +109,12 @@ STEPS = st.lists(
     min_size=12,
     max_size=60,
 )
+REST = [("send", "c0", "m"), ("next",), ("store",), ("kill",), ("send", "c0", "m")]
 
 
 @settings(max_examples=150, deadline=None)
 @given(STEPS, st.sampled_from([120, 1 << 20]), st.sampled_from([2, 3]))
+@example([*[("send", "c0", "m")] * 4, ("flush",), *REST], 120, 2)  # scored in part, stopped, and evicted
 def test_data_point_without_a_note_is_whole_whatever_memory_forgot(tmp_path_factory, steps, limit, clients):
     with pytest.MonkeyPatch.context() as patch:
         bounds = {"MOST_RANGES": 2, "MOST_FINISHED": 1, "MOST_CLIENTS": clients, "MOST_AWAITED": 1}

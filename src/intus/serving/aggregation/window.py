@@ -366,6 +366,7 @@ class Window:
         self.nbytes = sum(map(size_of, self.records()))
         self.evicted, self.awaited = {}, {}
         self.fresh = dict.fromkeys(self.points)
+        self.handed |= self.points.keys()  # before the restart there may have been scores of a part of them
         for tally in self.tallies.values():
             tally.handed = 0
 
