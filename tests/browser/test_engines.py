@@ -447,10 +447,12 @@ def test_server_page(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyP
         engine.until(f"{epoch} === 'epoch 2 of 13'")
         assert 0 < width < SIZE["width"]
 
-        # The page offers a file by clicking a link.
+        # The page offers a file by clicking a link to it. Its Content-Security-Policy forbids to fetch that.
         engine.js(
-            """(window.downloads = [], HTMLAnchorElement.prototype.click = async function () {
-                const blob = await (await fetch(this.href)).blob();
+            """(window.downloads = [], window.files = {}, ((link) => {
+                URL.createObjectURL = (blob) => { const url = link(blob); files[url] = blob; return url; };
+            })(URL.createObjectURL), HTMLAnchorElement.prototype.click = async function () {
+                const blob = files[this.href];
                 const image = blob.type === 'image/png' ? await createImageBitmap(blob) : { width: 0 };
                 downloads.push([this.download, blob.type, blob.size, image.width]);
             })"""
