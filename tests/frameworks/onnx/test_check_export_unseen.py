@@ -101,6 +101,37 @@ def test_softplus_whose_threshold_the_file_writes_as_an_operation(threshold, tmp
     assert "ran only in the file" in str(check)
 
 
+def test_softplus_that_is_given_no_threshold_has_that_of_the_file(tmp_path):
+    torch.manual_seed(0)
+    net, x = Net().eval(), torch.randn(5, 6)
+    net.step = lambda y, x: nn.functional.softplus(y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter
+        torch.onnx.export(net, (x,), tmp_path / "net.onnx", dynamo=True, verbose=False)
+    check = intus.check_export(net, tmp_path / "net.onnx", x)
+    assert check.verdict == "equal", str(check)
+
+
+@pytest.mark.parametrize("threshold", [20.0, 5.0])
+def test_softplus_whose_threshold_the_exporter_dropped(threshold, tmp_path):
+    """At 20 rounding explains what is dropped."""
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Linear(4, 4), nn.Softplus(threshold=threshold)).eval(), torch.randn(2, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter
+        torch.onnx.export(net, (x,), tmp_path / "net.onnx", dynamo=False)
+    check = intus.check_export(net, tmp_path / "net.onnx", x)
+    if threshold == 20:
+        assert check.verdict == "equal", str(check)
+        return
+    assert check.verdict == "not proven", str(check)
+    [sentence] = check.unproven
+    assert (
+        sentence
+        == "the threshold of softplus_1_2 in 1 is only in the model, and has no effect on these inputs"
+    )
+
+
 def test_constant_given_by_position_is_compared_with_one_by_name(tmp_path):
     torch.manual_seed(0)
     net, x = nn.Sequential(nn.Linear(4, 4), nn.Softplus(1.002, 20.0)).eval(), torch.randn(2, 4)

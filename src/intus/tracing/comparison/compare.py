@@ -3,7 +3,8 @@
 The passes are aligned (``core/analysis/alignment.py``). For every pair of tensors, their difference is
 compared with the rounding error that has accumulated so far. To find out whether an operation makes a
 difference or only propagates one, the operation of ``a`` is run on the inputs of ``b``. Where that is not
-possible, an operation is taken to make a difference if its inputs do not differ.
+possible, an operation is taken to make a difference if its inputs do not differ; of a file, what only depth
+excuses is judged step by step (``steps.py``).
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from ...core.graph import BUFFER, CONSTANT, OP, OUTPUT, Graph
 from ...core.vocabularies import common_types
 from ..results.trace import Trace
 from ..validation.uninitialized import UNINITIALIZED
-from .differences import Difference, difference, element_sums, rounding
-from .elements import Elements, plain
+from .differences import ROUNDINGS, Difference, difference, element_sums, rounding
+from .elements import Elements, eps_of, plain
 from .modules import pair_modules, with_folded_norms, with_moved_results, with_whole_outputs
 from .parameters import different_parameters
 from .settings import different_constants
@@ -35,6 +36,7 @@ from .without_effect import idle
 
 if TYPE_CHECKING:
     from .crossing import Calls
+    from .steps import Steps
     from .table import Comparison
 
 EQUAL, CLOSE, DIFFERS, SHAPE = "equal", "close", "differs", "shape"
@@ -82,7 +84,8 @@ def compare(a: Trace, b: Trace) -> Comparison:
         - ``relative``: the norm of the difference divided by the larger norm.
         - ``rounding_error``: the relative difference that rounding in the coarser dtype explains so far.
         - ``isolated_error``: the relative difference between the operation of ``a``, run on the inputs of
-          ``b``, and the result of ``b``. NaN if that could not be run: a loaded trace, other operations.
+          ``b``, and the result of ``b``. NaN if that could not be run: a loaded trace, other operations. Of a
+          file, it is known where depth alone explains a difference, of all operations since what both have.
         - ``max_abs``: the largest absolute difference.
         - ``cosine``: the cosine similarity.
         - ``fraction_different``: the fraction of elements that are not equal; 0.0 does not equal -0.0.
@@ -137,6 +140,7 @@ def compare(a: Trace, b: Trace) -> Comparison:
             partner = {i: -1 if n in wrong else j for n, (i, j) in enumerate(pairs) if i >= 0}
             pairs = in_order([partner[i] for i in range(len(a.graph.ops))], len(b.graph.ops))
             judge = _Judge(side_a, side_b, pairs)
+        judge.judge_steps()
         return Comparison.of(a, b, judge.pairs, judge.origins(), judge.modules, judge.idle)
 
 
@@ -265,6 +269,8 @@ class _Judge:
         self._pair_of_a = {i: number for number, (i, _) in enumerate(pairs) if i >= 0}
         self._pair_of_b = {j: number for number, (_, j) in enumerate(pairs) if j >= 0}
         self._module_of = {n: module.a for module in self.modules for n in module.unpaired}
+        self._moved_values: dict[int, Elements] = {}
+        self._wrong_steps: dict[int, list[int]] = {}
         for pair in self.pairs:
             self._judge(pair)
 
@@ -285,7 +291,9 @@ class _Judge:
         if pair.a < 0 or pair.b < 0:
             pair.verdict = ONLY_A if pair.b < 0 else ONLY_B
         elif x is not None and y is not None:
-            y = self._moved(pair, x, self._laid_out(x, y))
+            own, y = y, self._moved(pair, x, self._laid_out(x, y))
+            if y is not own:
+                self._moved_values[pair.a] = y
             if x.array.shape != y.array.shape:
                 pair.verdict, pair.is_source, pair.is_explained = SHAPE, pair.is_explained, False
             else:
@@ -387,6 +395,77 @@ class _Judge:
     def _types(self, pair: Pair) -> list[str]:
         return [graph.type_of(row) for graph, row in self._rows(pair)]
 
+    # -- steps of a file ---------------------------------------------------------------------------------
+
+    def judge_steps(self) -> None:
+        """Judge the pairs by themselves that depth alone excuses, if ``b`` is a file.
+
+        The same for those that differ although the outputs do not, because what follows may make up for it. A
+        pair that does not correspond differs as well, such as that of a mean with the sum of the other mean
+        and an epsilon. But then what is computed from it does not, begun at what is before it.
+        """
+        calls, is_file = self.a.calls, "format" in self.b.graph.facts
+        if not is_file or calls is None or self.b.calls is not None:
+            return
+        agree = all(pair.is_explained for pair in self._outputs())
+        sources = [pair for pair in self.pairs if agree and pair.is_source and pair.verdict == DIFFERS]
+        sources = [pair for pair in sources if self.a.graph.ops.kind[pair.a] == OP]
+        excused = [pair for pair in self.pairs if self._is_excused(pair)]
+        if not excused and not sources:
+            return
+        from .steps import Steps
+
+        close = {pair.a: pair.b for pair in self.pairs if pair.difference is not None and pair.is_explained}
+        close |= {pair.a: pair.b for pair in sources}
+        apart = {pair.a for pair in self.pairs if not pair.is_explained}
+        steps = Steps(calls, self.b.graph, close, apart, self._value_of_file)
+        for pair in sorted([*excused, *sources], key=lambda pair: pair.a):
+            step = steps.judge(pair.a)
+            if step is None:
+                continue
+            if step.is_wrong and not self._is_seen_after(pair, steps):
+                steps.leave_out(pair.a)
+                continue
+            pair.isolated_error = step.error
+            if step.is_wrong:
+                pair.is_source = pair.proven = True
+                pair.is_explained, pair.verdict = False, DIFFERS
+                inside = [self._pair_of_a[row] for row in step.region.rows]
+                inside += [self._pair_of_b[row] for row in step.region.others]
+                self._wrong_steps[self._pair_of_a[pair.a]] = sorted({*inside})
+
+    def _is_excused(self, pair: Pair) -> bool:
+        """Return whether an operation's result differs by more than its own rounding explains."""
+        if pair.verdict != CLOSE or pair.difference is None or self.a.graph.ops.kind[pair.a] != OP:
+            return False
+        dtypes = [graph.metas[int(graph.ops.meta[row])].dtype for graph, row in self._rows(pair)]
+        return pair.difference.relative > ROUNDINGS * max(map(eps_of, dtypes))
+
+    def _is_seen_after(self, pair: Pair, steps: Steps) -> bool:
+        """Return whether a wrong step also shows in what is computed from it, begun at what is before it.
+
+        What does not agree itself shows nothing: what follows may make up for both.
+        """
+        number = self._pair_of_a[pair.a]
+        waiting, through, ends = [number], {number}, set[int]()
+        while waiting:
+            for n in self._children(self.pairs[waiting.pop()]) - through:
+                if self.pairs[n].difference is not None and self.pairs[n].is_explained:
+                    ends.add(n)
+                else:
+                    through.add(n)
+                    waiting.append(n)
+        without = {self.pairs[n].a for n in through}
+        found = (steps.judge(self.pairs[n].a, without) for n in sorted(ends))
+        return any(step is not None and step.is_wrong for step in found)
+
+    def _value_of_file(self, row: int) -> Elements:
+        """Return the value of the file that corresponds to a row of ``a``, in its shape."""
+        moved = self._moved_values.get(row)
+        value = moved or self.b.value(self.pairs[self._pair_of_a[row]].b)
+        assert value is not None
+        return value
+
     # -- pairs that are none ----------------------------------------------------------------------------
 
     def mispaired(self) -> set[int]:
@@ -396,10 +475,12 @@ class _Judge:
         operation of another kind or shape that it was paired with corresponds to another. Where the outputs
         agree, such a pair remains: an operation may hide its difference.
         """
-        outputs = [pair for pair in self.pairs if pair.a >= 0 and self.a.graph.ops.kind[pair.a] == OUTPUT]
-        if all(pair.is_explained for pair in outputs):
+        if all(pair.is_explained for pair in self._outputs()):
             return set()
         return {n for n, pair in enumerate(self.pairs) if self._is_mispaired(pair)}
+
+    def _outputs(self) -> list[Pair]:
+        return [pair for pair in self.pairs if pair.a >= 0 and self.a.graph.ops.kind[pair.a] == OUTPUT]
 
     def _is_mispaired(self, pair: Pair) -> bool:
         if pair.is_explained or min(pair.a, pair.b) < 0 or not (pair.other_type or pair.verdict == SHAPE):
@@ -448,6 +529,7 @@ class _Judge:
             sources = {n for n in left if self.pairs[n].proven}
             sources = sources or {n for n in of_modules if self._is_hidden(n)}
             sources = sources or {n for n in left if self._is_hidden(n, by_any=False)}
+        sources |= self._wrong_steps.keys() - self.idle
         inside = {n: module.unpaired for module in self.modules for n in module.outputs}  # the innermost
         origins = [Origin(n, self._region(n, inside.get(n, []))) for n in sorted(sources)]
         return [origin for origin in origins if self._is_known(origin)] or origins
@@ -529,6 +611,9 @@ class _Judge:
 
     def _region(self, number: int, inside: list[int]) -> list[int]:
         """Return the pairs without a partner that led to a pair; ``inside`` are those of its module."""
+        if number in self._wrong_steps:
+            steps = self._wrong_steps[number]
+            return steps if len(steps) > 1 else []
         if self.pairs[number].is_source:
             return [] if self.pairs[number].proven or not inside else [*inside, number]
         waiting, region = list(self.pairs[number].unpaired_parents), set[int]()

@@ -1,13 +1,17 @@
-"""Run the operations of one trace on the inputs of another, which both must be of PyTorch and unchanged."""
+"""Run operations of a trace of PyTorch on the tensors of another trace, or of a file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, as_tensor, no_grad
+import numpy as np
+import torch
+from torch import Tensor, no_grad
 
+from ...core.graph import OP, OUTPUT
 from ..capture.invocation import Invocation
 from ..capture.saving.store import for_replay
 from ..replaying.call_inputs import CallInputs
@@ -48,6 +52,51 @@ class Calls:
     def result(self, row: int, call: Invocation, given: list[Tensor]) -> Elements | None:
         """Run a call on these tensors and return what corresponds to the row."""
         return plain(run_call(call, given)[max(int(self.graph.ops.output[row]), 0)])
+
+    def computed(self, rows: Sequence[int], given: Mapping[int, Any], dtype: str = "") -> Elements | None:
+        """Run operations one after another, and return the result of the last.
+
+        Args:
+            rows: Their rows, in order of execution.
+            given: Arrays for the rows that they begin at.
+            dtype: The dtype that all floats are computed in; ``""`` for their own.
+
+        Returns:
+            The result; None if they cannot be run so.
+        """
+        inputs, returned = copy(self._inputs), dict[int, list[Tensor]]()
+        own, inputs.values = self._inputs.values, dict[int, Tensor]()
+        try:
+            for row, value in given.items():
+                inputs.values[row] = _in(_tensor(value).to(own[row].device, own[row].dtype), dtype)
+            for row in rows:
+                if self.graph.ops.kind[row] == OUTPUT:
+                    return plain(inputs.output(row))
+                event = int(self.graph.ops.event[row])
+                if event not in returned:
+                    call = self.replays.call(event)
+                    for parent in self.graph.parents(row):
+                        if parent not in inputs.values and self.graph.ops.kind[parent] != OP:  # a buffer
+                            inputs.values[parent] = _in(own[parent], dtype)
+                    tensors = [inputs.argument(tensor_arg, row) for tensor_arg in call.tensor_args]
+                    cast = {id(t): _in(t, dtype) for t in tensors}  # one object remains one
+                    returned[event] = run_call(call, [cast[id(t)] for t in tensors])
+                output = returned[event][max(int(self.graph.ops.output[row]), 0)]
+                inputs.values[row] = _in(output, dtype)
+        except Exception:  # a missing value or kernel, a shape or dtype that does not fit
+            return None
+        return plain(inputs.values[rows[-1]])
+
+
+def _tensor(value: Any) -> Tensor:
+    """Return an array of a file as a tensor, a copy of one that torch may not write to."""
+    is_read_only = isinstance(value, np.ndarray) and not value.flags.writeable
+    return torch.as_tensor(value.copy() if is_read_only else value)
+
+
+def _in(t: Tensor, dtype: str) -> Tensor:
+    """Return a tensor of floats in another dtype, and any other as it is."""
+    return t.to(getattr(torch, dtype)) if dtype and t.is_floating_point() else t
 
 
 def calls_of(trace: Trace) -> Calls | None:
@@ -113,7 +162,7 @@ def foreign_result(a: Calls, row: int, value: Any) -> Elements | None:
     try:
         given = list(a.arguments(row, call).values())
         place = computed.index(True)
-        given[place] = as_tensor(value).to(given[place].device, given[place].dtype)
+        given[place] = _tensor(value).to(given[place].device, given[place].dtype)
         return a.result(row, call, given) if sum(computed) == 1 else None
     except Exception:  # a missing value, a shape that does not fit
         return None

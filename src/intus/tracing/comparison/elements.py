@@ -50,9 +50,14 @@ class Elements(NamedTuple):
         return self.array.ndim == 2 and self.array.shape[0] == self.array.shape[1] > 1
 
     @property
+    def is_complex(self) -> bool:
+        """True for a complex dtype."""
+        return self.dtype.startswith("complex")
+
+    @property
     def eps(self) -> float:
         """The distance from 1 to the next number of the dtype; 0 for integers."""
-        return _FLOATS[self.dtype][0] if self.is_float else 0.0
+        return eps_of(self.dtype)
 
     @property
     def limit(self) -> float:
@@ -72,6 +77,11 @@ class Elements(NamedTuple):
             return self.array
         clamped = self.array.clip(-other.limit, other.limit)
         return np.where(np.isinf(self.array), self.array, clamped)
+
+
+def eps_of(dtype: str) -> float:
+    """Return the distance from 1 to the next number of a dtype; 0 for one of no floats."""
+    return _FLOATS[dtype][0] if dtype in _FLOATS else 0.0
 
 
 def plain(value: Any) -> Elements | None:

@@ -6,10 +6,8 @@ import ast
 import math
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-
-import numpy as np
 
 from ...core.graph import Graph
 from ...viewing.repr_text import listed
@@ -19,6 +17,9 @@ _UNUSED = frozenset({"p", "dropout_p", "momentum"})
 #: Arguments that do not change values, besides those, or change them in training alone.
 _WITHOUT_VALUES = _UNUSED | {"device", "dtype", "layout", "inplace", "training", "memory_format", "copy"}
 NOT_GIVEN = "not given"
+#: The relative difference of numbers that are one, and the absolute one: below it numbers are 0 in float16.
+_EXACT = (1e-6, 0.0)
+_PRECISIONS = {"float16": (2.0**-10, 2.0**-24), "bfloat16": (2.0**-7, 0.0)}
 #: Arguments of ONNX that are true or false, or that scale by 1.
 _FLAGS = frozenset(
     {"allowzero", "alpha", "beta", "ceil_mode", "keepdim", "largest", "noop_with_empty_axes", "sorted"}
@@ -118,18 +119,26 @@ def stated_apart(a: Graph, row: int, b: Graph, other: int) -> Iterator[tuple[str
     dtypes = {graph.metas[int(graph.ops.meta[i])].dtype for graph, i in ((a, row), (b, other))}
     for name, *texts in different_arguments(a, row, b, other):
         is_constant = all(text[:1] not in "([{" and text != NOT_GIVEN for text in texts)
-        if is_constant and name not in _WITHOUT_VALUES and not _rounded(texts[0], texts[1], dtypes):
+        x, y = map(number_of, texts)
+        is_same = x is not None and y is not None and same_number(x, y, dtypes)
+        if is_constant and name not in _WITHOUT_VALUES and not is_same:
             yield name, texts[0], texts[1]
 
 
-def _rounded(one: str, two: str, dtypes: Set[str]) -> bool:
-    """Return whether one number is the other, rounded to half precision."""
-    x, y = number_of(one), number_of(two)
-    if x is None or y is None or dtypes.isdisjoint(("float16", "bfloat16")):
-        return False
-    with np.errstate(over="ignore"):
-        halves = [float(np.float16(number)) for number in (x, y)]
-    return math.isclose(x, y, rel_tol=2**-8) or halves[0] == y or halves[1] == x
+def same_number(x: float, y: float, dtypes: Iterable[str]) -> bool:
+    """Return whether two constants are one in a precision: either may be the other one rounded.
+
+    Args:
+        x: The first.
+        y: The second.
+        dtypes: The dtypes of what is computed with them.
+
+    Example:
+        >>> same_number(0.1, 0.0999755859375, ["float32"]), same_number(0.1, 0.0999755859375, ["float16"])
+        (False, True)
+    """
+    near, least = max((_PRECISIONS.get(dtype, _EXACT) for dtype in dtypes), default=_EXACT)
+    return math.isclose(x, y, rel_tol=near, abs_tol=least)
 
 
 def different_arguments(a: Graph, row: int, b: Graph, other: int) -> Iterator[tuple[str, str, str]]:
@@ -326,4 +335,4 @@ def _alike(name: str, one: str, two: str, rank: int) -> bool:
 def _equal(one: str, two: str) -> bool:
     """Return whether two texts are the same, or numbers that float32 does not tell apart."""
     x, y = number_of(one), number_of(two)
-    return one == two if x is None or y is None else math.isclose(x, y, rel_tol=1e-6)
+    return one == two if x is None or y is None else same_number(x, y, ())

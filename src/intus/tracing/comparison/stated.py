@@ -8,11 +8,8 @@ the other pass alone would not have.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from ...core.analysis.flops import MOVES
 from ...core.analysis.walks import ancestors
@@ -20,7 +17,8 @@ from ...core.graph import OP, OUTPUT, Graph
 from ...core.vocabularies import common_types
 from ...viewing.repr_text import listed
 from .coverage import module_of
-from .settings import arguments, common, different_arguments, number_of, stated_apart
+from .elements import eps_of
+from .settings import arguments, common, different_arguments, number_of, same_number, stated_apart
 
 if TYPE_CHECKING:
     from ..results.trace import Trace
@@ -35,7 +33,6 @@ _STATED = frozenset(
 _BINARY = {"add": True, "mul": True, "sub": False, "div": False, "pow": False}
 #: The largest number that is taken for an epsilon where a file adds one.
 _LARGEST_EPSILON = 0.02
-_PRECISIONS = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 
 
 def different_stated(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> dict[int, list[str]]:
@@ -141,7 +138,7 @@ class _Stated:
         eps = self._epsilon(i)
         if eps is not None:
             others = list(self._epsilons(j))
-            if others and not any(self._equal(eps, other, j) for other in others):
+            if others and not any(self._equal(eps, other, i, j) for other in others):
                 yield f"eps of {where} is {eps:.6g} in a, {' or '.join(f'{o:.6g}' for o in others)} in b"
         for name, x, y in different_arguments(self._a, i, self._b, j):
             if name in _STATED and name != "eps":
@@ -157,7 +154,7 @@ class _Stated:
         if self.are_binary(i, j) and self._same_operands(i, j):
             kind = self._types[0][int(self._a.ops.type[i])]
             one, two = self._operand(self._a, i, kind), self._operand(self._b, j, kind)
-            if one is not None and two is not None and not self._equal(one, two, j):
+            if one is not None and two is not None and not self._equal(one, two, i, j):
                 yield "the constant", f"{one:.6g}", f"{two:.6g}"
 
     def _same_operands(self, i: int, j: int) -> bool:
@@ -183,7 +180,7 @@ class _Stated:
             return None
         if text == "None" and kind == "rms_norm":
             dtype = self._a.metas[int(self._a.ops.meta[row])].dtype
-            return {**_PRECISIONS, "float32": 2.0**-23, "float64": 2.0**-52}.get(dtype)
+            return eps_of(dtype)
         return number_of(text)
 
     def _epsilons(self, row: int) -> Iterator[float]:
@@ -205,9 +202,7 @@ class _Stated:
             if "norm" not in kind:
                 waiting += before
 
-    def _equal(self, x: float, y: float, row: int) -> bool:
-        """Return whether two constants are one in the precision of the file."""
-        dtype = self._b.metas[int(self._b.ops.meta[row])].dtype
-        near = _PRECISIONS.get(dtype, 1e-6)
-        least = float(np.finfo(np.float16).smallest_subnormal) if dtype == "float16" else 0.0
-        return math.isclose(x, y, rel_tol=near, abs_tol=least)
+    def _equal(self, x: float, y: float, i: int, j: int) -> bool:
+        """Return whether two constants are one in the precision of the two rows."""
+        rows = (self._a, i), (self._b, j)
+        return same_number(x, y, [graph.metas[int(graph.ops.meta[row])].dtype for graph, row in rows])

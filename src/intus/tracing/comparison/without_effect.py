@@ -10,12 +10,15 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from ...core.analysis.flops import ELEMENTWISE, MOVES
 from ...core.analysis.walks import ancestors
-from ...core.graph import BUFFER, INPUT, OP, OUTPUT, Graph
+from ...core.graph import BUFFER, OP, OUTPUT, Graph
 from ...core.vocabularies import common_types
 from .differences import difference, rounding
-from .elements import Elements, plain
+from .elements import Elements, eps_of, plain
+from .regions import of_inputs
 from .settings import arguments, bounds, common, number_of
 
 if TYPE_CHECKING:
@@ -29,7 +32,6 @@ _BY_OPERANDS = frozenset(
 #: Operations on each element that have the name of a reduction in ONNX.
 _LARGER = frozenset({"max", "min"})
 _DROPOUTS = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout"})
-_OF_SHAPES = frozenset({"shape", "size"})
 
 
 #: How the types of operations begin that draw random numbers, or make another random state.
@@ -108,11 +110,14 @@ def unseen_operations(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> l
             [row for row in rows if bounds(side.graph, row) is None]
             for side, rows in zip((one, two), steps, strict=True)
         ]
-        if one.linear_from(root) == two.linear_from(other) < math.inf:
+        linear = one.linear_from(root), two.linear_from(other)
+        if linear[0] == linear[1] < math.inf:
             rest = [
                 [row for row in rows if side.threshold(row) is None]
                 for side, rows in zip((one, two), rest, strict=True)
             ]
+        elif not any(rest) and max(linear) == math.inf and _is_bent(min(linear), one.eps(root)):
+            found.append(Unseen("a", root) if linear[0] < linear[1] else Unseen("b", other))
         more = len(rest[0]) - len(rest[1])
         name, at = ("a", 0) if more > 0 else ("b", 1)
         left = [row for row in rest[at] if row not in paired[at]] if rest[1 - at] else rest[at]
@@ -134,7 +139,9 @@ class _Unchanged:
         self.types = common_types(trace.graph)
         outputs = self.graph.rows_of(OUTPUT)
         live = {*outputs, *ancestors(self.graph, outputs)}
-        self._varies = self._of_inputs()
+        is_torch = trace.graph.facts.get("framework") in ("torch", "torch.export")
+        self._defaults = {"beta": "1", "threshold": "20"} if is_torch else {}  # of a softplus
+        self._varies = of_inputs(trace.graph)
         self.root: dict[int, int] = {}
         self.steps: dict[int, list[int]] = {}
         for row in range(len(self.graph.ops)):
@@ -165,10 +172,14 @@ class _Unchanged:
         """
         if self.type_of(root) != "softplus":
             return math.inf
-        given = common(self.graph, root, arguments(self.graph.setting(root)))
+        given = {**self._defaults, **common(self.graph, root, arguments(self.graph.setting(root)))}
         own = number_of(given.get("threshold", "")) if number_of(given.get("beta", "")) == 1 else None
         found = [own, *(self.threshold(row) for row in self.steps.get(root, []))]
         return min((number for number in found if number is not None), default=math.inf)
+
+    def eps(self, row: int) -> float:
+        """Return the distance from 1 to the next number of a row's dtype."""
+        return eps_of(self.graph.metas[int(self.graph.ops.meta[row])].dtype)
 
     def threshold(self, row: int) -> float | None:
         """Return the number above which a ``where`` returns what a softplus was given; None for any other."""
@@ -182,14 +193,6 @@ class _Unchanged:
             return None
         # In this order: the condition, what was given, the softplus.
         return number_of(graph.setting(above)) if parents == [above, *given, *softplus] else None
-
-    def _of_inputs(self) -> set[int]:
-        """Return the rows whose values depend on those of an input, not only on its shape."""
-        found = set(self.graph.rows_of(INPUT))
-        for row in range(len(self.graph.ops)):
-            if self.type_of(row) not in _OF_SHAPES and not found.isdisjoint(self.graph.parents(row)):
-                found.add(row)
-        return found
 
     def _operands(self, row: int) -> list[int]:
         return [parent for parent in self.graph.parents(row) if parent in self._varies]
@@ -230,6 +233,11 @@ def _same(x: Elements, y: Elements) -> bool:
     return apart.relative <= rounding(x, y) and not apart.lopsided
 
 
+def _is_bent(threshold: float, eps: float) -> bool:
+    """Return whether a softplus differs from its input at a threshold by more than rounding explains."""
+    return threshold < math.inf and float(np.logaddexp(0.0, -threshold)) > eps * abs(threshold)
+
+
 def _alike(a: _Unchanged, root: int, b: _Unchanged, other: int) -> bool:
     """Return whether what computed two tensors is no operation that may include one on each element."""
     kinds = a.type_of(root), b.type_of(other)
@@ -255,4 +263,6 @@ def sentences(found: Iterable[Unseen], a: Graph, b: Graph, names: tuple[str, str
         calls = graph.enclosing_calls(one.row)
         module = graph.modules[int(graph.calls.module[calls[-1]])].address if calls else ""
         where = f"{graph.label(one.row)} in {module}" if module else graph.label(one.row)
-        yield f"{where} ran only in {name}, and has no effect on these inputs"
+        is_threshold = graph.type_of(one.row) == "softplus"
+        what = f"the threshold of {where} is" if is_threshold else f"{where} ran"
+        yield f"{what} only in {name}, and has no effect on these inputs"
