@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..backends.base import Backend
+from ..backends.base import Backend, CapturedTensor
 from ..backends.sharding import Together
 from ..core.probes_disabled import probes_disabled
 from ..core.record import PROBE_SET_MODE
+from .batch_axes import possible
 from .probe_set import ProbeSet, taken
-from .row_check import Place, RowCheck, listed, permutation
+from .row_check import MOST_BYTES, Place, RowCheck, listed, permutation
+from .schedule import Schedule
 from .warn_once import WarningLog
 
 if TYPE_CHECKING:
@@ -134,7 +136,7 @@ class ProbeSetRunner:
         backend: The model's backend.
         probe_set: The probe set, or None.
         together: The agreement of the processes that must run it together, or None.
-        axis: The axis of the rows of its inputs.
+        schedule: Says which part of a tensor is copied, and which axis of the inputs has the rows.
     """
 
     def __init__(
@@ -143,19 +145,19 @@ class ProbeSetRunner:
         model: Any,
         backend: Backend,
         probe_set: ProbeSet | None,
-        together: Together | None = None,
-        axis: int = 0,
+        together: Together | None,
+        schedule: Schedule,
     ) -> None:
         self.running = False
         self._host, self._model = weakref.proxy(host), weakref.ref(model)
         self._backend, self._set, self._together = backend, probe_set, together
         #: What is known of the order of rows in the layers; None if the framework cannot tell.
-        self.rows = RowCheck() if hasattr(backend, "row_contents") and together is None else None
-        self._axis = axis
+        self._rows = RowCheck() if hasattr(backend, "row_contents") and together is None else None
+        self._schedule, self._axis = schedule, schedule.batch_axis
         self._contents_of = getattr(backend, "row_contents", None)
         self._contents = self._row_contents()
         self._settings: Callable[[], AbstractContextManager[None]] | None = None  # those of its first pass
-        self.is_written = False  # since the inputs are no longer those that the labels are for
+        self._is_written = False  # since the inputs are no longer those that the labels are for
         self._said: set[Place] = set()  # of which a notice tells
         self._are_orders_unknown = False  # whether a notice tells of it
         self._step: float = 0  # the call before which it ran last, with ``every``
@@ -171,9 +173,46 @@ class ProbeSetRunner:
         return self._set is not None
 
     @property
-    def count(self) -> int:
-        """The number of rows of the probe set."""
-        return 0 if self._set is None else len(self._set.items)
+    def checks_rows(self) -> bool:
+        """True during a pass that is run to see whether layers keep the order of rows."""
+        return self._rows is not None and self._rows.is_running
+
+    def receive(self, tensor: CapturedTensor) -> None:
+        """Receive a tensor of such a pass."""
+        assert self._rows is not None
+        self._pass_on(tensor, self._rows.receive)
+
+    def axis_of(self, tensor: CapturedTensor) -> int | None:
+        """Return the batch axis of a tensor of the probe set as such a pass has shown it, or None."""
+        if self._rows is None:
+            return None
+        place = Place.of(tensor)
+        if self._rows.is_waiting(place):
+            self._pass_on(tensor, self._rows.compare)
+        else:
+            self._rows.skip(place)
+        return self._rows.axis(place)
+
+    def is_reordered(self, tensor: CapturedTensor) -> bool:
+        """Return whether the rows of a tensor of the probe set are not those of its labels in their order."""
+        return self._is_written or (self._rows is not None and self._rows.is_refused(Place.of(tensor)))
+
+    def _pass_on(
+        self, tensor: CapturedTensor, take: Callable[[Place, np.ndarray, Sequence[int]], None]
+    ) -> None:
+        """Pass a tensor to the check of the order of rows, with each axis that may be theirs."""
+        assert self._set is not None
+        cut = self._schedule.cut(tensor, None)
+        if cut.axis is None or cut.nbytes > MOST_BYTES:
+            return
+        axes = [cut.axis]
+        axes += [axis for axis in possible(tensor.shape, len(self._set.items), cut.axis) if axis != cut.axis]
+        if cut.projected_from is None or tensor.project is None:
+            array = tensor.copy(None, cut.axis)
+        else:
+            array = tensor.project(None, cut.axis)[0]
+            axes = axes if len(tensor.shape) == 3 else [0]  # else all features of a row are projected
+        take(Place.of(tensor), array, axes)
 
     @property
     def number(self) -> float | None:
@@ -270,7 +309,7 @@ class ProbeSetRunner:
                 inputs = self._checked_inputs(number)
                 with self._backend.evaluation(model) as run:
                     run(inputs)  # not part of the training
-                if self.rows is not None:
+                if self._rows is not None:
                     self._say_orders(unknown)
         except Exception as error:
             self._host.on_error(error)
@@ -301,8 +340,8 @@ class ProbeSetRunner:
         assert self._set is not None
         if self._contents is None:
             return self._set.inputs
-        if not self.is_written and self._row_contents() != self._contents:
-            self.is_written = True
+        if not self._is_written and self._row_contents() != self._contents:
+            self._is_written = True
             self._host.troubles.warn_once(_WRITTEN, self._host.name, f"{number:g}")
         rows = len(self._set.items)
         return taken(self._set.inputs, self._axis, rows, np.arange(rows))
@@ -311,27 +350,27 @@ class ProbeSetRunner:
         """Run the rows in another order, if that is due; return why it cannot be known what layers do."""
         assert self._set is not None
         count = len(self._set.items)
-        if self.rows is None or count < 2 or not self.rows.is_due():
+        if self._rows is None or count < 2 or not self._rows.is_due():
             return ""
         order = permutation(count)
         try:
             inputs = taken(self._set.inputs, self._axis, count, order)
             with self._backend.evaluation(model) as run:
-                self.rows.run(partial(run, inputs), order)
+                self._rows.run(partial(run, inputs), order)
         except Exception as error:
             return f"the model cannot run the rows of the probe set in another order: {error}"
         return ""
 
     def _say_orders(self, unknown: str) -> None:
         """Say of which layers the rows have an order of their own, and of which that is not known."""
-        assert self.rows is not None
-        if news := self._new(self.rows.places("reordered")):
+        assert self._rows is not None
+        if news := self._new(self._rows.places("reordered")):
             one = len({place.address for place in news}) == 1
             words = f"{'Layer' if one else 'Layers'} {listed(place.address for place in news)}"
             keep, those = ("does not keep", "its rows") if one else ("do not keep", "their rows")
             text = _OWN_ORDER.format(words, self._host.name, keep, those)
             self._host.troubles.inform("rows", text, "warning")
-        if news := self._new(self.rows.places("mixed")):
+        if news := self._new(self._rows.places("mixed")):
             self._host.troubles.inform(
                 "rows", _NOT_PROVEN.format(listed(place.address for place in news), self._host.name, _MIXED)
             )
