@@ -60,6 +60,10 @@ _WRITTEN = (
     "%s. Which label belongs to which row is not known from then on, so no scores have labels. Pass "
     "copies: probe_set=(inputs.clone(), labels)."
 )
+_KERNELS = (
+    "intus: the training changed {} after the probe set of {} first ran, seen in epoch {}. So the scores "
+    "before and after may differ without anything learned. Set it before the first pass, and leave it."
+)
 _NOT_PROVEN = (
     "It is not proven for {} of {} that the order of rows is kept, because {}. Scores with labels assume it."
 )
@@ -157,6 +161,8 @@ class ProbeSetRunner:
         self._contents_of = getattr(backend, "row_contents", None)
         self._contents = self._row_contents()
         self._settings: Callable[[], AbstractContextManager[None]] | None = None  # those of its first pass
+        self._kernels_of = getattr(backend, "kernels", lambda model: {})
+        self._kernels: dict[str, Any] | None = None  # the settings of kernels in its first pass
         self._is_written = False  # since the inputs are no longer those that the labels are for
         self._said: set[Place] = set()  # of which a notice tells
         self._are_orders_unknown = False  # whether a notice tells of it
@@ -305,6 +311,7 @@ class ProbeSetRunner:
         self.running = True
         try:
             with self._host.paying_for_set(), probes_disabled(), self._settings_of_first():
+                self._compare_kernels(model, number)
                 unknown = self._check_rows(model)
                 inputs = self._checked_inputs(number)
                 with self._backend.evaluation(model) as run:
@@ -327,6 +334,14 @@ class ProbeSetRunner:
         if self._settings is None:
             self._settings = getattr(self._backend, "settings", lambda: nullcontext)()
         return self._settings()
+
+    def _compare_kernels(self, model: Any, number: float) -> None:
+        """Say once of each setting of kernels that it is another than in the first pass."""
+        now = self._kernels_of(model)
+        before = self._kernels = now if self._kernels is None else self._kernels
+        if changed := [name for name in before if before[name] != now[name]]:
+            what = ", ".join(f"{name} from {before.pop(name)!r} to {now[name]!r}" for name in changed)
+            self._host.troubles.warn_once(_KERNELS.format(what, self._host.name, f"{number:g}"))
 
     def _row_contents(self) -> bytes | None:
         """Return what the rows of the inputs are; None if that cannot be compared."""

@@ -347,3 +347,33 @@ def test_scores_of_a_server(kind, tmp_path):
         points = database.points("r", "net").where(target="class", score="linear_f1")
         assert set(points["epoch"].tolist()) == {0.0, 1.0, 2.0}
         assert {"", "fc", "out"} <= set(points["address"].tolist())
+
+
+class Precision(nnx.Module):
+    """A model whose output shows the precision that JAX multiplies with."""
+
+    def __init__(self):
+        self.fc, self.slope = nnx.Linear(6, 3, rngs=nnx.Rngs(0)), 0
+
+    def __call__(self, x):
+        return self.fc(x) * 0 * self.slope + float(jax.config.jax_default_matmul_precision == "highest")
+
+
+@pytest.mark.parametrize("first", ["highest", None])
+@pytest.mark.parametrize("later", ["highest", None])
+def test_every_look_has_the_precision_of_the_first(first, later, sent):
+    model = Precision()
+    with probe(model, port=9, probe_set=SET, structure=False) as watch:
+        with jax.default_matmul_precision(first):
+            watch.run_probe_set()
+        jax.config.update("jax_default_matmul_precision", later)
+        try:
+            watch.epoch = 1
+            model.fc.kernel[...] = model.fc.kernel[...] + 1
+            model.slope = 1  # so that the look is compiled anew
+            watch.run_probe_set()
+            assert jax.config.jax_default_matmul_precision == later
+        finally:
+            jax.config.update("jax_default_matmul_precision", None)
+    looks = {record.epoch: record.array for record in sent if not record.address}
+    assert {epoch: array.max() for epoch, array in looks.items()} == dict.fromkeys((0, 1), first == "highest")

@@ -14,7 +14,7 @@ Rules, each covered by a test:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from weakref import ref
 
@@ -132,6 +132,11 @@ class JaxBackend:
         except InputError as error:
             return str(error)
         return None
+
+    def settings(self) -> Callable[[], AbstractContextManager[None]]:
+        """Return a function that returns a context with the present default precision of products."""
+        precision = jax.config.jax_default_matmul_precision
+        return lambda: jax.default_matmul_precision(precision)
 
     @contextmanager
     def evaluation(self, model: Any) -> Iterator[Callable[[Any], Any]]:
