@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -99,6 +99,20 @@ class PassTags:
     labels: Labels | None = None
 
 
+class _State(NamedTuple):
+    """A number of each kind, which changes when the model is called or trained.
+
+    Attributes:
+        passes: Calls of the training.
+        writes: Writes to parameters, as far as the framework counts them.
+        values: The values of the parameters, or their identity; 0 if not known. They take long to read.
+    """
+
+    passes: int
+    writes: int
+    values: int
+
+
 class Host(Protocol):
     """The part of a tap that ``ProbeSetRunner`` uses."""
 
@@ -168,9 +182,10 @@ class ProbeSetRunner:
         self._are_orders_unknown = False  # whether a notice tells of it
         self._step: float = 0  # the call before which it ran last, with ``every``
         self._last_epoch = math.nan  # the epoch in which it ran last
-        self._last_state = (0, backend.version(model)) if probe_set is not None else (0, 0)
-        self._fingerprint_of = getattr(backend, "fingerprint", backend.version)
-        self._last_shown: int = 0  # the fingerprint of the parameters when it ran last
+        self._writes_of = getattr(backend, "writes", lambda model: 0)
+        self._values_of = getattr(backend, "fingerprint", backend.version)
+        #: When it ran last; before, at the start.
+        self._last_state = self._state(model, 0) if probe_set is not None else _State(0, 0, 0)
         self._last_steps: int | None = None  # of optimizers, when it ran last
 
     @property
@@ -243,20 +258,31 @@ class ProbeSetRunner:
         A model that was shown when the data ended, and changed since without a step of an optimizer, was
         trained no further: weights were restored, or averaged for a validation.
         """
-        if self._set is None or self._set.every is not None or not self._is_due() or self._is_unplaced():
-            return
-        if self._is_shown and (steps := self._host.steps) is not None and steps == self._last_steps:
-            return
-        self.run()
+        self._show_epoch()
 
     def loader_ends(self) -> None:
         """Run the probe set at the end of the data, which is the end of an epoch in most scripts.
 
         If nothing changed since it ran, the step of this epoch may come after the data.
         """
+        self._show_epoch(only_changed=not math.isnan(self._last_epoch))
+
+    def _show_epoch(self, *, only_changed: bool = False) -> None:
+        """Run the probe set if the model was called or trained since it last ran.
+
+        Args:
+            only_changed: Whether other parameters are required.
+        """
         model = self._model()
-        if model is None or self._set is None or math.isnan(self._last_epoch) or self._has_changed(model):
-            self.epoch_ends()
+        if model is None or self._set is None or self._set.every is not None:
+            return
+        if self._is_shown and (steps := self._host.steps) is not None and steps == self._last_steps:
+            return
+        state = self._state(model)
+        if state == self._last_state or self._is_unplaced(state):
+            return
+        if self._has_changed(state) or not only_changed:
+            self.run(state)
 
     def step_begins(self, step: int) -> None:
         """Run the probe set before every ``every``-th call of the training."""
@@ -273,37 +299,47 @@ class ProbeSetRunner:
 
     def training_ends(self) -> None:
         """Run the probe set at the end of the training, if the model changed since it last ran."""
-        if self._set is None or not self._is_due() or self._is_unplaced():
+        model = self._model()
+        if model is None or self._set is None:
+            return
+        state = self._state(model)
+        if state == self._last_state or self._is_unplaced(state):
             return
         if self._set.every is not None:
             self._host.change_epoch(self._step, self._step + 1)
             self._step += 1
-        self.run()
+        self.run(state)
 
     def ends(self) -> None:
         """Run the probe set before the probe is removed, also on a model that nobody trained, as epoch 0."""
         self.training_ends()
-        if math.isnan(self._last_epoch) and self._host.epoch == 0 and not self._is_unplaced():
-            self.run()
+        if math.isnan(self._last_epoch) and self._host.epoch == 0:
+            model = self._model()
+            if model is None or not self._is_unplaced(self._state(model)):
+                self.run()
 
-    def run(self) -> None:
-        """Run the probe set now; if it has run in this epoch, only on a changed model, as another epoch."""
+    def run(self, state: _State | None = None) -> None:
+        """Run the probe set now; if it has run in this epoch, only on a changed model, as another epoch.
+
+        Args:
+            state: The present state of the model, if it was read.
+        """
         model = self._model()
         if self._set is None or self.running:
             return
         if model is None:
             self._host.troubles.warn_once(_GONE)
             return
+        state = self._state(model) if state is None else state
         if self._is_shown:
-            if not self._has_changed(model):
-                self._last_state = self._state(model)
+            if not self._has_changed(state):
+                self._last_state = state
                 return
-            if not self._last_shown or not self._host.begin_further_epoch():
+            if not self._last_state.values or not self._host.begin_further_epoch():
                 self._host.troubles.warn_once(_TWICE, f"{self._last_epoch:g}")
                 return
         is_first, self._last_epoch = math.isnan(self._last_epoch), self._host.epoch
-        self._last_state, self._last_steps = self._state(model), self._host.steps
-        self._last_shown = self._fingerprint_of(model)
+        self._last_state, self._last_steps = state, self._host.steps
         number = self._host.epoch if self._set.every is None else self._step
         if self._together is not None and not self._together.agree(number):
             self._host.troubles.count("together", _APART, f"{number:g}")
@@ -323,8 +359,7 @@ class ProbeSetRunner:
         finally:
             self.running = False
         if is_first:  # which builds a model that is built when it is called
-            self._last_state = self._last_state[0], self._backend.version(model)
-            self._last_shown = self._fingerprint_of(model)
+            self._last_state = self._state(model, state.passes)
 
     def _settings_of_first(self) -> AbstractContextManager[None]:
         """Return a context with the framework's settings of the first pass, so that epochs can be compared.
@@ -404,28 +439,25 @@ class ProbeSetRunner:
         """True if it has run in the present epoch."""
         return self._set is not None and self._set.every is None and self._host.epoch == self._last_epoch
 
-    def _has_changed(self, model: Any) -> bool:
+    def _has_changed(self, state: _State) -> bool:
         """Return whether the parameters differ from those when it ran last, or that is not known."""
-        return not self._last_shown or self._fingerprint_of(model) != self._last_shown
+        return not self._last_state.values or state.values != self._last_state.values
 
-    def _state(self, model: Any) -> tuple[int, int]:
-        """Return a value that changes when the model is called or trained."""
-        return self._host.passes, self._backend.version(model)
+    def _state(self, model: Any, passes: int | None = None) -> _State:
+        """Return the present state of the model."""
+        passes = self._host.passes if passes is None else passes
+        return _State(passes, self._writes_of(model), self._values_of(model))
 
-    def _is_unplaced(self) -> bool:
+    def _is_unplaced(self, state: _State) -> bool:
         """Return whether the model is trained, and nobody knows how far, and say so."""
-        model, every = self._model(), self._set.every if self._set is not None else None
-        if model is None or self._set is None or not math.isnan(self._last_epoch):
+        if self._set is None or not math.isnan(self._last_epoch):
             return False
+        every = self._set.every
         is_unknown = self._host.is_before_training if every is None else not self._host.passes
-        if not is_unknown or self._backend.version(model) == self._last_state[1]:
+        if not is_unknown or state[1:] == self._last_state[1:]:
             return False
         if every is None:
             self._host.troubles.warn_once(_UNPLACED, self._host.name)
         else:
             self._host.troubles.warn_once(_NEVER_CALLED, self._host.name, every)
         return True
-
-    def _is_due(self) -> bool:
-        model = self._model()
-        return model is not None and self._state(model) != self._last_state

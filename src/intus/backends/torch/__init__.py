@@ -34,7 +34,7 @@ from .ablating import ablate
 from .agreement import Together, job, together
 from .attachment import Attachment
 from .attribution import attribute
-from .eval_forward import as_inputs, evaluation, fingerprint, kernels, settings, unwrapped, version
+from .eval_forward import as_inputs, evaluation, fingerprint, kernels, settings, unwrapped, version, writes
 from .feed import TorchFeed
 from .first_call import is_compiled
 from .loaders import random_loader
@@ -162,6 +162,10 @@ class TorchBackend:
     def fingerprint(self, model: nn.Module) -> int:
         """Return a number of the values of the parameters; 0 if it is not known."""
         return fingerprint(model)
+
+    def writes(self, model: nn.Module) -> int:
+        """Return a number that changes with each write to a parameter that torch counts."""
+        return writes(model)
 
     def state(self, model: nn.Module) -> Any:
         """Return a hash of weights, attributes, hooks and code; None if it cannot be known."""

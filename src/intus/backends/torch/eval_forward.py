@@ -171,6 +171,11 @@ def fingerprint(model: nn.Module) -> int:
     return hash((_writes(others), *_read(values, _sum), *_read(values, _sample))) or 1
 
 
+def writes(model: nn.Module) -> int:
+    """Return a number that changes with each write to a parameter that torch counts, without reading it."""
+    return 0 if is_sharded(model) else _writes(_parameters(model))
+
+
 def _version(model: nn.Module, read: Callable[[list[Tensor]], list[Tensor]]) -> int:
     if is_sharded(model):
         return 0
