@@ -300,8 +300,13 @@ class ModelTap:
 
     @property
     def is_before_training(self) -> bool:
-        """True if no epoch is named or found, although the framework would show a training."""
-        return not self._is_named and self.source.is_observing
+        """True if no epoch is named or found."""
+        return not self._is_named
+
+    @property
+    def is_observing(self) -> bool:
+        """True if the framework shows a training."""
+        return self.source.is_observing
 
     @property
     def steps(self) -> int | None:
