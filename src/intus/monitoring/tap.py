@@ -761,12 +761,10 @@ class ModelTap:
 
         Statistics of rows in another order than that of their items would mix up their labels.
         """
-        of_set = ticket.mode == PROBE_SET_MODE
-        if self._is_reordered(ticket, tensor):
+        if self.statistics is None:
             return []
-        if self.statistics is None or ticket.items is None or not (of_set or ticket.labels):
-            return []
-        return self.statistics.parts(tensor, cut, ticket.items, ticket.labels)
+        items = None if self._is_reordered(ticket, tensor) else ticket.items
+        return self.statistics.parts(tensor, cut, (ticket.epoch, ticket.mode), items, ticket.labels)
 
     def _repeat(self, ticket: PassTags, tensor: CapturedTensor, cut: Cut, parts: list[Part]) -> bool:
         """Record a tensor that holds what another did in this pass, without a copy; False if none did.
