@@ -134,8 +134,9 @@ _PROBE_SET_WAIT_S, _ROOM = 60.0, 0.9
 _SKIPPED_EPOCHS = (
     "intus: epochs of %s are too short for a recorded pass in each, which would take more than %s of the "
     "training time. The first are recorded on a loan of less than a second, and until it is repaid, later "
-    "ones may have no data; in a short training, all of them. Probe.status() counts them. Raise budget=, "
-    "record fewer layers (which=) or rows (rows=), or set Probe.epoch less often."
+    "ones may have no data; in a short training, all of them. The next is recorded after about %.2g s more "
+    "of training. Probe.status() counts them and says when. Raise budget=, record fewer layers (which=) or "
+    "rows (rows=), set Probe.epoch less often, or pass a probe_set, which runs in every epoch."
 )
 _SKIPPED_AT_END = (
     "{} of {} epochs of {} have no data (training and evaluation counted apart), because a recorded pass in "
@@ -671,7 +672,8 @@ class ModelTap:
             self.troubles.warn_once(_SKIPPED, self.name, f"{self.budget.share:.0%}")
         if self.budget.skipped_periods and not self._skips_epochs:
             self._skips_epochs = True
-            self.troubles.warn_once(_SKIPPED_EPOCHS, self.name, f"{self.budget.share:.0%}")
+            wait = self.budget.seconds_until_next(process_seconds())
+            self.troubles.warn_once(_SKIPPED_EPOCHS, self.name, f"{self.budget.share:.0%}", wait)
 
     def _warn_skipped_epochs(self) -> None:
         """Say at the end of the training which epochs have no data."""
