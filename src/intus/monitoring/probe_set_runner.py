@@ -196,6 +196,7 @@ class ProbeSetRunner:
         #: When it ran last; before, at the start.
         self._last_state = self._state(model, 0) if probe_set is not None else _State(0, 0, 0)
         self._last_steps: int | None = None  # of optimizers, when it ran last
+        self._has_ended = False
 
     @property
     def replaces_training(self) -> bool:
@@ -320,7 +321,13 @@ class ProbeSetRunner:
         self.run(state)
 
     def ends(self) -> None:
-        """Run the probe set before the probe is removed, also on a model that nobody trained, as epoch 0."""
+        """Run the probe set before the probe is removed, also on a model that nobody trained, as epoch 0.
+
+        Calling it again has no effect: a model of JAX that is no longer observed is the one before its steps.
+        """
+        if self._has_ended:
+            return
+        self._has_ended = True
         self.training_ends()
         if math.isnan(self._last_epoch) and self._host.epoch == 0:
             model = self._model()
