@@ -356,7 +356,7 @@ def test_probe_set_runs_between_steps_that_are_not_reported(server, every):
     ) as watch:
         tap, reported = watch._tap, poor(watch)
         own = tap.probe_runs.run
-        tap.probe_runs.run = lambda: (looks.append(tap.passes), own())
+        tap.probe_runs.run = lambda *state: (looks.append(tap.passes), own(*state))
         for epoch in range(3):
             watch.epoch = epoch
             for _ in range(10):
