@@ -74,3 +74,57 @@ def test_constant_that_depth_excuses_is_named(exported):
     row = check.table[check.table.a == check.first["a"]].iloc[0]
     assert row.verdict == "differs"
     assert 2e-6 < row.isolated_error < 4e-6 < row.rounding_error
+
+
+class Folded(nn.Module):
+    """A convolution with a batch norm of small variances, which an exporter folds into it."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.norm.running_var.uniform_(0.005, 0.02)
+
+    def forward(self, x):
+        return x + torch.relu(self.norm(self.conv(x)))
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+def test_epsilon_of_a_folded_norm_in_half_precision(dynamo, tmp_path):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(*(Folded() for _ in range(6))).eval().half(), torch.randn(2, 8, 8, 8).half()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporters
+        torch.onnx.export(model, (x,), tmp_path / "net.onnx", dynamo=dynamo, verbose=False)
+    check = intus.check_export(model, tmp_path / "net.onnx", x)
+    assert check.verdict == "equal", str(check)
+    model[4].norm.eps = 1e-4
+    check = intus.check_export(model, tmp_path / "net.onnx", x)
+    assert check.verdict == "differs", str(check)
+    assert check.first["module"] == "4.norm"
+
+
+class Factors(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers, self.factors = nn.ModuleList(nn.Linear(32, 32) for _ in range(6)), [2.1, 3.3, 0.5]
+
+    def forward(self, x):
+        for layer in self.layers:
+            y = layer(x)
+            for factor in self.factors:
+                y = y * factor
+            x = x + torch.tanh(y)
+        return x
+
+
+@pytest.mark.parametrize("order", [[0.5, 3.3, 2.1], [3.3, 2.1, 0.5]])
+def test_other_steps_to_the_same_result_are_no_difference(order, tmp_path):
+    torch.manual_seed(0)
+    model, x = Factors().eval(), torch.randn(4, 32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter
+        torch.onnx.export(model, (x,), tmp_path / "net.onnx", dynamo=True, verbose=False)
+    model.factors = order
+    check = intus.check_export(model, tmp_path / "net.onnx", x)
+    assert check.verdict == "not proven", str(check)
+    assert check.first is None
