@@ -37,6 +37,8 @@ _POSITIONS = {
     **dict.fromkeys(("max_pool1d", "max_pool2d", "max_pool3d"), ("kernel_size",)),
     **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), _POOL),
     "clamp": ("min", "max"),
+    "clamp_min": ("min",),
+    "clamp_max": ("max",),
     "topk": ("k", "dim"),
     "group_norm": ("num_groups",),
     "hardtanh": ("min_val", "max_val"),
@@ -203,7 +205,7 @@ def bounds(graph: Graph, row: int) -> tuple[float, float] | None:
         if number is None or len(graph.parents(row)) != 1:
             return None
         return (number, math.inf) if one == "max" else (-math.inf, number)
-    if kind not in ("clamp", "clip", "hardtanh") or len(graph.parents(row)) != 1:
+    if kind not in ("clamp", "clamp_min", "clamp_max", "clip", "hardtanh") or len(graph.parents(row)) != 1:
         return None
     given = common(graph, row, {**_defaults(graph, row), **arguments(graph.setting(row))})
     found = []

@@ -285,10 +285,10 @@ class _Report:
         rows_a = [pair.a for pair in found if pair.a >= 0 and kinds_a[pair.a] == OP]
         rows_b = [pair.b for pair in found if pair.b >= 0 and kinds_b[pair.b] == OP]
         settings = self._settings(rows_a, rows_b, self._buffers(found))
-        computing = [_computing(self.a.graph, rows_a), _computing(self.b.graph, rows_b)]
-        if len(computing[0]) == len(computing[1]) == 1 and settings:
-            if _are_one_kind(self.a.graph, computing[0][0], self.b.graph, computing[1][0]):
-                return settings
+        computing, others = _computing(self.a.graph, rows_a), _computing(self.b.graph, rows_b)
+        one_each = len(computing) == len(others) == 1
+        if settings and one_each and _are_one_kind(self.a.graph, computing[0], self.b.graph, others[0]):
+            return settings
         return [*_different_ops(self.a.graph, rows_a, self.b.graph, rows_b), *settings]
 
     def _buffers(self, found: list[Pair]) -> list[str]:
