@@ -20,7 +20,7 @@ _SPEC.loader.exec_module(saved)
 
 
 def twin(*, eps=1e-5, norm_eps=1e-6, approximate=False, act="relu", dropout=False, **changes):
-    """Return the network in Keras; ``changes`` are added to weights by their names, with ``_`` for the dot."""
+    """Return the network in Keras; ``changes`` are added to weights, named with ``_`` for the dot."""
     layers, w = keras.layers, saved.weights()
     for name, change in changes.items():
         w[name.replace("_", ".")] += np.float32(change)
