@@ -650,7 +650,7 @@ class _Judge:
         A parent may compute something between two of its modules, which only one side does. The module that
         runs on the result is not to blame, even if a file has folded another into it.
         """
-        if number not in region or len(region) > _MOST_OF_A_REGION:
+        if number not in region:
             return []
         pair = self.pairs[number]
         found = self._cut(pair, region)
@@ -664,30 +664,31 @@ class _Judge:
 
         The operations of ``a`` that follow its tensor, run on the tensor of ``b``, have the result of ``b``.
         """
-        calls, graphs, ends = self.a.calls, (self.a.graph, self.b.graph), (pair.a, pair.b)
-        if calls is None or pair.difference is None:
+        if self.a.calls is None or pair.difference is None or len(region) > _MOST_OF_A_REGION:
             return set()
-        from .steps import Steps
-
-        close = {one.a: one.b for one in self.pairs if one.difference is not None and one.is_explained}
+        graphs, ends = (self.a.graph, self.b.graph), (pair.a, pair.b)
         rows = [{row for n in region if (row := (self.pairs[n].a, self.pairs[n].b)[k]) >= 0} for k in (0, 1)]
         given = [{p for row in rows[k] for p in graphs[k].parents(row)} - rows[k] for k in (0, 1)]
         given = [{p for p in given[k] if graphs[k].ops.kind[p] not in (BUFFER, CONSTANT)} for k in (0, 1)]
+        steps = self._agreeing_steps.also(pair.a, pair.b, self._value_of_file(pair.a))
         for i, j in itertools.product(*(sorted((rows[k] | given[k]) - {ends[k]}) for k in (0, 1))):
             x, y = self.a.value(i), self.b.value(j)
-            is_cut = x is not None and y is not None and x.array.shape == y.array.shape
-            if not is_cut or close.get(i) == j or (i in given[0] and j in given[1]):
+            if x is None or y is None or x.array.shape != y.array.shape or (i in given[0] and j in given[1]):
                 continue
-
-            def value(row: int, i: int = i, y: Elements | None = y) -> Elements:
-                assert y is not None
-                return y if row == i else self._value_of_file(row)
-
-            step = Steps(calls, graphs[1], close | {i: j, pair.a: pair.b}, set(), value).judge(pair.a)
+            step = steps.also(i, j, y).judge(pair.a)
             if step is not None and i in step.region.given and not step.is_wrong:
                 before = [{row, *ancestors(graphs[k], [row])} & rows[k] for k, row in enumerate((i, j))]
                 return {n for n in region if self.pairs[n].a in before[0] or self.pairs[n].b in before[1]}
         return set()
+
+    @cached_property
+    def _agreeing_steps(self) -> Steps:
+        """The steps of ``a`` that begin at tensors which rounding explains."""
+        from .steps import Steps
+
+        assert self.a.calls is not None
+        close = {one.a: one.b for one in self.pairs if one.difference is not None and one.is_explained}
+        return Steps(self.a.calls, self.b.graph, close, set(), self._value_of_file)
 
     def _is_given_other(self, pair: Pair) -> bool:
         """Return whether the modules of a pair were called on one tensor each, which differ.

@@ -74,7 +74,8 @@ class Calls:
                     return plain(inputs.output(row))
                 event = int(self.graph.ops.event[row])
                 if event not in returned:
-                    call = self.replays.call(event)
+                    if (call := self.replays.call(event)) is None:
+                        return None
                     for parent in self.graph.parents(row):
                         if parent not in inputs.values and self.graph.ops.kind[parent] != OP:  # a buffer
                             inputs.values[parent] = _in(own[parent], dtype)
