@@ -678,7 +678,9 @@ class _Judge:
             step = steps.also(i, j, y).judge(pair.a)
             if step is not None and i in step.region.given and not step.is_wrong:
                 before = [{row, *ancestors(graphs[k], [row])} & rows[k] for k, row in enumerate((i, j))]
-                return {n for n in region if self.pairs[n].a in before[0] or self.pairs[n].b in before[1]}
+                found = {n for n in region if self.pairs[n].a in before[0] or self.pairs[n].b in before[1]}
+                if not all(self._only_moves(self.pairs[n]) for n in found):
+                    return found
         return set()
 
     @cached_property
