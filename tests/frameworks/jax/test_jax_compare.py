@@ -1,8 +1,10 @@
 """``compare`` of an NNX model with its twin in PyTorch, which the main environment runs."""
 
+import importlib.util
 import json
 import os
 import subprocess
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -180,3 +182,12 @@ def test_reason_names_the_changed_state(path):
     assert path.startswith(first["module"]), first
     why = " ".join(first["why"])
     assert ("buffers differ" if path == "norm.mean" else f"{path} of a and of b differ") in why
+
+
+def test_saved_pass_is_that_of_its_network():
+    file = Path(__file__).parent.parent / "saved" / "nnx_network.py"
+    spec = importlib.util.spec_from_file_location("nnx_network", file)
+    saved = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(saved)
+    table = intus.compare(intus.load(saved.TRACE), intus.trace(saved.network(), saved.images()))
+    assert table.agree, str(table)

@@ -68,6 +68,32 @@ def test_step_of_a_parent_is_named_there(name, shape, dynamo, tmp_path):
             assert any(why in reason for reason in check.first["why"]), check.first
 
 
+class Folded(nn.Module):
+    """An activation of ``forward`` between two convolutions, into the second of which a file folds a norm."""
+
+    def __init__(self, act):
+        super().__init__()
+        self.act, self.b = act, nn.BatchNorm2d(4)
+        self.c1, self.c2 = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, x):
+        return self.b(self.c2(self.act(self.c1(x))))
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+@pytest.mark.parametrize("act", [torch.nn.functional.elu, lambda y: y], ids=["another", "none"])
+def test_step_before_a_folded_norm_is_not_blamed_on_the_norm(act, dynamo, tmp_path):
+    torch.manual_seed(0)
+    net, x = nn.Sequential(Folded(torch.relu), nn.Tanh()).eval(), torch.randn(2, 3, 6, 6)
+    net[0].b.running_mean.normal_()
+    assert intus.check_export(net, exported(net, x, tmp_path / "net.onnx", dynamo), x).verdict == "equal"
+    file = copy.deepcopy(net)
+    file[0].act = act
+    check = intus.check_export(net, exported(file, x, tmp_path / "net.onnx", dynamo), x)
+    assert check.verdict == "differs"
+    assert (check.first["a"], check.first["module"]) == ("relu_1_2", "0"), str(check)
+
+
 class Attention(nn.Module):
     def __init__(self, heads):
         super().__init__()

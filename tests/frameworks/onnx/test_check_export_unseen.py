@@ -86,6 +86,29 @@ def test_step_without_effect_on_any_input_agrees(name, dynamo, tmp_path):
         assert check.verdict == "equal", str(check)
 
 
+#: A bound that is not reached, of which a file writes the operation with another name.
+BOUNDS = {
+    "clamp_min": lambda y, k: (-y).clamp_min(-k),
+    "clamp_max": lambda y, k: y.clamp_max(k),
+    "clamp": lambda y, k: y.clamp(-k, k),
+}
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+@pytest.mark.parametrize("name", BOUNDS)
+def test_bound_with_another_name_in_the_file_is_the_same(name, dynamo, tmp_path):
+    torch.manual_seed(0)
+    net, x = Net().eval(), torch.randn(5, 6)
+    net.step = lambda y, x: BOUNDS[name](y, 100.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporters
+        options = {"verbose": False} if dynamo else {}
+        torch.onnx.export(net, (x,), tmp_path / "net.onnx", dynamo=dynamo, **options)
+    assert intus.check_export(net, tmp_path / "net.onnx", x).verdict == "equal"
+    net.step = lambda y, x: BOUNDS[name](y, 50.0)
+    assert intus.check_export(net, tmp_path / "net.onnx", x).verdict == "not proven"
+
+
 @pytest.mark.parametrize("threshold", [20.0, 5.0])
 def test_softplus_whose_threshold_the_file_writes_as_an_operation(threshold, tmp_path):
     torch.manual_seed(0)

@@ -22,6 +22,7 @@ import numpy as np
 
 from ...core.analysis.alignment import align, in_order
 from ...core.analysis.flops import MOVES
+from ...core.analysis.walks import ancestors
 from ...core.errors import InputError, require
 from ...core.graph import BUFFER, CONSTANT, OP, OUTPUT, Graph
 from ...core.vocabularies import common_types
@@ -57,6 +58,8 @@ _HIDING = frozenset(
 #: The relative difference up to which two tensors of other shapes have the same elements.
 _SAME_ELEMENTS = 1e-3
 _MOST_AXES = 4
+#: The largest number of operations of both sides in which the ones that make a difference are looked for.
+_MOST_OF_A_REGION = 40
 #: Frameworks whose images have their channels last.
 CHANNELS_LAST = frozenset({"jax", "keras", "tensorflow"})
 
@@ -291,7 +294,7 @@ class _Judge:
         if pair.a < 0 or pair.b < 0:
             pair.verdict = ONLY_A if pair.b < 0 else ONLY_B
         elif x is not None and y is not None:
-            own, y = y, self._moved(pair, x, self._laid_out(x, y))
+            own, y = y, self._moved(pair, x, self._laid_out(pair, x, y))
             if y is not own:
                 self._moved_values[pair.a] = y
             if x.array.shape != y.array.shape:
@@ -299,9 +302,23 @@ class _Judge:
             else:
                 self._judge_values(pair, x, y, parents)
 
-    def _laid_out(self, x: Elements, y: Elements) -> Elements:
-        """Return ``y``, with its channels moved as in another framework if that is nearer to ``x``."""
-        if not self.layouts_differ or x.array.ndim < 3:
+    def _laid_out(self, pair: Pair, x: Elements, y: Elements) -> Elements:
+        """Return ``y``, with its channels moved as in another framework if that is nearer to ``x``.
+
+        Inside of a module a framework may give a tensor axes of length 1, for which others broadcast it.
+        """
+        if not self.layouts_differ:
+            return y
+        is_inside = all(
+            graph.ops.kind[row] == OP and row not in graph.row_exits for graph, row in self._rows(pair)
+        )
+        if (
+            is_inside
+            and x.array.shape != y.array.shape
+            and x.array.squeeze().shape == y.array.squeeze().shape
+        ):
+            return y._replace(array=y.array.reshape(x.array.shape))
+        if min(x.array.ndim, y.array.ndim) < 3:
             return y
         moved = [y, *(y._replace(array=np.moveaxis(y.array, *axes)) for axes in ((1, -1), (-1, 1)))]
         fitting = [one for one in moved if one.array.shape == x.array.shape]
@@ -628,39 +645,76 @@ class _Judge:
         return self._before(number, region) or sorted(region)
 
     def _before(self, number: int, region: set[int]) -> list[int]:
-        """Return the part of a region that ran before the module of the pair, if that explains the rest.
+        """Return the part of a region that explains the rest of it, because it ran before.
 
         A parent may compute something between two of its modules, which only one side does. The module that
-        runs on the result is not to blame, unless it has other parameters or constants itself.
+        runs on the result is not to blame, even if a file has folded another into it.
         """
-        pair = self.pairs[number]
         if number not in region:
             return []
-        inside = {n for n in region if self._is_inside(self.pairs[n], pair)}
-        before = sorted(region - inside)
-        if all(self._only_moves(self.pairs[n]) for n in before):
-            return []
-        rows_a = sorted(self.pairs[n].a for n in inside if self.pairs[n].a >= 0)
-        rows_b = sorted(self.pairs[n].b for n in inside if self.pairs[n].b >= 0)
-        if different_parameters(self.a.trace, rows_a, self.b.trace, rows_b):
-            return []
-        if different_constants(self.a.graph, rows_a, self.b.graph, rows_b):
-            return []
-        return before if self._computes_the_same(pair, rows_a, rows_b) else []
+        pair = self.pairs[number]
+        found = self._cut(pair, region)
+        if not found and self._is_given_other(pair):
+            found = {n for n in region if not self._is_inside(self.pairs[n], pair)}
+        computing = {n for n in found if not self._only_moves(self.pairs[n])}
+        return sorted(computing)
 
-    def _computes_the_same(self, pair: Pair, rows_a: list[int], rows_b: list[int]) -> bool:
-        """Return whether a's operation, run on what operations of ``b`` are given, has their result."""
-        given = {row for inner in rows_b for row in self.b.graph.parents(inner)} - set(rows_b)
-        given -= {row for row in given if self.b.graph.ops.kind[row] in (BUFFER, CONSTANT)}
-        y = self.b.value(pair.b)
-        if self.a.calls is None or rows_a != [pair.a] or len(given) != 1 or y is None:
-            return False
-        from .crossing import foreign_result
+    def _cut(self, pair: Pair, region: set[int]) -> set[int]:
+        """Return what leads to the first tensors of a region from which both sides compute the same.
 
-        result = foreign_result(self.a.calls, pair.a, self.b.trace.values.get(given.pop()))
-        if result is None or result.array.shape != y.array.shape:
+        The operations of ``a`` that follow its tensor, run on the tensor of ``b``, have the result of ``b``.
+        """
+        if self.a.calls is None or pair.difference is None or len(region) > _MOST_OF_A_REGION:
+            return set()
+        graphs, ends = (self.a.graph, self.b.graph), (pair.a, pair.b)
+        rows = [{row for n in region if (row := (self.pairs[n].a, self.pairs[n].b)[k]) >= 0} for k in (0, 1)]
+        given = [{p for row in rows[k] for p in graphs[k].parents(row)} - rows[k] for k in (0, 1)]
+        given = [{p for p in given[k] if graphs[k].ops.kind[p] not in (BUFFER, CONSTANT)} for k in (0, 1)]
+        steps = self._agreeing_steps.also(pair.a, pair.b, self._value_of_file(pair.a))
+        for i, j in itertools.product(*(sorted((rows[k] | given[k]) - {ends[k]}) for k in (0, 1))):
+            x, y = self.a.value(i), self.b.value(j)
+            if x is None or y is None or x.array.shape != y.array.shape or (i in given[0] and j in given[1]):
+                continue
+            step = steps.also(i, j, y).judge(pair.a)
+            if step is not None and i in step.region.given and not step.is_wrong:
+                before = [{row, *ancestors(graphs[k], [row])} & rows[k] for k, row in enumerate((i, j))]
+                found = {n for n in region if self.pairs[n].a in before[0] or self.pairs[n].b in before[1]}
+                if not all(self._only_moves(self.pairs[n]) for n in found):
+                    return found
+        return set()
+
+    @cached_property
+    def _agreeing_steps(self) -> Steps:
+        """The steps of ``a`` that begin at tensors which rounding explains."""
+        from .steps import Steps
+
+        assert self.a.calls is not None
+        close = {one.a: one.b for one in self.pairs if one.difference is not None and one.is_explained}
+        return Steps(self.a.calls, self.b.graph, close, set(), self._value_of_file)
+
+    def _is_given_other(self, pair: Pair) -> bool:
+        """Return whether the modules of a pair were called on one tensor each, which differ.
+
+        For passes whose operations cannot be run.
+        """
+        if self.a.calls is not None and not self.layouts_differ:
             return False
-        return difference(result, y).relative <= pair.rounding_error + rounding(result, y)
+        given = []
+        for graph, row in self._rows(pair):
+            call = int(graph.ops.call[row])
+            if call < 0:
+                return False
+            inside = range(int(graph.calls.start[call]), int(graph.calls.stop[call]))
+            outside = {parent for one in inside for parent in graph.parents(one)} - {*inside}
+            given.append([one for one in outside if graph.ops.kind[one] not in (BUFFER, CONSTANT)])
+        if [len(rows) for rows in given] != [1, 1]:
+            return False
+        (i,), (j,) = given
+        x, y = self.a.value(i), self.b.value(j)
+        if x is None or y is None:
+            return False
+        y = self._laid_out(Pair(i, j), x, y)
+        return x.array.shape == y.array.shape and difference(x, y).relative > pair.rounding_error
 
     def _is_inside(self, one: Pair, pair: Pair) -> bool:
         """Return whether a row without a partner ran in the module call that a pair ran in."""
@@ -671,4 +725,4 @@ class _Judge:
     def _only_moves(self, one: Pair) -> bool:
         """Return whether a row without a partner is no operation, or one that only moves elements."""
         graph, row = (self.a.graph, one.a) if one.a >= 0 else (self.b.graph, one.b)
-        return graph.ops.kind[row] != OP or graph.type_of(row) in MOVES
+        return graph.ops.kind[row] != OP or common_types(graph)[int(graph.ops.type[row])] in MOVES

@@ -74,7 +74,8 @@ class Calls:
                     return plain(inputs.output(row))
                 event = int(self.graph.ops.event[row])
                 if event not in returned:
-                    call = self.replays.call(event)
+                    if (call := self.replays.call(event)) is None:
+                        return None
                     for parent in self.graph.parents(row):
                         if parent not in inputs.values and self.graph.ops.kind[parent] != OP:  # a buffer
                             inputs.values[parent] = _in(own[parent], dtype)
@@ -142,30 +143,6 @@ def isolated_error(
             return distance, 0.0  # same kernel, same inputs: the operation makes every difference
     known = [elements for elements in map(plain, inputs.values()) if elements is not None]
     return distance, rounding(out, y, *known)
-
-
-def foreign_result(a: Calls, row: int, value: Any) -> Elements | None:
-    """Run an operation of ``a`` on an array of a file, which its only input from the graph is replaced by.
-
-    Args:
-        a: The calls of the trace.
-        row: A row of it.
-        value: The array.
-
-    Returns:
-        The result; None if the operation cannot be run so.
-    """
-    call = a.call(row)
-    if call is None:
-        return None
-    computed = [tensor_arg.source >= 0 for tensor_arg in call.tensor_args]
-    try:
-        given = list(a.arguments(row, call).values())
-        place = computed.index(True)
-        given[place] = _tensor(value).to(given[place].device, given[place].dtype)
-        return a.result(row, call, given) if sum(computed) == 1 else None
-    except Exception:  # a missing value, a shape that does not fit
-        return None
 
 
 def _crossed(a: Calls, row: int, call: Invocation, inputs: dict[str, Tensor]) -> Iterator[Tensor]:

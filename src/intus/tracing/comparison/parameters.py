@@ -52,6 +52,25 @@ def different_parameters(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iter
     return [sentence for sentence in sentences if sentence]
 
 
+def unknown_parameters(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iterable[int]) -> list[str]:
+    """Return which parameters of operations that compute the same have no known values, as sentences.
+
+    Args:
+        a: The first trace.
+        rows_a: The rows of its operations.
+        b: The second trace.
+        rows_b: The rows of its operations.
+    """
+    partners, left_a, left_b = _partners(_used(a, rows_a), _used(b, rows_b))
+    if left_a or left_b:
+        return []
+    return [
+        f"{_both(one, other)} may differ: not all their values are known, as a saved trace has none"
+        for one, other in partners
+        if value_of(a, one) is None or value_of(b, other) is None
+    ]
+
+
 def changed_parameters(
     a: Trace, b: Trace, modules: Iterable[ModulePair]
 ) -> tuple[dict[int, list[str]], set[str], list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from copy import copy
 from typing import NamedTuple
 
 from ...core.graph import INPUT, OP, Graph
@@ -45,6 +46,12 @@ class Regions:
         )
         self._varies = of_inputs(a), of_inputs(b)
         self._left: set[int] = set()
+
+    def also(self, i: int, j: int) -> Regions:
+        """Return the same, where a row of ``a`` corresponds to this one of ``b``, and to no other."""
+        other, (rows, others) = copy(self), self._own
+        other._own = {**rows, i: i}, {row: one for row, one in others.items() if one != i} | {j: i}
+        return other
 
     def leave_out(self, row: int) -> None:
         """Let no region begin at a row of ``a``."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from ...core.graph import Graph
+from ...core.vocabularies import common_types, is_translated
 from ...viewing.repr_text import listed
 
 #: Arguments without effect in evaluation mode.
@@ -36,6 +37,8 @@ _POSITIONS = {
     **dict.fromkeys(("max_pool1d", "max_pool2d", "max_pool3d"), ("kernel_size",)),
     **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), _POOL),
     "clamp": ("min", "max"),
+    "clamp_min": ("min",),
+    "clamp_max": ("max",),
     "topk": ("k", "dim"),
     "group_norm": ("num_groups",),
     "hardtanh": ("min_val", "max_val"),
@@ -193,15 +196,16 @@ def bounds(graph: Graph, row: int) -> tuple[float, float] | None:
         >>> bounds(builder.graph()[0], row)
         (0.5, inf)
     """
-    kind = graph.type_of(row)
+    kind = common_types(graph)[int(graph.ops.type[row])]
     if kind in _BOUNDS:
         return _BOUNDS[kind]
-    if kind in ("max", "min") and graph.facts.get("format") == "ONNX":
+    one = {"maximum": "max", "minimum": "min"}.get(kind, "") if is_translated(graph) else kind
+    if one in ("max", "min") and (is_translated(graph) or graph.facts.get("format") == "ONNX"):
         number = number_of(graph.setting(row))  # 0.1=100.0: the second of its tensors
         if number is None or len(graph.parents(row)) != 1:
             return None
-        return (number, math.inf) if kind == "max" else (-math.inf, number)
-    if kind not in ("clamp", "clip", "hardtanh") or len(graph.parents(row)) != 1:
+        return (number, math.inf) if one == "max" else (-math.inf, number)
+    if kind not in ("clamp", "clamp_min", "clamp_max", "clip", "hardtanh") or len(graph.parents(row)) != 1:
         return None
     given = common(graph, row, {**_defaults(graph, row), **arguments(graph.setting(row))})
     found = []

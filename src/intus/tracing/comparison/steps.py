@@ -9,6 +9,7 @@ know how much of it their rounding loses.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -91,6 +92,20 @@ class Steps:
             return None
         allowed = max(rounding, _WORSE * difference(result, exact).relative)
         return Step(region, difference(y, exact).relative, allowed)
+
+    def also(self, i: int, j: int, y: Elements) -> Steps:
+        """Return the same steps, which may also begin or end at another pair of rows.
+
+        Args:
+            i: A row of the model.
+            j: The row of the file.
+            y: Its value, in the shape of the model's.
+        """
+        other = copy(self)
+        other._partner = {**self._partner, i: j}
+        other._regions = self._regions.also(i, j)
+        other._value = lambda row: y if row == i else self._value(row)
+        return other
 
     def leave_out(self, row: int) -> None:
         """Let no step begin at a row of the model, because its partner does not correspond to it."""

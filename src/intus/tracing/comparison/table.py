@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from ...core.analysis.flops import MOVES
 from ...core.graph import BUFFER, OP, OUTPUT, Graph, end_names
+from ...core.vocabularies import common_types
 from ...viewing.repr_text import listed
 from ..results.op import Op
+from .differences import difference
 from .elements import plain
 from .modules import ModulePair
 from .output_order import reordered_outputs
-from .parameters import COMBINED, different_parameters
+from .parameters import COMBINED, different_parameters, unknown_parameters
 from .reasons import reasons
 from .settings import different_constants, different_settings, whole_numbers
 from .stated import different_constants_stated, different_stated, lower_precisions
@@ -266,9 +269,14 @@ class _Report:
         return {
             "a": op.label if labels_a else "",
             "b": labels_b[-1] if labels_b else "",
-            "module": op.module or "",
+            "module": op.module or self._module_of_b(labels_b),
             "why": self._why_region(region) if region else self._why(pair),
         }
+
+    def _module_of_b(self, labels: list[str]) -> str:
+        """Return the module of b's last operation if a has none such: it computes outside of all modules."""
+        address = (self.b[labels[-1]].module or "") if labels and "format" not in self.b.graph.facts else ""
+        return "" if address in {module.address for module in self.a.graph.modules} else address
 
     def _why_region(self, region: list[int]) -> list[str]:
         """Return how operations that correspond as a whole differ."""
@@ -276,18 +284,38 @@ class _Report:
         kinds_a, kinds_b = self.a.graph.ops.kind, self.b.graph.ops.kind
         rows_a = [pair.a for pair in found if pair.a >= 0 and kinds_a[pair.a] == OP]
         rows_b = [pair.b for pair in found if pair.b >= 0 and kinds_b[pair.b] == OP]
-        return [*_different_ops(self.a.graph, rows_a, self.b.graph, rows_b), *self._settings(rows_a, rows_b)]
+        settings = self._settings(rows_a, rows_b, self._buffers(found))
+        computing, others = _computing(self.a.graph, rows_a), _computing(self.b.graph, rows_b)
+        one_each = len(computing) == len(others) == 1
+        if settings and one_each and _are_one_kind(self.a.graph, computing[0], self.b.graph, others[0]):
+            return settings
+        return [*_different_ops(self.a.graph, rows_a, self.b.graph, rows_b), *settings]
 
-    def _settings(self, rows_a: list[int], rows_b: list[int]) -> list[str]:
-        """Return how the parameters and constants of operations that correspond as a whole differ."""
+    def _buffers(self, found: list[Pair]) -> list[str]:
+        """Return how the buffers without a partner differ, if a region has one on each side."""
+        rows = [pair.a for pair in found if pair.a >= 0 and self.a.graph.ops.kind[pair.a] == BUFFER]
+        others = [pair.b for pair in found if pair.b >= 0 and self.b.graph.ops.kind[pair.b] == BUFFER]
+        if len(rows) != 1 or len(others) != 1:
+            return []
+        x, y = plain(self.a.values.get(rows[0])), plain(self.b.values.get(others[0]))
+        if x is None or y is None or x.array.shape != y.array.shape or not x.array.any():
+            return []
+        apart = difference(x, y).relative
+        one, other = self.a.graph.state_address(rows[0]), self.b.graph.state_address(others[0])
+        return [f"{one} of a and {other} of b differ by {apart:.2g} of their norm"] if apart else []
+
+    def _settings(self, rows_a: list[int], rows_b: list[int], buffers: Sequence[str] = ()) -> list[str]:
+        """Return how the state and constants of operations that correspond as a whole differ."""
         graphs = self.a.graph, self.b.graph
         why = [
+            *buffers,
             *different_parameters(self.a, rows_a, self.b, rows_b),
             *different_constants(graphs[0], rows_a, graphs[1], rows_b),
         ]
         if not why and len(rows_a) == len(rows_b) == 1:
             why = different_settings(graphs[0], rows_a[0], graphs[1], rows_b[0])
         is_known = any(not reason.startswith(COMBINED) for reason in why)
+        why = why or unknown_parameters(self.a, rows_a, self.b, rows_b)
         is_known = is_known or graphs[0].facts.get("framework") == graphs[1].facts.get("framework")
         return why if is_known else [*why, *whole_numbers(graphs[0], rows_a, graphs[1], rows_b)]
 
@@ -311,11 +339,13 @@ class _Report:
     def _why(self, pair: Pair) -> list[str]:
         one, other = Op(self.a, pair.a), Op(self.b, pair.b)
         why = reasons(self.a, pair.a, self.b, pair.b)
-        if one.shape != other.shape:
+        if pair.verdict == "shape":
             why.insert(0, f"its shape is {one.shape} in a, {other.shape} in b")
         if one.type != other.type:
             found = different_constants(self.a.graph, [pair.a], self.b.graph, [pair.b])
-            why = [f"it is {one.type} in a, {other.type} in b", *why, *(found or self._foreign(pair, why))]
+            why = [*why, *(found or self._foreign(pair, why))]
+            if not why or not _are_one_kind(self.a.graph, pair.a, self.b.graph, pair.b):
+                why.insert(0, f"it is {one.type} in a, {other.type} in b")
         return why or self._foreign(pair, why)
 
     def _foreign(self, pair: Pair, why: list[str]) -> list[str]:
@@ -435,6 +465,25 @@ def _counted(count: int, verdict: str) -> str:
     """
     one, many = _COUNTED.get(verdict, (f"is {verdict}", f"are {verdict}"))
     return f"{count} {one if count == 1 else many}"
+
+
+#: One name for those of operations that differ by what their framework has them state.
+_KINDS = {"add_to_channels": "add", "dot_general": "matmul", "matmul_by_settings": "matmul"} | dict.fromkeys(
+    ("conv1d", "conv2d", "conv3d", "conv_general_dilated", "conv_to_last", "conv_by_layout"), "conv"
+)
+
+
+def _are_one_kind(a: Graph, row: int, b: Graph, other: int) -> bool:
+    """Return whether two rows are the same operation, whatever their frameworks call it."""
+    kinds = [common_types(graph)[int(graph.ops.type[one])] for graph, one in ((a, row), (b, other))]
+    one, two = (_KINDS.get(kind, kind) for kind in kinds)
+    return one == two != ""
+
+
+def _computing(graph: Graph, rows: list[int]) -> list[int]:
+    """Return the rows whose operations do not only move elements."""
+    types = common_types(graph)
+    return [row for row in rows if types[int(graph.ops.type[row])] not in MOVES]
 
 
 def _different_ops(a: Graph, rows_a: list[int], b: Graph, rows_b: list[int]) -> list[str]:

@@ -26,9 +26,25 @@ if TYPE_CHECKING:
 
 #: Operations that leave every input as it is, if their other operands are constants for which they do.
 _BY_OPERANDS = frozenset(
-    {"add", "sub", "rsub", "mul", "multiply", "div", "divide", "true_divide", "subtract", "pow", "where"}
+    {
+        "add",
+        "add_to_channels",
+        "sub",
+        "rsub",
+        "mul",
+        "multiply",
+        "div",
+        "divide",
+        "true_divide",
+        "subtract",
+        "pow",
+        "where",
+    }
     | {"masked_fill", "and", "or", "logical_and", "logical_or", "bitwise_and", "bitwise_or", "addcmul"}
 )
+#: Operations that return no negative number, and those that return none of no negative numbers.
+_NOT_NEGATIVE = frozenset({"square", "squared_difference", "abs", "exp"})
+_MEANS = frozenset({"mean", "sum", "reduce_mean", "reduce_sum", "detach"})
 #: Operations on each element that have the name of a reduction in ONNX.
 _LARGER = frozenset({"max", "min"})
 _DROPOUTS = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout"})
@@ -162,8 +178,15 @@ class _Unchanged:
     def limits(self, root: int) -> tuple[float, float]:
         """Return the bounds of a root's numbers after all of these: a ReLU after another adds none."""
         found = [limit for row in self.limiting(root) if (limit := bounds(self.graph, row)) is not None]
-        lowest = max((low for low, _ in found), default=-math.inf)
+        own = 0.0 if self._is_never_negative(root) else -math.inf  # a variance by the mean of squares
+        lowest = max((low for low, _ in found), default=own)
         return lowest, min((high for _, high in found), default=math.inf)
+
+    def _is_never_negative(self, row: int) -> bool:
+        """Return whether an operation returns no negative number, whatever the inputs are."""
+        kind, operands = self.type_of(row), self._operands(row)
+        is_mean = kind in _MEANS and bool(operands)
+        return kind in _NOT_NEGATIVE or (is_mean and all(map(self._is_never_negative, operands)))
 
     def linear_from(self, root: int) -> float:
         """Return the number above which a softplus of beta 1 returns what it is given, as the pass states it.
