@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
+from intus.backends.torch import eval_forward
 from intus.core.errors import InputError
 from intus.monitoring import clear, flush, probe, register_targets
 from intus.serving.run import Server
@@ -133,8 +134,9 @@ class Settings(nn.Module):
             torch.is_autocast_enabled("cpu"),
             torch.get_default_dtype() == torch.float64,
             torch.is_inference_mode_enabled(),
+            torch.get_default_device().type == "meta",
         )
-        return self.fc(x).sum(1, keepdim=True).double() + torch.tensor([settings]).double()
+        return self.fc(x).sum(1, keepdim=True).double() + torch.tensor([settings], device="cpu").double()
 
 
 @contextlib.contextmanager
@@ -169,6 +171,55 @@ def test_every_pass_has_the_settings_of_the_first(server, first, later):
     outputs = {one.epoch: one.array for one in server.records() if one.address == ""}
     assert outputs.keys() == {0, 1}
     assert all(np.array_equal(array, expected) for array in outputs.values())
+
+
+@pytest.mark.parametrize("first", [torch.device("meta"), torch.device("cpu"), contextlib.nullcontext()])
+def test_every_pass_has_the_default_device_of_the_first(server, first):
+    rows = torch.randn(16, 4)
+    model = Settings()
+    with first, torch.no_grad():
+        expected = model(rows).numpy()
+    with probe(model, HOST, server.port, probe_set=(rows, {})) as watch:
+        with first:
+            watch.run_probe_set()
+        try:
+            torch.set_default_device("meta")
+            watch.epoch = 1
+            watch.run_probe_set()
+            assert torch.get_default_device() == torch.device("meta")
+        finally:
+            torch.set_default_device(None)
+        assert watch.status()["faults"] == []
+    assert flush(HOST, server.port)
+    outputs = {one.epoch: one.array for one in server.records() if one.address == ""}
+    assert outputs.keys() == {0, 1}
+    assert all(np.array_equal(array, expected) for array in outputs.values())
+
+
+def test_settings_of_kernels_that_the_training_changes_are_said_once(server):
+    model = nn.Linear(4, 2)
+    with probe(model, HOST, server.port, probe_set=(torch.randn(16, 4), {})) as watch:
+        watch.run_probe_set()
+        before = torch.get_float32_matmul_precision()
+        try:
+            torch.backends.cudnn.benchmark = True  # which is nothing to a model on a CPU
+            watch.epoch = 1
+            watch.run_probe_set()
+            assert watch.status()["faults"] == []
+            torch.use_deterministic_algorithms(True)
+            torch.set_float32_matmul_precision("medium")
+            for watch.epoch in (2, 3):
+                watch.run_probe_set()
+            assert torch.get_float32_matmul_precision() == "medium"
+        finally:
+            torch.backends.cudnn.benchmark = False
+            torch.use_deterministic_algorithms(False)
+            torch.set_float32_matmul_precision(before)
+        (fault,) = watch.status()["faults"]
+    assert "deterministic algorithms from False to True" in fault
+    assert "seen in epoch 2" in fault
+    if hasattr(torch._C, "_get_fp32_precision_getter"):
+        assert "the float32 precision of mkldnn matmul from 'ieee' to 'bf16'" in fault
 
 
 def test_training_of_which_only_steps_run_under_autocast(server):
@@ -437,3 +488,26 @@ def test_what_a_probe_set_takes_is_counted_with_its_forward(server, caplog):
         said = [one.message for one in caplog.records if "of the processor time" in one.message]
         assert len(said) == takes
     assert watch.status()["troubles"] == 0
+
+
+@pytest.mark.parametrize("are_named", [True, False], ids=["epochs named", "epochs found"])
+def test_parameters_are_read_once_for_each_look(server, monkeypatch, are_named):
+    """Of a model of 50 million parameters a read takes some 30 ms."""
+    reads = []
+    read = eval_forward._sum
+    monkeypatch.setattr(eval_forward, "_sum", lambda values: reads.append(1) or read(values))
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, fused=True)
+    loader = DataLoader(TensorDataset(torch.randn(32, 4)), 16)
+    looks = []
+    with probe(model, HOST, server.port, probe_set=(torch.randn(8, 4), {}), structure=False) as watch:
+        for epoch in range(5):
+            if are_named:
+                watch.epoch = epoch
+            for (rows,) in loader:
+                model(rows).square().mean().backward()
+                optimizer.step()
+            looks.append(len(reads))
+    assert np.diff(looks)[1:].tolist() == [1, 1, 1]
+    assert flush(HOST, server.port)
+    assert {one.epoch for one in server.records()} == set(range(5 if are_named else 6))

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..backends.base import Backend
+from ..backends.base import Backend, CapturedTensor
 from ..backends.sharding import Together
 from ..core.probes_disabled import probes_disabled
 from ..core.record import PROBE_SET_MODE
+from .batch_axes import possible
 from .probe_set import ProbeSet, taken
-from .row_check import Place, RowCheck, listed, permutation
+from .row_check import MOST_BYTES, Place, RowCheck, listed, permutation
+from .schedule import Schedule
 from .warn_once import WarningLog
 
 if TYPE_CHECKING:
@@ -39,6 +41,11 @@ _UNPLACED = (
     "step. So it is not known which epoch this is. Set watch.epoch = number before each epoch, from 1, or "
     "call model(x)."
 )
+_UNNAMED = (
+    "intus: the probe set of %s was not run, because its parameters changed after probe(), and nothing says "
+    "which epoch this is. Set watch.epoch = number before each epoch, from 1, or watch.epoch = 0 for a model "
+    "that is not trained yet."
+)
 _NEVER_CALLED = (
     "intus: the probe set of %s was not run, because every=%s counts calls of the model itself, and it was "
     "trained without any, as inside torch.compile or by its methods. Call model(x), or leave out every= and "
@@ -57,6 +64,10 @@ _WRITTEN = (
     "intus: the inputs of the probe set of %s were written to after probe() got them, first seen in epoch "
     "%s. Which label belongs to which row is not known from then on, so no scores have labels. Pass "
     "copies: probe_set=(inputs.clone(), labels)."
+)
+_KERNELS = (
+    "intus: the training changed {} after the probe set of {} first ran, seen in epoch {}. So the scores "
+    "before and after may differ without anything learned. Set it before the first pass, and leave it."
 )
 _NOT_PROVEN = (
     "It is not proven for {} of {} that the order of rows is kept, because {}. Scores with labels assume it."
@@ -93,6 +104,20 @@ class PassTags:
     labels: Labels | None = None
 
 
+class _State(NamedTuple):
+    """A number of each kind, which changes when the model is called or trained.
+
+    Attributes:
+        passes: Calls of the training.
+        writes: Writes to parameters, as far as the framework counts them.
+        values: The values of the parameters, or their identity; 0 if not known. They take long to read.
+    """
+
+    passes: int
+    writes: int
+    values: int
+
+
 class Host(Protocol):
     """The part of a tap that ``ProbeSetRunner`` uses."""
 
@@ -106,7 +131,11 @@ class Host(Protocol):
 
     @property
     def is_before_training(self) -> bool:
-        """True if no epoch is named or found, although the framework would show a training."""
+        """True if no epoch is named or found."""
+
+    @property
+    def is_observing(self) -> bool:
+        """True if the framework shows a training."""
 
     @property
     def steps(self) -> int | None:
@@ -134,7 +163,7 @@ class ProbeSetRunner:
         backend: The model's backend.
         probe_set: The probe set, or None.
         together: The agreement of the processes that must run it together, or None.
-        axis: The axis of the rows of its inputs.
+        schedule: Says which part of a tensor is copied, and which axis of the inputs has the rows.
     """
 
     def __init__(
@@ -143,27 +172,31 @@ class ProbeSetRunner:
         model: Any,
         backend: Backend,
         probe_set: ProbeSet | None,
-        together: Together | None = None,
-        axis: int = 0,
+        together: Together | None,
+        schedule: Schedule,
     ) -> None:
         self.running = False
         self._host, self._model = weakref.proxy(host), weakref.ref(model)
         self._backend, self._set, self._together = backend, probe_set, together
         #: What is known of the order of rows in the layers; None if the framework cannot tell.
-        self.rows = RowCheck() if hasattr(backend, "row_contents") and together is None else None
-        self._axis = axis
+        self._rows = RowCheck() if hasattr(backend, "row_contents") and together is None else None
+        self._schedule, self._axis = schedule, schedule.batch_axis
         self._contents_of = getattr(backend, "row_contents", None)
         self._contents = self._row_contents()
         self._settings: Callable[[], AbstractContextManager[None]] | None = None  # those of its first pass
-        self.is_written = False  # since the inputs are no longer those that the labels are for
+        self._kernels_of = getattr(backend, "kernels", lambda model: {})
+        self._kernels: dict[str, Any] | None = None  # the settings of kernels in its first pass
+        self._is_written = False  # since the inputs are no longer those that the labels are for
         self._said: set[Place] = set()  # of which a notice tells
         self._are_orders_unknown = False  # whether a notice tells of it
         self._step: float = 0  # the call before which it ran last, with ``every``
         self._last_epoch = math.nan  # the epoch in which it ran last
-        self._last_state = (0, backend.version(model)) if probe_set is not None else (0, 0)
-        self._fingerprint_of = getattr(backend, "fingerprint", backend.version)
-        self._last_shown: int = 0  # the fingerprint of the parameters when it ran last
+        self._writes_of = getattr(backend, "writes", lambda model: 0)
+        self._values_of = getattr(backend, "fingerprint", backend.version)
+        #: When it ran last; before, at the start.
+        self._last_state = self._state(model, 0) if probe_set is not None else _State(0, 0, 0)
         self._last_steps: int | None = None  # of optimizers, when it ran last
+        self._has_ended = False
 
     @property
     def replaces_training(self) -> bool:
@@ -171,9 +204,46 @@ class ProbeSetRunner:
         return self._set is not None
 
     @property
-    def count(self) -> int:
-        """The number of rows of the probe set."""
-        return 0 if self._set is None else len(self._set.items)
+    def checks_rows(self) -> bool:
+        """True during a pass that is run to see whether layers keep the order of rows."""
+        return self._rows is not None and self._rows.is_running
+
+    def receive(self, tensor: CapturedTensor) -> None:
+        """Receive a tensor of such a pass."""
+        assert self._rows is not None
+        self._pass_on(tensor, self._rows.receive)
+
+    def axis_of(self, tensor: CapturedTensor) -> int | None:
+        """Return the batch axis of a tensor of the probe set as such a pass has shown it, or None."""
+        if self._rows is None:
+            return None
+        place = Place.of(tensor)
+        if self._rows.is_waiting(place):
+            self._pass_on(tensor, self._rows.compare)
+        else:
+            self._rows.skip(place)
+        return self._rows.axis(place)
+
+    def is_reordered(self, tensor: CapturedTensor) -> bool:
+        """Return whether the rows of a tensor of the probe set are not those of its labels in their order."""
+        return self._is_written or (self._rows is not None and self._rows.is_refused(Place.of(tensor)))
+
+    def _pass_on(
+        self, tensor: CapturedTensor, take: Callable[[Place, np.ndarray, Sequence[int]], None]
+    ) -> None:
+        """Pass a tensor to the check of the order of rows, with each axis that may be theirs."""
+        assert self._set is not None
+        cut = self._schedule.cut(tensor, None)
+        if cut.axis is None or cut.nbytes > MOST_BYTES:
+            return
+        axes = [cut.axis]
+        axes += [axis for axis in possible(tensor.shape, len(self._set.items), cut.axis) if axis != cut.axis]
+        if cut.projected_from is None or tensor.project is None:
+            array = tensor.copy(None, cut.axis)
+        else:
+            array = tensor.project(None, cut.axis)[0]
+            axes = axes if len(tensor.shape) == 3 else [0]  # else all features of a row are projected
+        take(Place.of(tensor), array, axes)
 
     @property
     def number(self) -> float | None:
@@ -198,20 +268,31 @@ class ProbeSetRunner:
         A model that was shown when the data ended, and changed since without a step of an optimizer, was
         trained no further: weights were restored, or averaged for a validation.
         """
-        if self._set is None or self._set.every is not None or not self._is_due() or self._is_unplaced():
-            return
-        if self._is_shown and (steps := self._host.steps) is not None and steps == self._last_steps:
-            return
-        self.run()
+        self._show_epoch()
 
     def loader_ends(self) -> None:
         """Run the probe set at the end of the data, which is the end of an epoch in most scripts.
 
         If nothing changed since it ran, the step of this epoch may come after the data.
         """
+        self._show_epoch(only_changed=not math.isnan(self._last_epoch))
+
+    def _show_epoch(self, *, only_changed: bool = False) -> None:
+        """Run the probe set if the model was called or trained since it last ran.
+
+        Args:
+            only_changed: Whether other parameters are required.
+        """
         model = self._model()
-        if model is None or self._set is None or math.isnan(self._last_epoch) or self._has_changed(model):
-            self.epoch_ends()
+        if model is None or self._set is None or self._set.every is not None:
+            return
+        if self._is_shown and (steps := self._host.steps) is not None and steps == self._last_steps:
+            return
+        state = self._state(model)
+        if state == self._last_state or self._is_unplaced(state):
+            return
+        if self._has_changed(state) or not only_changed:
+            self.run(state)
 
     def step_begins(self, step: int) -> None:
         """Run the probe set before every ``every``-th call of the training."""
@@ -228,37 +309,56 @@ class ProbeSetRunner:
 
     def training_ends(self) -> None:
         """Run the probe set at the end of the training, if the model changed since it last ran."""
-        if self._set is None or not self._is_due() or self._is_unplaced():
+        model = self._model()
+        if model is None or self._set is None:
+            return
+        state = self._state(model)
+        if state == self._last_state or self._is_unplaced(state):
             return
         if self._set.every is not None:
             self._host.change_epoch(self._step, self._step + 1)
             self._step += 1
-        self.run()
+        self.run(state)
 
     def ends(self) -> None:
-        """Run the probe set before the probe is removed, also on a model that nobody trained, as epoch 0."""
-        self.training_ends()
-        if math.isnan(self._last_epoch) and self._host.epoch == 0 and not self._is_unplaced():
-            self.run()
+        """Run the probe set before the probe is removed, also on a model that nobody trained, as epoch 0.
 
-    def run(self) -> None:
-        """Run the probe set now; if it has run in this epoch, only on a changed model, as another epoch."""
+        Calling it again has no effect: a model of JAX that is no longer observed is the one before its steps.
+        """
+        if self._has_ended:
+            return
+        self._has_ended = True
+        self.training_ends()
+        if math.isnan(self._last_epoch) and self._host.epoch == 0:
+            model = self._model()
+            if model is None or not self._is_unplaced(self._state(model)):
+                self.run()
+
+    def run(self, state: _State | None = None) -> None:
+        """Run the probe set now; if it has run in this epoch, only on a changed model, as another epoch.
+
+        Args:
+            state: The present state of the model, if it was read.
+        """
         model = self._model()
         if self._set is None or self.running:
             return
         if model is None:
             self._host.troubles.warn_once(_GONE)
             return
-        if self._is_shown:
-            if not self._has_changed(model):
-                self._last_state = self._state(model)
+        if state is None:
+            state = self._state(model)
+            if not self._host.is_observing and self._set.every is None and self._is_unplaced(state):
                 return
-            if not self._last_shown or not self._host.begin_further_epoch():
+        if self._is_shown:
+            if not self._has_changed(state):
+                self._last_state = state
+                return
+            if not self._last_state.values or not self._host.begin_further_epoch():
                 self._host.troubles.warn_once(_TWICE, f"{self._last_epoch:g}")
                 return
         is_first, self._last_epoch = math.isnan(self._last_epoch), self._host.epoch
-        self._last_state, self._last_steps = self._state(model), self._host.steps
-        self._last_shown = self._fingerprint_of(model)
+        self._last_state, self._last_steps = state, self._host.steps
         number = self._host.epoch if self._set.every is None else self._step
         if self._together is not None and not self._together.agree(number):
             self._host.troubles.count("together", _APART, f"{number:g}")
@@ -266,19 +366,19 @@ class ProbeSetRunner:
         self.running = True
         try:
             with self._host.paying_for_set(), probes_disabled(), self._settings_of_first():
+                self._compare_kernels(model, number)
                 unknown = self._check_rows(model)
                 inputs = self._checked_inputs(number)
                 with self._backend.evaluation(model) as run:
                     run(inputs)  # not part of the training
-                if self.rows is not None:
+                if self._rows is not None:
                     self._say_orders(unknown)
         except Exception as error:
             self._host.on_error(error)
         finally:
             self.running = False
         if is_first:  # which builds a model that is built when it is called
-            self._last_state = self._last_state[0], self._backend.version(model)
-            self._last_shown = self._fingerprint_of(model)
+            self._last_state = self._state(model, state.passes)
 
     def _settings_of_first(self) -> AbstractContextManager[None]:
         """Return a context with the framework's settings of the first pass, so that epochs can be compared.
@@ -288,6 +388,14 @@ class ProbeSetRunner:
         if self._settings is None:
             self._settings = getattr(self._backend, "settings", lambda: nullcontext)()
         return self._settings()
+
+    def _compare_kernels(self, model: Any, number: float) -> None:
+        """Say once of each setting of kernels that it is another than in the first pass."""
+        now = self._kernels_of(model)
+        before = self._kernels = now if self._kernels is None else self._kernels
+        if changed := [name for name in before if before[name] != now[name]]:
+            what = ", ".join(f"{name} from {before.pop(name)!r} to {now[name]!r}" for name in changed)
+            self._host.troubles.warn_once(_KERNELS.format(what, self._host.name, f"{number:g}"))
 
     def _row_contents(self) -> bytes | None:
         """Return what the rows of the inputs are; None if that cannot be compared."""
@@ -301,8 +409,8 @@ class ProbeSetRunner:
         assert self._set is not None
         if self._contents is None:
             return self._set.inputs
-        if not self.is_written and self._row_contents() != self._contents:
-            self.is_written = True
+        if not self._is_written and self._row_contents() != self._contents:
+            self._is_written = True
             self._host.troubles.warn_once(_WRITTEN, self._host.name, f"{number:g}")
         rows = len(self._set.items)
         return taken(self._set.inputs, self._axis, rows, np.arange(rows))
@@ -311,27 +419,27 @@ class ProbeSetRunner:
         """Run the rows in another order, if that is due; return why it cannot be known what layers do."""
         assert self._set is not None
         count = len(self._set.items)
-        if self.rows is None or count < 2 or not self.rows.is_due():
+        if self._rows is None or count < 2 or not self._rows.is_due():
             return ""
         order = permutation(count)
         try:
             inputs = taken(self._set.inputs, self._axis, count, order)
             with self._backend.evaluation(model) as run:
-                self.rows.run(partial(run, inputs), order)
+                self._rows.run(partial(run, inputs), order)
         except Exception as error:
             return f"the model cannot run the rows of the probe set in another order: {error}"
         return ""
 
     def _say_orders(self, unknown: str) -> None:
         """Say of which layers the rows have an order of their own, and of which that is not known."""
-        assert self.rows is not None
-        if news := self._new(self.rows.places("reordered")):
+        assert self._rows is not None
+        if news := self._new(self._rows.places("reordered")):
             one = len({place.address for place in news}) == 1
             words = f"{'Layer' if one else 'Layers'} {listed(place.address for place in news)}"
             keep, those = ("does not keep", "its rows") if one else ("do not keep", "their rows")
             text = _OWN_ORDER.format(words, self._host.name, keep, those)
             self._host.troubles.inform("rows", text, "warning")
-        if news := self._new(self.rows.places("mixed")):
+        if news := self._new(self._rows.places("mixed")):
             self._host.troubles.inform(
                 "rows", _NOT_PROVEN.format(listed(place.address for place in news), self._host.name, _MIXED)
             )
@@ -350,28 +458,31 @@ class ProbeSetRunner:
         """True if it has run in the present epoch."""
         return self._set is not None and self._set.every is None and self._host.epoch == self._last_epoch
 
-    def _has_changed(self, model: Any) -> bool:
+    def _has_changed(self, state: _State) -> bool:
         """Return whether the parameters differ from those when it ran last, or that is not known."""
-        return not self._last_shown or self._fingerprint_of(model) != self._last_shown
+        return not self._last_state.values or state.values != self._last_state.values
 
-    def _state(self, model: Any) -> tuple[int, int]:
-        """Return a value that changes when the model is called or trained."""
-        return self._host.passes, self._backend.version(model)
+    def _state(self, model: Any, passes: int | None = None) -> _State:
+        """Return the present state of the model."""
+        passes = self._host.passes if passes is None else passes
+        return _State(passes, self._writes_of(model), self._values_of(model))
 
-    def _is_unplaced(self) -> bool:
+    def _is_unplaced(self, state: _State) -> bool:
         """Return whether the model is trained, and nobody knows how far, and say so."""
-        model, every = self._model(), self._set.every if self._set is not None else None
-        if model is None or self._set is None or not math.isnan(self._last_epoch):
+        if self._set is None or not math.isnan(self._last_epoch):
             return False
+        every = self._set.every
         is_unknown = self._host.is_before_training if every is None else not self._host.passes
-        if not is_unknown or self._backend.version(model) == self._last_state[1]:
+        has_changed = state[1:] != self._last_state[1:]
+        if not self._last_state.values and not self._host.is_observing:  # variables without a value yet
+            has_changed = self._host.passes > 0
+        if not (state.values or self._host.is_observing):  # the pass itself says why nothing is known
+            return False
+        if not is_unknown or not has_changed:
             return False
         if every is None:
-            self._host.troubles.warn_once(_UNPLACED, self._host.name)
+            text = _UNPLACED if self._host.is_observing else _UNNAMED
+            self._host.troubles.warn_once(text, self._host.name)
         else:
             self._host.troubles.warn_once(_NEVER_CALLED, self._host.name, every)
         return True
-
-    def _is_due(self) -> bool:
-        model = self._model()
-        return model is not None and self._state(model) != self._last_state

@@ -11,6 +11,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from ..backends.base import CapturedTensor
+
 #: The rows that are looked for among all, and the most bytes of a layer that are compared.
 _SAMPLE, MOST_BYTES = 64, 1 << 27
 #: Differences that are due to rounding: of the median distance between rows, and of their size.
@@ -27,6 +29,11 @@ class Place(NamedTuple):
     address: str
     kind: str
     number: int
+
+    @classmethod
+    def of(cls, tensor: CapturedTensor) -> Place:
+        """Return the place of a tensor."""
+        return cls(tensor.address, tensor.kind, tensor.index)
 
 
 def permutation(rows: int) -> np.ndarray:

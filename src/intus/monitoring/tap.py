@@ -7,11 +7,11 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import numpy as np
@@ -20,18 +20,17 @@ from ..backends.base import Backend, CapturedTensor, GraphRecorder, Operation
 from ..backends.sharding import Together
 from ..core.address import without_call
 from ..core.errors import IntusError, did_you_mean
-from ..core.nested import leaves
 from ..core.probes_disabled import are_probes_disabled
 from ..core.projection import project, summarize
 from ..core.record import PROBE_SET_MODE, LateRecord, Record
 from ..storage.codec import encode_graph
-from .batch_axes import BatchAxes, possible
 from .budget import FREE_S, Budget, Seconds
 from .clocks import process_seconds, process_seconds_since, thread_seconds, thread_seconds_since
 from .data_source import DataSource
+from .pass_axes import PassAxes
 from .probe_set import ProbeSet
 from .probe_set_runner import PassTags, ProbeSetRunner
-from .row_check import MOST_BYTES, Place, listed
+from .row_check import Place, listed
 from .row_order import RowOrder
 from .schedule import Cut, Schedule
 from .sender import BLOCK_S, Sender
@@ -85,16 +84,6 @@ _MOVED = (
 )
 _REFUSED = "It has no scores with labels from then on, and earlier ones are of other rows."
 _OF_OTHERS = "Its scores with labels are of other rows, so do not use them."
-_NO_AXIS = (
-    "Which axis of {} of {} is the batch is not known: some layers have it along another axis than the "
-    "inputs, and in epoch {} other axes are as long as the batch of {} rows. So they have no scores with "
-    "labels, and in scores without labels axis {} counts as rows, which may be positions. Use "
-    "batch_first=True, a batch of another size than the sequences, or a probe_set, which tests the axis."
-)
-_NO_ROWS = (
-    "{} of {} layers of {} have no scores with labels of items: no axis of {} is known to be the batch, in a "
-    "pass of epoch {} with {} rows. In scores without labels axis {} counts as rows."
-)
 _NO_CALL = "intus: %s was never called while it was probed, so nothing is recorded. %s"
 _NO_PASS = (
     "intus: epoch %s of %s has no data: all its %s passes were skipped to take at most %s of the training "
@@ -146,8 +135,9 @@ _PROBE_SET_WAIT_S, _ROOM = 60.0, 0.9
 _SKIPPED_EPOCHS = (
     "intus: epochs of %s are too short for a recorded pass in each, which would take more than %s of the "
     "training time. The first are recorded on a loan of less than a second, and until it is repaid, later "
-    "ones may have no data; in a short training, all of them. Probe.status() counts them. Raise budget=, "
-    "record fewer layers (which=) or rows (rows=), or set Probe.epoch less often."
+    "ones may have no data; in a short training, all of them. The next is recorded after about %.2g s more "
+    "of training. Probe.status() counts them and says when. Raise budget=, record fewer layers (which=) or "
+    "rows (rows=), set Probe.epoch less often, or pass a probe_set, which runs in every epoch."
 )
 _SKIPPED_AT_END = (
     "{} of {} epochs of {} have no data (training and evaluation counted apart), because a recorded pass in "
@@ -230,20 +220,13 @@ class ModelTap:
         self._tags = PassTags(0, 0, "", None)
         self.batch_axis = schedule.batch_axis
         is_time_first = getattr(backend, "is_time_first", None)
-        self._follows_axes = is_time_first is not None
-        self._axes = BatchAxes(
-            schedule.batch_axis, may_move=is_time_first is not None and is_time_first(model)
-        )
-        self._unknown_axes: set[Place] = set()  # of this pass
-        #: Layers of which is not yet said that their axis is not known, with an epoch and its rows.
-        self._without_axis: dict[str, tuple[float, int]] = {}
-        self._without_rows: dict[str, tuple[float, int]] = {}
-        self._with_rows: set[str] = set()  # layers that have had the rows of the batch
-        self._without_rows_now: list[str] = []  # of this pass
-        self._fits_now = False  # whether a layer of this pass has the rows of the batch
-        self._said_axes: set[str] = set()  # layers of which it was said
-        self._set_layers = (
-            None if probe_set is None else {name: probe_set.layers.get(name, "") for name in probe_set.labels}
+        self._axes = PassAxes(
+            name,
+            schedule.batch_axis,
+            may_move=is_time_first is not None and is_time_first(model),
+            rows_of=None if is_time_first is None else backend.rows,
+            patterns=_label_patterns(sender, run, name, probe_set),
+            troubles=troubles,
         )
         self._moved: set[str] = set()  # layers whose rows are in another order than the batch
         self._followable = 0  # recorded passes of the training
@@ -260,7 +243,7 @@ class ModelTap:
         if probe_set is not None and probe_set.every is not None:
             self.source.epochs_are_set("the numbers of the calls (every=)")
         self.budget = budget
-        self.probe_runs = ProbeSetRunner(self, model, backend, probe_set, together, schedule.batch_axis)
+        self.probe_runs = ProbeSetRunner(self, model, backend, probe_set, together, schedule)
         self._queue_rows: int | None = None  # of which a pass fits into the queue; None for all
         self._wait_until = math.inf  # when a pass of the probe set no longer waits for room
         self._order = RowOrder(name, troubles)
@@ -319,8 +302,13 @@ class ModelTap:
 
     @property
     def is_before_training(self) -> bool:
-        """True if no epoch is named or found, although the framework would show a training."""
-        return not self._is_named and self.source.is_observing
+        """True if no epoch is named or found."""
+        return not self._is_named
+
+    @property
+    def is_observing(self) -> bool:
+        """True if the framework shows a training."""
+        return self.source.is_observing
 
     @property
     def steps(self) -> int | None:
@@ -404,7 +392,7 @@ class ModelTap:
         if recorded and not self._is_silence_known:
             self._warn_silent()
         self._tell_returned()
-        self._tell_axes()
+        self._axes.tell()
         if recorded:
             self._warn_kinds()
         self._tell_cost_of_set(epoch)
@@ -445,7 +433,7 @@ class ModelTap:
             self.count_left_out()
         if self._replaced or (are_probes_disabled() and not self.probe_runs.running):  # trace or inspect
             return False
-        if self._checks_rows:
+        if self.probe_runs.checks_rows:
             return True
         if self._skips_again():
             return False
@@ -461,7 +449,7 @@ class ModelTap:
         self._wait_until = time.monotonic() + _PROBE_SET_WAIT_S
         self._pass_bytes = self._pass_rows = 0
         self._fitting = None
-        self._begin_axes(tags, inputs)
+        self._axes.begin(inputs, tags.epoch, None if tags.items is None else len(tags.items))
         self._end_structure(None)  # left by an interrupted pass
         structure, self._structure = self._structure, None
         if structure is not None:
@@ -685,7 +673,8 @@ class ModelTap:
             self.troubles.warn_once(_SKIPPED, self.name, f"{self.budget.share:.0%}")
         if self.budget.skipped_periods and not self._skips_epochs:
             self._skips_epochs = True
-            self.troubles.warn_once(_SKIPPED_EPOCHS, self.name, f"{self.budget.share:.0%}")
+            wait = self.budget.seconds_until_next(process_seconds())
+            self.troubles.warn_once(_SKIPPED_EPOCHS, self.name, f"{self.budget.share:.0%}", wait)
 
     def _warn_skipped_epochs(self) -> None:
         """Say at the end of the training which epochs have no data."""
@@ -708,7 +697,7 @@ class ModelTap:
     def wants(self, operation: Operation) -> PassTags | None:
         """Return the tags of the pass if the operation is recorded."""
         chosen = self.met(operation)
-        if self._checks_rows:
+        if self.probe_runs.checks_rows:
             return self._tags if chosen else None
         self.called.add(operation.address)
         wanted = chosen and self._schedule.wants(self._model(), operation)
@@ -718,8 +707,8 @@ class ModelTap:
 
     def on_tensor(self, ticket: PassTags, tensor: CapturedTensor) -> None:
         """Copy a tensor and pass the record to the sender, if the queue has room."""
-        if self._checks_rows and self.probe_runs.rows is not None:
-            self._check_rows(tensor, self.probe_runs.rows.receive)
+        if self.probe_runs.checks_rows:
+            self.probe_runs.receive(tensor)
             return
         if ticket.mode == "train":
             self._kinds_seen.add(tensor.kind)
@@ -737,11 +726,6 @@ class ModelTap:
         if not self._repeat(ticket, tensor, cut, parts):
             self._send(ticket, tensor, cut, parts)
         self.budget.pay((thread_seconds_since if tensor.began is None else process_seconds_since)(began))
-
-    @property
-    def _checks_rows(self) -> bool:
-        """True during a pass that is run to see whether layers keep the order of rows."""
-        return self.probe_runs.rows is not None and self.probe_runs.rows.is_running
 
     def axis_to_follow(self) -> int | None:
         """Return the axis of the rows of the pass that begins, if a backend shall follow them through layers.
@@ -765,118 +749,30 @@ class ModelTap:
             )
             self.troubles.inform("rows", text, "warning")
 
-    def _begin_axes(self, tags: PassTags, inputs: Any) -> None:
-        """Register the sizes of a pass, from which the batch axes of layers follow."""
-        rows = None if tags.items is None else len(tags.items)
-        self._unknown_axes.clear()
-        self._without_rows_now, self._fits_now = [], False
-        try:
-            if rows is None and self._follows_axes:
-                rows = self._backend.rows(inputs, self.batch_axis)
-            wanted: Any = Shaped
-            shapes = [tuple(one.shape) for one in leaves(inputs, wanted)] if self._axes.may_move else []
-        except Exception:  # packed items, or inputs of another kind
-            shapes = []
-        self._axes.begin(rows, shapes)
-
     def _with_axis(self, ticket: PassTags, tensor: CapturedTensor) -> CapturedTensor:
         """Return a tensor with its batch axis, as far as it is known."""
-        place, rows, of_set = _place(tensor), self.probe_runs.rows, ticket.mode == PROBE_SET_MODE
-        axis = None
-        if of_set and rows is not None:
-            if rows.is_waiting(place):
-                self._check_rows(tensor, rows.compare)
-            else:
-                rows.skip(place)
-            axis = rows.axis(place)
-        known = tensor.batch_axis if axis is None else axis
-        axis = self._axes.find(place, tensor.shape, known)
-        if axis is None:
-            self._unknown_axes.add(place)
-            if self._is_told(ticket, tensor):
-                self._without_axis.setdefault(tensor.address, (ticket.epoch, self._axes.rows or 0))
-            return tensor
-        self._unknown_axes.discard(place)
-        count = self._axes.rows
-        if axis < len(tensor.shape) and tensor.shape[axis] == count:
-            self._fits_now = True
-            self._with_rows.add(tensor.address)
-        elif count is not None and self._is_told(ticket, tensor):
-            self._without_rows_now.append(tensor.address)
-        return tensor if axis == tensor.batch_axis else replace(tensor, batch_axis=axis)
-
-    def _is_told(self, ticket: PassTags, tensor: CapturedTensor) -> bool:
-        """Return whether it is still to be said that a layer with labels has no scores of them."""
-        of_values = tensor.kind in ("output", "input") and ticket.items is not None
-        return of_values and tensor.address not in self._said_axes and self._has_labels(tensor.address)
-
-    def _end_axes(self) -> None:
-        """Remember which layers had no rows of the batch, unless none had: then the ids do not fit."""
-        if self._fits_now:
-            for address in self._without_rows_now:
-                self._without_rows.setdefault(address, (self._tags.epoch, self._axes.rows or 0))
-        self._without_rows_now = []
-
-    def _has_labels(self, address: str) -> bool:
-        """Return whether this process has labels for a layer."""
-        if self._set_layers is not None:
-            patterns: Iterable[str] = self._set_layers.values()
-        else:
-            targets = self.sender.targets.values()
-            patterns = [one.layer_pattern for one in targets if one.is_for(self.name, self.run)]
-        return any(re.search(pattern, address) for pattern in patterns)
-
-    def _tell_axes(self) -> None:
-        """Say once of which layers the batch axis is not known."""
-        unknown, self._without_axis = self._without_axis, {}
-        without, self._without_rows = self._without_rows, {}
-        self._said_axes.update(unknown, without)
-        if unknown:
-            epoch, rows = next(iter(unknown.values()))
-            facts = listed(unknown), self.name, f"{epoch:g}", rows, self.batch_axis
-            self.troubles.inform("axes", _NO_AXIS.format(*facts), "warning")
-        if without:
-            epoch, rows = next(iter(without.values()))
-            counts = len(without), len({*without, *self._with_rows}), self.name
-            of_pass = listed(without), f"{epoch:g}", rows, self.batch_axis
-            self.troubles.inform("axes", _NO_ROWS.format(*counts, *of_pass), "warning")
-
-    def _check_rows(
-        self, tensor: CapturedTensor, take: Callable[[Place, np.ndarray, Sequence[int]], None]
-    ) -> None:
-        """Pass a tensor to the check of the order of rows, along each axis that may be theirs."""
-        cut = self._schedule.cut(tensor, None)
-        if cut.axis is None or cut.nbytes > MOST_BYTES:
-            return
-        rows = self.probe_runs.count
-        axes = [cut.axis, *(axis for axis in possible(tensor.shape, rows, cut.axis) if axis != cut.axis)]
-        if cut.projected_from is None or tensor.project is None:
-            take(_place(tensor), tensor.copy(None, cut.axis), axes)
-        elif len(tensor.shape) == 3:  # the features of each position are projected
-            take(_place(tensor), tensor.project(None, cut.axis)[0], axes)
-        else:
-            take(_place(tensor), tensor.project(None, cut.axis)[0], [0])
+        shown = self.probe_runs.axis_of(tensor) if ticket.mode == PROBE_SET_MODE else None
+        known = tensor.batch_axis if shown is None else shown
+        axis = self._axes.find(Place.of(tensor), tensor.shape, known)
+        return tensor if axis in (None, tensor.batch_axis) else replace(tensor, batch_axis=axis)
 
     def _is_reordered(self, ticket: PassTags, tensor: CapturedTensor) -> bool:
         """Return whether the rows of a layer are not those of the batch in their order, as far as known."""
-        place, rows = _place(tensor), self.probe_runs.rows
-        if place in self._unknown_axes:
+        if self._axes.is_unknown(Place.of(tensor)):
             return True
-        if ticket.mode != PROBE_SET_MODE:
-            return tensor.address in self._moved
-        return self.probe_runs.is_written or (rows is not None and rows.is_refused(place))
+        if ticket.mode == PROBE_SET_MODE:
+            return self.probe_runs.is_reordered(tensor)
+        return tensor.address in self._moved
 
     def _parts(self, ticket: PassTags, tensor: CapturedTensor, cut: Cut) -> list[Part]:
         """Return the rows of which statistics are sent instead of a tensor; none if its rows are sent.
 
         Statistics of rows in another order than that of their items would mix up their labels.
         """
-        of_set = ticket.mode == PROBE_SET_MODE
-        if self._is_reordered(ticket, tensor):
+        if self.statistics is None:
             return []
-        if self.statistics is None or ticket.items is None or not (of_set or ticket.labels):
-            return []
-        return self.statistics.parts(tensor, cut, ticket.items, ticket.labels)
+        items = None if self._is_reordered(ticket, tensor) else ticket.items
+        return self.statistics.parts(tensor, cut, (ticket.epoch, ticket.mode), items, ticket.labels)
 
     def _repeat(self, ticket: PassTags, tensor: CapturedTensor, cut: Cut, parts: list[Part]) -> bool:
         """Record a tensor that holds what another did in this pass, without a copy; False if none did.
@@ -946,7 +842,7 @@ class ModelTap:
 
     def on_forward_end(self, output: Any) -> None:
         """Send the records of the pass, and the graph of the first one."""
-        if self._checks_rows:
+        if self.probe_runs.checks_rows:
             return
         if self._first and output is not None:
             self._first = False
@@ -955,9 +851,9 @@ class ModelTap:
             self._fitting = None
             self._misfits += 1
             self.troubles.count("items", _MISFIT, len(self._tags.items), self.name, self._pass_rows)
-        self._end_axes()
+        self._axes.end()
         if self._tags.mode == PROBE_SET_MODE:
-            self._tell_axes()
+            self._axes.tell()
         try:
             self._end_structure(output)
         finally:
@@ -1076,7 +972,7 @@ class ModelTap:
         if not self._ended:
             self.probe_runs.training_ends()
         self.source.end(self.name, self.epoch)
-        self._tell_axes()
+        self._axes.tell()
         self._tell(self.epoch)
 
     def replace_earlier(self, job: str) -> None:
@@ -1183,15 +1079,14 @@ class ModelTap:
         self.budget.pay_once(thread_seconds_since(began))
 
 
-@runtime_checkable
-class Shaped(Protocol):
-    """A tensor or array of any framework."""
-
-    shape: Any
-
-
-def _place(tensor: CapturedTensor) -> Place:
-    return Place(tensor.address, tensor.kind, tensor.index)
+def _label_patterns(
+    sender: Sender, run: str, name: str, probe_set: ProbeSet | None
+) -> Callable[[], Iterable[str]]:
+    """Return a function that returns the patterns of the layers that this process has labels for."""
+    if probe_set is not None:
+        patterns = [probe_set.layers.get(target, "") for target in probe_set.labels]
+        return lambda: patterns
+    return lambda: [one.layer_pattern for one in sender.targets.values() if one.is_for(name, run)]
 
 
 def _contents(ticket: PassTags, tensor: CapturedTensor, cut: Cut, parts: Iterable[Part]) -> Hashable | None:

@@ -34,7 +34,7 @@ from .ablating import ablate
 from .agreement import Together, job, together
 from .attachment import Attachment
 from .attribution import attribute
-from .eval_forward import as_inputs, evaluation, fingerprint, settings, unwrapped, version
+from .eval_forward import as_inputs, evaluation, fingerprint, kernels, settings, unwrapped, version, writes
 from .feed import TorchFeed
 from .first_call import is_compiled
 from .loaders import random_loader
@@ -163,6 +163,10 @@ class TorchBackend:
         """Return a number of the values of the parameters; 0 if it is not known."""
         return fingerprint(model)
 
+    def writes(self, model: nn.Module) -> int:
+        """Return a number that changes with each write to a parameter that torch counts."""
+        return writes(model)
+
     def state(self, model: nn.Module) -> Any:
         """Return a hash of weights, attributes, hooks and code; None if it cannot be known."""
         return model_state(model)
@@ -176,8 +180,12 @@ class TorchBackend:
         return evaluation(model)
 
     def settings(self) -> Callable[[], AbstractContextManager[None]]:
-        """Return a function that returns a context with the present autocast and default dtype."""
+        """Return a function that returns a context with the present autocast, default dtype and device."""
         return settings()
+
+    def kernels(self, model: nn.Module) -> dict[str, Any]:
+        """Return the settings by which torch chooses kernels for the model, by name."""
+        return kernels(model)
 
     def unobserved(self, model: nn.Module) -> str:
         """Return a warning if a module of the model was compiled, because its calls are not observed."""

@@ -10,7 +10,6 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -75,13 +74,31 @@ def evaluation(model: nn.Module) -> Iterator[Callable[[Any], Any]]:
 def settings() -> Callable[[], AbstractContextManager[None]]:
     """Return a function that returns a context with the settings of torch that this thread has now.
 
-    They are autocast and the default dtype. Inference mode is off, because what a model keeps of such a pass
-    could not be used in its training. Settings of kernels stay the script's: to set them for a while, where
-    torch has an old and a new interface, makes the old one raise inside the model.
+    They are autocast, the default dtype and the default device. Inference mode is off, because what a model
+    keeps of such a pass could not be used in its training. For settings of kernels see ``kernels``.
     """
     from ...tracing.capture.context.execution_context import ExecutionContext, current_context, within
 
-    return partial(within, ExecutionContext(*current_context())._replace(grad=False, inference=False))
+    context = ExecutionContext(*current_context())._replace(grad=False, inference=False)
+    device = torch.get_default_device()
+
+    @contextmanager
+    def first() -> Iterator[None]:
+        with within(context), device if torch.get_default_device() != device else nullcontext():
+            yield
+
+    return first
+
+
+def kernels(model: nn.Module) -> dict[str, Any]:
+    """Return the settings of the process by which torch chooses kernels for a model, by name.
+
+    They are compared and not set: to set them for a while, where torch has an old and a new interface, makes
+    the old one raise inside the model.
+    """
+    from ...tracing.capture.context.kernel_settings import named_kernel_settings
+
+    return named_kernel_settings(next((p.device.type for p in model.parameters()), "cpu"))
 
 
 def as_inputs(model: nn.Module, data: Any) -> Any:
@@ -152,6 +169,11 @@ def fingerprint(model: nn.Module) -> int:
     parameters = _parameters(model)
     values, others = _readable(parameters), [p for p in parameters if not _readable([p])]
     return hash((_writes(others), *_read(values, _sum), *_read(values, _sample))) or 1
+
+
+def writes(model: nn.Module) -> int:
+    """Return a number that changes with each write to a parameter that torch counts, without reading it."""
+    return 0 if is_sharded(model) else _writes(_parameters(model))
 
 
 def _version(model: nn.Module, read: Callable[[list[Tensor]], list[Tensor]]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,6 +21,19 @@ _ATTENTION = tuple(
 )
 _GET_ATTENTION = tuple(getattr(_C, f"_get_{name}_sdp_enabled") for name in _ATTENTION)
 _GET_ORDER = getattr(_C, "_get_sdp_priority_order", list)
+#: Other settings that change numbers, by backend: names, and the functions of torch that return them.
+_OTHERS = {
+    "cuda": {
+        "cudnn.enabled": "_get_cudnn_enabled",
+        "reduced precision in sums of float16": "_get_cublas_allow_fp16_reduced_precision_reduction",
+        "reduced precision in sums of bfloat16": "_get_cublas_allow_bf16_reduced_precision_reduction",
+        "sums in float16": "_get_cublas_allow_fp16_accumulation",
+    },
+    "mkldnn": {
+        "mkldnn.enabled": "_get_mkldnn_enabled",
+        "reduced precision in sums of float16": "_get_cpu_allow_fp16_reduced_precision_reduction",
+    },
+}
 
 
 class KernelSettings(NamedTuple):
@@ -50,6 +63,33 @@ def kernel_settings() -> KernelSettings:
         (_C._get_deterministic_algorithms(), _C._get_cudnn_deterministic()),
         _C._get_cudnn_benchmark(),
     )
+
+
+def named_kernel_settings(device: str) -> dict[str, Any]:
+    """Return the present settings that matter on a type of device, by name.
+
+    They are those of ``kernel_settings``, and others that a rerun of a trace does not need.
+
+    Example:
+        >>> named_kernel_settings("cpu")["deterministic algorithms"]
+        False
+    """
+    now, is_cuda = kernel_settings(), device == "cuda"
+    backend = "cuda" if is_cuda else "mkldnn"
+    precisions = dict(zip(_PLACES, now.precisions, strict=True))
+    if _HAS_PLACES:
+        precisions["cuda", "rnn"] = _C._get_fp32_precision_getter("cuda", "rnn")
+    named: dict[str, Any] = {
+        f"the float32 precision of {where} {operation}": "ieee" if value == "none" else value
+        for (where, operation), value in precisions.items()
+        if where == backend
+    }
+    named |= {f"{name} attention": on for name, on in zip(_ATTENTION, now.attention, strict=True)}
+    named |= {"the order of attentions": now.order, "deterministic algorithms": now.deterministic[0]}
+    if is_cuda:
+        named |= {"cudnn.deterministic": now.deterministic[1], "cudnn.benchmark": now.benchmark}
+    named |= {name: getattr(_C, getter)() for name, getter in _OTHERS[backend].items() if hasattr(_C, getter)}
+    return named
 
 
 @contextmanager
