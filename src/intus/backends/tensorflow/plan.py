@@ -102,7 +102,7 @@ def _around(op: Any) -> str:
     context = op._get_control_flow_context()
     while context is not None and context.outer_context is not None:
         context = context.outer_context
-    name = op.name if context is None else context.name  # import_graph_def keeps no contexts
+    name = str(op.name if context is None else context.name)  # import_graph_def keeps no contexts
     return name.rpartition("/")[0] or name
 
 
