@@ -9,12 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import __version__
-from ..core.errors import InputError, IntusError, check_installed
+from ..core.errors import SERVER, InputError, IntusError, check_installed
 from ..serving.options import ServerOptions, add_options, one_thread, port
 from . import compare, export, verify, view
 
-#: What a server imports, and what the demo and the examples import besides.
-_SERVER = ("msgspec", "re2", "scipy", "sklearn", "sqlalchemy", "starlette", "uvicorn")
 _EXAMPLES = """\
 examples:
   intus demo                                   train a small network on real digits and watch it learn
@@ -109,7 +107,7 @@ def _demo(verbs: Any) -> None:
 
 
 def _run_demo(chosen: argparse.Namespace) -> int:
-    check_installed("intus demo", ["torch", "pandas", *_SERVER], "all")
+    check_installed("intus demo", ["torch", "pandas", *SERVER], "all")
     from ..demo.run import demo
 
     if chosen.epochs < 1:
@@ -179,7 +177,7 @@ def _serve(verbs: Any) -> None:
 
 
 def _run_serve(chosen: argparse.Namespace) -> int:
-    check_installed("intus serve", _SERVER, "server")
+    check_installed("intus serve", SERVER, "server")
     one_thread()
     from ..serving.run import serve
 

@@ -175,6 +175,10 @@ def missing_packages(what: str, packages: Iterable[str], extra: str) -> str:
     )
 
 
+#: What a server imports, which the extra ``server`` installs.
+SERVER = ("msgspec", "re2", "scipy", "sklearn", "sqlalchemy", "starlette", "uvicorn")
+
+
 def check_installed(what: str, packages: Iterable[str], extra: str) -> None:
     """Raise an error if packages are not installed; imports none of them.
 

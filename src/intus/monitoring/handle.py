@@ -245,6 +245,9 @@ def probe(
         unobserved = getattr(backend, "unobserved", None)
         if checked_set is None and unobserved is not None and (reason := unobserved(model)):
             troubles.warn_once("intus: %s", reason)
+        hidden = getattr(backend, "hidden", None)
+        if hidden is not None and (reason := hidden(model)):
+            troubles.warn_once("intus: %s", reason)
         operations = operations if sends else []
         tap.attach(known, operations)
         for target in sender.targets.values() if checked_set is None else ():

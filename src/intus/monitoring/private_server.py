@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import IO
 
-from ..core.errors import ServeError
+from ..core.errors import SERVER, ServeError, check_installed
 from .commands import flush
 from .sender import get_sender
 from .warn_once import log_of_server
@@ -33,10 +33,13 @@ class PrivateServer:
         process: The process.
 
     Raises:
+        MissingExtraError: If a package that a server needs is not installed.
         ServeError: If it does not start. The text is that of the server's error.
     """
 
     def __init__(self, database: str | None) -> None:
+        where = "" if database is None else f" for to={database!r}"
+        check_installed(f"The server that scores{where}", SERVER, "server")
         of_database = [] if database is None else [f"--database={database}"]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "intus.serving.private", "--port=0", *of_database],
@@ -58,7 +61,6 @@ class PrivateServer:
         if ready is None:
             _, complaint = self.process.communicate()
             last = (complaint.strip() or line.strip()).splitlines()[-1:]
-            where = "" if database is None else f" for to={database!r}"
             raise ServeError(f"The server that scores{where} did not start: {''.join(last)}")
         self.host, self.port = ready["host"], int(ready["port"])
         for stream in (self.process.stdout, self.process.stderr):

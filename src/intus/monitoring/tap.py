@@ -126,6 +126,7 @@ _SET_TAKES = (
     "set watch.epoch less often, or pass every=."
 )
 #: What differs between refusals for one reason: the names of layers, and numbers.
+_MOST_ERRORS = 8  # different texts of one class of errors that are logged
 _NAMES = re.compile(r"'[^']*'|\d+")
 #: Of how many calls in which an epoch is looked for one is timed, for the clock takes as long as the look.
 _TIMED = 16
@@ -685,12 +686,17 @@ class ModelTap:
             )
             self.troubles.inform("skipped", text, "warning")
 
-    def wants(self, operation: Operation) -> PassTags | None:
-        """Return the tags of the pass if the operation is recorded."""
+    def met(self, operation: Operation) -> bool:
+        """Return whether an operation is to be recorded. One that was not known is noted, called or not."""
         chosen = self._chosen.get(operation.address)
         if chosen is None:  # discovered during the pass
             chosen = self._chosen[operation.address] = self._schedule.chooses(self._model(), operation)
             self.operations += (operation.address,) if chosen else ()
+        return chosen
+
+    def wants(self, operation: Operation) -> PassTags | None:
+        """Return the tags of the pass if the operation is recorded."""
+        chosen = self.met(operation)
         if self.probe_runs.checks_rows:
             return self._tags if chosen else None
         self.called.add(operation.address)
@@ -893,11 +899,12 @@ class ModelTap:
         self.budget.pay_once(Seconds(*(max(all_ - now + before, 0.0) for all_, now, before in rest)))
 
     def on_error(self, error: Exception) -> None:
-        """Count an error, and log the first of its kind; a refusal counts once for each reason."""
+        """Count an error, and log it if its text is new; a refusal counts once for each reason."""
         text = "intus could not record part of a pass and continues without it: %s: %s"
         refused = isinstance(error, IntusError)  # in each pass again, and often for many layers
         code = _NAMES.sub("", str(error)) if refused else type(error).__name__
-        self.troubles.count(f"hook {code}", text, type(error).__name__, error, once=refused)
+        of = type(error).__name__, error
+        self.troubles.count(f"hook {code}", text, *of, once=refused, most=1 if refused else _MOST_ERRORS)
         epoch = self._tags.epoch if self._tags.mode else self.epoch
         self.sender.count_failed(EpochKey(self.run, self.name, epoch))
 

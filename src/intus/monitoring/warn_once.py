@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 logger = logging.getLogger("intus.monitoring")
@@ -60,11 +60,12 @@ class WarningLog:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
+        self._said: defaultdict[str, set[str]] = defaultdict(set)  # of each code
         self._texts: set[str] = set()
         self._news: list[dict[str, Any]] = []
         self._faults: list[str] = []
 
-    def count(self, code: str, text: str = "", *args: object, once: bool = False) -> None:
+    def count(self, code: str, text: str = "", *args: object, once: bool = False, most: int = 1) -> None:
         """Count a failure.
 
         Args:
@@ -72,13 +73,17 @@ class WarningLog:
             text: The warning to log the first time, with ``%s`` for ``args``; ``""`` for none.
             *args: The values for ``text``.
             once: Whether a repetition does not count, because every pass would be one.
+            most: How many different sentences of this kind are logged.
         """
         with self._lock:
             if once and self._counts[code]:
                 return
             self._counts[code] += 1
-            first = self._counts[code] == 1
-        if first and text:
+            said = self._said[code]
+            is_new = len(said) < most and bool(text) and (sentence := _sentence(text, args)) not in said
+            if is_new:
+                said.add(sentence)
+        if is_new:
             self._warn(text, args, code.partition(" ")[0])
 
     def warn_once(self, text: str, *args: object) -> None:
@@ -124,6 +129,7 @@ class WarningLog:
         """Reset the count of a code, so that its next failure is logged again."""
         with self._lock:
             self._counts.pop(code, None)
+            self._said.pop(code, None)
 
     def total(self) -> int:
         """Return the number of failures."""

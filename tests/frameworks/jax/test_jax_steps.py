@@ -193,6 +193,123 @@ def test_modules_inside_scan_are_never_called(caplog):
     assert "jax.lax.scan" in for_model(model).blind_spot
 
 
+class ScannedBody(linen.Module):
+    @linen.compact
+    def __call__(self, carry, _):
+        return jnp.tanh(linen.Dense(4, name="cell")(carry)), None
+
+
+class LinenScanned(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        x = linen.Dense(4, name="fc")(x)
+        scan = linen.scan(ScannedBody, variable_axes={"params": 0}, split_rngs={"params": True}, length=3)
+        x, _ = scan(name="layers")(x, None)
+        return linen.Dense(2, name="out")(x)
+
+
+@pytest.mark.parametrize("by", ["steps", "a probe set"])
+@pytest.mark.parametrize("which", [None, ["layers.cell", "out"], ["out"]])
+def test_linen_modules_inside_scan_are_never_called(by, which):
+    """Their parameters exist; Linen's modules are known from calls alone, so these must name them."""
+    net = LinenScanned()
+    variables = net.init(jax.random.key(0), X)
+    assert variables["params"]["layers"]["cell"]["kernel"].shape == (3, 4, 4)
+    step = jax.jit(lambda variables, x: jax.grad(lambda v: net.apply(v, x).sum())(variables))
+    given = {"probe_set": (X, {"half": np.arange(6) // 3})} if by == "a probe set" else {}
+    with intus.probe(net.bind(variables), "127.0.0.1", 1, budget=float("inf"), which=which, **given) as watch:
+        if given:
+            watch.run_probe_set()
+        else:
+            plain, result = step(variables, X), watch.through(step)(variables, X)
+            assert all(map(np.array_equal, jax.tree.leaves(plain), jax.tree.leaves(result)))
+        hidden = [one for one in ("layers", "layers.cell") if which is None or one in which]
+        status = watch.status()
+        assert status["never_called"] == hidden
+        assert set(hidden) <= set(status["silent"])
+        assert "out" in watch.operations
+
+
+@pytest.mark.parametrize("donated", [False, True])
+def test_split_of_model_with_list_and_its_optimizer(donated):
+    """The copies are found by the paths of modules, in which Flax counts the elements of a list otherwise."""
+
+    class Deep(nnx.Module):
+        def __init__(self, rngs):
+            self.blocks = nnx.List([nnx.Linear(4, 4, rngs=rngs) for _ in range(2)])
+            self.heads = nnx.Dict(out=nnx.Linear(4, 2, rngs=rngs))
+
+        def __call__(self, x):
+            for block in self.blocks:
+                x = jnp.tanh(block(x))
+            return self.heads["out"](x)
+
+    def of(step):
+        model = Deep(nnx.Rngs(0))
+        both = model, nnx.Optimizer(model, optax.adam(0.1), wrt=nnx.Param)
+        graphdef, state = nnx.split(both)
+        return model, step, (graphdef, state, X)
+
+    def update(graphdef, state, x):
+        model, optimizer = nnx.merge(graphdef, state)
+        loss, gradients = nnx.value_and_grad(lambda model: (model(x) ** 2).mean())(model)
+        optimizer.update(model, gradients)
+        return nnx.state((model, optimizer)), loss, nnx.state(gradients)
+
+    step = jax.jit(update, donate_argnums=1) if donated else jax.jit(update)
+    plain = of(step)[1](*of(step)[2])
+    model, _, arguments = of(step)
+    expected, x = {}, X
+    for number, block in enumerate(model.blocks):
+        expected[f"blocks.{number}"] = block(x)
+        x = jnp.tanh(expected[f"blocks.{number}"])
+    expected["heads.out"] = model.heads["out"](x)
+    tap, (result,) = observed(model, step, arguments, kinds=("output", "parameter", "parameter_grad"))
+    assert tap.errors == []
+    assert all(map(np.array_equal, jax.tree.leaves(plain), jax.tree.leaves(result)))
+    for address, value in expected.items():
+        np.testing.assert_allclose(tap.seen[0]["output", address], value, rtol=1e-5)
+    for address, gradient in (("blocks.1", result[2]["blocks"][1]), ("heads.out", result[2]["heads"]["out"])):
+        seen = tap.seen[0]["parameter_grad", f"{address}.kernel"]
+        np.testing.assert_allclose(seen, gradient["kernel"].get_value(), rtol=1e-5)
+
+
+def test_error_of_the_caller_is_no_trouble():
+    """A step that raises by itself, as it does without a probe, is not reported as a fault of intus."""
+    model = Net(nnx.Rngs(0))
+    with intus.probe(model, "127.0.0.1", 1, budget=float("inf")) as watch:
+        step = watch.through(forward)
+        for call in (forward, step, step):
+            with pytest.raises(TypeError, match="contracting dimensions"):
+                call(model, X[:, :3])
+        np.testing.assert_array_equal(step(model, X).shape, (6, 2))
+        assert watch.status()["troubles"] == 0
+        assert not any("TypeError" in one for one in watch.status()["faults"])
+        assert watch.status()["never_called"] == []
+
+
+@pytest.mark.parametrize(("names", "worded"), [("aba", 2), ("abcdefghijkl", 8)])
+def test_each_different_error_is_a_fault(names, worded):
+    """Two errors of one class are two sentences, equal ones are one, and there are not ever more of them."""
+    model, traced = Net(nnx.Rngs(0)), set()
+
+    @nnx.jit
+    def step(model, x):
+        if len(x) not in traced:  # by the shadow, which comes first
+            traced.add(len(x))
+            raise KeyError(names[len(x) - 1])
+        return model(x)
+
+    with intus.probe(model, "127.0.0.1", 1, budget=float("inf")) as watch:
+        observed_step = watch.through(step)
+        for rows in range(1, len(names) + 1):  # each number is traced anew
+            assert observed_step(model, X[:1].repeat(rows, 0)).shape == (rows, 2)
+        status = watch.status()
+    found = [one for one in status["faults"] if "KeyError" in one]
+    assert len(found) == len(set(found)) == worded
+    assert status["troubles"] == len(names)
+
+
 def test_callbacks_of_the_step_run_once():
     class Talking(nnx.Module):
         def __init__(self, rngs):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import pickle
 
 import mxnet as mx
@@ -18,7 +19,7 @@ from backends.contract import Collect, attach
 from backends.served import server
 from intus.backends.base import for_model
 from intus.backends.mxnet import MXNetBackend
-from intus.core.errors import CaptureError, InputError
+from intus.core.errors import CaptureError, InputError, MissingExtraError
 from intus.monitoring.sender import Sender
 
 X = mx.nd.array(np.random.default_rng(0).normal(size=(4, 6)))
@@ -552,3 +553,13 @@ def test_rows_of_recurrent_layers_are_items(length, monkeypatch):
             np.moveaxis(found["dense"].array, found["dense"].batch_axis, 0)[2], dense[:, 2], 1e-4
         )
     assert found["rnn"].batch_axis == 1
+
+
+@pytest.mark.skipif(bool(importlib.util.find_spec("uvicorn")), reason="a server can start here")
+def test_to_without_the_packages_of_a_server_says_what_to_install(tmp_path):
+    net = nn.Dense(3)
+    net.initialize()
+    needs = r"for to='.*runs.db' needs .*uvicorn, which are not installed. .* pip install 'intus\[server\]'"
+    with pytest.raises(MissingExtraError, match=needs):
+        intus.probe(net, to=tmp_path / "runs.db")
+    assert not list(tmp_path.iterdir())

@@ -88,6 +88,54 @@ def test_fit_with_callback_and_labels_by_order(server):
     assert min(value for kind, epoch, value in points_of_output if (kind, epoch) == ("output", 3)) > 0.8
 
 
+class Weights(keras.callbacks.Callback):
+    """Notes the weights before each step but the first, before which they may not exist."""
+
+    def __init__(self):
+        super().__init__()
+        self.noted = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.noted.append({one.path: one.numpy().tobytes() for one in self.model.trainable_variables})
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
+@pytest.mark.parametrize("at", range(3))
+def test_parameters_of_a_model_that_fit_builds(at, eager, monkeypatch):
+    """Each step's parameters are recorded, as Keras's own callback sees them after the step before."""
+    make, shown = (Subclassed, OwnStep, sequential_without_input)[at], []
+    gather = Sender.gather
+
+    def noted(self, record, *rest):
+        if record.kind == "parameter":
+            shown.append((record.step, record.address, np.array(record.array).tobytes()))
+        return gather(self, record, *rest)
+
+    monkeypatch.setattr(Sender, "gather", noted)
+    monkeypatch.setattr(Sender, "reserve", lambda *_, **__: True)
+
+    def trained(*callbacks):
+        keras.utils.set_random_seed(1)
+        model = make()
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile("adam", loss, jit_compile=False, run_eagerly=eager)
+        return bits(model, fit(model, callbacks, epochs=1))
+
+    weights = Weights()
+    kinds = ("output", "parameter")
+    probed = Keras("127.0.0.1", 9, budget=float("inf"), kinds=kinds, wait=False)
+    assert trained(weights, probed) == trained()
+    names = {"hidden.kernel", "hidden.bias", "logits.kernel", "logits.bias"}
+    assert {address for _, address, _ in shown} == names
+    assert len(shown) == 4 * len(weights.noted)
+    for step, address, values in shown:
+        if step:
+            before = {
+                path.split("/", path.count("/") - 1)[-1]: one for path, one in weights.noted[step - 1].items()
+            }
+            assert values == before[address.replace(".", "/")]
+
+
 def test_shuffled_fit_has_no_labels_by_order(server, caplog):
     model = net()
     intus.register_targets("127.0.0.1", server.port, name="digit", targets=LABELS)
@@ -142,6 +190,15 @@ def sequential():
 
 def sequential_without_input():
     return keras.Sequential([layer(16, "hidden"), layer(10, "logits")])
+
+
+class OwnStep(Subclassed):
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x, y, self(x, training=True))
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {"loss": loss}
 
 
 ONE = (functional, Subclassed, sequential, sequential_without_input)

@@ -163,8 +163,16 @@ class Attachment:
             )
         return self._made_of(self._followed.arrays)
 
-    def begins(self, function: Callable[..., Any], args: Any, kwargs: Any) -> bool:
+    def begins(
+        self, function: Callable[..., Any], args: Any, kwargs: Any, on_error: Callable[[Exception], None]
+    ) -> bool:
         """Observe the call of a step that is about to run. It never raises.
+
+        Args:
+            function: The step's Python function.
+            args: Its arguments.
+            kwargs: Its keyword arguments.
+            on_error: Receives errors, for if the step itself raises, they are the caller's.
 
         Returns:
             True if the call was left out, and so may be others of the step; see ``leave_out``.
@@ -179,7 +187,7 @@ class Attachment:
                 self._followed.begins(function, (args, kwargs))
         except Exception as error:
             self._tap.on_error(error)
-        return self.observe(function, args, kwargs) and self._followed is None
+        return self.observe(function, args, kwargs, on_error) and self._followed is None
 
     def leave_out(self, left: Callable[[bool], int]) -> int:
         """Return how many of the next calls need not begin; see ``ModelTap.leave_out``."""
@@ -190,6 +198,10 @@ class Attachment:
             self._tap.on_error(error)
             return 0
 
+    def on_error(self, error: Exception) -> None:
+        """Pass an error of the observation to the tap."""
+        self._tap.on_error(error)
+
     def ends(self, function: Callable[..., Any], result: Any) -> None:
         """Observe the result of a step. It never raises."""
         try:
@@ -198,12 +210,25 @@ class Attachment:
         except Exception as error:
             self._tap.on_error(error)
 
-    def observe(self, function: Callable[..., Any], args: Any, kwargs: Any) -> bool:
+    def observe(
+        self,
+        function: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        on_error: Callable[[Exception], None] | None = None,
+    ) -> bool:
         """Pass the tensors of a call to the tap, if it wants this call. It never raises.
+
+        Args:
+            function: The function.
+            args: Its arguments.
+            kwargs: Its keyword arguments.
+            on_error: Receives errors; by default the tap.
 
         Returns:
             True if the tap left the call out.
         """
+        on_error = on_error or self._tap.on_error
         try:
             token = _STARTING.set((self, function, args, kwargs))
             try:
@@ -220,14 +245,12 @@ class Attachment:
                     began = (
                         _now()
                     )  # a compilation is no cost of each pass, as the recording of a graph is none
-                    if shadow.several:
-                        self._tap.on_error(CaptureError(_SEVERAL.format(", ".join(shadow.several))))
                 output = self._show(shadow, arrays, began)
             except Exception as error:
-                self._tap.on_error(error)
+                on_error(error)
             self._tap.on_forward_end(output)
         except Exception as error:
-            self._tap.on_error(error)
+            on_error(error)
         return False
 
     def mode(self, function: Callable[..., Any], args: Any, kwargs: Any) -> str:
@@ -283,7 +306,27 @@ class Attachment:
         return shadow, opened.arrays
 
     def _traced(self, function: Callable[..., Any], args: Any, kwargs: Any, opened: Opened) -> Shadow:
-        return Shadow(self.library, self.model, function, opened, self._kinds, self._addresses)
+        shadow = Shadow(self.library, self.model, function, opened, self._kinds, self._addresses)
+        self._tell_of(shadow)
+        return shadow
+
+    def _tell_of(self, shadow: Shadow) -> None:
+        """Tell the tap what of a new shadow is not observed: modules in loops, and further gradients."""
+        met = getattr(self._tap, "met", None)
+        visited = {visit.address for visit in shadow.visits}
+        for address in shadow.classes:
+            if met is not None and address not in visited:
+                met(self._operation(shadow, address))
+        if shadow.several:
+            self._tap.on_error(CaptureError(_SEVERAL.format(", ".join(shadow.several))))
+
+    def _operation(self, shadow: Shadow, address: str) -> Operation:
+        """Return the operation at an address, which the shadow has met."""
+        operation = self._known.get(address)
+        if operation is None:
+            cls = shadow.classes[address]
+            operation = self._known[address] = Operation(address, cls.__name__, cls)
+        return operation
 
     def _show(self, shadow: Shadow, arrays: list[Any], began: tuple[float, float]) -> Any:
         """Pass the tensors of a call to the tap, which computes them when the first one is copied."""
@@ -295,11 +338,7 @@ class Attachment:
             return outputs[position]
 
         for visit in shadow.visits:
-            operation = self._known.get(visit.address)
-            if operation is None:
-                cls = shadow.classes[visit.address]
-                operation = self._known[visit.address] = Operation(visit.address, cls.__name__, cls)
-            ticket = self._tap.wants(operation)
+            ticket = self._tap.wants(self._operation(shadow, visit.address))
             for item in visit.items if ticket is not None else ():
                 aval, position = shadow.avals[item.position], item.position
                 tensor = captured(
@@ -335,10 +374,12 @@ class ObservedStep:
         if self._left_out.calls:
             self._left_out.calls -= 1
             return self._step(*args, **kwargs)
-        attachment = self._attachment
-        if not attachment.removed and attachment.begins(self._function, args, kwargs):
+        attachment, errors = self._attachment, list[Exception]()
+        if not attachment.removed and attachment.begins(self._function, args, kwargs, errors.append):
             self._left_out.calls = attachment.leave_out(self._left_out.left)
-        result = self._step(*args, **kwargs)
+        result = self._step(*args, **kwargs)  # if it raises, so did its shadow, and the caller is told
+        for error in errors:
+            attachment.on_error(error)
         if attachment.follows:
             attachment.ends(self._function, result)
         return result

@@ -192,6 +192,13 @@ def _is_parameter(value: Any) -> bool:
 own_parameters = partial(library.own_parameters, parts=_parts, is_parameter=_is_parameter, kind=nnx.Module)
 
 
+def _parameters(root: nnx.Module) -> Iterator[Path]:
+    """Yield the paths of all parameters of a module and of those inside of it."""
+    for path, module in modules(root):
+        for name, _ in own_parameters(module, set()):
+            yield *path, *name
+
+
 def _at(node: Any, path: Path) -> Any:
     for name in path:
         node = dict(_parts(node))[name]
@@ -241,8 +248,7 @@ def _tap_modules(model: nnx.Module, *, origins: bool = False) -> None:
     for path, module in list(modules(model)):
         if callable(module):
             names = tuple(name for name, _ in own_parameters(module, seen))
-            inside = nnx.to_flat_state(nnx.state(module, nnx.Param)) if origins else ()
-            origin = next((at for at, _ in inside), None)
+            origin = next(_parameters(module), None) if origins else None
             object.__setattr__(module, PLACE, Place(dotted(path), names, origin=origin))
             cls: Any = type(module)
             module.__class__ = _tapped(cls)

@@ -16,7 +16,7 @@ from .calls import KINDS, WITHOUT_GRADIENTS, mode_of
 from .function_graph import FunctionRecorder, trace_function
 from .gate import as_tensors
 from .modules import attach_modules, is_function, module_evaluation, modules_of, structure_of, variables_of
-from .plan import observable
+from .plan import closed, observable
 from .session import (
     SESSIONS,
     SessionAttachment,
@@ -27,6 +27,12 @@ from .session import (
 )
 from .session_graph import SessionRecorder, trace_session
 from .values import as_inputs, checksum, content_hash, first_batch, first_rows, possible_kinds
+
+_MOST_NAMED = 6
+_HIDDEN = (
+    "Operations inside of {} are not recorded, because a loop, a branch or a function runs them. What it "
+    "returns is, and all that follows."
+)
 
 
 class TensorFlowBackend:
@@ -85,6 +91,12 @@ class TensorFlowBackend:
 
     def shuffled(self) -> None:
         """Return None: what shuffles the rows is not known."""
+
+    def hidden(self, model: Any) -> str:
+        """Return a sentence that names what hides operations of a Session's graph; ``""`` if nothing does."""
+        names = [] if isinstance(model, tf.Module) else closed(model.graph)
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        return _HIDDEN.format(", ".join(map(repr, names[:_MOST_NAMED])) + more) if names else ""
 
     def version(self, model: Any) -> int:
         """Return a checksum of the values of all variables; 0 if some have none yet."""

@@ -104,7 +104,7 @@ class CallObserver:
         return getattr(self._local, "step", None)
 
     def own_parameters(self, operation: Operation) -> dict[str, Any]:
-        """Return the variables of an operation by address, without those of earlier operations."""
+        """Return the variables of an operation by address that no operation was found to have before."""
         found = {}
         for name, variable in self._parameters(operation.module).items():
             if id(variable) not in self._owned:
@@ -204,7 +204,7 @@ class CallObserver:
         args, kwargs = self._offer(step, record, "input", (args, kwargs))
         return record, args, kwargs
 
-    def exit(self, record: _Record | None, parameters: Mapping[str, Any], output: Any) -> Any:
+    def exit(self, record: _Record | None, parameters: Callable[[], Mapping[str, Any]], output: Any) -> Any:
         """Handle the end of a call of a layer, which returned ``output``; return the output to use."""
         step = self._step
         if record is None or step is None:
@@ -212,7 +212,7 @@ class CallObserver:
         output = self._offer(step, record, "output", output)
         if "parameter" in self.observer.kinds and record.operation.address not in step.with_parameters:
             step.with_parameters.add(record.operation.address)
-            for address, variable in parameters.items():
+            for address, variable in parameters().items():
                 record.values.append(_Value("parameter", 0, address, self.gate.value(variable)))
         step.records.append(record)
         if step.place is None:
@@ -300,7 +300,14 @@ class Watch:
 
     def __init__(self, calls: CallObserver, operation: Operation | None, is_model: bool) -> None:
         self._calls, self._operation, self._is_model = calls, operation, is_model
-        self._parameters = calls.own_parameters(operation) if operation is not None else {}
+        self._parameters: dict[str, Any] = {}
+        self.parameters()  # of a variable that several layers have, the first of them is the owner
+
+    def parameters(self) -> Mapping[str, Any]:
+        """Return the variables of the layer by address, also those that a call has built since."""
+        if self._operation is not None:
+            self._parameters.update(self._calls.own_parameters(self._operation))
+        return self._parameters
 
     def on_error(self, error: Exception) -> None:
         """Pass an exception of our own to the tap."""
@@ -325,7 +332,7 @@ class Watch:
                 calls.fail(before)
             raise
         try:
-            output = calls.exit(record, self._parameters, output)
+            output = calls.exit(record, self.parameters, output)
             if begun:
                 output = calls.end(before, output)
         except Exception as error:

@@ -73,13 +73,16 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 def variables_of(layer: Any) -> dict[str, Any]:
     """Return a layer's own variables by name that are trained, or were before they were frozen.
 
-    Those of a recurrent layer's cell are the layer's own (``cell.kernel``).
+    Those of a recurrent layer's cell are the layer's own (``cell.kernel``). One that Keras has only planned,
+    where it computes shapes alone, has no value and is left out.
     """
     cells = layer.cell._flatten_layers() if isinstance(layer, keras.layers.RNN) else ()
     named = [("", variable) for variable in layer._trainable_variables]
     named += [("cell.", variable) for cell in cells for variable in cell._trainable_variables]
     found: dict[str, Any] = {}
     for prefix, variable in named:
+        if variable._value is None:
+            continue
         name = f"{prefix}{variable.name}"
         while name in found:
             name += "_"

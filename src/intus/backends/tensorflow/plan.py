@@ -30,6 +30,8 @@ _UPDATES = (
     "Scatter",
 )
 _RANDOM = ("Random", "Multinomial", "TruncatedNormal")
+#: Operations that run functions, whose own operations are in other graphs.
+_CALLS = frozenset({"While", "If", "Case", "PartitionedCall"})
 
 
 class Watched(NamedTuple):
@@ -70,32 +72,66 @@ def observable(graph: Any) -> list[Operation]:
     Args:
         graph: The graph.
     """
-    of_data: set[Any] = set()
-    found = []
     operations = forward(graph)
     inner = inner_members(operations, _OF_SHAPE)
+    found = []
+    for op in _of_data(operations):
+        if _is_float(op) and can_fetch(op.outputs[0]):
+            address = str(Address(op.name))
+            found.append(Operation(address, op.type, op, APART % address if op in inner else ""))
+    return found
+
+
+def closed(graph: Any) -> list[str]:
+    """Return the names of the loops, branches and functions that compute with data, which hide what they do.
+
+    Args:
+        graph: The graph.
+    """
+    found: dict[str, None] = {}
+    for op in _of_data(forward(graph)):
+        if op.type.removeprefix("Stateless").removeprefix("Stateful") in _CALLS:
+            found.setdefault(op.name)
+        elif _is_float(op) and not can_fetch(op.outputs[0]):
+            found.setdefault(_around(op))
+    return list(found)
+
+
+def _around(op: Any) -> str:
+    """Return the name of the outermost loop or branch of version 1 that an operation is in."""
+    context = op._get_control_flow_context()
+    while context is not None and context.outer_context is not None:
+        context = context.outer_context
+    name = str(op.name if context is None else context.name)  # import_graph_def keeps no contexts
+    return name.rpartition("/")[0] or name
+
+
+def _of_data(operations: Iterable[Any]) -> list[Any]:
+    """Return those of the sorted operations that compute with data, and not with its shape alone."""
+    of_data: set[Any] = set()
+    found = []
     for op in operations:
         if op.type in _SOURCES:
             of_data.add(op)
-        elif op.type not in _OF_SHAPE and any(tensor.op in of_data for tensor in op.inputs):
+        elif op.type not in _OF_SHAPE and any(tensor.op in of_data for tensor in before(op)):
             of_data.add(op)
-            if op.outputs and _is_observable(op):
-                address = str(Address(op.name))
-                found.append(Operation(address, op.type, op, APART % address if op in inner else ""))
+            found.append(op)
     return found
 
 
 def forward(graph: Any) -> list[Any]:
     """Return the operations of a graph without gradients, and without what is computed from them.
 
-    Every operation follows those that it reads; in a loop, those of the first iteration.
+    Every operation follows those that it reads; in a loop, those of the first iteration. The gradient of a
+    loop of version 2 makes the loop itself read what is to keep its values: that is no gradient.
     """
     operations = _sorted(graph.get_operations())
     scopes = tuple({scope for op in operations if (scope := _gradient_scope(op)) is not None})
     of_gradient: set[Any] = set()
     for op in operations:
         is_of_gradient = op._original_op is not None or op.name.startswith(scopes)
-        if is_of_gradient or any(tensor.op in of_gradient for tensor in op.inputs):
+        read = (tensor.op for tensor in op.inputs if tensor.op._original_op is not op)
+        if is_of_gradient or not of_gradient.isdisjoint(read):
             of_gradient.add(op)
     return [op for op in operations if op not in of_gradient]
 
@@ -119,10 +155,12 @@ def _sorted(operations: list[Any]) -> list[Any]:
     return list(found)
 
 
-def _is_observable(op: Any) -> bool:
+def _is_float(op: Any) -> bool:
+    """Return whether the first output of an operation is a floating-point tensor with axes."""
+    if not op.outputs:
+        return False
     output = op.outputs[0]
-    is_float = output.dtype.is_floating and not output.dtype._is_ref_dtype
-    return is_float and output.shape.rank != 0 and can_fetch(output)
+    return bool(output.dtype.is_floating and not output.dtype._is_ref_dtype and output.shape.rank != 0)
 
 
 def can_fetch(tensor: Any) -> bool:
