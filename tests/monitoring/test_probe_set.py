@@ -340,6 +340,32 @@ def test_training_of_which_only_steps_run_under_autocast(server):
     assert all(np.array_equal(array, frozen[0]) for array in frozen.values())
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"probe_set": (torch.ones(4, 6), {})},
+        *({"kinds": ("output", kind)} for kind in ("parameter", "parameter_grad", "update")),
+    ],
+    ids=lambda options: "-".join(map(str, options.get("kinds", ("probe_set",)))),
+)
+def test_lazy_model_that_was_never_called_is_refused_in_one_sentence(unused_port, options):
+    model = nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d())
+    with pytest.raises(InputError, match=r"'0.weight' of Sequential is not initialized.* before probe\(\)"):
+        probe(model, HOST, unused_port, **options)
+    model(torch.ones(4, 6))
+    probe(model, HOST, unused_port, **options).remove()
+
+
+def test_lazy_model_is_recorded_from_its_first_call_on(server):
+    model = nn.Sequential(nn.LazyLinear(4), nn.ReLU())
+    with probe(model, HOST, server.port) as watch:
+        for (rows,) in DataLoader(TensorDataset(torch.ones(32, 6)), 16):
+            model(rows).sum().backward()
+    assert flush(HOST, server.port)
+    assert watch.status()["faults"] == []
+    assert {one.address for one in server.records()} == {"", "0", "1"}
+
+
 def test_inputs_of_another_dtype_than_the_model(server, caplog):
     model = nn.Sequential(nn.Linear(4, 4)).to(torch.bfloat16)
     with probe(model, HOST, server.port, probe_set=(torch.ones(3, 4), {})) as watch:

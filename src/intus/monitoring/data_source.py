@@ -78,7 +78,7 @@ _NO_EPOCHS = (
     "All passes of {} are in epoch {:g}, because no end of an epoch was found: no DataLoader gave the "
     "batches, and the first batch never came again. Set watch.epoch = number before each epoch."
 )
-_BY_SAMPLER = "Items are found from the sampler of {}: label i belongs to row i of its dataset."
+_BY_SAMPLER = "Items are found from the sampler of {}: label i belongs to row i of {}."
 _BY_ORDER = (
     "Items are not found from the sampler of {}, because {}. Set watch.items = ids, or pass a probe_set."
 )
@@ -328,8 +328,10 @@ class DataSource:
                 self.has_ids, self.is_refused = False, True
                 return None
         if self.items == _NOT_FOUND:
-            text = _BY_SAMPLER if found.ids is not None else _BY_ORDER
-            self.items = text.format(found.name, found.reason)
+            if found.ids is not None:
+                self.items = _BY_SAMPLER.format(found.name, found.rows_of)
+            else:
+                self.items = _BY_ORDER.format(found.name, found.reason)
             self._troubles.inform("items", self.items)
         self.has_ids, self.is_refused = found.ids is not None, found.is_reordered
         return found.ids

@@ -34,13 +34,23 @@ from .ablating import ablate
 from .agreement import Together, job, together
 from .attachment import Attachment
 from .attribution import attribute
-from .eval_forward import as_inputs, evaluation, fingerprint, kernels, settings, unwrapped, version, writes
+from .eval_forward import (
+    as_inputs,
+    evaluation,
+    fingerprint,
+    kernels,
+    settings,
+    uninitialized,
+    unwrapped,
+    version,
+    writes,
+)
 from .feed import TorchFeed
 from .first_call import is_compiled
 from .loaders import random_loader
 from .order import first_batch, first_rows, is_time_first, row_contents
 from .reading import read
-from .sharding import address_of, class_name, is_wrapper, ranks_of, refusal
+from .sharding import OF_PARAMETERS, address_of, class_name, is_wrapper, ranks_of, refusal
 from .state import model_state
 from .weights import initialized, weights, with_weights
 
@@ -214,8 +224,14 @@ class TorchBackend:
         return class_name(model)
 
     def refusal(self, model: nn.Module, kinds: Collection[str]) -> str | None:
-        """Return the reason why a sharded model cannot be recorded; None if it can."""
-        return refusal(model, kinds)
+        """Return the reason why a sharded or lazy model cannot be recorded; None if it can."""
+        if (reason := refusal(model, kinds)) is not None:
+            return reason
+        return uninitialized(model) if any(kind in OF_PARAMETERS for kind in kinds) else None
+
+    def without_probe_set(self, model: nn.Module) -> str | None:
+        """Return the reason why a model cannot run a probe set; None if it can."""
+        return uninitialized(model)
 
     def is_shared(self, model: nn.Module) -> bool:
         """Return whether several processes can run a model only together."""

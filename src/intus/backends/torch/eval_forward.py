@@ -1,8 +1,8 @@
 """Call a model in evaluation mode without any effect on its training.
 
 Gradients are disabled. Training flags, buffers, attributes, random states, also of generators of the model's
-own, and autocast's cache are restored. Every module runs as such: compiled code runs uncompiled, and attention
-without the fast path that calls no modules.
+own, and autocast's cache are restored. Every module runs as such: compiled code runs uncompiled, and
+attention without the fast path that calls no modules.
 """
 
 from __future__ import annotations
@@ -103,6 +103,20 @@ def kernels(model: nn.Module) -> dict[str, Any]:
     return named_kernel_settings(next((p.device.type for p in model.parameters()), "cpu"))
 
 
+def uninitialized(model: nn.Module) -> str | None:
+    """Return the reason why a model is not ready: a lazy module of it has not been called; None if it is.
+
+    A pass that initializes it advances random states, of which the training would then begin with others.
+    """
+    for name, parameter in [*model.named_parameters(), *model.named_buffers()]:
+        if is_lazy(parameter):
+            return (
+                f"The parameter {name!r} of {type(model).__name__} is not initialized: its lazy module was "
+                "never called. Call the model once, as with model(inputs[:2]), before probe()."
+            )
+    return None
+
+
 def as_inputs(model: nn.Module, data: Any) -> Any:
     """Return data as inputs of the model: arrays become tensors on its device, floats in its dtype.
 
@@ -187,7 +201,7 @@ def _version(model: nn.Module, read: Callable[[list[Tensor]], list[Tensor]]) -> 
 
 
 def _parameters(model: nn.Module) -> list[nn.Parameter]:
-    return [p for p in model.parameters() if not p.is_meta]
+    return [p for p in model.parameters() if not (p.is_meta or is_lazy(p))]
 
 
 def _writes(parameters: list[nn.Parameter]) -> int:

@@ -82,7 +82,7 @@ def _found(values: Iterable[Any], visited: dict[int, Any]) -> Iterator[Any]:
 
 
 def _methods(kind: type) -> Iterator[FunctionType]:
-    """Yield the ``forward`` of a class of modules, and the methods that it names, and those that these name."""
+    """Yield the ``forward`` of a class of modules, the methods that it names, and those that these name."""
     todo, done = ["forward"], set[str]()
     while todo:
         name = todo.pop()
