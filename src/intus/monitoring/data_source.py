@@ -70,8 +70,8 @@ _SHARED = (
     "epoch."
 )
 _BY_EVALUATION = (
-    "The model is called in evaluation alone, and its parameters change meanwhile: an epoch begins with the "
-    "first call with another batch of data after that."
+    "The model is called in evaluation mode or without gradients alone, and its parameters change meanwhile: "
+    "epoch 0 has its first passes, and another epoch begins with the first call with other data after a change."
 )
 _BY_BATCH = "Epochs are found from the first batch: one begins when it comes again."
 _NO_EPOCHS = (
@@ -85,6 +85,15 @@ _BY_ORDER = (
 _OTHER = (
     "Rows of {} (mode {}) have no labels: they are of another dataset than the rows of {}, which labels are "
     "for. Set watch.items = ids, or pass a probe_set."
+)
+_BESIDE = (
+    "Rows of {} have no labels, although they train the model: they are of another dataset than the rows of {}, "
+    "which labels are for. An epoch with rows of both has no scores with labels. Set watch.items = ids before "
+    "each call, or pass a probe_set."
+)
+_NOT_TRAINED_ON = (
+    "Labels are for the rows of {}, which train the model. Before, it was called with rows of {}, and these "
+    "were taken to be the rows of the labels. Do not use scores with labels of that time."
 )
 _ANEW = (
     "Rows of {} have no labels: its dataset was made anew, and is not known to hold the rows of the first, "
@@ -167,6 +176,9 @@ class DataSource:
         self._epoch_now = 0.0
         self._dataset = -1
         self._name = ""  # of the loader of the dataset
+        self._is_of_evaluation = (
+            False  # whether it is that of a model without an optimizer, called before any
+        )
         self._is_certain = False  # whether a batch of the training was found among those of the dataset
         self._tensors: tuple[int, ...] = ()  # of a batch, that the first call with ids had
         self._contents = Contents()
@@ -305,10 +317,13 @@ class DataSource:
             return None
         training = self._feed.is_training()
         if training and found.ids is not None and not self._is_certain:
+            if self._is_of_evaluation and found.dataset != self._dataset:
+                self._begin_training_on(found.name)
             self._dataset, self._name, self._is_certain = found.dataset, found.name, True
-        if found.dataset != self._dataset or (found.ids is not None and not self._is_certain):
+        is_known = found.ids is None or self._is_certain or self._is_of_evaluation
+        if found.dataset != self._dataset or not is_known:
             self.is_refused = True
-            self._say_other(found.name, mode, training=training and self._feed.is_gone(self._dataset))
+            self._say_other(found.name, mode, training=training)
             return None
         if training and self._is_again and self._is_late():
             self.has_ids, self.is_refused = False, True
@@ -368,9 +383,17 @@ class DataSource:
             return
         self._said.add(mode)
         if training:
-            self._troubles.inform("items", _ANEW.format(name, self._name), "warning")
+            assert self._feed is not None
+            text = (_ANEW if self._feed.is_gone(self._dataset) else _BESIDE).format(name, self._name)
+            self.items = text if self.items == _NOT_FOUND else f"{self.items} {text}"
+            self._troubles.inform("items", text, "warning")
         else:
             self._troubles.inform("items", _OTHER.format(name, mode, self._name))
+
+    def _begin_training_on(self, name: str) -> None:
+        """Forget the rows of a model that was called before its training, and say that labels are not theirs."""
+        self._tensors, self._contents, self.items = (), Contents(), _NOT_FOUND
+        self._troubles.inform("items", _NOT_TRAINED_ON.format(name, self._name), "warning")
 
     def _say_other_tensor(self, found: Items) -> None:
         """Say once that a call has another tensor of a batch than the first."""
@@ -406,11 +429,18 @@ class DataSource:
 
         A model that nothing trains may change all the same, such as an average of another's parameters.
         """
-        if not self._finds_epochs or not self.are_passes_recorded or self._current or self._first:
+        counts = self._finds_epochs and self.are_passes_recorded and not (self._current or self._first)
+        looks = self._finds_items and self._dataset == -1
+        if not counts and not looks:
             return epoch
         origin = feed.origin(inputs)
         iteration = origin.iteration if origin is not None else feed.came()
         if iteration == self._evaluated:
+            return epoch
+        if looks and origin is not None and not feed.has_optimizer():  # which a model under training has
+            self._dataset, self._name, self._is_of_evaluation = origin.dataset, origin.name, True
+        if not counts:
+            self._evaluated = iteration
             return epoch
         before, self._evaluated = self._version, iteration
         self._version = self._read_version(feed)
