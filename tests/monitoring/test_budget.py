@@ -24,6 +24,14 @@ def both_clocks(seconds):
     return Seconds(seconds, seconds)
 
 
+def test_nothing_is_waited_for_before_the_first_pass_or_without_a_bound():
+    assert Budget(0.02).seconds_until_next(both_clocks(5.0)) == 0
+    budget = Budget(math.inf)
+    budget.allows(both_clocks(0.0), 0)
+    budget.pay(both_clocks(9.0))
+    assert budget.seconds_until_next(both_clocks(1.0)) == 0
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     share=st.floats(0.001, 0.5),
@@ -205,6 +213,26 @@ def test_minute_of_short_epochs_is_bounded_and_its_first_epochs_are_recorded():
     assert training.spent / (training.now - training.spent) <= 0.025
     assert all(watched[:6])
     assert watched.count(True) >= 16
+
+
+@pytest.mark.parametrize("cost", [0.02, 0.05, 0.2])
+def test_next_recorded_epoch_comes_when_it_is_said_to(cost):
+    """In epochs of 0.7 s, also while the loan is repaid."""
+    training, said, waits = Training(0.02, cost), None, []
+    for epoch in range(400):
+        began = training.now
+        recorded = [training.step(epoch, seconds=0.035) for _ in range(20)]
+        if any(recorded):
+            if said is not None:
+                assert (
+                    said - 0.1 <= began <= said + 1.6
+                )  # it begins with an epoch, and a pass is counted late
+            said = None
+        elif said is None:
+            waits.append(training.budget.seconds_until_next(both_clocks(training.now)))
+            said = training.now + waits[-1]
+    assert len(waits) > 5
+    assert max(waits) > 3
 
 
 def test_cost_that_is_found_late_leaves_no_gap():

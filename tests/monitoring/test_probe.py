@@ -100,6 +100,7 @@ def test_probe_records_every_operation_of_every_pass(server):
     assert len(server.batches()) == 8  # one request per pass
     status = watch.status()
     assert 0 < status.pop("spent") < 1
+    assert status.pop("next_s") >= 0
     assert status == {
         "passes": 8, "skipped": 0, "skipped_epochs": 0, "recorded": 64, "troubles": 0, "never_called": [],
         "sent": 64, "dropped": 0, "failed": 0, "waiting": 0, "server": "up", "silent": [], "faults": [],

@@ -468,3 +468,53 @@ def test_own_passes_before_labels_are_registered_send_rows_and_say_so(server):
     assert any(
         "had registered no labels for them when the epoch began" in one for one in watch.status()["faults"]
     )
+
+
+class TimeFirst(nn.Module):
+    """A model whose layers behind the GRU have their batch along an axis that passes show, and no module."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.mix = nn.Embedding(20, 8), nn.GRU(8, 12)
+        self.head, self.out = nn.Linear(12, 12), nn.Linear(12, 2)
+
+    def forward(self, ids):
+        hidden = torch.tanh(self.mix(self.embed(ids).transpose(0, 1))[0])
+        return self.out(self.head(hidden).mean(0))
+
+
+@pytest.mark.long
+def test_layer_whose_axis_is_known_later_is_scored_as_of_rows(tmp_path):
+    """Rows and statistics of one epoch cannot be put together, so its rows are sent until the epoch ends."""
+    labels = torch.arange(100) % 2
+    words = torch.where(torch.rand(100, 12) < 0.5, labels[:, None], torch.randint(2, 20, (100, 12)))
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        register_targets(HOST, server.port, name="half", targets=labels.tolist())
+        for choice in (False, True):
+            model = TimeFirst()
+            options = {
+                "run": str(choice),
+                "name": "m",
+                "structure": False,
+                "block": True,
+                "statistics": choice,
+            }
+            with probe(model, HOST, server.port, **options) as watch, torch.no_grad():
+                for watch.epoch in range(2):
+                    for ids in torch.arange(100).split(12):  # the last has 4, which shows the axis
+                        watch.items = ids
+                        model(words[ids])
+        assert flush(HOST, server.port)
+    with Database(tmp_path / "x.db") as database:
+        rows, sums = (table_of(database, run) for run in ("False", "True"))
+        assert not any("cannot be put together" in one["text"] for one in database.notices())
+        heads = {key for key in rows if key[0] == "head"}
+        assert {key[1] for key in heads if key[2] == "linear_f1"} == {1}
+        assert {key[1] for key in heads if key[2] == "mean"} == {0, 1}
+        compared = (*EXACT, "linear_f1")
+        assert compare(
+            {key: rows[key] for key in rows if key[2] in compared},
+            {key: sums[key] for key in sums if key[2] in compared},
+            compared,
+        )

@@ -6,6 +6,8 @@ parts of the features therefore add up to the sketch of all, in every process, f
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from .projection import PROJECTED
@@ -35,6 +37,20 @@ def row_hashes(rows: np.ndarray) -> np.ndarray:
         flat = np.pad(flat, ((0, 0), (0, -flat.shape[1] % 8)))
     words = flat.view(np.uint64)
     mixed: np.ndarray = words @ hashed(np.arange(words.shape[1]), 1)
+    return mixed
+
+
+def hashes_of_rows(rows: int, arrays: Iterable[np.ndarray]) -> np.ndarray:
+    """Return a hash of each row of several arrays together, uint64 of shape (rows,).
+
+    Example:
+        >>> one, other = hashes_of_rows(2, [np.array([[1], [1]]), np.array([[2.0], [3.0]])])
+        >>> bool(one == other)
+        False
+    """
+    mixed = np.zeros(rows, np.uint64)
+    for array in arrays:
+        mixed = hashed(mixed) + row_hashes(array)
     return mixed
 
 

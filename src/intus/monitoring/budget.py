@@ -168,6 +168,18 @@ class _Account:
             return 0
         return int(min((saved - self.saved) / (self.step * share) / 2, UNCLOCKED))
 
+    def seconds_until(self, now: float, share: float) -> float:
+        """Return the seconds from now on until there is no debt."""
+        if not self.saved < 0.0:
+            return 0.0
+        repaying = self.loan / (share * REPAID)  # seconds in which only the rest is saved
+        saved_then = share * (1 - REPAID) * repaying
+        if -self.saved <= saved_then:
+            seconds = -self.saved / (share * (1 - REPAID))
+        else:
+            seconds = repaying + (-self.saved - saved_then) / share
+        return max(seconds - (now - self.at), 0.0)
+
     def pay_once(self, seconds: float) -> None:
         """Subtract time that monitoring took once, such as for a compilation; lend what is not there."""
         self._charge_late(seconds)
@@ -333,6 +345,18 @@ class Budget:
         self._waiting = [one for one in self._waiting[1:] if one != mode]
         wall.paid = processor.paid = 0.0
         return True
+
+    def seconds_until_next(self, now: Seconds) -> float:
+        """Return the seconds of the training until the first pass of a period can be paid.
+
+        Args:
+            now: The current time.
+        """
+        if self.share == math.inf or not self._has_begun:
+            return 0.0
+        return max(
+            account.seconds_until(at, self.share) for account, at in zip(self._accounts, now, strict=True)
+        )
 
     def pay(self, spent: Seconds) -> None:
         """Subtract time that monitoring took."""

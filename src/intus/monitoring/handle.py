@@ -19,6 +19,7 @@ from ..core.findings import Finding
 from ..core.names import check_name
 from ..core.record import OF_PROBE_SET, PROBE_SET_MODE
 from .budget import Budget, check_share
+from .clocks import process_seconds
 from .commands import HOST, PORT, flush, queue_targets, register_targets
 from .follower import Follower
 from .private_server import private_server
@@ -409,8 +410,10 @@ class Probe:
         Returns:
             A dict. About this probe: ``passes``, the calls of the model; ``skipped``, those skipped for the
             budget; ``skipped_epochs``, the epochs that are over and in which all passes were skipped,
-            training and evaluation counted apart; ``spent``, the processor seconds that monitoring took, as
-            the budget counts them; ``recorded``, the records made; ``troubles``, the errors in hooks,
+            training and evaluation counted apart; ``next_s``, about how many seconds the training goes on
+            until the budget affords the first pass of an epoch, 0 if it does now; ``spent``, the processor
+            seconds that monitoring took, as the budget counts them; ``recorded``, the records made;
+            ``troubles``, the errors in hooks,
             ``which`` or ``when``, where what the framework does not allow to record counts once for each
             reason; ``never_called``, the addresses of operations that never ran; ``silent``, of those that
             recorded nothing; ``epochs`` and ``items``, how these are found, in words; ``faults``, every
@@ -433,6 +436,7 @@ class Probe:
             "passes": tap.passes,
             "skipped": tap.budget.skipped,
             "skipped_epochs": tap.budget.skipped_periods,
+            "next_s": tap.budget.seconds_until_next(process_seconds()),
             "spent": tap.budget.spent.processor,
             "recorded": tap.recorded,
             "troubles": tap.troubles.total(),

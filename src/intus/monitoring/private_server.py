@@ -12,7 +12,7 @@ from typing import IO
 from ..core.errors import ServeError
 from .commands import flush
 from .sender import get_sender
-from .warn_once import is_logged, logger
+from .warn_once import log_of_server
 
 _READY = re.compile(r"probes send to (?P<host>\S+):(?P<port>\d+)")
 
@@ -74,8 +74,8 @@ def _discard(stream: IO[str]) -> None:
     """Read a pipe, which would stop the server when it is full; pass on warnings that are not a probe's."""
     with stream:
         for line in map(str.strip, stream):
-            if line.startswith(("WARNING", "ERROR")) and not is_logged(line):
-                logger.warning("intus: %s", line.partition(": ")[2])
+            if line.startswith(("WARNING", "ERROR")):
+                log_of_server(line.partition(": ")[2])
 
 
 #: The servers of this process, by database.

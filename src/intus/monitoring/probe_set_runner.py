@@ -41,6 +41,11 @@ _UNPLACED = (
     "step. So it is not known which epoch this is. Set watch.epoch = number before each epoch, from 1, or "
     "call model(x)."
 )
+_UNNAMED = (
+    "intus: the probe set of %s was not run, because its parameters changed after probe(), and nothing says "
+    "which epoch this is. Set watch.epoch = number before each epoch, from 1, or watch.epoch = 0 for a model "
+    "that is not trained yet."
+)
 _NEVER_CALLED = (
     "intus: the probe set of %s was not run, because every=%s counts calls of the model itself, and it was "
     "trained without any, as inside torch.compile or by its methods. Call model(x), or leave out every= and "
@@ -126,7 +131,11 @@ class Host(Protocol):
 
     @property
     def is_before_training(self) -> bool:
-        """True if no epoch is named or found, although the framework would show a training."""
+        """True if no epoch is named or found."""
+
+    @property
+    def is_observing(self) -> bool:
+        """True if the framework shows a training."""
 
     @property
     def steps(self) -> int | None:
@@ -187,6 +196,7 @@ class ProbeSetRunner:
         #: When it ran last; before, at the start.
         self._last_state = self._state(model, 0) if probe_set is not None else _State(0, 0, 0)
         self._last_steps: int | None = None  # of optimizers, when it ran last
+        self._has_ended = False
 
     @property
     def replaces_training(self) -> bool:
@@ -311,7 +321,13 @@ class ProbeSetRunner:
         self.run(state)
 
     def ends(self) -> None:
-        """Run the probe set before the probe is removed, also on a model that nobody trained, as epoch 0."""
+        """Run the probe set before the probe is removed, also on a model that nobody trained, as epoch 0.
+
+        Calling it again has no effect: a model of JAX that is no longer observed is the one before its steps.
+        """
+        if self._has_ended:
+            return
+        self._has_ended = True
         self.training_ends()
         if math.isnan(self._last_epoch) and self._host.epoch == 0:
             model = self._model()
@@ -330,7 +346,10 @@ class ProbeSetRunner:
         if model is None:
             self._host.troubles.warn_once(_GONE)
             return
-        state = self._state(model) if state is None else state
+        if state is None:
+            state = self._state(model)
+            if not self._host.is_observing and self._set.every is None and self._is_unplaced(state):
+                return
         if self._is_shown:
             if not self._has_changed(state):
                 self._last_state = state
@@ -454,10 +473,14 @@ class ProbeSetRunner:
             return False
         every = self._set.every
         is_unknown = self._host.is_before_training if every is None else not self._host.passes
-        if not is_unknown or state[1:] == self._last_state[1:]:
+        has_changed = state[1:] != self._last_state[1:]
+        if not self._last_state.values and not self._host.is_observing:  # variables without a value yet
+            has_changed = self._host.passes > 0
+        if not is_unknown or not has_changed:
             return False
         if every is None:
-            self._host.troubles.warn_once(_UNPLACED, self._host.name)
+            text = _UNPLACED if self._host.is_observing else _UNNAMED
+            self._host.troubles.warn_once(text, self._host.name)
         else:
             self._host.troubles.warn_once(_NEVER_CALLED, self._host.name, every)
         return True

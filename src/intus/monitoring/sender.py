@@ -30,7 +30,7 @@ from .client import BINARY, JSON, RECONNECT_S, Answer, Client
 from .jobs import Counts, Job, OpenRequest
 from .sent_counts import EpochKey, SentCounts
 from .targets import RegisteredTarget
-from .warn_once import WarningLog, logger
+from .warn_once import WarningLog, log_once, note_reason
 
 BATCH_BYTES = 32 << 20  # a larger pass is sent in several requests
 BLOCK_S = 30.0  # the longest that ``block`` waits while nothing is sent
@@ -152,9 +152,11 @@ class Sender:
     def _why_unsent(self) -> str:
         """Return why the first request of the queue was not sent yet."""
         if self._delay is not None:
-            at = f"the server {self.host}:{self.port}"
-            return f"{at} takes nothing now: {self._delay.why.rstrip('.')}"
+            return f"the {self._takes_nothing(self._delay)}"
         return self._no_answer
+
+    def _takes_nothing(self, answer: Answer) -> str:
+        return f"server {self.host}:{self.port} takes nothing now: {answer.why.rstrip('.')}"
 
     def release(self, nbytes: int) -> None:
         """Release room that was reserved but is not used."""
@@ -515,6 +517,8 @@ class Sender:
             self._ever_answered, self._no_answer = True, ""
             job.answers += 1
         if answer.status in (408, 429, 503, 507) or (answer.status >= 500 and job.answers < ATTEMPTS):
+            if answer.status != BUSY:
+                note_reason(self._takes_nothing(answer), answer.why.rstrip("."))
             with self._changed:
                 self._delay = answer
                 self._breaker.busy(time.monotonic(), self._random.random(), answer.retry_after)
@@ -601,13 +605,8 @@ class Sender:
             return
         left, why = self.counts().waiting, self._why_unsent() or "the time ran out"
         if left:
-            logger.warning(
-                "intus: %s records could not be sent to %s:%s before exit: %s.",
-                left,
-                self.host,
-                self.port,
-                why,
-            )
+            text = f"{left} records could not be sent to {self.host}:{self.port} before exit: {why}."
+            log_once(f"intus: {text}", text)
 
 
 def _epoch_key(record: Record | LateRecord) -> EpochKey:

@@ -22,6 +22,7 @@ from ..core.sketch import UNITS
 from ..scores.statistics.labels import as_wide, id_table, label_array
 from ..scores.statistics.sent import KnownRows
 from .probe_set import ProbeSet, StatisticsChoice
+from .row_check import Place
 from .schedule import Cut
 from .targets import RegisteredTarget, are_ragged
 
@@ -141,6 +142,10 @@ class Labels:
         return rows if positions is None else as_wide(rows, positions, -1).reshape(-1)
 
 
+#: An epoch and a mode.
+Period = tuple[float, str]
+
+
 class PassStatistics:
     """Makes the statistics of passes whose items and labels are known.
 
@@ -160,7 +165,9 @@ class PassStatistics:
         self._units: dict[Hashable, Any] = {}  # by tensor; chosen in the last pass
         self._known: dict[Hashable, tuple[KnownRows, RowPlan] | None] = {}  # of the present pass
         self._pass: tuple[Labels, np.ndarray] | None = None
-        self._period: Hashable = None
+        self._period: Period | None = None
+        #: Tensors of which rows were sent in a period, with which statistics of later passes do not go.
+        self._as_rows: set[tuple[Period, Place]] = set()
         self._labels = Labels({})
 
     @classmethod
@@ -181,33 +188,52 @@ class PassStatistics:
         )
         return own
 
-    def labels_in(self, period: Hashable, targets: Mapping[str, RegisteredTarget]) -> Labels:
-        """Return the labels of a period, such as an epoch: the targets that were registered when it began.
+    def labels_in(self, period: Period, targets: Mapping[str, RegisteredTarget]) -> Labels:
+        """Return the labels of a period: the targets that were registered when it began.
 
         Args:
-            period: The period.
+            period: The epoch and the mode.
             targets: The targets that are registered now.
         """
         if period != self._period:
             self._period = period
+            self._as_rows = {one for one in self._as_rows if one[0][0] == period[0]}
             if not self._labels.are_of(targets):
                 self._labels = Labels(targets)
         return self._labels
 
     def parts(
-        self, tensor: CapturedTensor, cut: Cut, items: np.ndarray, labels: Labels | None = None
+        self,
+        tensor: CapturedTensor,
+        cut: Cut,
+        period: Period,
+        items: np.ndarray | None,
+        labels: Labels | None = None,
     ) -> list[Part]:
         """Return the rows of which statistics are sent instead of a tensor; none if its rows are sent.
 
-        Labels of items need a row for each item, labels of positions one for each position.
+        Rows and statistics of the passes of one period cannot be put together: once rows of a tensor were
+        sent, they are sent until its end.
 
         Args:
             tensor: The tensor.
             cut: The part of it that is recorded.
-            items: The ids of the items of the pass.
+            period: The epoch and the mode.
+            items: The ids of the items of the pass; None if they are not those of its rows.
             labels: Their labels, by default those of the probe set.
         """
-        labels = labels or self._labels
+        labels = self._labels if self._repeats else labels
+        key = period, Place.of(tensor)
+        if items is None or labels is None or key in self._as_rows:
+            found = []
+        else:
+            found = self._found(tensor, cut, items, labels)
+        if not found and not self._repeats:
+            self._as_rows.add(key)
+        return found
+
+    def _found(self, tensor: CapturedTensor, cut: Cut, items: np.ndarray, labels: Labels) -> list[Part]:
+        """Return the parts: labels of items need a row for each item, those of positions one for each."""
         if tensor.sums is None or cut.axis is None or not self._is_due(tensor):
             return []
         if tensor.shape[cut.axis] != len(items) or (cut.rows is not None and self._repeats):

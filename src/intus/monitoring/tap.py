@@ -134,8 +134,9 @@ _PROBE_SET_WAIT_S, _ROOM = 60.0, 0.9
 _SKIPPED_EPOCHS = (
     "intus: epochs of %s are too short for a recorded pass in each, which would take more than %s of the "
     "training time. The first are recorded on a loan of less than a second, and until it is repaid, later "
-    "ones may have no data; in a short training, all of them. Probe.status() counts them. Raise budget=, "
-    "record fewer layers (which=) or rows (rows=), or set Probe.epoch less often."
+    "ones may have no data; in a short training, all of them. The next is recorded after about %.2g s more "
+    "of training. Probe.status() counts them and says when. Raise budget=, record fewer layers (which=) or "
+    "rows (rows=), set Probe.epoch less often, or pass a probe_set, which runs in every epoch."
 )
 _SKIPPED_AT_END = (
     "{} of {} epochs of {} have no data (training and evaluation counted apart), because a recorded pass in "
@@ -300,8 +301,13 @@ class ModelTap:
 
     @property
     def is_before_training(self) -> bool:
-        """True if no epoch is named or found, although the framework would show a training."""
-        return not self._is_named and self.source.is_observing
+        """True if no epoch is named or found."""
+        return not self._is_named
+
+    @property
+    def is_observing(self) -> bool:
+        """True if the framework shows a training."""
+        return self.source.is_observing
 
     @property
     def steps(self) -> int | None:
@@ -666,7 +672,8 @@ class ModelTap:
             self.troubles.warn_once(_SKIPPED, self.name, f"{self.budget.share:.0%}")
         if self.budget.skipped_periods and not self._skips_epochs:
             self._skips_epochs = True
-            self.troubles.warn_once(_SKIPPED_EPOCHS, self.name, f"{self.budget.share:.0%}")
+            wait = self.budget.seconds_until_next(process_seconds())
+            self.troubles.warn_once(_SKIPPED_EPOCHS, self.name, f"{self.budget.share:.0%}", wait)
 
     def _warn_skipped_epochs(self) -> None:
         """Say at the end of the training which epochs have no data."""
@@ -756,12 +763,10 @@ class ModelTap:
 
         Statistics of rows in another order than that of their items would mix up their labels.
         """
-        of_set = ticket.mode == PROBE_SET_MODE
-        if self._is_reordered(ticket, tensor):
+        if self.statistics is None:
             return []
-        if self.statistics is None or ticket.items is None or not (of_set or ticket.labels):
-            return []
-        return self.statistics.parts(tensor, cut, ticket.items, ticket.labels)
+        items = None if self._is_reordered(ticket, tensor) else ticket.items
+        return self.statistics.parts(tensor, cut, (ticket.epoch, ticket.mode), items, ticket.labels)
 
     def _repeat(self, ticket: PassTags, tensor: CapturedTensor, cut: Cut, parts: list[Part]) -> bool:
         """Record a tensor that holds what another did in this pass, without a copy; False if none did.

@@ -10,11 +10,42 @@ from typing import Any
 logger = logging.getLogger("intus.monitoring")
 
 _LOGGED: set[str] = set()  # every sentence that this process has logged as a warning
+_OF_SERVERS: set[str] = set()  # of these, what servers of this process logged
+_REASONS: dict[str, str] = {}  # why servers take nothing now, by the words in which warnings have it
 
 
-def is_logged(line: str) -> bool:
-    """Return whether a line of another log ends with a warning that this process has logged itself."""
-    return any(line.endswith(sentence) for sentence in _LOGGED.copy())
+def log_of_server(line: str) -> None:
+    """Log a warning of a server of this process, unless it or its reason was logged already."""
+    if not any(line.endswith(sentence) or sentence.endswith(line) for sentence in _LOGGED.copy()):
+        _OF_SERVERS.add(line)
+        log_once(f"intus: {line}", line)
+
+
+def log_once(line: str, sentence: str) -> None:
+    """Log a warning; why a server takes nothing only if that was not logged already.
+
+    Args:
+        line: The line of the log.
+        sentence: The same without the name of the package.
+    """
+    for words, reason in _REASONS.copy().items():
+        is_said = any(words in one for one in _LOGGED.copy()) or any(
+            reason in one for one in _OF_SERVERS.copy()
+        )
+        if words in line and is_said:
+            line = line.replace(reason, "as an earlier warning says")
+    _LOGGED.add(sentence)
+    logger.warning("%s", line)
+
+
+def note_reason(words: str, reason: str) -> None:
+    """Note why a server takes nothing now.
+
+    Args:
+        words: The words in which warnings have it, with the server and the reason.
+        reason: The reason.
+    """
+    _REASONS[words] = reason
 
 
 class WarningLog:
@@ -83,8 +114,7 @@ class WarningLog:
 
     def _warn(self, text: str, args: tuple[object, ...], code: str) -> None:
         sentence = _sentence(text, args)
-        _LOGGED.add(sentence)
-        logger.warning(text, *args)
+        log_once(text % args if args else text, sentence)
         with self._lock:
             if sentence not in self._faults:
                 self._faults.append(sentence)

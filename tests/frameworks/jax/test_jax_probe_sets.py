@@ -377,3 +377,109 @@ def test_every_look_has_the_precision_of_the_first(first, later, sent):
             jax.config.update("jax_default_matmul_precision", None)
     looks = {record.epoch: record.array for record in sent if not record.address}
     assert {epoch: array.max() for epoch, array in looks.items()} == dict.fromkeys((0, 1), first == "highest")
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["at the end", "run_probe_set"])
+@pytest.mark.parametrize("named", [False, True], ids=["no epochs", "epochs"])
+@pytest.mark.parametrize("kind", TRAININGS)
+def test_trained_model_is_not_shown_as_epoch_0(kind, named, asked, sent):
+    training = kind()
+    with probe(training.model, port=9, probe_set=SET, structure=False) as watch:
+        if named:
+            watch.epoch = 1
+        training.compiled = watch.through(training.compiled)
+        train(training, epochs=1)
+        if asked:
+            watch.run_probe_set()
+    looks = {record.epoch: record.array for record in sent if not record.address}
+    assert list(looks) == ([0, 1] if named else [])
+    if named:
+        np.testing.assert_allclose(looks[1], training.outputs()[0], rtol=1e-5, atol=1e-6)
+    faults = [fault for fault in watch.status()["faults"] if "nothing says which epoch this is" in fault]
+    assert len(faults) == (not named)
+
+
+def test_changed_model_is_not_shown_twice_in_an_epoch(sent):
+    """A model of Equinox is the same object after its steps."""
+    training = EquinoxTraining()
+    with probe(training.model, port=9, probe_set=SET, structure=False) as watch:
+        watch.epoch = 0
+        training.compiled = watch.through(training.compiled)
+        watch.run_probe_set()
+        train(training, epochs=1)
+        watch.run_probe_set()
+    assert {record.epoch for record in sent} == {0}
+    assert any("already run in epoch 0" in fault for fault in watch.status()["faults"])
+
+
+class TimeFirst(nnx.Module):
+    """A model whose recurrent layer has time first, and a head for whole items."""
+
+    def __init__(self):
+        rngs = nnx.Rngs(0)
+        self.embed = nnx.Linear(3, 4, rngs=rngs)
+        self.rnn = nnx.RNN(nnx.GRUCell(4, 5, rngs=rngs), time_major=True)
+        self.behind, self.out = nnx.Linear(5, 5, rngs=rngs), nnx.Linear(5, 2, rngs=rngs)
+
+    def __call__(self, x):
+        hidden = self.behind(self.rnn(self.embed(x).swapaxes(0, 1)))
+        return self.out(hidden.mean(0))
+
+    def item(self, x):
+        """Return what the layers compute of one item."""
+        embedded = self.embed(x)
+        rnn = self.rnn(embedded[:, None])[:, 0]
+        behind = self.behind(rnn)
+        out = self.out(behind.mean(0))
+        return {"embed": embedded, "rnn": rnn, "behind": behind, "out": out, "": out}
+
+
+class TimeFirstLinen(linen.Module):
+    """The same of Linen, which makes its layers in the call."""
+
+    @linen.compact
+    def __call__(self, x):
+        hidden = linen.RNN(linen.GRUCell(5), time_major=True, name="rnn")(x.swapaxes(0, 1))
+        return linen.Dense(2, name="out")(hidden.mean(0))
+
+
+@pytest.mark.parametrize("length", [6, 9], ids=["as long as the set", "longer"])
+@pytest.mark.parametrize("of_set", [True, False], ids=["probe set", "own passes"])
+def test_rows_of_layers_with_time_first_are_of_their_items(length, of_set, sent):
+    model = TimeFirst()
+    inputs = RANDOM.normal(size=(6, length, 3)).astype(np.float32)
+    labels = {"half": [0, 1] * 3}
+    options = {"probe_set": (inputs, labels)} if of_set else {"block": True}
+    with probe(model, port=9, structure=False, **options) as watch:
+        if of_set:
+            watch.run_probe_set()
+        else:
+            watch.register_targets(name="half", targets=labels["half"])
+            step = watch.through(nnx.jit(lambda model, x: model(x)))
+            watch.items = range(6)
+            step(model, inputs)
+    faults = " ".join(watch.status()["faults"])
+    alone = [model.item(jnp.asarray(one)) for one in inputs]
+    named = set()
+    for record in sent:
+        if record.items is None or (record.items < 0).any() or record.address not in alone[0]:
+            continue
+        named.add(record.address)
+        rows = np.moveaxis(record.array, record.batch_axis, 0)
+        for at, item in enumerate(record.items):
+            np.testing.assert_allclose(rows[at], alone[item][record.address], rtol=1e-4, atol=1e-5)
+    if of_set:
+        assert named == set(alone[0])
+        assert "is the batch is not known" not in faults
+    elif named != set(alone[0]):
+        assert "is the batch is not known" in faults
+
+
+def test_rows_of_a_linen_layer_with_time_first_are_of_their_items(sent):
+    inputs = RANDOM.normal(size=(6, 6, 3)).astype(np.float32)
+    module = TimeFirstLinen()
+    model = module.bind(module.init(jax.random.key(0), inputs))
+    with probe(model, port=9, structure=False, probe_set=(inputs, {"half": [0, 1] * 3})) as watch:
+        watch.run_probe_set()
+    (rnn,) = [record for record in sent if record.address == "rnn"]
+    assert (rnn.batch_axis, rnn.items.tolist()) == (1, list(range(6)))

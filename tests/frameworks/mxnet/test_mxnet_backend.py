@@ -484,6 +484,39 @@ def test_probe_set_of_numpy_arrays():
     )  # the network, two layers, and the activation of one
 
 
+@pytest.mark.parametrize("asked", [False, True], ids=["at the end", "run_probe_set"])
+@pytest.mark.parametrize("named", [None, 1])
+def test_trained_model_is_not_shown_as_epoch_0(named, asked, monkeypatch):
+    records = []
+    monkeypatch.setattr(Sender, "gather", lambda self, record, *_: records.append(record))
+    monkeypatch.setattr(Sender, "reserve", lambda *_: True)
+    net = dense()
+    net(X)
+    data = X.asnumpy(), {"label": [0, 1, 0, 1]}
+    with intus.probe(net, "127.0.0.1", 1, probe_set=data, structure=False) as watch:
+        if named is not None:
+            watch.epoch = named
+        train(net, [X, X])
+        if asked:
+            watch.run_probe_set()
+    looks = {record.epoch: record.array for record in records if not record.address}
+    assert list(looks) == ([] if named is None else [0, 1])
+    if looks:
+        np.testing.assert_allclose(looks[1], net(X).asnumpy(), 1e-5)
+    faults = [fault for fault in watch.status()["faults"] if "nothing says which epoch this is" in fault]
+    assert len(faults) == (named is None)
+
+
+def test_untrained_model_is_epoch_0(monkeypatch):
+    records = []
+    monkeypatch.setattr(Sender, "gather", lambda self, record, *_: records.append(record))
+    monkeypatch.setattr(Sender, "reserve", lambda *_: True)
+    net = dense()
+    with intus.probe(net, "127.0.0.1", 1, probe_set=(X.asnumpy(), {}), structure=False):
+        pass
+    assert {record.epoch for record in records} == {0}
+
+
 class TimeFirst(gluon.HybridBlock):
     """A network with time first, as recurrent layers of Gluon have by default, and a head for whole items."""
 

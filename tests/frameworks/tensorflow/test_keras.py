@@ -18,6 +18,7 @@ from backends.contract import Collect
 from intus.backends.base import for_model
 from intus.callbacks import Keras
 from intus.core.errors import CaptureError, InputError
+from intus.monitoring.sender import Sender
 from intus.serving.run import Server
 
 DIGITS = load_digits()
@@ -239,6 +240,8 @@ def test_xla_in_a_step_of_ones_own(server, caplog):
         model = net()
         loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         watch = intus.probe(model, "127.0.0.1", server.port, **probed) if probed else None
+        if watch is not None:
+            watch.epoch = 1
 
         @tf.function(jit_compile=True)
         def step(x, y):
@@ -264,7 +267,33 @@ def test_xla_in_a_step_of_ones_own(server, caplog):
     assert caplog.text.count("The call is compiled by XLA (jit_compile=True), which cannot call Python.") == 1
     assert trained(run="xla set", probe_set=(IMAGES[:200], {"digit": LABELS[:200]})) == plain
     assert intus.flush("127.0.0.1", server.port)
-    assert points(server, "xla set", "linear_f1")["epoch"]
+    assert set(points(server, "xla set", "linear_f1")["epoch"]) == {0, 1}
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["at the end", "run_probe_set"])
+@pytest.mark.parametrize("named", [None, 0, 1])
+def test_trained_model_is_not_shown_as_epoch_0(named, asked, monkeypatch):
+    records = []
+    monkeypatch.setattr(Sender, "gather", lambda self, record, *_: records.append(record))
+    monkeypatch.setattr(Sender, "reserve", lambda *_: True)
+    model, held_out = net(), (IMAGES[:50], {"digit": LABELS[:50]})
+    with intus.probe(model, "127.0.0.1", 1, probe_set=held_out, structure=False) as watch:
+        if named is not None:
+            watch.epoch = named
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(IMAGES[:64], training=True) ** 2)
+        weights = model.trainable_variables
+        model.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        if asked:
+            watch.run_probe_set()
+    trained = model(IMAGES[:50], training=False).numpy()
+    looks = {record.epoch: record.array for record in records if record.address == "logits"}
+    assert list(looks) == {None: [], 0: [0], 1: [0, 1]}[named]
+    if looks:
+        np.testing.assert_allclose(looks[max(looks)], trained, atol=1e-5)
+    faults = [fault for fault in watch.status()["faults"] if "was not run" in fault]
+    assert len(faults) == (named is None)
+    assert all("nothing says which epoch this is" in fault for fault in faults)
 
 
 # -- calls that are skipped for long -----------------------------------------------------------------------
@@ -327,7 +356,7 @@ def test_probe_set_runs_between_steps_that_are_not_reported(server, every):
     ) as watch:
         tap, reported = watch._tap, poor(watch)
         own = tap.probe_runs.run
-        tap.probe_runs.run = lambda: (looks.append(tap.passes), own())
+        tap.probe_runs.run = lambda *state: (looks.append(tap.passes), own(*state))
         for epoch in range(3):
             watch.epoch = epoch
             for _ in range(10):

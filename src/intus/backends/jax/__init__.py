@@ -23,10 +23,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...core.errors import InputError
+from ...core.sketch import hashes_of_rows
 from ...core.traced import Traced
 from ..base import GraphRecorder, Operation, Tap, check_kinds
 from ..host_arrays import hashed
-from .arrays import first_rows, is_array
+from .arrays import first_rows, is_array, serial
 from .attachment import Attachment, StepInputs, attached_to, latest, mode_of_call
 from .graph import trace
 from .interception import Met, intercepting
@@ -92,6 +93,22 @@ class JaxBackend:
         """Return the length along ``axis`` of the first array that has that axis; of a step, of its data."""
         return first_rows(inputs.data() if isinstance(inputs, StepInputs) else inputs, axis)
 
+    def is_time_first(self, model: Any) -> bool:
+        """Return whether a recurrent layer of the model has time first; Linen makes its own in the call."""
+        if isinstance(model, type):
+            return False
+        modules = [model, *(operation.module for operation in _library(model).operations(model))]
+        return any(getattr(one, "time_major", False) is True for one in modules)
+
+    def row_contents(self, inputs: Any, axis: int) -> np.ndarray | None:
+        """Return a hash of each row of a call's arguments; None if they cannot be compared."""
+        rows = first_rows(inputs, axis)
+        arrays = [one for one in jax.tree.leaves(inputs) if is_array(one) and one.ndim > axis]
+        if not rows or not all(isinstance(one, np.ndarray) or one.is_fully_addressable for one in arrays):
+            return None
+        own = [np.moveaxis(np.asarray(one), axis, 0) for one in arrays if one.shape[axis] == rows]
+        return hashes_of_rows(rows, [one for one in own if one.size])
+
     def order(self, inputs: Any) -> bytes | str | None:
         """Return a hash of the data that the step passes to the model, or the reason why there is none."""
         data = inputs.data() if isinstance(inputs, StepInputs) else None
@@ -102,10 +119,10 @@ class JaxBackend:
         return None
 
     def version(self, model: Any) -> int:
-        """Return a number that changes if an array is replaced."""
+        """Return a number that changes if an array is replaced, also by observed steps; 0 if not known."""
         try:
-            return sum(id(array.value) for array in _library(model).state(model))
-        except InputError:  # a Linen module that is not bound
+            return hash(tuple(serial(array.value) for array in _library(model).state(latest(model)))) or 1
+        except InputError:  # a Linen module that is not bound, or a step that returned another model
             return 0
 
     def state(self, model: Any) -> Any:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from typing import Any
+from weakref import ref
 
 import jax
 import numpy as np
@@ -20,6 +22,32 @@ def is_array(value: Any) -> bool:
     if not isinstance(value, jax.Array | jax.ShapeDtypeStruct | np.ndarray | np.generic):
         return False
     return not dtypes.issubdtype(value.dtype, dtypes.extended)  # keys of random numbers
+
+
+_COUNT = count(1)
+_SERIALS: dict[int, tuple[ref[Any], int]] = {}  # by the identity of an array that may be gone
+
+
+def serial(array: Any) -> int:
+    """Return a number of an array that no other array of the process has, unlike ``id``, which is used again.
+
+    Example:
+        >>> one = jax.numpy.zeros(2)
+        >>> serial(one) == serial(one), serial(one) == serial(jax.numpy.zeros(2))
+        (True, False)
+    """
+    if isinstance(array, np.generic):
+        return hash(array)
+    at = id(array)
+    known = _SERIALS.get(at)
+    if known is None or known[0]() is not array:
+        known = _SERIALS[at] = ref(array, lambda gone: _forget(at, gone)), next(_COUNT)
+    return known[1]
+
+
+def _forget(at: int, gone: ref[Any]) -> None:
+    if at in _SERIALS and _SERIALS[at][0] is gone:
+        del _SERIALS[at]
 
 
 def main_array(

@@ -87,8 +87,9 @@ class TensorFlowBackend:
         """Return None: what shuffles the rows is not known."""
 
     def version(self, model: Any) -> int:
-        """Return a checksum of the values of all variables."""
-        return checksum(_values(model) or ())
+        """Return a checksum of the values of all variables; 0 if some have none yet."""
+        values = _values(model)
+        return 0 if values is None else checksum(values)
 
     def state(self, model: Any) -> Any:
         """Return a hash of a Session's graph and variables; None if some have no value, and of modules."""

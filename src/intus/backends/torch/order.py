@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ...core.nested import leaves
 from ...core.shared_array import shared_array
-from ...core.sketch import hashed, row_hashes
+from ...core.sketch import hashes_of_rows
 
 _TRANSFORMERS = (
     nn.Transformer,
@@ -120,15 +120,13 @@ def row_contents(inputs: Any, axis: int) -> np.ndarray | None:
     own = [one.detach() for one in leaves(inputs, Tensor) if one.ndim > axis and one.shape[axis] == rows]
     if not rows or any(one.layout != torch.strided or one.is_meta for one in own):
         return None
-    mixed = np.zeros(rows, np.uint64)
+    flat = (one.movedim(axis, 0).reshape(rows, -1).contiguous() for one in own)
     try:
-        for one in own:
-            flat = one.movedim(axis, 0).reshape(rows, -1).contiguous()
-            if flat.numel():
-                mixed = hashed(mixed) + row_hashes(shared_array(flat.cpu().view(torch.uint8)))
+        return hashes_of_rows(
+            rows, (shared_array(one.cpu().view(torch.uint8)) for one in flat if one.numel())
+        )
     except (RuntimeError, TypeError, BufferError):  # a tensor without plain memory
         return None
-    return mixed
 
 
 def first_batch(inputs: Any) -> bytes | str:
