@@ -35,6 +35,11 @@ _USED_AGAIN = (
     "{} batches: if these were kept and used again, their epochs cannot be told apart. Set watch.epoch = "
     "number before each epoch."
 )
+_JOINED = (
+    "Epoch {:g} has the passes of {} iterations of {}, because the parameters did not change in the first: it "
+    "may be an evaluation of the epoch before, in training mode and with gradients. Evaluate under "
+    "torch.no_grad() or after model.eval(), or set watch.epoch = number before each epoch."
+)
 _PEEK = (
     "Epoch {:g} also has the rows of one pass with a batch of {} before it was iterated anew, when the "
     "parameters had not changed. To see a shape, call the model before probe()."
@@ -71,7 +76,7 @@ _SHARED = (
 )
 _BY_EVALUATION = (
     "The model is called in evaluation mode or without gradients alone, and its parameters change meanwhile: "
-    "epoch 0 has its first passes, and another epoch begins with the first call with other data after a change."
+    "epoch 0 has its first passes, and another one begins with the first call with other data after a change."
 )
 _BY_BATCH = "Epochs are found from the first batch: one begins when it comes again."
 _NO_EPOCHS = (
@@ -87,9 +92,9 @@ _OTHER = (
     "for. Set watch.items = ids, or pass a probe_set."
 )
 _BESIDE = (
-    "Rows of {} have no labels, although they train the model: they are of another dataset than the rows of {}, "
-    "which labels are for. An epoch with rows of both has no scores with labels. Set watch.items = ids before "
-    "each call, or pass a probe_set."
+    "Rows of {} have no labels, although they train the model: they are of another dataset than the rows of "
+    "{}, which labels are for. An epoch with rows of both has no scores with labels. Set watch.items = ids "
+    "before each call, or pass a probe_set."
 )
 _NOT_TRAINED_ON = (
     "Labels are for the rows of {}, which train the model. Before, it was called with rows of {}, and these "
@@ -391,7 +396,7 @@ class DataSource:
             self._troubles.inform("items", _OTHER.format(name, mode, self._name))
 
     def _begin_training_on(self, name: str) -> None:
-        """Forget the rows of a model that was called before its training, and say that labels are not theirs."""
+        """Forget the rows of calls before the training, and say that labels are not theirs."""
         self._tensors, self._contents, self.items = (), Contents(), _NOT_FOUND
         self._troubles.inform("items", _NOT_TRAINED_ON.format(name, self._name), "warning")
 
@@ -538,6 +543,11 @@ class DataSource:
                 self._said.add(_PEEK)
                 self._troubles.inform("epochs", _PEEK.format(epoch, origin.name))
             return epoch
+        if self._unchanged and self.are_passes_recorded and _JOINED not in self._said:
+            self._said.add(_JOINED)
+            text = _JOINED.format(epoch, self._unchanged + 1, origin.name)
+            self._how += f" {text}"
+            self._troubles.inform("epochs", text, "warning")
         self._version, self._unchanged = version, 0
         return epoch + 1
 

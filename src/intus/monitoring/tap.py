@@ -1025,6 +1025,7 @@ class ModelTap:
     ) -> Record | LateRecord:
         """Copy a tensor into a record, or begin to make statistics of it for one."""
         if part is not None and self.statistics is not None:
+            self._fitting = True
             begun = self.statistics.begin(part, tensor, cut.axis or 0, self.sender.count_device)
             return LateRecord(cache(begun), tensor.address, **self._origin(tags, tensor))
         items, axis, summary = tags.items, cut.axis, None

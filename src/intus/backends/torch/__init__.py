@@ -36,6 +36,7 @@ from .attachment import Attachment
 from .attribution import attribute
 from .eval_forward import (
     as_inputs,
+    buffer_writes,
     evaluation,
     fingerprint,
     kernels,
@@ -176,6 +177,10 @@ class TorchBackend:
     def writes(self, model: nn.Module) -> int:
         """Return a number that changes with each write to a parameter that torch counts."""
         return writes(model)
+
+    def buffer_writes(self, model: nn.Module) -> int:
+        """Return how often the buffers of a model were written to."""
+        return buffer_writes(model)
 
     def state(self, model: nn.Module) -> Any:
         """Return a hash of weights, attributes, hooks and code; None if it cannot be known."""

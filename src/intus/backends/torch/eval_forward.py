@@ -192,6 +192,11 @@ def writes(model: nn.Module) -> int:
     return 0 if is_sharded(model) else _writes(_parameters(model))
 
 
+def buffer_writes(model: nn.Module) -> int:
+    """Return how often the buffers of a model were written to."""
+    return sum(one._version for one in model.buffers() if not one.is_inference())
+
+
 def _version(model: nn.Module, read: Callable[[list[Tensor]], list[Tensor]]) -> int:
     if is_sharded(model):
         return 0
