@@ -36,8 +36,8 @@ _USED_AGAIN = (
     "number before each epoch."
 )
 _JOINED = (
-    "Epoch {:g} has the passes of {} iterations of {}, because the parameters did not change in the first: it "
-    "may be an evaluation of the epoch before, in training mode and with gradients. Evaluate under "
+    "Epoch {:g} has the passes of {} iterations of {}, because the parameters did not change in the first: "
+    "it may be an evaluation of the epoch before, in training mode and with gradients. Evaluate under "
     "torch.no_grad() or after model.eval(), or set watch.epoch = number before each epoch."
 )
 _PEEK = (
@@ -51,8 +51,8 @@ _FIRST_ONLY = (
     "Iterate over the DataLoader in each epoch, set watch.items = ids before each call, or pass a probe_set."
 )
 _BY_STEPS = (
-    "The model itself is not called to train it, so that epochs are seen at steps of its optimizer: epoch 0 "
-    "is the model before the first."
+    "No call of the model itself came before a step of its optimizer, as in compiled code or with a closure "
+    "for step, so that epochs are seen at steps of its optimizer: epoch 0 is the model before the first."
 )
 _BUFFERS = (
     "Epoch 0 of {} is the model before the first step of its optimizer, but after its first batch, which has "

@@ -517,6 +517,15 @@ class ModelTap:
         if not self.probe_runs.replaces_training:
             self.budget.skip(made)
 
+    def refuse_call(self, error: Exception) -> None:
+        """Count a call of the training that cannot be recorded, and log why."""
+        if self._replaced or self.probe_runs.running or are_probes_disabled():
+            return
+        self._step += 1
+        self._passes += 1
+        self._items = None
+        self.on_error(error)
+
     def ran_outside(self, address: str) -> None:
         """Register an operation that ran outside of a call of the model, so that it was not observed."""
         self.outside.add(address)
