@@ -487,6 +487,8 @@ class ProbeSetRunner:
         has_changed = state[1:] != self._last_state[1:]
         if not self._last_state.values and not self._host.is_observing:  # variables without a value yet
             has_changed = self._host.passes > 0
+        if not (state.values or self._host.is_observing):  # the pass itself says why nothing is known
+            return False
         if not is_unknown or not has_changed:
             return False
         if every is None:

@@ -116,4 +116,5 @@ def test_probe_set_runs_when_it_would_if_all_steps_were_reported(every):
             for _ in range(10):
                 train(model, optimizer, X)
     assert looks == ([10, 20, 30] if every is None else [0, 7, 14, 21, 28, 30])
-    assert len(reported) - len(looks) <= (3 if every is None else 10)
+    others = len(looks) + (2 if every is None else 3)  # some looks also run the rows in another order
+    assert len(reported) - others <= (3 if every is None else 10)
