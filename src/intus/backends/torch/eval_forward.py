@@ -252,12 +252,18 @@ def _restored(model: nn.Module) -> Iterator[None]:
     modules = list(model.modules())
     flags = [module.training for module in modules]
     buffers = [dict(module._buffers) for module in modules]
-    values = {id(one): (one, one._version, one.detach().clone()) for one in _written(modules)}
+    sharded = is_sharded(model)  # its wrappers keep what their first call builds, and views of what they free
+    found = model.buffers() if sharded else _written(modules)
+    values = {
+        id(one): (one, one._version, one.detach().clone())
+        for one in found
+        if not (is_lazy(one) or one.is_inference())
+    }
     python_state, numpy_state = random.getstate(), np.random.get_state()
     attributes = Attributes()
     for generator in generators_of(model):
         attributes.remember_generator(generator)
-    for module in () if is_sharded(model) else modules:  # a wrapper builds in its first call what must stay
+    for module in () if sharded else modules:
         attributes.remember(module)
     devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
     with torch.random.fork_rng(devices):
@@ -285,9 +291,7 @@ def _written(modules: list[nn.Module]) -> Iterator[Tensor]:
         found = [*module._buffers.values(), *vars(module).values()]
         if getattr(module, "max_norm", None) is not None:  # an embedding scales the rows that it looks up
             found += module._parameters.values()
-        yield from (
-            one for one in found if isinstance(one, Tensor) and not (is_lazy(one) or one.is_inference())
-        )
+        yield from (one for one in found if isinstance(one, Tensor))
 
 
 @contextmanager
