@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import (
     BatchSampler,
+    ConcatDataset,
     DataLoader,
     Dataset,
     DistributedSampler,
@@ -215,6 +216,54 @@ def test_subset_has_ids_of_whole_dataset(served, kept):
     )[2].remove()
     check_ids(kept, rows=60)
     check_ids(kept, mode="eval", rows=36)  # the same dataset, so its ids are known too
+
+
+HALVES = torch.randperm(96, generator=torch.Generator().manual_seed(1)).split(40)
+
+
+@pytest.mark.parametrize(
+    "joined",
+    [
+        pytest.param(lambda: ConcatDataset([Subset(DATA, one.tolist()) for one in HALVES]), id="folds"),
+        pytest.param(
+            lambda: ConcatDataset([Subset(TensorDataset(ROWS, LABELS), one.tolist()) for one in HALVES]),
+            id="of datasets of the same tensors",
+        ),
+        pytest.param(
+            lambda: Subset(
+                ConcatDataset([Subset(Subset(DATA, range(95, -1, -1)), HALVES[0]), Subset(DATA, HALVES[1])]),
+                range(79, -1, -1),
+            ),
+            id="subset of folds, one of a subset",
+        ),
+        pytest.param(
+            lambda: ConcatDataset([ConcatDataset([Subset(DATA, range(50, 90))]), Subset(DATA, range(9))]),
+            id="folds of folds",
+        ),
+    ],
+)
+def test_joined_subsets_of_a_dataset_have_its_ids(served, kept, joined):
+    server, _ = served
+    watch = script(
+        lambda: DataLoader(joined(), batch_size=16, shuffle=True),
+        watched=lambda model: probe(model, server.host, server.port, block=True),
+    )[2]
+    assert "row i of the TensorDataset that its subsets are of" in watch.status()["items"]
+    watch.remove()
+    check_ids(kept, rows=len(joined()))
+
+
+def test_joined_subsets_of_several_datasets_have_ids_of_the_whole(served, kept):
+    server, _ = served
+    parts = TensorDataset(ROWS[:48], LABELS[:48]), TensorDataset(ROWS[48:], LABELS[48:])
+    joined = ConcatDataset([Subset(one, range(48)) for one in parts])
+    watch = script(
+        lambda: DataLoader(joined, batch_size=16, shuffle=True),
+        watched=lambda model: probe(model, server.host, server.port, block=True),
+    )[2]
+    assert "row i of its dataset" in watch.status()["items"]
+    watch.remove()
+    check_ids(kept, rows=96)
 
 
 def test_ranks_have_ids_of_whole_dataset(served, kept):

@@ -272,3 +272,27 @@ def test_scores_are_those_of_scikit_learn_on_the_rows_of_items(tmp_path):
         assert judged > 0.9
         assert scores[name] == pytest.approx(judged, abs=0.1)
     assert any("The target 'word' has no scores at 2 of" in text and "'out'" in text for text in notices)
+
+
+@pytest.mark.parametrize(
+    "transformed",
+    [
+        lambda model, x: torch.func.vmap(model)(x),
+        lambda model, x: torch.func.grad(lambda rows: model(rows).sum())(x),
+        lambda model, x: torch.func.jvp(model, (x,), (x,)),
+    ],
+    ids=["vmap", "grad", "jvp"],
+)
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+def test_call_inside_of_a_transform_is_refused_in_one_sentence(server, transformed):
+    model, x = nn.Sequential(nn.Linear(3, 2), nn.ReLU()), torch.ones(4, 3)
+    expected = transformed(model, x)
+    with probe(model, HOST, server.port, block=True) as watch:
+        found = transformed(model, x)
+        assert torch.equal(torch.stack(list(found)), torch.stack(list(expected)))
+        model(x)
+    assert flush(HOST, server.port)
+    (fault,) = watch.status()["faults"]
+    assert "inside of a transform of torch.func" in fault
+    assert watch.status()["passes"] == 2
+    assert {one.step for one in server.records()} == {1}

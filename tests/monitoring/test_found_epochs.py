@@ -324,6 +324,21 @@ def test_epochs_of_loops_over_several_loaders(watched, kept, name):
     )
 
 
+def test_evaluation_as_in_training_is_said_to_be_in_the_next_epoch(watched, kept):
+    model, loader = Net(), loader_of()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    with watched(model) as watch:
+        for _ in range(3):
+            for x, y in loader:
+                step(model, optimizer, x, y)
+            for x, _ in loader:
+                model(x)
+    assert rows_of_epochs(kept) == {1: 60, 2: 120, 3: 120, 4: 60}
+    (fault,) = watch.status()["faults"]
+    assert "Epoch 2 has the passes of 2 iterations" in fault
+    assert fault in watch.status()["epochs"]
+
+
 def kept_batches(watched, *, epochs=3):
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), 0.05)

@@ -140,6 +140,67 @@ def test_evaluation_alone_is_matched_by_order(server):
     assert [one.items for one in records] == [None] * 3
 
 
+@pytest.mark.parametrize("is_training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("changes", [True, False], ids=["evolved", "frozen"])
+def test_model_that_runs_without_gradients_alone_has_the_ids_of_its_loader(server, is_training, changes):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Identity(), nn.Linear(4, 2)).train(is_training)
+    batches = loader(TensorDataset(ROWS, LABELS), True)
+    with probe(model, HOST, server.port, structure=False, block=True) as watch, torch.no_grad():
+        for _ in range(3):
+            for x, _ in batches:
+                model(x)
+            for parameter in model.parameters() if changes else ():
+                parameter += 0.01
+    assert flush(HOST, server.port)
+    mode = "train" if is_training else "eval"
+    records = [one for one in server.records() if one.address == "0"]
+    check(records, known={(epoch, mode) for epoch in range(3)})
+    assert {one.epoch for one in records} == ({0, 1, 2} if changes else {0})
+    assert "label i belongs to row i" in watch.status()["items"]
+    assert watch.status()["faults"] == []
+    assert ("without gradients alone" in watch.status()["epochs"]) == changes
+
+
+def test_training_that_follows_an_evaluation_on_other_rows_has_the_labels(server):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Identity(), nn.Linear(4, 2))
+    with probe(model, HOST, server.port, structure=False, block=True) as watch:
+        with torch.no_grad():
+            for x, _ in loader(TensorDataset(OTHERS, LABELS)):
+                model(x)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+        for x, _ in loader(TensorDataset(ROWS, LABELS), True):
+            model(x).sum().backward()
+            optimizer.step()
+    assert flush(HOST, server.port)
+    records = [one for one in server.records() if one.address == "0" and one.epoch == 1]
+    check(records, known={(1, "train")})
+    (fault,) = watch.status()["faults"]
+    assert "Do not use scores with labels of that time" in fault
+
+
+def test_two_datasets_that_both_train_are_said_to_have_no_labels_together(server):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Identity(), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    both = [loader(TensorDataset(rows, LABELS), True) for rows in (ROWS, OTHERS)]
+    with probe(model, HOST, server.port, structure=False, block=True) as watch:
+        for _ in range(2):
+            for batches in zip(*both, strict=True):
+                for x, _ in batches:
+                    model(x).sum().backward()
+                optimizer.step()
+        said = watch.status()["items"]
+    assert flush(HOST, server.port)
+    for one in (one for one in server.records() if one.address == "0"):
+        is_first = one.array[0, 0] < 1000
+        assert np.array_equal(one.items, one.array[:, 0]) if is_first else (one.items < 0).all()
+    (fault,) = watch.status()["faults"]
+    assert "An epoch with rows of both has no scores with labels" in fault
+    assert fault in said
+
+
 class Parts(Dataset):
     """A dataset whose items have a row of their own, and one of another item."""
 

@@ -88,6 +88,103 @@ def test_training_is_bitwise_identical(server, every):
     assert at == {None: [0, 1], 1: [0, 1, 2, 3, 4, 5, 6, 7, 8], 3: [0, 3, 6, 7]}[every]
 
 
+GLOBAL = random.Random(0)
+DRAWS = {
+    "torch.Generator": lambda net: torch.rand((), generator=net.torch),
+    "RandomState": lambda net: net.kept["state"].rand(),
+    "default_rng": lambda net: net.kept["rng"].random(),
+    "random.Random": lambda net: net.noise.python.random(),
+    "closure": lambda net: net.drawn(),
+    "global": None,
+}
+
+
+class Noise:
+    __slots__ = ("python",)
+
+    def __init__(self):
+        self.python = random.Random(0)
+
+
+class Drawing(nn.Module):
+    """A model that draws from a generator of its own."""
+
+    def __init__(self, of):
+        super().__init__()
+        self.head, self.of = nn.Linear(64, 10), of
+        self.torch = torch.Generator().manual_seed(0)
+        self.kept = {"state": np.random.RandomState(0), "rng": np.random.default_rng(0)}
+        self.noise, inner = Noise(), np.random.default_rng(0)
+        self.drawn = lambda: inner.random()
+        GLOBAL.seed(0)
+
+    @staticmethod
+    def of_global():
+        return GLOBAL.random()
+
+    def draw(self):
+        return self.of_global() if self.of == "global" else DRAWS[self.of](self)
+
+    def forward(self, x):
+        return self.head(x.flatten(1)) * (1 + self.draw())
+
+
+class Stateful(nn.Module):
+    """A model whose forward depends on what earlier calls have left in its attributes."""
+
+    def __init__(self, of):
+        super().__init__()
+        self.head, self.of = nn.Linear(64, 10), of
+        self.words = nn.Embedding(8, 10, max_norm=0.5)
+        self.calls, self.seen, self.hidden, self.sum = 0, [], None, torch.zeros(10)
+
+    def forward(self, x):
+        self.calls, before = self.calls + 1, self.sum.clone()
+        self.seen.append(self.calls)
+        out = self.head(x.flatten(1))
+        self.sum += out.detach().mean(0)
+        self.hidden = out.detach()[:1] if self.hidden is None else self.hidden * 0.9
+        found = {
+            "counter": out * self.calls,
+            "list": out * len(self.seen),
+            "hidden state": out + self.hidden,
+            "tensor": out + before,
+            "embedding with a limit": out + self.words.weight.sum(0) + self.words(torch.tensor(0)),
+        }
+        return found[self.of]
+
+
+@pytest.mark.parametrize(
+    "build",
+    [pytest.param(lambda of=of: Drawing(of), id=of) for of in DRAWS]
+    + [
+        pytest.param(lambda of=of: Stateful(of), id=of)
+        for of in ("counter", "list", "hidden state", "tensor", "embedding with a limit")
+    ],
+)
+def test_training_of_a_model_with_a_state_of_its_own_is_bitwise_identical(server, build):
+    losses = {}
+    for is_probed in (False, True):
+        torch.manual_seed(0)
+        model, of = build(), losses.setdefault(is_probed, [])
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        watch = probe(model, HOST, server.port, probe_set=SET) if is_probed else contextlib.nullcontext()
+        with watch:
+            for epoch in range(2):
+                if is_probed:
+                    watch.epoch = epoch
+                for start in range(0, 128, 32):
+                    optimizer.zero_grad()
+                    loss = F.cross_entropy(model(IMAGES[start : start + 32]), LABELS[start : start + 32])
+                    loss.backward()
+                    optimizer.step()
+                    of.append(loss.item())
+                if is_probed:
+                    watch.run_probe_set()
+    assert losses[True] == losses[False]
+    assert watch.status()["troubles"] == 0
+
+
 def test_records_are_outputs_in_eval_mode(server):
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.Dropout())
     with probe(model, HOST, server.port, run="r (1)", probe_set=SET) as watch:
@@ -241,6 +338,32 @@ def test_training_of_which_only_steps_run_under_autocast(server):
     frozen = {one.epoch: one.array for one in server.records() if one.address == "0"}
     assert frozen.keys() == {0, 1, 2}
     assert all(np.array_equal(array, frozen[0]) for array in frozen.values())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"probe_set": (torch.ones(4, 6), {})},
+        *({"kinds": ("output", kind)} for kind in ("parameter", "parameter_grad", "update")),
+    ],
+    ids=lambda options: "-".join(map(str, options.get("kinds", ("probe_set",)))),
+)
+def test_lazy_model_that_was_never_called_is_refused_in_one_sentence(unused_port, options):
+    model = nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d())
+    with pytest.raises(InputError, match=r"'0.weight' of Sequential is not initialized.* before probe\(\)"):
+        probe(model, HOST, unused_port, **options)
+    model(torch.ones(4, 6))
+    probe(model, HOST, unused_port, **options).remove()
+
+
+def test_lazy_model_is_recorded_from_its_first_call_on(server):
+    model = nn.Sequential(nn.LazyLinear(4), nn.ReLU())
+    with probe(model, HOST, server.port) as watch:
+        for (rows,) in DataLoader(TensorDataset(torch.ones(32, 6)), 16):
+            model(rows).sum().backward()
+    assert flush(HOST, server.port)
+    assert watch.status()["faults"] == []
+    assert {one.address for one in server.records()} == {"", "0", "1"}
 
 
 def test_inputs_of_another_dtype_than_the_model(server, caplog):

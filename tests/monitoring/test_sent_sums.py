@@ -428,6 +428,19 @@ def test_own_passes_of_many_tokens_are_merged_and_bounded(server, monkeypatch):
         assert one.value == pytest.approx(other.value, abs=2e-3), one.score
 
 
+def test_layer_without_rows_beside_statistics_is_no_wrong_number_of_ids(server):
+    """A parametrization's output is a weight, which has no rows, while the other layers send statistics."""
+    model = net()
+    torch.nn.utils.parametrizations.weight_norm(model[0])
+    register_targets(HOST, server.port, name="digit", targets=LABELS)
+    with probe(model, HOST, server.port, run="r", statistics=True, budget=math.inf) as watch:
+        watch.items = np.arange(300)
+        model(IMAGES[:300])
+    assert flush(HOST, server.port)
+    assert any(one.statistics is not None for one in server.records())
+    assert not [fault for fault in watch.status()["faults"] if "Probe.items had" in fault]
+
+
 def test_own_passes_without_ids_send_rows_and_say_so(server, caplog):
     model = net()
     register_targets(HOST, server.port, name="digit", targets=LABELS)

@@ -264,7 +264,16 @@ def broken_off_then_another(training):
     training.keep()
 
 
+def evaluated_as_in_training(training):
+    """A last evaluation over the loader of the training, with gradients and in training mode."""
+    for _ in range(3):
+        training.epoch(0, fresh=False)
+        for x, _ in loader_of(0, fresh=False):
+            training.model(x)
+
+
 LOOPS = [
+    evaluated_as_in_training,
     partial(beside, first=False),
     partial(beside, first=True),
     step_after_the_data,
@@ -333,9 +342,9 @@ def test_passes_over_several_datasets(watched, kept, datasets, rows, are_shared)
         training.epoch(data)
     training.watch.remove()
     assert rows_of_epochs(kept) == {(epoch, "train"): count for epoch, count in enumerate(rows, 1)}
-    assert ["passes of several datasets" in one for one in training.watch.status()["faults"]] == [
-        True
-    ] * are_shared
+    faults = training.watch.status()["faults"]
+    assert sum("passes of several datasets" in one for one in faults) == are_shared
+    assert sum("have no labels, although they train" in one for one in faults) == (len(set(datasets)) > 1)
 
 
 @pytest.mark.parametrize("fresh", [True, False])
@@ -360,4 +369,4 @@ def test_average_that_is_only_evaluated_has_epochs(watched, kept, fresh):
         if (one.model, one.address) == ("average", "0"):
             rows[one.epoch] = rows.get(one.epoch, 0) + one.rows
     assert rows == {0: 30, 1: 30, 2: 30}
-    assert "called in evaluation alone" in watch.status()["epochs"]
+    assert "called in evaluation mode or without gradients alone" in watch.status()["epochs"]

@@ -105,7 +105,7 @@ def test_epochs_of_a_model_that_is_not_called(watched, kept, how, validates):
     checked(kept, means)
     status = watch.status()
     assert (status["faults"], status["never_called"], watch.epoch) == ([], [], 3)
-    assert ("not called to train it" in status["epochs"]) == (how != "called")
+    assert ("No call of the model itself came before a step" in status["epochs"]) == (how != "called")
 
 
 def test_training_without_calls_is_bitwise_identical(watched):
@@ -213,21 +213,25 @@ def test_steps_without_a_loader_are_one_epoch(watched, kept):
     assert "All passes of Net are in epoch 1" in fault
 
 
-def test_closure_that_makes_the_gradients_is_a_step(watched, kept):
+@pytest.mark.parametrize("calls", [True, False])
+def test_closure_that_makes_the_gradients_is_a_step(watched, kept, calls):
+    """Before, the status said of a model that the closure calls that nothing calls it."""
     model = Net()
+    forward = model if calls else model.forward
     optimizer, means = torch.optim.LBFGS(model.parameters(), max_iter=2), [mean_of(model)]
-    with watched(model):
+    with watched(model) as watch:
         for _ in range(2):
             for x, y in loaded():
 
                 def closure(x=x, y=y):
                     optimizer.zero_grad()
-                    loss = F.cross_entropy(model.forward(x), y)
+                    loss = F.cross_entropy(forward(x), y)
                     loss.backward()
                     return loss
 
                 optimizer.step(closure)
             means.append(mean_of(model))
+        assert "not called to train it" not in watch.status()["epochs"]
     checked(kept, means)
 
 

@@ -138,7 +138,7 @@ def test_nonfinite_rows_are_counted_and_left_out():
     [
         ((7, 8, 9, 10), None),
         ((5, 7, 9, 10), "step 7, the last one recorded before, had none"),
-        ((9, 10), "no earlier pass of the epoch was recorded"),
+        ((9, 10), "no earlier pass of the epoch in this mode was recorded"),
         ((10, 9, 7, 8), None),  # they arrived in another order
         ((9, 10, None), "unknown"),
     ],

@@ -38,6 +38,7 @@ class Items(NamedTuple):
         tensors: The numbers of the batch's tensors that the call has, in the order of its arguments.
         contents: The hashes of the rows as the loader gave them, uint64 of shape (rows,); None if unknown.
         form: A number of the form of the rows; those of another form have other hashes.
+        rows_of: The dataset that the ids are of, in words.
     """
 
     dataset: int
@@ -48,6 +49,7 @@ class Items(NamedTuple):
     tensors: tuple[int, ...] = ()
     contents: np.ndarray | None = None
     form: int = 0
+    rows_of: str = "its dataset"
 
 
 class Feed(Protocol):

@@ -21,7 +21,7 @@ STREAK = 2
 TOLERANCE = 0.02
 
 #: What the note of the first step with NaN says if the pass before it was not recorded.
-NONE_BEFORE = "no earlier pass of the epoch was recorded"
+NONE_BEFORE = "no earlier pass of the epoch in this mode was recorded"
 LAST_BEFORE = "step {:,}, the last one recorded before, had none"
 
 #: The code of the notice that many items are copies of others, and the note on scores of labels of these.

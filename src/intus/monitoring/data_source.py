@@ -35,6 +35,11 @@ _USED_AGAIN = (
     "{} batches: if these were kept and used again, their epochs cannot be told apart. Set watch.epoch = "
     "number before each epoch."
 )
+_JOINED = (
+    "Epoch {:g} has the passes of {} iterations of {}, because the parameters did not change in the first: "
+    "it may be an evaluation of the epoch before, in training mode and with gradients. Evaluate under "
+    "torch.no_grad() or after model.eval(), or set watch.epoch = number before each epoch."
+)
 _PEEK = (
     "Epoch {:g} also has the rows of one pass with a batch of {} before it was iterated anew, when the "
     "parameters had not changed. To see a shape, call the model before probe()."
@@ -46,8 +51,8 @@ _FIRST_ONLY = (
     "Iterate over the DataLoader in each epoch, set watch.items = ids before each call, or pass a probe_set."
 )
 _BY_STEPS = (
-    "The model itself is not called to train it, so that epochs are seen at steps of its optimizer: epoch 0 "
-    "is the model before the first."
+    "No call of the model itself came before a step of its optimizer, as in compiled code or with a closure "
+    "for step, so that epochs are seen at steps of its optimizer: epoch 0 is the model before the first."
 )
 _BUFFERS = (
     "Epoch 0 of {} is the model before the first step of its optimizer, but after its first batch, which has "
@@ -70,21 +75,30 @@ _SHARED = (
     "epoch."
 )
 _BY_EVALUATION = (
-    "The model is called in evaluation alone, and its parameters change meanwhile: an epoch begins with the "
-    "first call with another batch of data after that."
+    "The model is called in evaluation mode or without gradients alone, and its parameters change meanwhile: "
+    "epoch 0 has its first passes, and another one begins with the first call with other data after a change."
 )
 _BY_BATCH = "Epochs are found from the first batch: one begins when it comes again."
 _NO_EPOCHS = (
     "All passes of {} are in epoch {:g}, because no end of an epoch was found: no DataLoader gave the "
     "batches, and the first batch never came again. Set watch.epoch = number before each epoch."
 )
-_BY_SAMPLER = "Items are found from the sampler of {}: label i belongs to row i of its dataset."
+_BY_SAMPLER = "Items are found from the sampler of {}: label i belongs to row i of {}."
 _BY_ORDER = (
     "Items are not found from the sampler of {}, because {}. Set watch.items = ids, or pass a probe_set."
 )
 _OTHER = (
     "Rows of {} (mode {}) have no labels: they are of another dataset than the rows of {}, which labels are "
     "for. Set watch.items = ids, or pass a probe_set."
+)
+_BESIDE = (
+    "Rows of {} have no labels, although they train the model: they are of another dataset than the rows of "
+    "{}, which labels are for. An epoch with rows of both has no scores with labels. Set watch.items = ids "
+    "before each call, or pass a probe_set."
+)
+_NOT_TRAINED_ON = (
+    "Labels are for the rows of {}, which train the model. Before, it was called with rows of {}, and these "
+    "were taken to be the rows of the labels. Do not use scores with labels of that time."
 )
 _ANEW = (
     "Rows of {} have no labels: its dataset was made anew, and is not known to hold the rows of the first, "
@@ -167,6 +181,9 @@ class DataSource:
         self._epoch_now = 0.0
         self._dataset = -1
         self._name = ""  # of the loader of the dataset
+        self._is_of_evaluation = (
+            False  # whether it is that of a model without an optimizer, called before any
+        )
         self._is_certain = False  # whether a batch of the training was found among those of the dataset
         self._tensors: tuple[int, ...] = ()  # of a batch, that the first call with ids had
         self._contents = Contents()
@@ -305,10 +322,13 @@ class DataSource:
             return None
         training = self._feed.is_training()
         if training and found.ids is not None and not self._is_certain:
+            if self._is_of_evaluation and found.dataset != self._dataset:
+                self._begin_training_on(found.name)
             self._dataset, self._name, self._is_certain = found.dataset, found.name, True
-        if found.dataset != self._dataset or (found.ids is not None and not self._is_certain):
+        is_known = found.ids is None or self._is_certain or self._is_of_evaluation
+        if found.dataset != self._dataset or not is_known:
             self.is_refused = True
-            self._say_other(found.name, mode, training=training and self._feed.is_gone(self._dataset))
+            self._say_other(found.name, mode, training=training)
             return None
         if training and self._is_again and self._is_late():
             self.has_ids, self.is_refused = False, True
@@ -328,8 +348,10 @@ class DataSource:
                 self.has_ids, self.is_refused = False, True
                 return None
         if self.items == _NOT_FOUND:
-            text = _BY_SAMPLER if found.ids is not None else _BY_ORDER
-            self.items = text.format(found.name, found.reason)
+            if found.ids is not None:
+                self.items = _BY_SAMPLER.format(found.name, found.rows_of)
+            else:
+                self.items = _BY_ORDER.format(found.name, found.reason)
             self._troubles.inform("items", self.items)
         self.has_ids, self.is_refused = found.ids is not None, found.is_reordered
         return found.ids
@@ -366,9 +388,17 @@ class DataSource:
             return
         self._said.add(mode)
         if training:
-            self._troubles.inform("items", _ANEW.format(name, self._name), "warning")
+            assert self._feed is not None
+            text = (_ANEW if self._feed.is_gone(self._dataset) else _BESIDE).format(name, self._name)
+            self.items = text if self.items == _NOT_FOUND else f"{self.items} {text}"
+            self._troubles.inform("items", text, "warning")
         else:
             self._troubles.inform("items", _OTHER.format(name, mode, self._name))
+
+    def _begin_training_on(self, name: str) -> None:
+        """Forget the rows of calls before the training, and say that labels are not theirs."""
+        self._tensors, self._contents, self.items = (), Contents(), _NOT_FOUND
+        self._troubles.inform("items", _NOT_TRAINED_ON.format(name, self._name), "warning")
 
     def _say_other_tensor(self, found: Items) -> None:
         """Say once that a call has another tensor of a batch than the first."""
@@ -404,11 +434,18 @@ class DataSource:
 
         A model that nothing trains may change all the same, such as an average of another's parameters.
         """
-        if not self._finds_epochs or not self.are_passes_recorded or self._current or self._first:
+        counts = self._finds_epochs and self.are_passes_recorded and not (self._current or self._first)
+        looks = self._finds_items and self._dataset == -1
+        if not counts and not looks:
             return epoch
         origin = feed.origin(inputs)
         iteration = origin.iteration if origin is not None else feed.came()
         if iteration == self._evaluated:
+            return epoch
+        if looks and origin is not None and not feed.has_optimizer():  # which a model under training has
+            self._dataset, self._name, self._is_of_evaluation = origin.dataset, origin.name, True
+        if not counts:
+            self._evaluated = iteration
             return epoch
         before, self._evaluated = self._version, iteration
         self._version = self._read_version(feed)
@@ -506,6 +543,11 @@ class DataSource:
                 self._said.add(_PEEK)
                 self._troubles.inform("epochs", _PEEK.format(epoch, origin.name))
             return epoch
+        if self._unchanged and self.are_passes_recorded and _JOINED not in self._said:
+            self._said.add(_JOINED)
+            text = _JOINED.format(epoch, self._unchanged + 1, origin.name)
+            self._how += f" {text}"
+            self._troubles.inform("epochs", text, "warning")
         self._version, self._unchanged = version, 0
         return epoch + 1
 

@@ -192,6 +192,8 @@ class ProbeSetRunner:
         self._step: float = 0  # the call before which it ran last, with ``every``
         self._last_epoch = math.nan  # the epoch in which it ran last
         self._writes_of = getattr(backend, "writes", lambda model: 0)
+        self._buffers_of = getattr(backend, "buffer_writes", lambda model: 0)
+        self._last_buffers = 0  # after it ran last
         self._values_of = getattr(backend, "fingerprint", backend.version)
         #: When it ran last; before, at the start.
         self._last_state = self._state(model, 0) if probe_set is not None else _State(0, 0, 0)
@@ -313,7 +315,7 @@ class ProbeSetRunner:
         if model is None or self._set is None:
             return
         state = self._state(model)
-        if state == self._last_state or self._is_unplaced(state):
+        if state == self._last_state or self._is_unplaced(state) or self._is_same(model, state):
             return
         if self._set.every is not None:
             self._host.change_epoch(self._step, self._step + 1)
@@ -377,6 +379,7 @@ class ProbeSetRunner:
             self._host.on_error(error)
         finally:
             self.running = False
+            self._last_buffers = self._buffers_of(model)
         if is_first:  # which builds a model that is built when it is called
             self._last_state = self._state(model, state.passes)
 
@@ -461,6 +464,14 @@ class ProbeSetRunner:
     def _has_changed(self, state: _State) -> bool:
         """Return whether the parameters differ from those when it ran last, or that is not known."""
         return not self._last_state.values or state.values != self._last_state.values
+
+    def _is_same(self, model: Any, state: _State) -> bool:
+        """Return whether a model whose epochs are found was only called since it ran, as to evaluate it."""
+        if math.isnan(self._last_epoch) or self._host.steps is None:
+            return False
+        is_stepped = self._host.steps != self._last_steps
+        is_written = state[1:] != self._last_state[1:] or self._buffers_of(model) != self._last_buffers
+        return bool(state.values) and not is_stepped and not is_written
 
     def _state(self, model: Any, passes: int | None = None) -> _State:
         """Return the present state of the model."""

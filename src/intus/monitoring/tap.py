@@ -518,6 +518,15 @@ class ModelTap:
         if not self.probe_runs.replaces_training:
             self.budget.skip(made)
 
+    def refuse_call(self, error: Exception) -> None:
+        """Count a call of the training that cannot be recorded, and log why."""
+        if self._replaced or self.probe_runs.running or are_probes_disabled():
+            return
+        self._step += 1
+        self._passes += 1
+        self._items = None
+        self.on_error(error)
+
     def ran_outside(self, address: str) -> None:
         """Register an operation that ran outside of a call of the model, so that it was not observed."""
         self.outside.add(address)
@@ -1032,6 +1041,7 @@ class ModelTap:
     ) -> Record | LateRecord:
         """Copy a tensor into a record, or begin to make statistics of it for one."""
         if part is not None and self.statistics is not None:
+            self._fitting = True
             begun = self.statistics.begin(part, tensor, cut.axis or 0, self.sender.count_device)
             return LateRecord(cache(begun), tensor.address, **self._origin(tags, tensor))
         items, axis, summary = tags.items, cut.axis, None

@@ -34,13 +34,24 @@ from .ablating import ablate
 from .agreement import Together, job, together
 from .attachment import Attachment
 from .attribution import attribute
-from .eval_forward import as_inputs, evaluation, fingerprint, kernels, settings, unwrapped, version, writes
+from .eval_forward import (
+    as_inputs,
+    buffer_writes,
+    evaluation,
+    fingerprint,
+    kernels,
+    settings,
+    uninitialized,
+    unwrapped,
+    version,
+    writes,
+)
 from .feed import TorchFeed
 from .first_call import is_compiled
 from .loaders import random_loader
 from .order import first_batch, first_rows, is_time_first, row_contents
 from .reading import read
-from .sharding import address_of, class_name, is_wrapper, ranks_of, refusal
+from .sharding import OF_PARAMETERS, address_of, class_name, is_wrapper, ranks_of, refusal
 from .state import model_state
 from .weights import initialized, weights, with_weights
 
@@ -167,6 +178,10 @@ class TorchBackend:
         """Return a number that changes with each write to a parameter that torch counts."""
         return writes(model)
 
+    def buffer_writes(self, model: nn.Module) -> int:
+        """Return how often the buffers of a model were written to."""
+        return buffer_writes(model)
+
     def state(self, model: nn.Module) -> Any:
         """Return a hash of weights, attributes, hooks and code; None if it cannot be known."""
         return model_state(model)
@@ -214,8 +229,14 @@ class TorchBackend:
         return class_name(model)
 
     def refusal(self, model: nn.Module, kinds: Collection[str]) -> str | None:
-        """Return the reason why a sharded model cannot be recorded; None if it can."""
-        return refusal(model, kinds)
+        """Return the reason why a sharded or lazy model cannot be recorded; None if it can."""
+        if (reason := refusal(model, kinds)) is not None:
+            return reason
+        return uninitialized(model) if any(kind in OF_PARAMETERS for kind in kinds) else None
+
+    def without_probe_set(self, model: nn.Module) -> str | None:
+        """Return the reason why a model cannot run a probe set; None if it can."""
+        return uninitialized(model)
 
     def is_shared(self, model: nn.Module) -> bool:
         """Return whether several processes can run a model only together."""

@@ -1,7 +1,8 @@
 """Call a model in evaluation mode without any effect on its training.
 
-Gradients are disabled. Training flags, buffers, random states and autocast's cache are restored. Every module
-runs as such: compiled code runs uncompiled, and attention without the fast path that calls no modules.
+Gradients are disabled. Training flags, buffers, attributes, random states, also of generators of the model's
+own, and autocast's cache are restored. Every module runs as such: compiled code runs uncompiled, and
+attention without the fast path that calls no modules.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from ...core.errors import InputError
 from ...core.nested import leaves
@@ -101,6 +103,20 @@ def kernels(model: nn.Module) -> dict[str, Any]:
     return named_kernel_settings(next((p.device.type for p in model.parameters()), "cpu"))
 
 
+def uninitialized(model: nn.Module) -> str | None:
+    """Return the reason why a model is not ready: a lazy module of it has not been called; None if it is.
+
+    A pass that initializes it advances random states, of which the training would then begin with others.
+    """
+    for name, parameter in [*model.named_parameters(), *model.named_buffers()]:
+        if is_lazy(parameter):
+            return (
+                f"The parameter {name!r} of {type(model).__name__} is not initialized: its lazy module was "
+                "never called. Call the model once, as with model(inputs[:2]), before probe()."
+            )
+    return None
+
+
 def as_inputs(model: nn.Module, data: Any) -> Any:
     """Return data as inputs of the model: arrays become tensors on its device, floats in its dtype.
 
@@ -176,6 +192,11 @@ def writes(model: nn.Module) -> int:
     return 0 if is_sharded(model) else _writes(_parameters(model))
 
 
+def buffer_writes(model: nn.Module) -> int:
+    """Return how often the buffers of a model were written to."""
+    return sum(one._version for one in model.buffers() if not one.is_inference())
+
+
 def _version(model: nn.Module, read: Callable[[list[Tensor]], list[Tensor]]) -> int:
     if is_sharded(model):
         return 0
@@ -185,7 +206,7 @@ def _version(model: nn.Module, read: Callable[[list[Tensor]], list[Tensor]]) -> 
 
 
 def _parameters(model: nn.Module) -> list[nn.Parameter]:
-    return [p for p in model.parameters() if not p.is_meta]
+    return [p for p in model.parameters() if not (p.is_meta or is_lazy(p))]
 
 
 def _writes(parameters: list[nn.Parameter]) -> int:
@@ -224,17 +245,26 @@ def _sample(values: list[Tensor]) -> list[Tensor]:
 
 @contextmanager
 def _restored(model: nn.Module) -> Iterator[None]:
-    """Set evaluation mode; at the end restore training flags, buffers and random states."""
+    """Set evaluation mode; at the end restore training flags, buffers, attributes and random states."""
+    from ...tracing.capture.context.attributes import Attributes
+    from ...tracing.capture.context.reachable import generators_of
+
     modules = list(model.modules())
     flags = [module.training for module in modules]
     buffers = [dict(module._buffers) for module in modules]
+    sharded = is_sharded(model)  # its wrappers keep what their first call builds, and views of what they free
+    found = model.buffers() if sharded else _written(modules)
     values = {
-        id(b): (b, b._version, b.clone())
-        for module_buffers in buffers
-        for b in module_buffers.values()
-        if b is not None
+        id(one): (one, one._version, one.detach().clone())
+        for one in found
+        if not (is_lazy(one) or one.is_inference())
     }
     python_state, numpy_state = random.getstate(), np.random.get_state()
+    attributes = Attributes()
+    for generator in generators_of(model):
+        attributes.remember_generator(generator)
+    for module in () if sharded else modules:
+        attributes.remember(module)
     devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
     with torch.random.fork_rng(devices):
         for module in modules:
@@ -247,11 +277,21 @@ def _restored(model: nn.Module) -> Iterator[None]:
                 if any(module._buffers.get(name) is not buffer for name, buffer in module_buffers.items()):
                     module._buffers.update(module_buffers)
             with torch.no_grad():
-                for buffer, version, value in values.values():
-                    if buffer._version != version:
-                        buffer.copy_(value)
+                for one, version, value in values.values():
+                    if one._version != version:
+                        one.copy_(value)
             random.setstate(python_state)
             np.random.set_state(numpy_state)
+            attributes.restore()
+
+
+def _written(modules: list[nn.Module]) -> Iterator[Tensor]:
+    """Yield the tensors that a forward may write to: buffers, other attributes, and weights with a limit."""
+    for module in modules:
+        found = [*module._buffers.values(), *vars(module).values()]
+        if getattr(module, "max_norm", None) is not None:  # an embedding scales the rows that it looks up
+            found += module._parameters.values()
+        yield from (one for one in found if isinstance(one, Tensor))
 
 
 @contextmanager

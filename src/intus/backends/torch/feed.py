@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ...core.nested import leaves
 from ..feeds import Items, Origin
-from .eval_forward import version_by_sample
+from .eval_forward import buffer_writes, version_by_sample
 from .loaders import LOADERS, is_trained
 from .updates import StepCounter
 
@@ -30,7 +30,7 @@ class TorchFeed:
         self.on_end: Callable[[int], None] | None = None
         self.on_step: Callable[[], None] | None = None
         self._steps = StepCounter(model, self._before_step)
-        self._written = _writes(model)
+        self._written = buffer_writes(model)
         self._detach = weakref.finalize(self, _all, LOADERS.attach(self._ended), self._steps.remove)
 
     def origin(self, inputs: Any) -> Origin | None:
@@ -90,7 +90,7 @@ class TorchFeed:
     def are_buffers_written(self) -> bool:
         """Return whether buffers, such as the statistics of batch normalization, were written to."""
         model = self._model()
-        return model is not None and _writes(model) != self._written
+        return model is not None and buffer_writes(model) != self._written
 
     def version(self) -> int:
         """Return a number that changes if the parameters change, as far as steps and some values tell."""
@@ -117,11 +117,6 @@ class TorchFeed:
     def _ended(self, iteration: int) -> None:
         if self.on_end is not None:
             self.on_end(iteration)
-
-
-def _writes(model: nn.Module) -> int:
-    """Return how often the buffers of a model were written to."""
-    return sum(one._version for one in model.buffers() if not one.is_inference())
 
 
 def _all(*functions: Callable[[], None]) -> None:

@@ -12,8 +12,9 @@ import math
 import operator
 import threading
 import weakref
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Hashable, Sized
+from collections.abc import Callable, Hashable, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial, wraps
@@ -25,6 +26,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import (
     BatchSampler,
+    ConcatDataset,
     RandomSampler,
     Subset,
     SubsetRandomSampler,
@@ -77,6 +79,7 @@ class _Iteration:
         length: How many batches it gives; infinity if that is not known.
         reason: Why the rows of its batches cannot be identified; "" if they can.
         subsets: The indices of the subsets, the outermost first.
+        rows_of: The dataset inside of them in words.
         indices: What the sampler gave for the batches that have not come.
         newest: The batch that came last.
         batches: The number of batches that came.
@@ -90,6 +93,7 @@ class _Iteration:
     length: float
     reason: str
     subsets: list[Any]
+    rows_of: str
     indices: deque[Any] = field(default_factory=deque)
     newest: _Batch | None = None
     batches: int = 0
@@ -116,6 +120,30 @@ class _Batch:
 
     def __post_init__(self) -> None:
         self.versions = [_version(one) for one in self.tensors]
+
+
+class _Joined(Sequence[int]):
+    """The indices of subsets that are joined: in each part, through the subsets around it."""
+
+    def __init__(self, ends: list[int], parts: list[list[Any]]) -> None:
+        self._ends, self._parts = ends, parts
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[one] for one in range(*index.indices(len(self)))]
+        index += len(self) if index < 0 else 0
+        part = bisect_right(self._ends, index)
+        return _mapped(index - (self._ends[part - 1] if part else 0), self._parts[part])
+
+
+def _mapped(index: int, subsets: list[Any]) -> int:
+    """Return the index of a row in the dataset inside of subsets."""
+    for indices in subsets:
+        index = operator.index(indices[index])
+    return index
 
 
 class LoaderObserver:
@@ -218,7 +246,9 @@ class LoaderObserver:
         tensors = _numbers(batch, inputs)
         contents = None if ids is None else _contents(batch, tensors, len(ids))
         form = hash(tuple((batch.tensors[one].shape[1:], batch.tensors[one].dtype) for one in tensors))
-        return Items(of.dataset, of.name, ids, reason, reason is _WRITTEN, tensors, contents, form)
+        return Items(
+            of.dataset, of.name, ids, reason, reason is _WRITTEN, tensors, contents, form, of.rows_of
+        )
 
     def sources(self, since: int) -> set[int]:
         """Return the iterations that gave a batch after the first ``since`` batches, as far as kept."""
@@ -259,16 +289,34 @@ class LoaderObserver:
         setattr(_BaseDataLoaderIter, name, observed)
 
     def _begin(self, iterator: Any, reason: str) -> _Iteration:
-        dataset, subsets = iterator._dataset, []
         name = _name(iterator)
-        while isinstance(dataset, Subset):
-            subsets.append(dataset.indices)
-            dataset = dataset.dataset
+        dataset, subsets = self._inside(iterator._dataset)
         number, loader = self._datasets.number(dataset), _loader(iterator, name, subsets)
         reason = _unordered(iterator) or reason
-        iteration = _Iteration(next(self._numbers), number, name, loader, _length(iterator), reason, subsets)
+        rows_of = f"the {type(dataset).__name__} that its subsets are of" if subsets else "its dataset"
+        length = _length(iterator)
+        iteration = _Iteration(next(self._numbers), number, name, loader, length, reason, subsets, rows_of)
         self._iterations[iterator] = iteration
         return iteration
+
+    def _inside(self, dataset: Any) -> tuple[Any, list[Any]]:
+        """Return the dataset inside of subsets, and their indices, the outermost first.
+
+        Subsets that are joined again, such as folds, are of one dataset too.
+        """
+        subsets: list[Any] = []
+        while True:
+            if isinstance(dataset, Subset):
+                subsets.append(dataset.indices)
+                dataset = dataset.dataset
+                continue
+            if getattr(type(dataset), "__getitem__", None) is not ConcatDataset.__getitem__:
+                return dataset, subsets
+            parts = [self._inside(part) for part in dataset.datasets]
+            if len({self._datasets.number(one) for one, _ in parts}) != 1:
+                return dataset, subsets
+            subsets.append(_Joined(dataset.cumulative_sizes, [indices for _, indices in parts]))
+            dataset = parts[0][0]
 
     def _of(self, iterator: Any) -> _Iteration:
         """Return the iteration of an iterator, also of one that was under way when the first was attached."""
@@ -396,9 +444,8 @@ def _items(batch: _Batch) -> tuple[np.ndarray | None, str]:
         return None, batch.iteration.reason
     index = batch.index
     try:
-        listed = [operator.index(one) for one in (index if isinstance(index, list | tuple) else list(index))]
-        for subset in batch.iteration.subsets:
-            listed = [operator.index(subset[one]) for one in listed]
+        given = index if isinstance(index, list | tuple) else list(index)
+        listed = [_mapped(operator.index(one), batch.iteration.subsets) for one in given]
     except TypeError:
         return None, f"its sampler gives {type(index).__name__}, and not indices of rows"
     return np.array(listed, np.int64), ""

@@ -9,14 +9,21 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import peek_interpreter_stack
 from torch.nn.utils.rnn import PackedSequence
 
+from ...core.errors import InputError
 from ..base import Operation, Tap
 from ..visit import Visit
 from .captured_tensor import Part, captured, main_tensor, unpacked
 from .eval_forward import is_capturing
 from .order import batch_axis, kept_axis
 from .row_follower import RowFollower
+
+_TRANSFORMED = (
+    "The model was called inside of a transform of torch.func, such as vmap or grad, where tensors have no "
+    "values to copy, so this call is not recorded. Pass a probe_set, or call the model outside of transforms."
+)
 
 
 class Session:
@@ -129,6 +136,10 @@ class Session:
         self.is_called = True
         self.inside.discard(threading.get_ident())  # left by a call that was interrupted
         self.tickets.clear()
+        if peek_interpreter_stack() is not None:
+            told: Callable[[Exception], None] = getattr(self.tap, "refuse_call", self.on_error)
+            told(InputError(_TRANSFORMED))
+            return
         wanted: bool | None = None
         try:  # a CUDA graph that is being captured has no values yet, and its replays call no module
             wanted = False if is_capturing() else self.tap.on_forward_start(inputs)

@@ -18,7 +18,7 @@ from torch import nn
 from ...core.address import Address
 
 _INNER = "_fsdp_wrapped_module"
-_OF_PARAMETERS = ("parameter", "parameter_grad", "update")
+OF_PARAMETERS = ("parameter", "parameter_grad", "update")
 
 
 def is_wrapper(module: nn.Module) -> bool:
@@ -59,7 +59,7 @@ def refusal(model: nn.Module, kinds: Collection[str]) -> str | None:
             f"{name} is split by {how}, which scores would take for all; its parameter {parameter!r} shows "
             "it. It cannot be probed. Models of fully_shard and DistributedDataParallel can."
         )
-    wrong = [kind for kind in kinds if kind in _OF_PARAMETERS]
+    wrong = [kind for kind in kinds if kind in OF_PARAMETERS]
     if wrong and is_sharded(model):
         return (
             f"kinds may not be {', '.join(map(repr, wrong))} for {name}, whose parameters are sharded: each "

@@ -233,11 +233,11 @@ def evicted(window: Window, lost: int, limit: int) -> Notice:
 
 
 def repeated(record: Record) -> Notice:
-    """Return the notice that rows of a probe set came again, from another process."""
+    """Return the notice that rows of a probe set came again, from another process or model."""
     text = (
-        "The probe set was run by several processes: of each epoch the rows that came first count, and the "
-        "same rows of the others were left out. In data-parallel training, give the probe set to one "
-        "process, and give each training its own run=."
+        "Rows of the probe set came several times in an epoch, from several processes or from several models "
+        "of one name: those that came first count, and the others were left out. Give each model its own "
+        "name= and each training its own run=; in data-parallel training, give the probe set to one process."
     )
     return Notice("repeated", text, "warning", record.run, record.model)
 

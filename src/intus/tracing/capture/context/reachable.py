@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from functools import partial
 from types import CodeType, FunctionType, MethodType, ModuleType
@@ -19,6 +20,7 @@ _MOST = 5_000  # objects visited
 #: Packages whose functions and objects are not followed.
 KNOWN = {"torch", "numpy", "intus"} | sys.stdlib_module_names
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type, Tensor, CodeType, ModuleType)
+_CONTAINERS = frozenset({dict, OrderedDict, list, set, tuple})  # most in a module are empty
 
 
 def stateful(*values: Any) -> Iterator[Any]:
@@ -35,16 +37,65 @@ def stateful(*values: Any) -> Iterator[Any]:
         >>> list(stateful([{"net": net}])) == [net]
         True
     """
-    todo, visited = list(values)[::-1], dict[int, Any]()  # keeping the objects prevents reuse of their ids
-    while todo and len(visited) < _MOST:
-        value = todo.pop()
-        if issubclass(type(value), _PLAIN) or id(value) in visited:
+    yield from _found(values, {})
+
+
+def generators_of(module: Module) -> Iterator[Any]:
+    """Yield the random generators that calls of a module can reach, each once; no code runs.
+
+    They are sought in the attributes of the module, of its submodules and of modules that these refer to, and
+    in what their ``forward`` and the methods that it names refer to.
+
+    Args:
+        module: The module.
+
+    Example:
+        >>> import random
+        >>> net = Module()
+        >>> net.noise = {"of": random.Random(0)}
+        >>> list(generators_of(net)) == [net.noise["of"]]
+        True
+    """
+    todo, visited = [module], dict[int, Any]()
+    while todo:
+        one = todo.pop()
+        for found in _found((*vars(one).values(), *_methods(type(one))), visited):
+            if isinstance(found, Module):
+                todo.append(found)
+            elif not isinstance(found, Optimizer):
+                yield found
+
+
+def _found(values: Iterable[Any], visited: dict[int, Any]) -> Iterator[Any]:
+    """Yield what ``stateful`` does, except what was visited; keeping the objects prevents reuse of ids."""
+    todo, most = deque(values), len(visited) + _MOST
+    while todo and len(visited) < most:
+        value = todo.popleft()  # what is near comes first, if there is too much
+        kind = type(value)
+        if (kind in _CONTAINERS and not value) or issubclass(kind, _PLAIN) or id(value) in visited:
             continue
         visited[id(value)] = value
-        if issubclass(type(value), Module | Optimizer) or is_generator(value):
+        if issubclass(kind, Module | Optimizer) or is_generator(value):
             yield value
         else:
             todo.extend(_parts(value))
+
+
+def _methods(kind: type) -> Iterator[FunctionType]:
+    """Yield the ``forward`` of a class of modules, the methods that it names, and those that these name."""
+    todo, done = ["forward"], set[str]()
+    while todo:
+        name = todo.pop()
+        if name in done:
+            continue
+        done.add(name)
+        for base in kind.__mro__:
+            method = vars(base).get(name)
+            if isinstance(method, staticmethod | classmethod | property):
+                method = method.fget if isinstance(method, property) else method.__func__
+            if isinstance(method, FunctionType) and not is_known(method):
+                yield method
+                todo.extend(_names(method.__code__))
 
 
 def _parts(value: Any) -> Iterable[Any]:
