@@ -77,7 +77,8 @@ class PassAxes:
         self._epoch, self._has_ids = epoch, ids is not None
         self._unknown.clear()
         self._others, self._fits = [], False
-        rows, shapes, wanted = ids, [], Shaped
+        rows, shapes = ids, []
+        wanted: Any = Shaped  # mypy takes no protocol for a type
         try:
             if rows is None and self._rows_of is not None:
                 rows = self._rows_of(inputs, self._default)

@@ -184,7 +184,7 @@ class ProbeSetRunner:
         self._contents_of = getattr(backend, "row_contents", None)
         self._contents = self._row_contents()
         self._settings: Callable[[], AbstractContextManager[None]] | None = None  # those of its first pass
-        self._kernels_of = getattr(backend, "kernels", lambda model: {})
+        self._kernels_of: Callable[[Any], dict[str, Any]] = getattr(backend, "kernels", lambda model: {})
         self._kernels: dict[str, Any] | None = None  # the settings of kernels in its first pass
         self._is_written = False  # since the inputs are no longer those that the labels are for
         self._said: set[Place] = set()  # of which a notice tells

@@ -12,12 +12,14 @@ import numpy as np
 from ...core.errors import CodecError, InputError, require
 from ...core.graph import INPUT, OP, OUTPUT, Graph
 from ...viewing.repr_text import listed
+from ..front_door import front_door
 from ..read import read
 from ..results.trace import Trace
 from .compare import compare
 from .coverage import Missing, missing_parameters
 from .elements import plain
 from .first import first_of, joined, place
+from .hidden import equal_inputs, hidden_steps
 from .modules import pair_modules
 from .parameters import changed_buffers, changed_parameters
 from .quantization import Quantization, quantization
@@ -80,7 +82,12 @@ class ExportCheck:
         self._inside = list(table.differences_inside("the model", "in the file"))
         self._unseen = list(sentences(unseen_operations(model, exported, table.pairs), *graphs, names))
         self._stated = list(different_constants_stated(*graphs, table.agreeing, names))
+        self._hidden = [] if first is not None else list(hidden_steps(model, exported, table.agreeing, names))
         self.unproven = [*unknown, *_not_compared(missing), *self._inside, *self._unseen, *self._stated]
+        self.unproven += self._hidden
+        for rows in equal_inputs(model):
+            inputs = listed([*_named(model.graph, rows)])
+            self.notes.append(f"The inputs {inputs} have equal values, so the values do not tell them apart.")
         self._lower = lower_precisions(*graphs, names)
         self.notes += self._lower.values()
         used = {number for numbers in model.graph.row_params.values() for number in numbers}
@@ -145,6 +152,8 @@ class ExportCheck:
                 why = "only one of both has an operation, which may have an effect on other inputs"
             elif outputs_agree and self._stated and not {*self.unproven} - {*self._stated, *self._unseen}:
                 why = "they state other constants, whose effect rounding hides on these inputs"
+            elif outputs_agree and {*self.unproven} <= {*self._stated, *self._unseen, *self._hidden}:
+                why = "they do other things that have no effect on these inputs"
             verdict = f"Not proven that {file} computes what {name} does: {why}."
         faults = (
             one for one in self._faults if one not in self.table.attrs["reordered"]
@@ -185,8 +194,13 @@ def _outputs(model: Graph, file: Graph, table: Comparison) -> tuple[list[str], l
     return faults, notes
 
 
+@front_door
 def check_export(
-    model: Callable[..., Any], path: str | Path, *args: Any, kwargs: Mapping[str, Any] | None = None
+    model: Callable[..., Any],
+    path: str | Path,
+    *args: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    **keywords: Any,
 ) -> ExportCheck:
     """Check that an exported file computes what the model computes, module by module.
 
@@ -199,10 +213,11 @@ def check_export(
     Args:
         model: The model that was exported, in the mode it was exported in, which usually is evaluation mode.
             Or a ``Trace`` of it with all values; then no inputs are given.
-        path: The file: ONNX.
+        path: The file: ONNX (``.onnx``) or ``torch.export`` (``.pt2``).
         *args: The model's positional arguments, as in ``trace``. The file's inputs take the same tensors, by
             name if the names are the same and else in order.
-        kwargs: The model's keyword arguments.
+        kwargs: Keyword arguments of the model whose names are also those of arguments here, as in ``trace``.
+        **keywords: The model's keyword arguments.
 
     Returns:
         The result, which is true if nothing differs by more than rounding explains. Print it for the first

@@ -84,6 +84,11 @@ def eps_of(dtype: str) -> float:
     return _FLOATS[dtype][0] if dtype in _FLOATS else 0.0
 
 
+def limit_of(dtype: str) -> float:
+    """Return the largest finite number of a dtype; infinity for one of no floats."""
+    return _FLOATS[dtype][1] if dtype in _FLOATS else np.inf
+
+
 def plain(value: Any) -> Elements | None:
     """Return the elements of a value; None if they cannot be compared (text, tensors without memory).
 

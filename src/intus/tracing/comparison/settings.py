@@ -26,6 +26,14 @@ _FLAGS = frozenset(
     {"allowzero", "alpha", "beta", "ceil_mode", "keepdim", "largest", "noop_with_empty_axes", "sorted"}
     | {"stash_type", "storage_order", "transA", "transB"}
 )
+#: Words that mean the same: of interpolation the numbers of axes tell them apart; of padding ONNX has others.
+_WORDS = {
+    "bilinear": "linear",
+    "trilinear": "linear",
+    "bicubic": "cubic",
+    "replicate": "edge",
+    "circular": "wrap",
+}
 _WHOLE = re.compile(r"[(\[]?-?\d+(\.0)?(, -?\d+)*,?[)\]]?")
 _CONV, _BINARY, _ALONG = ("stride", "padding", "dilation", "groups"), ("other",), ("dim",)
 _POOL = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
@@ -230,10 +238,11 @@ def whole_numbers(a: Graph, rows_a: Iterable[int], b: Graph, rows_b: Iterable[in
         b: The second graph.
         rows_b: The rows of the operations of ``b`` that compute the same.
     """
+    one, two = list(_whole(a, rows_a)), list(_whole(b, rows_b))
     sides = [
-        f"{listed([f'{text} ({label})' for text, label in found])} in {name}"
-        for name, graph, rows in (("a", a, rows_a), ("b", b, rows_b))
-        if (found := list(_whole(graph, rows)))
+        f"{listed([f'{_assigned(*argument)} ({label})' for argument, label in found])} in {name}"
+        for name, some, others in (("a", one, two), ("b", two, one))
+        if (found := [(x, label) for x, label in some if not any(_is_one(x, y) for y, _ in others)])
     ]
     return [f"its whole numbers are {', '.join(sides)}"] if len(sides) == 2 else []
 
@@ -285,12 +294,21 @@ def _fractions(graph: Graph, rows: Iterable[int]) -> Iterator[tuple[str, str]]:
                 yield _assigned(name, text), graph.label(row)
 
 
-def _whole(graph: Graph, rows: Iterable[int]) -> Iterator[tuple[str, str]]:
-    """Yield the whole numbers, and lists of them, among the arguments, as ``_fractions`` does."""
+def _whole(graph: Graph, rows: Iterable[int]) -> Iterator[tuple[tuple[str, str], str]]:
+    """Yield the arguments that are whole numbers or lists of them, with the labels of the operations.
+
+    The size of a kernel is that of the weight, so a convolution need not state it.
+    """
     for row in rows:
+        implied = {"kernel_size"} if "conv" in graph.type_of(row) else set()
         for name, text in common(graph, row, arguments(graph.setting(row))).items():
-            if _WHOLE.fullmatch(text) and name not in _FLAGS:
-                yield _assigned(name, text), graph.label(row)
+            if _WHOLE.fullmatch(text) and name not in _FLAGS | implied:
+                yield (name, text), graph.label(row)
+
+
+def _is_one(x: tuple[str, str], y: tuple[str, str]) -> bool:
+    """Return whether two arguments have the same name and mean the same, with axes as they are written."""
+    return x[0] == y[0] and _alike(x[0], x[1], y[1], sys.maxsize)
 
 
 def _assigned(name: str, text: str) -> str:
@@ -299,11 +317,16 @@ def _assigned(name: str, text: str) -> str:
 
 def number_of(text: str) -> float | None:
     """Return the finite number that a text is, or that it assigns; None if there is none."""
+    value = constant_of(text.rpartition("=")[2])
+    return value if value is not None and math.isfinite(value) else None
+
+
+def constant_of(text: str) -> float | None:
+    """Return the number that a text is, also an infinity; None if it is none."""
     try:
-        value = float(text.rpartition("=")[2])
+        return float(text)
     except ValueError:
         return None
-    return value if math.isfinite(value) else None
 
 
 def _alike(name: str, one: str, two: str, rank: int) -> bool:
@@ -323,11 +346,13 @@ def _alike(name: str, one: str, two: str, rank: int) -> bool:
             found = ast.literal_eval(text)
         except (ValueError, SyntaxError):
             return False
-        numbers = list(found) if isinstance(found, list | tuple) else [found]
+        numbers = [_WORDS.get(n, n) for n in (found if isinstance(found, list | tuple) else [found])]
         numbers = [int(n) if isinstance(n, bool) else n for n in numbers]
         if name == "dim":
             numbers = sorted(n % rank if isinstance(n, int) else -1 for n in numbers)
         both.append(numbers[:1] if len(set(map(str, numbers))) == 1 else numbers)
+    if both[0] == both[1]:
+        return True
     words = [not numbers or isinstance(numbers[0], str | None) for numbers in both]
     if words[0] != words[1]:
         return True  # "same", or None for a default: not known to be another number

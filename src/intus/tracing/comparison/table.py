@@ -19,6 +19,7 @@ from ...viewing.repr_text import listed
 from ..results.op import Op
 from .differences import difference
 from .elements import plain
+from .hidden import hidden_steps
 from .modules import ModulePair
 from .output_order import reordered_outputs
 from .parameters import COMBINED, different_parameters, unknown_parameters
@@ -170,6 +171,8 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
         stated = [f"{sentence}, which rounding hides on these inputs" for sentence in hidden]
         names, agreeing = ("a", "b"), [pair for pair in same.items() if pair[0] not in constants]
         stated += different_constants_stated(a.graph, b.graph, agreeing, names)
+        if first is None:
+            stated += hidden_steps(a, b, agreeing, names)
         inside = list(table.differences_inside())
         said = [*report.unseen(), *(f"{one[0].upper()}{one[1:]}." for one in (*inside, *stated))]
         lower = lower_precisions(a.graph, b.graph, names).values()

@@ -45,6 +45,11 @@ _BY_OPERANDS = frozenset(
 #: Operations that return no negative number, and those that return none of no negative numbers.
 _NOT_NEGATIVE = frozenset({"square", "squared_difference", "abs", "exp"})
 _MEANS = frozenset({"mean", "sum", "reduce_mean", "reduce_sum", "detach"})
+#: The number that leaves every number as it is, of the arithmetic among them.
+NEUTRAL = {
+    **dict.fromkeys(("add", "sub", "subtract", "rsub"), 0.0),
+    **dict.fromkeys(("mul", "multiply", "div", "divide", "true_divide", "pow"), 1.0),
+}
 #: Operations on each element that have the name of a reduction in ONNX.
 _LARGER = frozenset({"max", "min"})
 _DROPOUTS = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout"})
@@ -238,9 +243,26 @@ class _Unchanged:
 
     def _is_step(self, row: int) -> bool:
         kind = self.type_of(row)
-        if self.graph.ops.kind[row] != OP or kind in MOVES or kind in _DROPOUTS:
+        if self.graph.ops.kind[row] != OP or kind in _DROPOUTS:
             return False
-        return kind not in _BY_OPERANDS or len(self._operands(row)) > 1
+        if kind in MOVES:
+            return self._rounds(row)
+        return kind not in _BY_OPERANDS or len(self._operands(row)) > 1 or self._adds(row)
+
+    def _rounds(self, row: int) -> bool:
+        """Return whether an operation makes whole numbers of fractions."""
+        dtypes = [
+            self.graph.metas[int(self.graph.ops.meta[n])].dtype for n in (row, *self._operands(row)[:1])
+        ]
+        return len(dtypes) == 2 and "float" in dtypes[1] and dtypes[0].startswith(("int", "uint", "bool"))
+
+    def _adds(self, row: int) -> bool:
+        """Return whether an operation adds a number, or multiplies with one, that changes other numbers."""
+        neutral = NEUTRAL.get(self.type_of(row))
+        given = common(self.graph, row, arguments(self.graph.setting(row)))
+        found = [number_of(text) for name, text in given.items() if name != "alpha"]
+        numbers = [number for number in found if number is not None]
+        return neutral is not None and len(numbers) == 1 and numbers[0] != neutral
 
     def _value(self, row: int) -> Elements | None:
         value = self._trace.values.get(row)
