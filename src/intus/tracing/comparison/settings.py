@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from typing import Any
 
 from ...core.graph import Graph
 from ...core.vocabularies import common_types, is_translated
@@ -346,7 +347,9 @@ def _alike(name: str, one: str, two: str, rank: int) -> bool:
             found = ast.literal_eval(text)
         except (ValueError, SyntaxError):
             return False
-        numbers = [_WORDS.get(n, n) for n in (found if isinstance(found, list | tuple) else [found])]
+        numbers: list[Any] = [
+            _WORDS.get(n, n) for n in (found if isinstance(found, list | tuple) else [found])
+        ]
         numbers = [int(n) if isinstance(n, bool) else n for n in numbers]
         if name == "dim":
             numbers = sorted(n % rank if isinstance(n, int) else -1 for n in numbers)
