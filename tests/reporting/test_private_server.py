@@ -38,7 +38,7 @@ for watch.epoch in range(4):
             assert watch.flush()
             print(len(intus.runs(sys.argv[1])["r"].scores(score="linear_f1")), flush=True)
         else:
-            watch._tap.sender.drain(30)
+            assert watch._tap.sender.drain(120)
             print("waiting", flush=True)
             time.sleep(60)
 """

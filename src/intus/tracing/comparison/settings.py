@@ -21,7 +21,7 @@ _WITHOUT_VALUES = _UNUSED | {"device", "dtype", "layout", "inplace", "training",
 NOT_GIVEN = "not given"
 #: The relative difference of numbers that are one, and the absolute one: below it numbers are 0 in float16.
 _EXACT = (1e-6, 0.0)
-_PRECISIONS = {"float16": (2.0**-10, 2.0**-24), "bfloat16": (2.0**-7, 0.0)}
+_PRECISIONS = {"float16": (2.0**-11, 2.0**-25), "bfloat16": (2.0**-8, 0.0)}
 #: Arguments of ONNX that are true or false, or that scale by 1.
 _FLAGS = frozenset(
     {"allowzero", "alpha", "beta", "ceil_mode", "keepdim", "largest", "noop_with_empty_axes", "sorted"}
