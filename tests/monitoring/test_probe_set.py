@@ -299,9 +299,9 @@ def test_settings_of_kernels_that_the_training_changes_are_said_once(server):
         watch.run_probe_set()
         before = torch.get_float32_matmul_precision()
         try:
-            torch.backends.cudnn.benchmark = True  # which is nothing to a model on a CPU
-            watch.epoch = 1
-            watch.run_probe_set()
+            with torch.backends.cudnn.flags(benchmark=True):  # which is nothing to a model on a CPU
+                watch.epoch = 1
+                watch.run_probe_set()
             assert watch.status()["faults"] == []
             torch.use_deterministic_algorithms(True)
             torch.set_float32_matmul_precision("medium")
@@ -309,7 +309,6 @@ def test_settings_of_kernels_that_the_training_changes_are_said_once(server):
                 watch.run_probe_set()
             assert torch.get_float32_matmul_precision() == "medium"
         finally:
-            torch.backends.cudnn.benchmark = False
             torch.use_deterministic_algorithms(False)
             torch.set_float32_matmul_precision(before)
         (fault,) = watch.status()["faults"]

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from torch import nn
 
 import intus
@@ -64,9 +64,10 @@ class Interpreter(torch.fx.Interpreter):
         if str(target) != "cond":
             return super().call_function(target, args, kwargs)
         condition, then, other, operands = args
-        graph, name = (then, "true_graph_0") if condition else (other, "false_graph_0")
         number = self.found.setdefault((self.address, "conds"), [])
         call = "cond" if not number else f"cond_{len(number)}"
+        branch, graph = ("true", then) if condition else ("false", other)
+        name = f"{branch}_graph_{len(number)}"
         number.append(call)
         inside = f"{self.address}.{call}.{name}".lstrip(".")
         self.found.setdefault(inside, [])
@@ -114,6 +115,7 @@ BRANCH = st.recursive(
     after=st.lists(NAMES, max_size=2),
     start=st.sampled_from([-1.5, 0.5]),
 )
+@example(["neg"], (["add"], [(["add"], ["add"]), (["add"], ["add"]), "add"]), [], 0.5)  # two in a branch
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 def test_values_of_branches_are_those_of_torch(tmp_path_factory, before, branches, after, start):
     net, x = Program([*before, branches, *after]), torch.full((2, 2), start)

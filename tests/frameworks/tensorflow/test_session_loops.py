@@ -79,7 +79,7 @@ def test_gradients_take_away_no_operation(hides, version):
 
 @pytest.mark.parametrize("hides", ALL, ids=lambda hides: hides.__name__)
 def test_training_around_a_loop(hides, version, monkeypatch):
-    """What is outside is recorded with the values that a plain run fetches; the weights keep their bits."""
+    """Operations outside are recorded with the values of a plain run, and the weights keep their bits."""
     shown, gather = [], sender.Sender.gather
 
     def noted(self, record, *rest):

@@ -13,6 +13,11 @@ from intus.core.errors import InputError
 N, T = 3000, 8
 
 
+PASSES: dict[
+    int, int
+] = {}  # by the identity of a model; not an attribute, for those are restored after a pass
+
+
 class Counted(nn.Module):
     """A layer with planted units, which counts its forward passes."""
 
@@ -20,15 +25,15 @@ class Counted(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.layer = nn.Linear(features, 24)
-        self.log = []
+        PASSES[id(self)] = 0
 
     def forward(self, x):
-        self.log.append(len(x))
+        PASSES[id(self)] += 1
         return torch.tanh(self.layer(x))
 
     @property
     def passes(self):
-        return len(self.log)
+        return PASSES[id(self)]
 
 
 @pytest.fixture(scope="module")

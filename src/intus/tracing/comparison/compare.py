@@ -670,18 +670,26 @@ class _Judge:
         rows = [{row for n in region if (row := (self.pairs[n].a, self.pairs[n].b)[k]) >= 0} for k in (0, 1)]
         given = [{p for row in rows[k] for p in graphs[k].parents(row)} - rows[k] for k in (0, 1)]
         given = [{p for p in given[k] if graphs[k].ops.kind[p] not in (BUFFER, CONSTANT)} for k in (0, 1)]
-        steps = self._agreeing_steps.also(pair.a, pair.b, self._value_of_file(pair.a))
-        for i, j in itertools.product(*(sorted((rows[k] | given[k]) - {ends[k]}) for k in (0, 1))):
-            x, y = self.a.value(i), self.b.value(j)
-            if x is None or y is None or x.array.shape != y.array.shape or (i in given[0] and j in given[1]):
+        begins = [sorted((rows[k] | given[k]) - {ends[k]}) for k in (0, 1)]
+        for i, j in itertools.product(*begins):
+            if (i in given[0] and j in given[1]) or not self._computes_the_same(pair, i, j):
                 continue
-            step = steps.also(i, j, y).judge(pair.a)
-            if step is not None and i in step.region.given and not step.is_wrong:
-                before = [{row, *ancestors(graphs[k], [row])} & rows[k] for k, row in enumerate((i, j))]
-                found = {n for n in region if self.pairs[n].a in before[0] or self.pairs[n].b in before[1]}
-                if not all(self._only_moves(self.pairs[n]) for n in found):
-                    return found
+            # a LeakyReLU of what has passed a ReLU changes nothing, and may be what differs
+            i = next(row for row in reversed(begins[0]) if row == i or self._computes_the_same(pair, row, j))
+            before = [{row, *ancestors(graphs[k], [row])} & rows[k] for k, row in enumerate((i, j))]
+            found = {n for n in region if self.pairs[n].a in before[0] or self.pairs[n].b in before[1]}
+            if not all(self._only_moves(self.pairs[n]) for n in found):
+                return found
         return set()
+
+    def _computes_the_same(self, pair: Pair, i: int, j: int) -> bool:
+        """Return whether the operations of ``a`` between two rows, run on a tensor of ``b``, have its result."""
+        x, y = self.a.value(i), self.b.value(j)
+        if x is None or y is None or x.array.shape != y.array.shape:
+            return False
+        steps = self._agreeing_steps.also(pair.a, pair.b, self._value_of_file(pair.a))
+        step = steps.also(i, j, y).judge(pair.a)
+        return step is not None and i in step.region.given and not step.is_wrong
 
     @cached_property
     def _agreeing_steps(self) -> Steps:

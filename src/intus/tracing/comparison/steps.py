@@ -25,7 +25,7 @@ _WORSE = 4.0
 
 
 class Step(NamedTuple):
-    """What was found of a step.
+    """The result of judging a step.
 
     Attributes:
         region: The operations.
