@@ -683,7 +683,7 @@ class _Judge:
         return set()
 
     def _computes_the_same(self, pair: Pair, i: int, j: int) -> bool:
-        """Return whether operations of ``a`` from a row on, run on a tensor of ``b``, have the result of ``b``."""
+        """Return whether ``a``, from a row on and given a tensor of ``b``, has the result of ``b``."""
         x, y = self.a.value(i), self.b.value(j)
         if x is None or y is None or x.array.shape != y.array.shape:
             return False
