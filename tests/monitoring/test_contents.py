@@ -124,8 +124,8 @@ def test_scores_of_copies_have_a_note_and_no_finding(tmp_path):
 
 @settings(max_examples=60, deadline=None)
 @given(
-    items=st.integers(20, 400),
-    most=st.sampled_from([64, 4096]),
+    items=st.integers(20, 900),
+    most=st.sampled_from([256, 4096]),  # of 64, seven may come by chance before an item comes again
     times=st.integers(1, 3),
     batch=st.integers(1, 50),
     change=st.sampled_from(["none", "order", "values"]),
