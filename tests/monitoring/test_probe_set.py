@@ -614,7 +614,7 @@ def test_what_a_probe_set_takes_is_counted_with_its_forward(server, caplog):
 
 @pytest.mark.parametrize("are_named", [True, False], ids=["epochs named", "epochs found"])
 def test_parameters_are_read_once_for_each_look(server, monkeypatch, are_named):
-    """Of a model of 50 million parameters a read takes some 30 ms."""
+    """Count reads, of which one takes some 30 ms for a model of 50 million parameters."""
     reads = []
     read = eval_forward._sum
     monkeypatch.setattr(eval_forward, "_sum", lambda values: reads.append(1) or read(values))

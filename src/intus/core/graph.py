@@ -434,6 +434,10 @@ class Graph:
         kind = int(self.ops.kind[row])
         return self.types[int(self.ops.type[row])] if kind == OP else OP_KINDS[kind]
 
+    def dtype_of(self, row: int) -> str:
+        """Return the dtype of a row's value, as ``"float32"``; ``""`` if it has none."""
+        return self.metas[int(self.ops.meta[row])].dtype
+
     def state_address(self, row: int) -> str:
         """Return the address of the buffer or parameter that a row of that kind is; ``types`` has it."""
         return self.types[int(self.ops.type[row])]

@@ -278,7 +278,7 @@ def _inputs(trace: Trace, file: Graph, path: Path) -> list[Any]:
             f"{path.name} takes {len(ends)} inputs ({listed(list(names))}), and the model was called with "
             f"{len(rows)} tensors ({listed(list(own))}). Call it with the inputs that it was exported with."
         )
-    dtypes = [file.metas[int(file.ops.meta[end])].dtype for end in ends]
+    dtypes = [file.dtype_of(end) for end in ends]
     as_given = _tensor if file.facts.get("format") == "torch.export" else _array
     return [as_given(trace.values[row], dtype) for row, dtype in zip(chosen, dtypes, strict=True)]
 

@@ -455,7 +455,7 @@ class _Judge:
         """Return whether an operation's result differs by more than its own rounding explains."""
         if pair.verdict != CLOSE or pair.difference is None or self.a.graph.ops.kind[pair.a] != OP:
             return False
-        dtypes = [graph.metas[int(graph.ops.meta[row])].dtype for graph, row in self._rows(pair)]
+        dtypes = [graph.dtype_of(row) for graph, row in self._rows(pair)]
         return pair.difference.relative > ROUNDINGS * max(map(eps_of, dtypes))
 
     def _is_seen_after(self, pair: Pair, steps: Steps) -> bool:

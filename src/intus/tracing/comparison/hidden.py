@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...core.analysis.flops import ELEMENTWISE
-from ...core.graph import INPUT, OP, Graph
+from ...core.graph import INPUT, OP
 from ...core.vocabularies import common_types
 from ...viewing.repr_text import listed
-from .coverage import module_of
 from .differences import difference, rounding
 from .elements import Elements, limit_of, plain
 from .regions import Region, Regions, of_inputs
 from .settings import arguments, common, constant_of, same_number, stated_apart
-from .without_effect import NEUTRAL
+from .without_effect import NEUTRAL, placed
 
 if TYPE_CHECKING:
     from ..results.trace import Trace
@@ -94,7 +93,7 @@ def hidden_steps(
                 constants.setdefault(text, []).append(one.place(i))
     for text, places in constants.items():
         yield f"{text}, at {listed(places)}, which has no effect on these inputs"
-    yield from _interchanged(a, b, partner, names)
+    yield from _interchanged(one, two, equal_inputs(a), partner, names)
 
 
 class _Pass:
@@ -110,7 +109,7 @@ class _Pass:
 
     def dtype(self, row: int) -> str:
         """Return the dtype of a row."""
-        return self.graph.metas[int(self.graph.ops.meta[row])].dtype
+        return self.graph.dtype_of(row)
 
     def is_logical(self, row: int) -> bool:
         """Return whether a row is true or false."""
@@ -118,12 +117,18 @@ class _Pass:
 
     def place(self, row: int) -> str:
         """Return the label of a row, with the module that it ran in."""
-        module = module_of(self.graph, row)
-        return f"{self.graph.label(row)} in {module}" if module else self.graph.label(row)
+        return placed(self.graph, row)
 
     def operands(self, row: int) -> list[int]:
         """Return what an operation is given that depends on an input."""
         return [one for one in dict.fromkeys(self.graph.parents(row)) if one in self._varies]
+
+    def inputs_before(self, inputs: set[int]) -> dict[int, set[int]]:
+        """Return which of some inputs each row depends on."""
+        found: dict[int, set[int]] = {row: {row} for row in inputs}
+        for row in sorted(self._varies - inputs):
+            found[row] = set().union(*(found.get(parent, set()) for parent in self.graph.parents(row)))
+        return found
 
     def value(self, row: int) -> Elements | None:
         """Return the value of a row; None if it was not saved."""
@@ -247,29 +252,23 @@ def equal_inputs(trace: Trace) -> list[list[int]]:
     return [rows for _, rows in groups if len(rows) > 1]
 
 
-def _interchanged(a: Trace, b: Trace, partner: Mapping[int, int], names: tuple[str, str]) -> Iterator[str]:
+def _interchanged(
+    a: _Pass, b: _Pass, equal: list[list[int]], partner: Mapping[int, int], names: tuple[str, str]
+) -> Iterator[str]:
     """Yield the first operation that the passes compute from other inputs, which have equal values."""
-    rows = {row for group in equal_inputs(a) for row in group if row in partner}
+    rows = {row for group in equal for row in group if row in partner}
     if not rows:
         return
-    before = _inputs_before(a.graph, rows), _inputs_before(b.graph, {partner[row] for row in rows})
-    side, label = _Pass(a), {partner[row]: a.graph.label(row) for row in rows}
+    before = a.inputs_before(rows), b.inputs_before({partner[row] for row in rows})
+    label = {partner[row]: a.graph.label(row) for row in rows}
     for i, j in sorted(partner.items()):
         one, two = {partner[row] for row in before[0].get(i, ())}, before[1].get(j, set())
-        if one <= two or two <= one or _is_repeated(side, i, before[0]):
+        if one <= two or two <= one or _is_repeated(a, i, before[0]):
             continue
         given = [listed(sorted(label[row] for row in some)) for some in (one, two)]
         sources = f"{given[0]} in {names[0]}, from {given[1]} in {names[1]}"
-        yield f"{side.place(i)} is computed from {sources}, and these inputs have equal values"
+        yield f"{a.place(i)} is computed from {sources}, and these inputs have equal values"
         return
-
-
-def _inputs_before(graph: Graph, inputs: set[int]) -> dict[int, set[int]]:
-    """Return which of some inputs each row depends on."""
-    found: dict[int, set[int]] = {row: {row} for row in inputs}
-    for row in sorted(of_inputs(graph) - inputs):
-        found[row] = set().union(*(found.get(parent, set()) for parent in graph.parents(row)))
-    return found
 
 
 def _is_repeated(side: _Pass, row: int, before: dict[int, set[int]]) -> bool:

@@ -128,7 +128,7 @@ def stated_apart(a: Graph, row: int, b: Graph, other: int) -> Iterator[tuple[str
         b: The second graph.
         other: A row of it.
     """
-    dtypes = {graph.metas[int(graph.ops.meta[i])].dtype for graph, i in ((a, row), (b, other))}
+    dtypes = {graph.dtype_of(i) for graph, i in ((a, row), (b, other))}
     for name, *texts in different_arguments(a, row, b, other):
         is_constant = all(text[:1] not in "([{" and text != NOT_GIVEN for text in texts)
         x, y = map(number_of, texts)

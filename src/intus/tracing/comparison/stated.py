@@ -119,7 +119,7 @@ def _dtypes(graph: Graph) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     outputs = graph.rows_of(OUTPUT)
     for row in sorted({*outputs, *ancestors(graph, outputs)}):
-        dtype = graph.metas[int(graph.ops.meta[row])].dtype
+        dtype = graph.dtype_of(row)
         if graph.ops.kind[row] == OP and dtype in _FLOATS:
             found.setdefault(module_of(graph, row), set()).add(dtype)
     return found
@@ -179,7 +179,7 @@ class _Stated:
         if "norm" not in kind or text is None:
             return None
         if text == "None" and kind == "rms_norm":
-            dtype = self._a.metas[int(self._a.ops.meta[row])].dtype
+            dtype = self._a.dtype_of(row)
             return eps_of(dtype)
         return number_of(text)
 
@@ -205,4 +205,4 @@ class _Stated:
     def _equal(self, x: float, y: float, i: int, j: int) -> bool:
         """Return whether two constants are one in the precision of the two rows."""
         rows = (self._a, i), (self._b, j)
-        return same_number(x, y, [graph.metas[int(graph.ops.meta[row])].dtype for graph, row in rows])
+        return same_number(x, y, [graph.dtype_of(row) for graph, row in rows])

@@ -113,4 +113,4 @@ class Steps:
 
     def _dtype(self, graph: Graph, rows: Sequence[int]) -> str:
         """Return the coarsest dtype of floats that operations return."""
-        return max((graph.metas[int(graph.ops.meta[row])].dtype for row in rows), key=eps_of)
+        return max((graph.dtype_of(row) for row in rows), key=eps_of)

@@ -16,6 +16,7 @@ from ...core.analysis.flops import ELEMENTWISE, MOVES
 from ...core.analysis.walks import ancestors
 from ...core.graph import BUFFER, OP, OUTPUT, Graph
 from ...core.vocabularies import common_types
+from .coverage import module_of
 from .differences import difference, rounding
 from .elements import Elements, eps_of, plain
 from .regions import of_inputs
@@ -207,7 +208,7 @@ class _Unchanged:
 
     def eps(self, row: int) -> float:
         """Return the distance from 1 to the next number of a row's dtype."""
-        return eps_of(self.graph.metas[int(self.graph.ops.meta[row])].dtype)
+        return eps_of(self.graph.dtype_of(row))
 
     def threshold(self, row: int) -> float | None:
         """Return the number above which a ``where`` returns what a softplus was given; None for any other."""
@@ -251,9 +252,7 @@ class _Unchanged:
 
     def _rounds(self, row: int) -> bool:
         """Return whether an operation makes whole numbers of fractions."""
-        dtypes = [
-            self.graph.metas[int(self.graph.ops.meta[n])].dtype for n in (row, *self._operands(row)[:1])
-        ]
+        dtypes = [self.graph.dtype_of(n) for n in (row, *self._operands(row)[:1])]
         return len(dtypes) == 2 and "float" in dtypes[1] and dtypes[0].startswith(("int", "uint", "bool"))
 
     def _adds(self, row: int) -> bool:
@@ -294,6 +293,12 @@ def _alike(a: _Unchanged, root: int, b: _Unchanged, other: int) -> bool:
     return kinds[0] == kinds[1] or not any(may_include)
 
 
+def placed(graph: Graph, row: int) -> str:
+    """Return the label of a row, with the module that it ran in."""
+    module = module_of(graph, row)
+    return f"{graph.label(row)} in {module}" if module else graph.label(row)
+
+
 def sentences(found: Iterable[Unseen], a: Graph, b: Graph, names: tuple[str, str]) -> Iterator[str]:
     """Yield what is said of operations without an effect.
 
@@ -305,9 +310,7 @@ def sentences(found: Iterable[Unseen], a: Graph, b: Graph, names: tuple[str, str
     """
     for one in found:
         graph, name = (a, names[0]) if one.side == "a" else (b, names[1])
-        calls = graph.enclosing_calls(one.row)
-        module = graph.modules[int(graph.calls.module[calls[-1]])].address if calls else ""
-        where = f"{graph.label(one.row)} in {module}" if module else graph.label(one.row)
+        where = placed(graph, one.row)
         is_threshold = graph.type_of(one.row) == "softplus"
         what = f"the threshold of {where} is" if is_threshold else f"{where} ran"
         yield f"{what} only in {name}, and has no effect on these inputs"

@@ -127,7 +127,7 @@ class _Rerun:
                 self._put(row, self.replays.param(number))
 
     def _call(self, event: int, rows: list[int]) -> None:
-        if self.graph.metas[int(self.graph.ops.meta[rows[0]])].dtype == "":
+        if self.graph.dtype_of(rows[0]) == "":
             return  # it raised and returned nothing
         if any(row in self.new.functions for row in rows) or self._is_affected(event, rows):
             functions = {**self.earlier.functions, **self.new.functions}

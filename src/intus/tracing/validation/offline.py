@@ -147,7 +147,7 @@ class Checker:
 
     def _was_caught(self, row: int) -> bool:
         """Return whether the op raised an exception that the model caught."""
-        no_result = self.graph.metas[int(self.graph.ops.meta[row])].dtype == ""
+        no_result = self.graph.dtype_of(row) == ""
         return no_result and not self.graph.ops.flags[row] & RAISED
 
     def _output_number(self, row: int) -> int:
