@@ -191,6 +191,26 @@ def test_zero_tail_does_not_keep_server_from_starting(tmp_path):
     machine.stop()
 
 
+@pytest.mark.parametrize("kills", [1, 2])
+@pytest.mark.parametrize("stored", [0, 1])
+def test_request_cut_by_a_kill_casts_no_doubt_on_epochs_that_arrived_whole(tmp_path, kills, stored):
+    """Keep more epochs waiting for their scores than the counts of epochs are remembered for."""
+    machine = Machine(tmp_path / "journal")
+    for epoch in range(8):
+        reports = [{"run": "r", "model": "m", "epoch": epoch, "sent": 1, "ended": True}]
+        assert machine.send(epoch, seq=epoch, run="r", epoch=epoch, epochs=reports).accepted
+    machine.evaluator.store(stored)
+    for _ in range(kills):
+        machine.journal.close()
+        newest = max(machine.folder.rglob("*.log"))
+        content = newest.read_bytes()
+        newest.write_bytes(content + content[:100])
+        machine.start()
+    assert "damaged" in {each.code for each in machine.evaluator.received_notices}
+    assert {p.epoch: p.lacks for p in machine.evaluator.got} == dict.fromkeys(range(stored, 8), "")
+    machine.stop()
+
+
 def test_damaged_frame_is_kept_and_told_by_name(tmp_path):
     machine = Machine(tmp_path / "journal")
     for number in (1, 2, 3):

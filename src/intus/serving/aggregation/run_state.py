@@ -537,12 +537,13 @@ class RunState:
             window.absent = self._absent(window)
             window.lacks = "; ".join(filter(None, (window.lacks, absent(window.absent))))
             window.end()
-        counted = bool(progress) and all(each.is_complete for each in progress)
+        # counts are forgotten while an epoch waits for its scores; a window remembers what they said
+        counted = all(each.is_complete for each in progress) if progress else window.counted
+        window.counted = counted
         return window.hand_on(
             self.main_mode,
             tuple(self.clients),
             self.began,
-            counted=counted,
             evicting=evicting,
             before=partial(self._before, window.moment),
         )

@@ -62,6 +62,7 @@ class Window:
         waits: Whether it was told that it waits for a silent client.
         short: Number of records that a damaged journal lost.
         doubtful: Whether a damaged journal may have lost records of it.
+        counted: Whether the clients' counts showed, when it was last passed on, that all records arrived.
         tallies: How far the arrays of each data point are.
         has_outcomes: Whether arrays of some were scored or failed. A waiting epoch has none, and then the
             snapshots that are written meanwhile need not look at its layers.
@@ -96,6 +97,7 @@ class Window:
     waits: bool = False
     short: int = 0
     doubtful: bool = False
+    counted: bool = False
     tallies: dict[Key, Tally] = field(default_factory=dict)
     has_outcomes: bool = False
     attempt: int = 0
@@ -176,7 +178,6 @@ class Window:
         clients: tuple[str, ...],
         began: float,
         *,
-        counted: bool = False,
         evicting: Sequence[Key] | None = None,
         before: Callable[[Key], tuple[float, int] | None] = lambda key: None,
     ) -> list[DataPoint]:
@@ -186,13 +187,12 @@ class Window:
             main_mode: The mode of the run's first record.
             clients: The ids of the run's clients.
             began: The time of the run's first request, in seconds.
-            counted: Whether the clients' counts show that all records arrived.
             evicting: Data points to return in place of the fresh ones, as they are about to be evicted.
             before: Returns the (epoch, step) before this one of a data point in an earlier epoch.
         """
         out = []
         damaged = f"{self.short} arrays {DAMAGED}" if self.short else ""
-        if self.doubtful and not self.short and not counted:
+        if self.doubtful and not self.short and not self.counted:
             damaged = f"arrays may have been {DAMAGED}"
         cut_short = CUT_SHORT if evicting is not None and not self.closed else ""
         of_window = "; ".join(filter(None, (self.lacks, damaged, cut_short)))
@@ -301,6 +301,7 @@ class Window:
             "lacks": self.lacks,
             "pooled": self.pooled,
             "closed": self.closed,
+            "counted": self.counted,
             "over": self.is_done,
             "lost": [list(key) for key in self.lost],
             "scored": [list(key) for key in scored - self.awaited.keys()],
@@ -321,6 +322,7 @@ class Window:
         """Restore a snapshot, and free the arrays of data points that it newly marks as scored or lost."""
         self.lacks, self.closed = snapshot["lacks"], snapshot["closed"]
         self.pooled = snapshot.get("pooled", False)  # older versions did not store it
+        self.counted = snapshot.get("counted", False)  # likewise
         lost, scored = ({Key(*key) for key in snapshot[name]} for name in ("lost", "scored"))
         left = {Key(*key): range_ for key, *range_ in snapshot.get("left", ())}  # older ones did not store it
         newly_lost = lost - self.lost - left.keys()
