@@ -154,9 +154,40 @@ class Stateful(nn.Module):
         return found[self.of]
 
 
+class Momentum(nn.Module):
+    """A model whose forward writes to its own parameters, as a momentum encoder or a codebook does."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.query, self.key, self.how = nn.Linear(64, 10), nn.Linear(64, 10), how
+        self.register_buffer("calls", torch.ones(()))
+
+    @torch.no_grad()
+    def follow(self):
+        self.calls.data.add_(1)
+        for key, query in zip(self.key.parameters(), self.query.parameters(), strict=True):
+            match self.how:
+                case "in place":
+                    key.mul_(0.9).add_(query, alpha=0.1)
+                case "in place of data":
+                    key.data.mul_(0.9).add_(query.data, alpha=0.1)
+                case "as new data":
+                    key.data = key.data * 0.9 + query.data * 0.1
+                case "lerp":
+                    torch.lerp(key, query, 0.1, out=key)
+
+    def forward(self, x):
+        self.follow()
+        return self.query(x.flatten(1)) / self.calls + self.key(x.flatten(1)).detach()
+
+
 @pytest.mark.parametrize(
     "build",
     [pytest.param(lambda of=of: Drawing(of), id=of) for of in DRAWS]
+    + [
+        pytest.param(lambda how=how: Momentum(how), id=f"parameters written {how}")
+        for how in ("in place", "in place of data", "as new data", "lerp")
+    ]
     + [
         pytest.param(lambda of=of: Stateful(of), id=of)
         for of in ("counter", "list", "hidden state", "tensor", "embedding with a limit")
@@ -183,6 +214,23 @@ def test_training_of_a_model_with_a_state_of_its_own_is_bitwise_identical(server
                     watch.run_probe_set()
     assert losses[True] == losses[False]
     assert watch.status()["troubles"] == 0
+
+
+@pytest.mark.parametrize("how", ["in place", "in place of data"])
+def test_pass_between_forward_and_backward_changes_no_gradient(server, how):
+    """The backward needs the buffer and the parameters, which the pass of the probe set writes to."""
+    gradients = []
+    for is_probed in (False, True):
+        torch.manual_seed(0)
+        model = Momentum(how)
+        watch = probe(model, HOST, server.port, probe_set=SET) if is_probed else contextlib.nullcontext()
+        with watch:
+            loss = F.cross_entropy(model(IMAGES[:32]), LABELS[:32])
+            if is_probed:
+                watch.run_probe_set()
+            loss.backward()
+        gradients.append([p.grad for p in model.query.parameters()])
+    assert all(map(torch.equal, *gradients))
 
 
 def test_records_are_outputs_in_eval_mode(server):

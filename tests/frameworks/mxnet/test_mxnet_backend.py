@@ -563,3 +563,26 @@ def test_to_without_the_packages_of_a_server_says_what_to_install(tmp_path):
     with pytest.raises(MissingExtraError, match=needs):
         intus.probe(net, to=tmp_path / "runs.db")
     assert not list(tmp_path.iterdir())
+
+
+class Momentum(gluon.Block):
+    """A block whose forward writes to its parameters, as a momentum encoder does."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key = nn.Dense(2, in_units=4), nn.Dense(2, in_units=4)
+
+    def forward(self, x):
+        self.key.weight.set_data(0.9 * self.key.weight.data() + 0.1 * self.query.weight.data())
+        return self.query(x) + self.key(x)
+
+
+def test_evaluation_restores_parameters_that_a_forward_writes():
+    model = Momentum()
+    model.initialize()
+    before = model.key.weight.data().asnumpy()
+    with for_model(model).evaluation(model) as run:
+        run(np.ones((3, 4), np.float32))
+    assert np.array_equal(model.key.weight.data().asnumpy(), before)
+    model(mx.nd.ones((3, 4)))
+    assert not np.array_equal(model.key.weight.data().asnumpy(), before)

@@ -647,6 +647,29 @@ def test_trace_restores_model():
     assert "call" not in vars(model.layers[0])
 
 
+class Momentum(keras.layers.Layer):
+    """A layer whose call writes to a trainable weight, as a momentum encoder does."""
+
+    def build(self, shape):
+        self.query = self.add_weight(shape=(shape[-1], 10), name="query")
+        self.key = self.add_weight(shape=(shape[-1], 10), name="key")
+
+    def call(self, x):
+        self.key.assign(0.9 * self.key + 0.1 * self.query)
+        return keras.ops.matmul(x, self.query) + keras.ops.matmul(x, self.key)
+
+
+def test_evaluation_restores_weights_that_a_call_writes():
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((64,)), Momentum()])
+    before = [one.numpy() for one in model.variables]
+    with for_model(model).evaluation(model) as run:
+        run(IMAGES[:4])
+    assert all(map(np.array_equal, before, [one.numpy() for one in model.variables]))
+    model(IMAGES[:4])
+    assert not all(map(np.array_equal, before, [one.numpy() for one in model.variables]))
+
+
 def test_other_backend_of_keras_has_probe_sets_alone(monkeypatch):
     """On JAX and PyTorch only calls of intus are observed. Here the name of the backend is another's."""
     keras.utils.set_random_seed(0)

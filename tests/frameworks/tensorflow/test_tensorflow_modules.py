@@ -253,3 +253,24 @@ def test_complex_values_are_saved_and_texts_have_a_reason(save):
             AddressError, match="was not stored: it has the dtype string, which holds no numb"
         ):
             three.value  # noqa: B018
+
+
+class Momentum(tf.Module):
+    """A module whose call writes to a trainable variable, as a momentum encoder does."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key = tf.Variable(tf.ones((4, 2))), tf.Variable(tf.zeros((4, 2)))
+
+    def __call__(self, x):
+        self.key.assign(0.9 * self.key + 0.1 * self.query)
+        return x @ self.query + x @ self.key
+
+
+def test_evaluation_restores_variables_that_a_call_writes():
+    model = Momentum()
+    with for_model(model).evaluation(model) as run:
+        run(tf.ones((3, 4)))
+    assert not model.key.numpy().any()
+    model(tf.ones((3, 4)))
+    assert model.key.numpy().all()

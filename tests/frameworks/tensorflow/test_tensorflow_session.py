@@ -296,6 +296,30 @@ def test_random_operations_are_not_evaluated():
     assert not np.array_equal(*draws)
 
 
+@pytest.mark.parametrize("is_resource", [True, False])
+def test_evaluation_restores_variables_that_a_forward_writes(is_resource):
+    """Slim's batch normalization updates its averages so, without a collection of updates."""
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf1.placeholder(tf.float32, [None, 3], "x")
+        made = {"use_resource": is_resource}
+        mean = tf1.get_variable("mean", initializer=tf.zeros(3), trainable=False, **made)
+        calls = tf1.get_local_variable("calls", initializer=0.0, **made)
+        with tf.control_dependencies([tf1.assign(mean, 0.9 * mean + 0.1 * tf.reduce_mean(x, 0))]):
+            tf.multiply(x - mean, tf1.assign_add(calls, 1.0), name="after")
+        size = len(graph.get_operations())
+        with tf1.Session(graph=graph) as session:
+            session.run([tf1.global_variables_initializer(), tf1.local_variables_initializer()])
+            graph.finalize()
+            with for_model(session).evaluation(session) as run:
+                run({"x:0": ROWS})
+            assert [each.tolist() for each in session.run([mean, calls])] == [[0.0] * 3, 0.0]
+            session.run("after:0", {"x:0": ROWS})
+            assert session.run(mean).any()
+            assert session.run(calls) == 1
+    assert len(graph.get_operations()) == size + 2
+
+
 def test_blind_spot_says_what_a_probe_set_leaves_out(session):
     assert "draws random numbers" in for_model(session).blind_spot
     assert "placeholder that it does not feed" in for_model(session).blind_spot

@@ -194,12 +194,7 @@ def _first_parameter(model: Any) -> NDArray | None:
     if not isinstance(model, Block):
         (executor,) = _checked(model)._exec_group.execs
         return next((executor.arg_dict[name] for name in model._param_names), None)
-    for parameter in model.collect_params().values():
-        try:
-            return parameter.list_data()[0]
-        except (DeferredInitializationError, RuntimeError):
-            continue
-    return None
+    return next(_arrays(model), None)
 
 
 @contextmanager
@@ -213,5 +208,20 @@ def _evaluation(model: Any) -> Iterator[Callable[[Any], Any]]:
         inputs = as_arrays(inputs, *((array.context, array.dtype) if array is not None else (None, None)))
         return model(*inputs if isinstance(inputs, tuple) else (inputs,))
 
+    before = [(array, array.asnumpy()) for array in _arrays(model)] if isinstance(model, Block) else []
     with autograd.pause(train_mode=False):
-        yield run
+        try:
+            yield run
+        finally:
+            for array, value in before:  # of a momentum encoder, whose forward writes to its parameters
+                if array.asnumpy().tobytes() != value.tobytes():
+                    array[:] = value
+
+
+def _arrays(block: Block) -> Iterator[NDArray]:
+    """Yield the arrays of the initialized parameters of a block, on every device."""
+    for parameter in block.collect_params().values():
+        try:
+            yield from parameter.list_data()
+        except (DeferredInitializationError, RuntimeError):
+            continue

@@ -179,7 +179,7 @@ def _evaluation(model: Any) -> Iterator[Callable[[Any], Any]]:
             return model(**inputs, **mode)
         return model(*inputs if isinstance(inputs, tuple) else (inputs,), **mode)
 
-    before = [(one, one.numpy()) for one in model.non_trainable_variables]
+    before = [(one, one.numpy()) for one in model.variables]  # a momentum encoder is trainable too
     # Building a model draws its initial weights, after which the training goes on as if it had built it.
     with evaluated(), randomness_kept() if model.built else nullcontext():
         try:

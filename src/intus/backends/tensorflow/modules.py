@@ -212,7 +212,7 @@ def module_evaluation(model: Any) -> Iterator[Callable[[Any], Any]]:
             return model(**inputs, **mode)
         return model(*inputs if isinstance(inputs, tuple) else (inputs,), **mode)
 
-    before = [(one, one.numpy()) for one in model.variables if not one.trainable]
+    before = [(one, one.numpy()) for one in model.variables]  # a momentum encoder is trainable too
     with evaluated(), randomness_kept():
         try:
             yield run

@@ -24,6 +24,8 @@ _SOURCES = ("Placeholder", "PlaceholderV2", "IteratorGetNext")
 _UNSEEN = ("make_callable", "partial_run_setup")
 _NOT_RUN = "What %s runs is not recorded, for it does not call Session.run. Call run instead."
 #: The most runs that are remembered. A script may name its fetches by new strings in each run.
+#: The collections of a graph's variables; metrics count in local ones.
+_VARIABLES = tf.compat.v1.GraphKeys.GLOBAL_VARIABLES, tf.compat.v1.GraphKeys.LOCAL_VARIABLES
 _MOST = 256
 _STATE = "_intus_attachments"  # attribute of a Session, as long as something is attached
 
@@ -289,7 +291,7 @@ def plain_run(session: Any, fetches: Any, feed_dict: Any = None) -> Any:
 
 @contextmanager
 def session_evaluation(session: Any) -> Iterator[Callable[[Any], Any]]:
-    """Yield a function that computes all that can be observed, from feeds.
+    """Yield a function that computes all that can be observed, from feeds; at the end restore all variables.
 
     It fetches the operations that are computed from the fed tensors alone, in whatever mode the feeds say,
     and returns the value of the last one. What draws random numbers is left out: a Session keeps the state
@@ -315,7 +317,19 @@ def session_evaluation(session: Any) -> Iterator[Callable[[Any], Any]]:
             )
         return session.run(tensors, feeds)[-1]
 
-    yield run
+    before = [(found, _read(session, found)) for found in map(session.graph.get_collection, _VARIABLES)]
+    try:
+        yield run
+    finally:
+        for found, values in before:
+            _restore(session, found, values)
+
+
+def _restore(session: Any, found: list[Any], before: list[np.ndarray] | None) -> None:
+    """Give variables that a forward wrote to the values that they had before; None if they had none."""
+    for variable, now, value in zip(found, _read(session, found) or (), before or (), strict=False):
+        if now.tobytes() != value.tobytes():  # its initializer exists already: nothing is added to the graph
+            plain_run(session, variable.initializer, {variable.initializer.inputs[1]: value})
 
 
 def _is_computable(op: Any, fed: frozenset[str]) -> bool:
@@ -324,7 +338,10 @@ def _is_computable(op: Any, fed: frozenset[str]) -> bool:
 
 def variables(session: Any) -> list[np.ndarray] | None:
     """Return the values of a Session's variables, or None if some have no value."""
-    found = session.graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
+    return _read(session, session.graph.get_collection(_VARIABLES[0]))
+
+
+def _read(session: Any, found: list[Any]) -> list[np.ndarray] | None:
     try:
         return [np.asarray(value) for value in plain_run(session, list(found))]
     except (tf.errors.FailedPreconditionError, RuntimeError):  # not initialized, or closed

@@ -1,8 +1,8 @@
 """Call a model in evaluation mode without any effect on its training.
 
-Gradients are disabled. Training flags, buffers, attributes, random states, also of generators of the model's
-own, and autocast's cache are restored. Every module runs as such: compiled code runs uncompiled, and
-attention without the fast path that calls no modules.
+Gradients are disabled. Training flags, parameters, buffers, attributes, random states, also of generators of
+the model's own, and autocast's cache are restored. Every module runs as such: compiled code runs uncompiled,
+and attention without the fast path that calls no modules.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn.parameter import is_lazy
 
 from ...core.errors import InputError
@@ -245,19 +246,21 @@ def _sample(values: list[Tensor]) -> list[Tensor]:
 
 @contextmanager
 def _restored(model: nn.Module) -> Iterator[None]:
-    """Set evaluation mode; at the end restore training flags, buffers, attributes and random states."""
+    """Set evaluation mode; at the end restore flags, parameters, buffers, attributes and random states."""
     from ...tracing.capture.context.attributes import Attributes
     from ...tracing.capture.context.reachable import generators_of
+    from ...tracing.capture.context.written_parameters import parameters_restored
+    from ...tracing.replaying.replay import same
 
     modules = list(model.modules())
     flags = [module.training for module in modules]
     buffers = [dict(module._buffers) for module in modules]
     sharded = is_sharded(model)  # its wrappers keep what their first call builds, and views of what they free
-    found = model.buffers() if sharded else _written(modules)
+    found = model.buffers() if sharded else _kept(modules)
     values = {
-        id(one): (one, one._version, one.detach().clone())
+        id(one): (one, one.detach().clone())
         for one in found
-        if not (is_lazy(one) or one.is_inference())
+        if not (is_lazy(one) or one.is_inference() or one.is_meta)
     }
     python_state, numpy_state = random.getstate(), np.random.get_state()
     attributes = Attributes()
@@ -266,7 +269,10 @@ def _restored(model: nn.Module) -> Iterator[None]:
     for module in () if sharded else modules:
         attributes.remember(module)
     devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
-    with torch.random.fork_rng(devices):
+    unsharded = [] if sharded else [p for p in model.parameters() if not is_lazy(p)]
+    # a backward that is still to come refuses tensors that it needs if they look modified
+    versions = _unsafe_preserve_version_counter(tuple(one for one, _ in values.values()))
+    with torch.random.fork_rng(devices), parameters_restored(unsharded), versions:
         for module in modules:
             module.training = False  # not ``eval()``, which a model may override
         try:
@@ -276,21 +282,18 @@ def _restored(model: nn.Module) -> Iterator[None]:
                 module.training = flag
                 if any(module._buffers.get(name) is not buffer for name, buffer in module_buffers.items()):
                     module._buffers.update(module_buffers)
-            with torch.no_grad():
-                for one, version, value in values.values():
-                    if one._version != version:
-                        one.copy_(value)
+            for one, value in values.values():
+                if not same(one, value):
+                    one.data.copy_(value)
             random.setstate(python_state)
             np.random.set_state(numpy_state)
             attributes.restore()
 
 
-def _written(modules: list[nn.Module]) -> Iterator[Tensor]:
-    """Yield the tensors that a forward may write to: buffers, other attributes, and weights with a limit."""
+def _kept(modules: list[nn.Module]) -> Iterator[Tensor]:
+    """Yield the tensors that modules keep beside their parameters: buffers and other attributes."""
     for module in modules:
         found = [*module._buffers.values(), *vars(module).values()]
-        if getattr(module, "max_norm", None) is not None:  # an embedding scales the rows that it looks up
-            found += module._parameters.values()
         yield from (one for one in found if isinstance(one, Tensor))
 
 
