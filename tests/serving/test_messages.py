@@ -54,6 +54,7 @@ BODIES = {
         "tags": ["a"],
         "log": [{"step": 1, "epoch": 0, "time": 2.5, "values": {"loss": 0.5, "grad": "nan"}}],
     },
+    "/doubts": {"run": "r", "model": "m", "note": "of other rows", "until": 1},
     "/api/run": {"run": "r", "tags": ["b"]},
     "/flush": {},
     "/remove": {"model": "nobody"},

@@ -17,10 +17,11 @@ import uuid
 import weakref
 from collections import deque
 from collections.abc import Hashable, Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 from urllib.parse import urlencode
 
+from ..core.doubt import Doubt
 from ..core.errors import InputError, ServeError
 from ..core.record import LateRecord, Record
 from ..storage.codec import records_blob
@@ -291,7 +292,9 @@ class Sender:
         if wanted and not self._jobs and self._sent_counts.unacknowledged():
             self._push(self._batch([]))
 
-    def send(self, path: str, body: bytes, content: str = BINARY, topic: str = "") -> Job:
+    def send(
+        self, path: str, body: bytes, content: str = BINARY, topic: str = "", *, takes_room: bool = True
+    ) -> Job:
         """Queue a message behind the collected records; it is kept until the server has it.
 
         It replaces a waiting message of the same path and ``topic``. A message takes room like records.
@@ -302,12 +305,13 @@ class Sender:
             body: The body.
             content: The content type.
             topic: Identifies messages that replace each other; ``""`` for none.
+            takes_room: False for a message that is few and small, and must not be dropped.
 
         Returns:
             The queued request.
         """
         self._reset_if_forked()
-        job = Job(path, lambda: body, content, nbytes=len(body), topic=topic)
+        job = Job(path, lambda: body, content, nbytes=len(body) if takes_room else 0, topic=topic)
         with self._changed:
             self._post()
             for old in [one for one in self._jobs if one is not self._in_flight and one.is_replaced_by(job)]:
@@ -324,6 +328,14 @@ class Sender:
             )
             self.troubles.count(f"room {path}", text, path, job.nbytes)
         return job
+
+    def doubt(self, run: str, model: str, doubt: Doubt) -> None:
+        """Tell the server of a doubt of rows of the present training, which scores of them have then."""
+        self._reset_if_forked()
+        with self._changed:
+            training = self._sent_counts.current(EpochKey(run, model, None)).training
+        facts = asdict(doubt) | {"run": run, "model": model, "client": self._id, "training": training}
+        self.send("/doubts", json.dumps(facts).encode(), JSON, takes_room=False)
 
     def send_json(self, path: str, value: Any, topic: str = "") -> Job:
         """Queue a JSON message."""

@@ -19,6 +19,7 @@ import numpy as np
 from ..backends.base import Backend, CapturedTensor, GraphRecorder, Operation
 from ..backends.sharding import Together
 from ..core.address import without_call
+from ..core.doubt import Doubt
 from ..core.errors import IntusError, did_you_mean
 from ..core.probes_disabled import are_probes_disabled
 from ..core.projection import project, summarize
@@ -82,8 +83,9 @@ _MOVED = (
     "Layer {!r} of {} does not keep the order of rows: its rows are those of an earlier layer in another "
     "order, seen in epoch {}. {} A probe_set tests the order of all layers."
 )
-_REFUSED = "It has no scores with labels from then on, and earlier ones are of other rows."
-_OF_OTHERS = "Its scores with labels are of other rows, so do not use them."
+_REFUSED = "It has no scores with labels from then on, and earlier ones are withdrawn."
+_OF_OTHERS = "Its scores with labels are withdrawn."
+_MOVED_NOTE = "withdrawn: in epoch {}, the layer had its rows in another order than the batch"
 _NO_CALL = "intus: %s was never called while it was probed, so nothing is recorded. %s"
 _NO_PASS = (
     "intus: epoch %s of %s has no data: all its %s passes were skipped to take at most %s of the training "
@@ -236,7 +238,7 @@ class ModelTap:
         observed = feed(model) if feed is not None else None
         if observed is not None and probe_set is not None and probe_set.every is None and together is None:
             observed.on_step = self._before_step
-        self.source = DataSource(observed, backend.order, troubles, self._epoch_over)
+        self.source = DataSource(observed, backend.order, troubles, self._epoch_over, self._doubt_items)
         if probe_set is not None:
             self.source.items_are_set("the rows of the probe set")
             self.source.are_passes_recorded = False
@@ -247,6 +249,7 @@ class ModelTap:
         self._queue_rows: int | None = None  # of which a pass fits into the queue; None for all
         self._wait_until = math.inf  # when a pass of the probe set no longer waits for room
         self._order = RowOrder(name, troubles)
+        self._doubts: list[Doubt] = []  # of rows that were sent, to be told to the server
         self._named: tuple[float, str] | None = None  # epoch and mode of the last pass whose rows have ids
         self._last_watched: float = 0  # the epoch of the last recorded pass of the training
         self._skips = self._skips_epochs = False  # whether the warnings were given
@@ -405,6 +408,18 @@ class ModelTap:
         """Report what was logged since the last time."""
         if news := self.troubles.take_news():
             self.sender.tell(EpochKey(self.run, self.name, epoch), news)
+        doubts, self._doubts = self._doubts, []
+        for doubt in doubts:
+            self.sender.doubt(self.run, self.name, doubt)
+
+    def doubt(self, doubt: Doubt) -> None:
+        """Tell the server, at the end of the pass, of a doubt of rows whose scores may be stored already."""
+        self._doubts.append(doubt)
+
+    def _doubt_items(self, note: str, modes: Iterable[str], withdraw: bool) -> None:
+        """Doubt the items of all rows that had ids in these modes so far."""
+        if self._named is not None:
+            self.doubt(Doubt(note, withdraw, until=self._named[0], modes=tuple(modes)))
 
     def current_mode(self) -> str:
         """Return the caller's mode, or else that of the model."""
@@ -750,13 +765,17 @@ class ModelTap:
         """Register that the rows of a layer are in another order than in the batch."""
         if address not in self._moved:
             self._moved.add(address)
+            epoch = self._tags.epoch
+            is_by_order = self._tags.items is None and self._tags.ordered
             text = _MOVED.format(
                 address,
                 self.name,
-                f"{self._tags.epoch:g}",
-                _OF_OTHERS if self._tags.items is None and self._tags.ordered else _REFUSED,
+                f"{epoch:g}",
+                _OF_OTHERS if is_by_order else _REFUSED,
             )
             self.troubles.inform("rows", text, "warning")
+            note = _MOVED_NOTE.format(f"{epoch:g}")
+            self.doubt(Doubt(note, True, until=None if is_by_order else epoch, address=address))
 
     def _with_axis(self, ticket: PassTags, tensor: CapturedTensor) -> CapturedTensor:
         """Return a tensor with its batch axis, as far as it is known."""

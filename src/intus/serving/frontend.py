@@ -36,6 +36,7 @@ from .messages import (
     AboveQuery,
     ChangeRunRequest,
     ConfusionReply,
+    DoubtRequest,
     FindingMessage,
     FindingsReply,
     FollowupQuery,
@@ -237,6 +238,12 @@ class Frontend:
         self._findings.logged(request.run, request.model, log)
 
     @_storing
+    def put_doubt(self, request: DoubtRequest) -> None:
+        """Store a doubt of rows, and look again at what followed from their scores."""
+        self.database.put_doubt(request.run, request.model, request.doubt())
+        self._findings.revised(request.run, request.model)
+
+    @_storing
     def change_run(self, change: ChangeRunRequest) -> None:
         """Tag, rename or delete a run; raises InputError if there is none."""
         models = [each["model"] for each in self.database.runs() if each["run"] == change.run]
@@ -277,6 +284,7 @@ class Frontend:
         if holds:
             self.database.revise(run, model, mode, UNVERIFIED, BY_ORDER)
         elif self.database.revise(run, model, mode, UNVERIFIED, WITHDRAWN, withdraw=True):
+            self._findings.revised(run, model)
             self.notices([withdrawn(run, model)])
 
     @_storing

@@ -13,7 +13,7 @@ from ..core.results import Predictions, Results
 from ..core.score_info import ScoreInfo
 from .data_point import DataPoint
 from .evaluation.targets import Target
-from .messages import Notice, RunRequest, StatusReport
+from .messages import DoubtRequest, Notice, RunRequest, StatusReport
 from .schedule import Moment
 
 #: (run, model).
@@ -30,6 +30,9 @@ class Link(Protocol):
 
     def put_run(self, request: RunRequest) -> None:
         """Store what the user says of a run."""
+
+    def put_doubt(self, request: DoubtRequest) -> None:
+        """Store a doubt of rows, which their scores have, before it or after it."""
 
     def put_target(self, target: Target) -> None:
         """Use and store a target."""

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from ..core.doubt import Doubt
 from ..core.errors import InputError
 from ..core.followup import UnitExamples, UnitVerification
 from ..core.names import LONGEST, STORABLE
@@ -219,6 +220,36 @@ class RunRequest(Message):
     config: dict[str, Any] | None = None
     tags: list[Name] | None = None
     log: list[LogEntry] = []
+
+
+class DoubtRequest(Message):
+    """A doubt of which items the rows of a run were, that a client has found out after it sent them."""
+
+    run: Run
+    model: Model
+    note: Annotated[Text, Meta(description="what the notes of scores of these rows say")]
+    withdraw: Annotated[bool, Meta(description="whether these scores have no values any more")] = False
+    after: Annotated[Epoch, Meta(description="the epoch that it begins after")] | None = None
+    until: Annotated[Epoch, Meta(description="the last epoch")] | None = None
+    modes: Annotated[list[Text], Meta(description="the modes of the passes; empty for all")] = []
+    address: Annotated[Text, Meta(description="the layer; null for all")] | None = None
+    client: Client | None = None
+    training: Annotated[
+        Count, Meta(description="how many trainings the client began before under the same names")
+    ] = 0
+    began: (
+        Annotated[
+            Number,
+            Meta(description="when the training began, in seconds since 1970, as the aggregator knows"),
+        ]
+        | None
+    ) = None
+
+    def doubt(self) -> Doubt:
+        """Return the doubt, without the names that it is stored under."""
+        began = math.nan if self.began is None else self.began
+        ranges = self.after, self.until, tuple(self.modes), self.address
+        return Doubt(self.note, self.withdraw, *ranges, began)
 
 
 # -- targets -------------------------------------------------------------------------------------------

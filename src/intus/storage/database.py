@@ -19,13 +19,14 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from ..core.doubt import Doubt
 from ..core.errors import InputError, did_you_mean
 from ..core.followup import UnitExamples, UnitVerification
 from ..core.graph import OP, Graph
 from ..core.record import OF_PROBE_SET
 from ..core.results import COLUMNS, EARLIER, Predictions, Results
 from ..core.score_info import ScoreInfo
-from . import followups, labels, log_owner, logged, points, predictions, summaries, write_ahead_log
+from . import doubts, followups, labels, log_owner, logged, points, predictions, summaries, write_ahead_log
 from . import tables as t
 from .codec import decode_graph
 from .logged import Logged
@@ -178,6 +179,7 @@ class Database:
             change = _increment_counter(connection, [("points", run, model) for run, model, _ in groups])
             for run, model, columns in groups:
                 number = _run_id(connection, run, model, change)
+                columns = doubts.doubted(columns, doubts.read(connection, number))
                 new += points.add(connection, self._series, number, columns, change)
                 own = [each for each in predicted if (each.run, each.model) == (run, model)]
                 predictions.put(connection, number, self._series[number], own)
@@ -216,6 +218,19 @@ class Database:
         with self._read() as connection:
             rows = connection.execute(sa.select(t.score.c.name, t.score.c.info)).all()
         return {name: ScoreInfo.from_json(json.loads(info)) for name, info in rows}
+
+    def put_doubt(self, run: str, model: str, doubt: Doubt) -> None:
+        """Store a doubt of the rows of a run, for the points of these rows and those that will be added.
+
+        Args:
+            run: The run.
+            model: The model.
+            doubt: The doubt.
+        """
+        with self._write() as connection:
+            number = _run_id(connection, run, model)
+            change = _increment_counter(connection, [("points", run, model)])
+            doubts.put(connection, number, doubt, change)
 
     def revise(self, run: str, model: str, mode: str, old: str, new: str, *, withdraw: bool = False) -> int:
         """Replace a text in the notes of a run's points, or withdraw these points.

@@ -18,7 +18,7 @@ from ..data_point import DataPoint, with_last
 from ..decoding import read
 from ..errors import AwayError, HeldError, fault
 from ..interfaces import Done, FrontendLink, RunKey
-from ..messages import Notice, RunRequest, StatusReport
+from ..messages import DoubtRequest, Notice, RunRequest, StatusReport
 from ..schedule import Moment, Schedule, Shown
 from ..worker import DATA_POINT, Worker, summary, wait_for
 from .arrival_order import WITHDRAWN, ArrivalOrder, withdrawn
@@ -230,6 +230,10 @@ class Evaluator:
     def put_run(self, request: RunRequest) -> None:
         """Pass on what the user says of a run."""
         self.frontend.put_run(request)
+
+    def put_doubt(self, request: DoubtRequest) -> None:
+        """Pass a doubt of rows on: the frontend keeps it for the scores that are still to come."""
+        self.frontend.put_doubt(request)
 
     def notices(self, notices: Sequence[Notice]) -> None:
         """Pass notices on, and remember of which runs items are copies of each other."""

@@ -21,6 +21,7 @@ from ..messages import (
     ArrivalOrderRequest,
     ClaimRequest,
     ClearRequest,
+    DoubtRequest,
     FlushRequest,
     IngestReply,
     LegacyArray,
@@ -194,10 +195,12 @@ def _common_routes(
         else:
             role.flush(scope.run, scope.model, request.wait)
 
+    doubting = "Take a doubt of which items rows were that were sent before"
     waiting = "Score everything received, and wait up to Prefer: wait=SECONDS"
     legacy = "Register labels, as the client of 2018 does"
     table = [
         ("/run", "Take what a user says of a run", RunRequest, lambda request: role.put_run(request.body)),
+        ("/doubts", doubting, DoubtRequest, lambda request: role.put_doubt(request.body)),
         ("/targets", "Register labels", TargetRequest, target),
         ("/flush", waiting, FlushRequest, flush),
         ("/register_classification_targets", legacy, LegacyTargetRequest, legacy_target),
