@@ -44,7 +44,7 @@ BODIES = {
     "/set_trigger_fields": ["epoch"],
     "/results": {"columns": {"run": ["r"], "model": ["m"], "score": ["mean"], "value": [None]}},
     "/claim": {"name": "parity", "owner": ""},
-    "/order": {"run": "r", "model": "m", "mode": "", "holds": True},
+    "/order": {"run": "r", "model": "m", "mode": ""},
     "/notices": {"notices": [{"code": "a", "text": "b"}]},
     "/status": {"evaluator": {"scored": 3}, "runs": [{"run": "r", "model": "m", "scored": 3}]},
     "/run": {

@@ -24,6 +24,7 @@ class Doubt:
         modes: The modes of the passes; none for all.
         address: The layer; None for all.
         training: The time of the first request of the training; NaN if unknown.
+        of: What the notes of the scores say that it is about; "" for all.
 
     Example:
         >>> doubt = Doubt("of other rows", until=2)
@@ -40,9 +41,17 @@ class Doubt:
     modes: tuple[str, ...] = ()
     address: str | None = None
     training: float = math.nan
+    of: str = ""
 
     def concerns(
-        self, address: str, target: str, score: str, epoch: float, mode: str, training: float | None
+        self,
+        address: str,
+        target: str,
+        score: str,
+        epoch: float,
+        mode: str,
+        training: float | None,
+        note: str = "",
     ) -> bool:
         """Return whether it is about a score.
 
@@ -53,12 +62,14 @@ class Doubt:
             epoch: The epoch.
             mode: The mode of the pass.
             training: The time of the first request of the training; None or NaN if unknown.
+            note: What its note says.
         """
         # layers of one pass have their rows in one order, unless it is one of them that is in doubt
         of_items = target or score == _WITH_EPOCH or (self.address is not None and score == _WITH_LAYER)
         return bool(
             of_items
             and self.address in (None, address)
+            and self.of in note
             and (not self.modes or mode in self.modes)
             and (self.after is None or epoch > self.after)
             and (self.until is None or epoch <= self.until)

@@ -101,8 +101,8 @@ class FrontendLink(Link, Protocol):
     def claim_target(self, name: str, owner: str) -> None:
         """Store that an owner's targets of a name apply to the runs of that owner only."""
 
-    def arrival_order(self, run: str, model: str, mode: str, holds: bool) -> None:
-        """Verify the scores of labels that were matched by order of arrival, or withdraw them."""
+    def arrival_order(self, run: str, model: str, mode: str) -> None:
+        """Verify the scores of labels that were matched by order of arrival."""
 
     def targets(self) -> list[dict[str, Any]]:
         """Return the stored targets."""

@@ -233,6 +233,7 @@ class DoubtRequest(Message):
     until: Annotated[Epoch, Meta(description="the last epoch")] | None = None
     modes: Annotated[list[Text], Meta(description="the modes of the passes; empty for all")] = []
     address: Annotated[Text, Meta(description="the layer; null for all")] | None = None
+    of: Annotated[Text, Meta(description="what the notes of these scores say; empty for all")] = ""
     client: Client | None = None
     training: Annotated[
         Count, Meta(description="how many trainings the client began before under the same names")
@@ -249,7 +250,7 @@ class DoubtRequest(Message):
         """Return the doubt, without the names that it is stored under."""
         began = math.nan if self.began is None else self.began
         ranges = self.after, self.until, tuple(self.modes), self.address
-        return Doubt(self.note, self.withdraw, *ranges, began)
+        return Doubt(self.note, self.withdraw, *ranges, began, self.of)
 
 
 # -- targets -------------------------------------------------------------------------------------------
@@ -506,12 +507,11 @@ class NoticesReply(Message):
 
 
 class ArrivalOrderRequest(Message):
-    """A verdict on whether the rows of a run arrive in the same order in each epoch."""
+    """The news that the rows of a run arrive in the same order in each epoch."""
 
     run: Run
     model: Model
     mode: Text
-    holds: Annotated[bool, Meta(description="true to verify the scores, false to withdraw them")]
 
 
 # -- counts --------------------------------------------------------------------------------------------

@@ -219,21 +219,24 @@ class Database:
             rows = connection.execute(sa.select(t.score.c.name, t.score.c.info)).all()
         return {name: ScoreInfo.from_json(json.loads(info)) for name, info in rows}
 
-    def put_doubt(self, run: str, model: str, doubt: Doubt) -> None:
+    def put_doubt(self, run: str, model: str, doubt: Doubt) -> int:
         """Store a doubt of the rows of a run, for the points of these rows and those that will be added.
 
         Args:
             run: The run.
             model: The model.
             doubt: The doubt.
+
+        Returns:
+            The number of stored points that it is about, 0 if it was stored before.
         """
         with self._write() as connection:
             number = _run_id(connection, run, model)
             change = _increment_counter(connection, [("points", run, model)])
-            doubts.put(connection, number, doubt, change)
+            return doubts.put(connection, number, doubt, change)
 
-    def revise(self, run: str, model: str, mode: str, old: str, new: str, *, withdraw: bool = False) -> int:
-        """Replace a text in the notes of a run's points, or withdraw these points.
+    def revise(self, run: str, model: str, mode: str, old: str, new: str) -> int:
+        """Replace a text in the notes of a run's points.
 
         Args:
             run: The run.
@@ -241,7 +244,6 @@ class Database:
             mode: The mode of the points, the part of their kind after ``@``; ``""`` for kinds without one.
             old: The text to find in notes.
             new: The new text.
-            withdraw: Whether to make ``new`` the whole note and set all numbers to NULL.
 
         Returns:
             The number of points changed.
@@ -250,9 +252,7 @@ class Database:
         of_mode = kind.endswith(f"@{mode}", autoescape=True) if mode else ~kind.contains("@")
         series = sa.select(t.series.c.id).join(t.run, t.run.c.id == t.series.c.run)
         series = series.where(t.run.c.run == run, t.run.c.model == model, of_mode)
-        change: dict[str, Any] = dict.fromkeys(points.NUMBERS) if withdraw else {}
-        change["note"] = new if withdraw else sa.func.replace(note, old, new)
-        change["revision"] = t.point.c.revision + 1
+        change = {"note": sa.func.replace(note, old, new), "revision": t.point.c.revision + 1}
         with self._write() as connection:
             matching = t.point.c.series.in_(series), note.contains(old, autoescape=True)
             count = connection.execute(sa.update(t.point).where(*matching).values(change)).rowcount

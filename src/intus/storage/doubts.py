@@ -14,11 +14,13 @@ from . import points
 from . import tables as t
 from .points import NUMBERS, SERIES_KEY, Columns
 
-_OF = ("address", "target", "score", "epoch", "mode", "training")
+_OF = ("address", "target", "score", "epoch", "mode", "training", "note")
 
 
-def put(connection: sa.Connection, run: int, doubt: Doubt, number: int) -> None:
-    """Store a doubt, and change the points that it is about. A repetition changes nothing.
+def put(connection: sa.Connection, run: int, doubt: Doubt, number: int) -> int:
+    """Store a doubt, and change the points that it is about; return their number.
+
+    A repetition changes nothing.
 
     Args:
         connection: A connection inside a transaction.
@@ -31,12 +33,13 @@ def put(connection: sa.Connection, run: int, doubt: Doubt, number: int) -> None:
         doubt = replace(doubt, training=math.nan if newest is None else newest)
     content = json.dumps(asdict(doubt))
     if content in _contents(connection, run):
-        return
+        return 0
     connection.execute(sa.insert(t.doubt).values(run=run, content=content))
     columns = _stored(connection, run)
     changed = doubted(columns, [doubt])
     rows = [row for row, note in enumerate(changed["note"]) if note != columns["note"][row]]
     points.overwrite(connection, run, {name: [c[row] for row in rows] for name, c in changed.items()}, number)
+    return len(rows)
 
 
 def read(connection: sa.Connection, run: int) -> list[Doubt]:

@@ -21,7 +21,7 @@ from ..interfaces import Done, FrontendLink, RunKey
 from ..messages import DoubtRequest, Notice, RunRequest, StatusReport
 from ..schedule import Moment, Schedule, Shown
 from ..worker import DATA_POINT, Worker, summary, wait_for
-from .arrival_order import WITHDRAWN, ArrivalOrder, withdrawn
+from .arrival_order import WITHDRAWN, ArrivalOrder, disproved, withdrawn
 from .relations import Relations
 from .scoring import (
     Evaluation,
@@ -417,8 +417,10 @@ class Evaluator:
     def _ordered(self, point: DataPoint, results: Results) -> Results:
         """Return results with notes on the order of arrival, of which the frontend was told first."""
         holds = self._order.news(point)
-        if holds is not None:
-            self.frontend.arrival_order(point.key.run, point.key.model, point.mode_shown, holds)
+        if holds:
+            self.frontend.arrival_order(point.key.run, point.key.model, point.mode_shown)
+        elif holds is False:
+            self.frontend.put_doubt(disproved(point))
         return self._order.update(point, results)
 
     def _store(self, job: _Job, evaluation: Evaluation) -> None:

@@ -273,9 +273,9 @@ class RemoteFrontend(Remote):
         """Restrict an owner's targets of a name to the runs of that owner."""
         self._post("/claim", ClaimRequest(name, owner))
 
-    def arrival_order(self, run: str, model: str, mode: str, holds: bool) -> None:
-        """Verify the scores of labels that were matched by order of arrival, or withdraw them."""
-        self._post("/order", ArrivalOrderRequest(run, model, mode, holds))
+    def arrival_order(self, run: str, model: str, mode: str) -> None:
+        """Verify the scores of labels that were matched by order of arrival."""
+        self._post("/order", ArrivalOrderRequest(run, model, mode))
 
     def targets(self) -> list[dict[str, Any]]:
         """Return the stored targets."""

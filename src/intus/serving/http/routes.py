@@ -164,9 +164,9 @@ def frontend_routes(frontend: Frontend, limit: int) -> list[Endpoint]:
 
     def arrival_order(request: CheckedRequest) -> None:
         order = request.body
-        frontend.arrival_order(order.run, order.model, order.mode, order.holds)
+        frontend.arrival_order(order.run, order.model, order.mode)
 
-    summary = "Verify the scores of labels that were matched by order of arrival, or withdraw them"
+    summary = "Verify the scores of labels that were matched by order of arrival"
     return [
         post("/results", "Store scores", ResultsRequest, results, limit, reply=AcceptedReply),
         post("/claim", "Restrict a target to the runs of its owner", ClaimRequest, claim, limit),
