@@ -420,8 +420,8 @@ class Probe:
             ``which`` or ``when``, where what the framework does not allow to record counts once for each
             reason; ``never_called``, the addresses of operations that never ran; ``silent``, of those that
             recorded nothing; ``epochs`` and ``items``, how these are found, in words; ``faults``, every
-            warning so far, why the server refuses what this process sends, and which labels it cannot match
-            to rows, as sentences. About the queue to the server, which all probes of the process share:
+            warning so far, why the server refuses what this process sends, which labels it cannot match to
+            rows, and what it cannot score, as sentences. About the queue to the server, which all probes of the process share:
             ``sent``, ``dropped``, ``failed`` and ``waiting``, in records; ``server``, ``"up"``, ``"down"``,
             ``"refused"`` (the token is wrong) or ``"untried"``. About this model's records on the server:
             ``ledger``, a dict of how many it ``kept``, and of these are ``scored``, ``waiting``
@@ -447,7 +447,7 @@ class Probe:
             "silent": tap.silent(),
             "epochs": tap.source.epochs,
             "items": tap.source.items,
-            "faults": tap.troubles.faults() + tap.sender.faults() + tap.sender.misfits(tap.run, tap.name),
+            "faults": tap.troubles.faults() + tap.sender.faults() + tap.sender.no_scores(tap.run, tap.name),
             "sent": counts.sent,
             "dropped": counts.dropped,
             "failed": counts.failed,

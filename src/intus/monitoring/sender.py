@@ -37,7 +37,9 @@ BATCH_BYTES = 32 << 20  # a larger pass is sent in several requests
 BLOCK_S = 30.0  # the longest that ``block`` waits while nothing is sent
 EXIT_S = 5.0
 IDLE_S = 5.0  # the thread ends after this time without requests; the next request starts another
-_MISFIT = "target_misfit"  # the code of the server's notice of labels that it cannot match to rows
+#: The codes of the server's notices of labels that it cannot match to rows, and of what it cannot score.
+_NO_SCORES = "target_misfit", "score_failed"
+_MOST_NO_SCORES = 5  # sentences about layers that fail, which may be all of a network
 LEDGER_S = 2.0  # the longest that the server may take to answer what became of the records
 ATTEMPTS = 3  # server errors after which a request has failed
 BUSY = 429  # the status of a server that is slower than what it gets
@@ -445,13 +447,22 @@ class Sender:
         row = rows[0] if isinstance(rows, list) and rows else None
         return row if isinstance(row, dict) and "kept" in row else None
 
-    def misfits(self, run: str, model: str) -> list[str]:
-        """Ask the server which labels of a (run, model) cannot be matched to rows, as sentences."""
+    def no_scores(self, run: str, model: str) -> list[str]:
+        """Ask the server which labels of a (run, model) it cannot match to rows, and what it cannot score.
+
+        Returns:
+            The sentences of its notices, at most five of each kind.
+        """
         notices = self._ask("/api/notices", run=run).get("notices")
-        return [
-            one["text"]
+        own = [
+            one
             for one in (notices if isinstance(notices, list) else ())
-            if one.get("code") == _MISFIT and one.get("run") == run and one.get("model") == model
+            if one.get("run") == run and one.get("model") == model
+        ]
+        return [
+            text
+            for code in _NO_SCORES
+            for text in _first([one["text"] for one in own if one.get("code") == code])
         ]
 
     def _ask(self, path: str, **query: str) -> dict[str, Any]:
@@ -619,6 +630,12 @@ class Sender:
         if left:
             text = f"{left} records could not be sent to {self.host}:{self.port} before exit: {why}."
             log_once(f"intus: {text}", text)
+
+
+def _first(texts: list[str]) -> list[str]:
+    """Return the first sentences, and one that counts the others."""
+    more = len(texts) - _MOST_NO_SCORES
+    return [*texts[:_MOST_NO_SCORES], *([f"{more} more such notices are on the page."] if more > 0 else [])]
 
 
 def _epoch_key(record: Record | LateRecord) -> EpochKey:

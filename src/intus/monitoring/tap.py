@@ -118,6 +118,11 @@ _LABELS_BY_LAYER = (
     "intus: statistics=True cannot make statistics of passes of %s, because its layers have different labels "
     "of the name %r, so rows are sent. Register the labels for each layer_pattern under a name of their own."
 )
+_MIXED = (
+    "{} of {} sent rows after statistics in one epoch, first in epoch {:g}. These cannot be put together, so "
+    "such epochs have no scores there. Rows are sent of passes whose items are not known, do not fit, or have "
+    "no entry in the labels. Set Probe.items = ids before each call, or leave statistics out."
+)
 _OTHER_GROUPS = (
     "intus: targets %s of %s have no scores, because statistics are made for targets with the same groups. "
     "Register all targets with the same groups=, or leave statistics out to send rows."
@@ -215,6 +220,7 @@ class ModelTap:
         self._model = weakref.ref(model)
         self._backend, self._schedule, self._wait = backend, schedule, wait
         self.statistics: PassStatistics | None = None  # None to send rows
+        self._is_mixed = False  # whether it was said that rows followed statistics
         self._structure = structure  # None once the first pass has begun
         self._first = True  # no pass has ended yet
         self._traced: GraphRecorder | None = None
@@ -406,6 +412,10 @@ class ModelTap:
 
     def _tell(self, epoch: float) -> None:
         """Report what was logged since the last time."""
+        if self.statistics is not None and (mixed := self.statistics.take_mixed()) and not self._is_mixed:
+            self._is_mixed = True
+            layers = f"Layer{'s' * (len(mixed) > 1)} {listed(mixed)}"
+            self.troubles.inform("statistics", _MIXED.format(layers, self.name, epoch), "warning")
         if news := self.troubles.take_news():
             self.sender.tell(EpochKey(self.run, self.name, epoch), news)
         doubts, self._doubts = self._doubts, []
