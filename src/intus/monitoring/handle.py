@@ -421,9 +421,10 @@ class Probe:
             reason; ``never_called``, the addresses of operations that never ran; ``silent``, of those that
             recorded nothing; ``epochs`` and ``items``, how these are found, in words; ``faults``, every
             warning so far, why the server refuses what this process sends, which labels it cannot match to
-            rows, and what it cannot score, as sentences. About the queue to the server, which all probes of the process share:
-            ``sent``, ``dropped``, ``failed`` and ``waiting``, in records; ``server``, ``"up"``, ``"down"``,
-            ``"refused"`` (the token is wrong) or ``"untried"``. About this model's records on the server:
+            rows, and what it cannot score, as sentences. About the queue to the server, which all probes of
+            the process share: ``sent``, ``dropped``, ``failed`` and ``waiting``, in records; ``server``,
+            ``"up"``, ``"down"``, ``"refused"`` (the token is wrong) or ``"untried"``. About this model's
+            records on the server:
             ``ledger``, a dict of how many it ``kept``, and of these are ``scored``, ``waiting``
             (``seconds_left`` at the measured rate),
             ``failed`` or ``lost``, with what is ``under_way``, ``refused`` and ``unknown``, as in "What

@@ -120,8 +120,8 @@ _LABELS_BY_LAYER = (
 )
 _MIXED = (
     "{} of {} sent rows after statistics in one epoch, first in epoch {:g}. These cannot be put together, so "
-    "such epochs have no scores there. Rows are sent of passes whose items are not known, do not fit, or have "
-    "no entry in the labels. Set Probe.items = ids before each call, or leave statistics out."
+    "such epochs have no scores there. Rows are sent of passes whose items are not known, do not fit, or "
+    "have no entry in the labels. Set Probe.items = ids before each call, or leave statistics out."
 )
 _OTHER_GROUPS = (
     "intus: targets %s of %s have no scores, because statistics are made for targets with the same groups. "
