@@ -413,8 +413,8 @@ class Probe:
         Returns:
             A dict. About this probe: ``passes``, the calls of the model; ``skipped``, those skipped for the
             budget; ``skipped_epochs``, the epochs that are over and in which all passes were skipped,
-            training and evaluation counted apart; ``next_s``, about how many seconds the training goes on
-            until the budget affords the first pass of an epoch, 0 if it does now; ``spent``, the processor
+            training and evaluation counted apart; ``next_s``, about how many seconds by the wall
+            clock the training goes on until the budget affords the first pass of an epoch, 0 if it does now; ``spent``, the processor
             seconds that monitoring took, as the budget counts them; ``recorded``, the records made;
             ``troubles``, the errors in hooks,
             ``which`` or ``when``, where what the framework does not allow to record counts once for each
