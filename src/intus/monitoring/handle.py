@@ -413,11 +413,10 @@ class Probe:
         Returns:
             A dict. About this probe: ``passes``, the calls of the model; ``skipped``, those skipped for the
             budget; ``skipped_epochs``, the epochs that are over and in which all passes were skipped,
-            training and evaluation counted apart; ``next_s``, about how many seconds by the wall
-            clock the training goes on until the budget affords the first pass of an epoch, 0 if it does now; ``spent``, the processor
-            seconds that monitoring took, as the budget counts them; ``recorded``, the records made;
-            ``troubles``, the errors in hooks,
-            ``which`` or ``when``, where what the framework does not allow to record counts once for each
+            training and evaluation counted apart; ``next_s``, about how many seconds by the wall clock the
+            training goes on until the budget affords the first pass of an epoch, 0 if it does now; ``spent``,
+            the processor seconds that monitoring took, as the budget counts them; ``recorded``, the records
+            made; ``troubles``, the errors in hooks, ``which`` or ``when``, where what the framework does not allow to record counts once for each
             reason; ``never_called``, the addresses of operations that never ran; ``silent``, of those that
             recorded nothing; ``epochs`` and ``items``, how these are found, in words; ``faults``, every
             warning so far, why the server refuses what this process sends, which labels it cannot match to
