@@ -73,7 +73,14 @@ _MISFIT = (
     "no labels. Give one id per row, in the order of the rows."
 )
 _MISFITS = (
-    "Epoch {}: in {} of {} passes, Probe.items had another number of ids than rows; these have no labels."
+    "Epoch {}: in {} of {} passes, Probe.items had another number of ids than rows. A data point with such "
+    "passes (by default, an epoch in one mode) has no scores with labels."
+)
+_PARTLY = (
+    "Epoch {:g} of {}: {} of {} recorded passes in mode {} have no item ids, and the others have. A data "
+    "point with both (by default, an epoch in one mode) has no scores with labels, not even of the rows with "
+    "ids. Set Probe.items = ids before each call, give passes of other rows another Probe.mode, or pass a "
+    "probe_set."
 )
 _REPLACED = (
     "intus: %s of run %r is probed anew, as another training, so the earlier probe records nothing more. To "
@@ -120,7 +127,7 @@ _LABELS_BY_LAYER = (
 )
 _MIXED = (
     "{} of {} sent rows after statistics in one epoch, first in epoch {:g}. These cannot be put together, so "
-    "such epochs have no scores there. Rows are sent of passes whose items are not known, do not fit, or "
+    "data points with both have no scores. Rows are sent of passes whose items are not known, do not fit, or "
     "have no entry in the labels. Set Probe.items = ids before each call, or leave statistics out."
 )
 _OTHER_GROUPS = (
@@ -212,6 +219,9 @@ class ModelTap:
         self._idle: dict[str, bool] = {}  # operations that ran in this epoch -> whether ``when`` declined all
         self._fitting: bool | None = None  # whether the ids of this pass are as many as the rows of an array
         self._misfits = 0  # passes of this epoch whose ids do not fit
+        # Of this epoch, by mode, the recorded passes without ids and those with; and modes with both in some.
+        self._named_passes: dict[str, list[int]] = {}
+        self._partly_named: set[str] = set()
         self._epoch_began = 0, 0, 0  # passes, skipped passes and records before the epoch
         self._ended = False
         self._replaced = False  # whether another training of this process has the same names
@@ -228,12 +238,13 @@ class ModelTap:
         self._tags = PassTags(0, 0, "", None)
         self.batch_axis = schedule.batch_axis
         is_time_first = getattr(backend, "is_time_first", None)
+        self._label_patterns = _label_patterns(sender, run, name, probe_set)
         self._axes = PassAxes(
             name,
             schedule.batch_axis,
             may_move=is_time_first is not None and is_time_first(model),
             rows_of=None if is_time_first is None else backend.rows,
-            patterns=_label_patterns(sender, run, name, probe_set),
+            patterns=self._label_patterns,
             troubles=troubles,
         )
         self._moved: set[str] = set()  # layers whose rows are in another order than the batch
@@ -398,6 +409,7 @@ class ModelTap:
         if self._misfits:
             self.troubles.inform("items", _MISFITS.format(f"{epoch:g}", self._misfits, passes), "warning")
             self._misfits = 0
+        self._tell_partly_named(epoch)
         if recorded and not self._is_silence_known:
             self._warn_silent()
         self._tell_returned()
@@ -409,6 +421,16 @@ class ModelTap:
         idle = {address for address, declined in self._idle.items() if declined}
         self.sender.end(EpochKey(self.run, self.name, epoch), idle)
         self._idle = {}
+
+    def _tell_partly_named(self, epoch: float) -> None:
+        """Say once for each mode that only a part of an epoch's passes have ids."""
+        passes, self._named_passes = self._named_passes, {}
+        has_labels = any(True for _ in self._label_patterns())
+        for mode, (without, named) in passes.items():
+            if without and named and has_labels and mode not in self._partly_named:
+                self._partly_named.add(mode)
+                counts = without, without + named
+                self.troubles.inform("items", _PARTLY.format(epoch, self.name, *counts, mode), "warning")
 
     def _tell(self, epoch: float) -> None:
         """Report what was logged since the last time."""
@@ -659,6 +681,7 @@ class ModelTap:
                 self._skipped_like = epoch, mode, is_unnamed
             return None
         self._last_watched = epoch
+        self._named_passes.setdefault(mode, [0, 0])[items is not None] += 1
         ordered = items is not None or self._order.is_known(mode)
         labels = None if self.statistics is None else self._labels(period, items)
         return PassTags(epoch, step, mode, items, self.budget.rows, ordered, labels)
