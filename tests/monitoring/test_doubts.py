@@ -16,6 +16,7 @@ import intus
 from intus.core.doubt import DOUBTED
 from intus.monitoring import flush, probe, register_targets
 from intus.serving.run import Server
+from intus.storage.database import Database
 
 HOST = "127.0.0.1"
 ROWS = torch.randn(240, 6, generator=torch.Generator().manual_seed(0))
@@ -83,6 +84,11 @@ def scores_of(where, address="0"):
     """Return a layer's scores with labels, and those without that need no items."""
     table = intus.runs(where)["r"].scores(address=address)
     return table[table.target != ""], table[(table.target == "") & ~table.score.str.startswith("cka")]
+
+
+def notices_of(path):
+    with Database(path) as database:
+        return [notice["text"] for notice in database.notices()]
 
 
 def doubtful(labelled):
@@ -254,3 +260,24 @@ def test_scores_of_rows_that_the_labels_turn_out_not_to_be_for_are_withdrawn(tmp
     assert labelled[before].note.str.startswith("withdrawn: labels are for the rows of").all()
     assert not labelled[~before].note.str.contains("withdrawn").any()
     assert others.value.notna().any()
+
+
+def test_layer_whose_rows_move_is_withdrawn_in_a_training_that_begins_again_too(tmp_path):
+    """By order of arrival its rows have no ids, so that nothing else tells the server."""
+    torch.manual_seed(0)
+    model, path = Sorting(), tmp_path / "x.db"
+    model.sorts = True
+    with Server(database=path, port=0) as server:
+        place = HOST, server.port
+        register_targets(*place, name="digit", targets=LABELS)
+        with probe(model, *place, run="r", name="m", structure=False, block=True) as watch:
+            for watch.epoch in (1, 2, 1, 2):
+                for x in ROWS.split(40):
+                    model(x + 0)
+                flush(*place)
+        assert flush(*place)
+    assert any("watch.epoch back" in notice for notice in notices_of(path))
+    labelled, _ = scores_of(str(path), "head")
+    assert set(labelled.epoch) == {1, 2}
+    assert labelled.note.str.startswith("withdrawn: in epoch").all()
+    assert labelled.value.isna().all()

@@ -255,12 +255,12 @@ class Sender:
             self._sent_counts.jobs[run, model] = job
             return self._sent_counts.begin_training(run, model)
 
-    def begin(self, epoch: EpochKey) -> None:
-        """Register the start of an epoch."""
+    def begin(self, epoch: EpochKey) -> bool:
+        """Register the start of an epoch; return whether it is of another training."""
         self._reset_if_forked()
         with self._changed:
             self._post()  # a request has records of one training
-            self._sent_counts.begin(epoch)
+            return self._sent_counts.begin(epoch)
 
     def end(self, epoch: EpochKey, idle: Iterable[str] = ()) -> None:
         """Register the end of an epoch, for the next request; ``idle`` layers are absent on purpose."""

@@ -267,6 +267,7 @@ class ModelTap:
         self._wait_until = math.inf  # when a pass of the probe set no longer waits for room
         self._order = RowOrder(name, troubles)
         self._doubts: list[Doubt] = []  # of rows that were sent, to be told to the server
+        self._lasting: list[Doubt] = []  # of all rows that follow, also of another training
         self._named: tuple[float, str] | None = None  # epoch and mode of the last pass whose rows have ids
         self._last_watched: float = 0  # the epoch of the last recorded pass of the training
         self._skips = self._skips_epochs = False  # whether the warnings were given
@@ -392,7 +393,8 @@ class ModelTap:
         if self._ended:
             return
         self._end_epoch(old)
-        self.sender.begin(EpochKey(self.run, self.name, new))
+        if self.sender.begin(EpochKey(self.run, self.name, new)):
+            self._doubts += self._lasting
 
     def _end_epoch(self, epoch: float) -> None:
         """Report the end of an epoch, with all that is missing in it."""
@@ -447,6 +449,8 @@ class ModelTap:
     def doubt(self, doubt: Doubt) -> None:
         """Tell the server, at the end of the pass, of a doubt of rows whose scores may be stored already."""
         self._doubts.append(doubt)
+        if doubt.until is None:
+            self._lasting.append(doubt)
 
     def _doubt_items(self, note: str, modes: Iterable[str], withdraw: bool) -> None:
         """Doubt the items of all rows that had ids in these modes so far."""

@@ -35,7 +35,7 @@ def put(connection: sa.Connection, run: int, doubt: Doubt, number: int) -> int:
     if content in _contents(connection, run):
         return 0
     connection.execute(sa.insert(t.doubt).values(run=run, content=content))
-    columns = _stored(connection, run)
+    columns = _stored(connection, run, doubt)
     changed = doubted(columns, [doubt])
     rows = [row for row, note in enumerate(changed["note"]) if note != columns["note"][row]]
     points.overwrite(connection, run, {name: [c[row] for row in rows] for name, c in changed.items()}, number)
@@ -86,11 +86,15 @@ def _told(columns: Columns, doubts: Sequence[Doubt]) -> Iterator[tuple[int, list
             yield row, told
 
 
-def _stored(connection: sa.Connection, run: int) -> Columns:
-    """Return all points of a run that have a value."""
+def _stored(connection: sa.Connection, run: int, doubt: Doubt) -> Columns:
+    """Return the points of a run that have a value, without most of those that the doubt is not about."""
     names = [*SERIES_KEY, *points.WRITTEN]
     known = {column.name: column for column in (*t.series.c, *t.point.c)}
     query = sa.select(*(known[name] for name in names)).join(t.series, t.series.c.id == t.point.c.series)
     query = query.where(t.series.c.run == run, t.point.c.value.is_not(None))
+    if doubt.until is not None:
+        query = query.where(t.point.c.epoch <= doubt.until)
+    if doubt.address is not None:
+        query = query.where(t.series.c.address == doubt.address)
     rows = connection.execute(query).all()
     return {name: [row[at] for row in rows] for at, name in enumerate(names)}
