@@ -1,4 +1,4 @@
-"""What a probe finds out late of the rows of an epoch is told of its scores, stored or still to be stored."""
+"""Scores of an epoch have what a probe finds out late of its rows, stored before or still to be stored."""
 
 from __future__ import annotations
 
