@@ -235,6 +235,29 @@ def test_next_recorded_epoch_comes_when_it_is_said_to(cost):
     assert max(waits) > 3
 
 
+@pytest.mark.parametrize("processors", [0.05, 0.25, 1.0, 8.0])
+def test_next_recorded_epoch_comes_when_it_is_said_to_by_the_wall_clock(processors):
+    """A training takes so many processor seconds in each second, and recording a pass one of them or more."""
+    budget, wall, processor, said, errors = Budget(0.02), 0.0, 0.0, None, []
+    cost = Seconds(0.15, 0.15 * max(processors, 1.0))
+    for epoch in range(3000):
+        began, recorded = wall, False
+        for _ in range(20):
+            if not budget.skips(epoch) and budget.allows(Seconds(wall, processor), epoch):
+                budget.pay(cost)
+                wall, processor, recorded = wall + cost.wall, processor + cost.processor, True
+            wall, processor = wall + 0.035, processor + 0.035 * processors
+        if recorded:
+            if said is not None:
+                errors.append((began - said[0]) / (said[1] - said[0]))
+            said = None
+        elif said is None and (wait := budget.seconds_until_next(Seconds(wall, processor))) > 5:
+            said = wall, wall + wait
+    assert len(errors) > 4
+    assert min(errors) >= 0.9
+    assert max(errors) <= 1.15
+
+
 def test_cost_that_is_found_late_leaves_no_gap():
     """Passes wait 15 ms that no clock of the probe sees, and that are found after eight of them."""
     budget, wall, processor, watched = Budget(0.02), 0.0, 0.0, []

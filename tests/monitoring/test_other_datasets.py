@@ -177,7 +177,7 @@ def test_training_that_follows_an_evaluation_on_other_rows_has_the_labels(server
     records = [one for one in server.records() if one.address == "0" and one.epoch == 1]
     check(records, known={(1, "train")})
     (fault,) = watch.status()["faults"]
-    assert "Do not use scores with labels of that time" in fault
+    assert "Scores with labels of that time are withdrawn" in fault
 
 
 def test_two_datasets_that_both_train_are_said_to_have_no_labels_together(server):

@@ -365,3 +365,43 @@ def test_batch_axis_of_unbatched_sequence(server):
 def test_misspelled_setting_is_refused(unused_port, name, near):
     with probe(net(), HOST, unused_port) as watch, pytest.raises(InputError, match=rf"no '{name}'.*{near}"):
         setattr(watch, name, 1)
+
+
+@pytest.mark.parametrize("own_mode", [False, True])
+def test_rows_beside_others_with_ids_in_an_epoch_are_told(real_server, path, request, own_mode):
+    """Rows of another dataset have no ids; in a mode of their own they take no scores from the others."""
+    run, place = request.node.name, (real_server.host, real_server.port)
+    assert register_targets(*place, name="digit", targets=LABELS)
+    model = net()
+    with probe(model, *place, run=run, block=True) as watch:
+        for watch.epoch in (1, 2):
+            for rows in torch.randperm(100).split(25):
+                watch.items = rows
+                model(ROWS[rows])
+            if watch.epoch == 2:
+                watch.mode = "other" if own_mode else None
+                model(ROWS[:25] + 1)
+                watch.mode = None
+    assert flush(*place)
+    told = [fault for fault in watch.status()["faults"] if "recorded passes" in fault]
+    assert len(told) == (not own_mode)
+    for fault in told:
+        assert fault.startswith(
+            "Epoch 2 of Sequential: 1 of 5 recorded passes in mode train have no item ids"
+        )
+    with Database(path) as database:
+        points = database.points(run, "Sequential").where(target="digit")
+        texts = [notice["text"] for notice in database.notices(run)]
+    assert set(points["epoch"]) == ({1, 2} if own_mode else {1})
+    assert set(points["mode"]) == {"train"}
+    assert all(fault in texts for fault in told)
+
+
+def test_passes_without_ids_are_no_fault_where_no_labels_are(server):
+    model = net()
+    with probe(model, HOST, server.port, block=True) as watch:
+        watch.items = range(100)
+        model(ROWS)
+        model(ROWS)
+    assert flush(HOST, server.port)
+    assert watch.status()["faults"] == []

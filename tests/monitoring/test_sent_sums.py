@@ -451,6 +451,30 @@ def test_own_passes_without_ids_send_rows_and_say_so(server, caplog):
     assert any("cannot make statistics of passes" in fault for fault in watch.status()["faults"])
 
 
+@pytest.mark.parametrize("later", [None, [0, 1], range(9_000, 9_300)], ids=["none", "few", "others"])
+def test_rows_after_statistics_in_an_epoch_are_told(tmp_path, later):
+    """An epoch of statistics alone has all scores; one with rows before them has those without labels."""
+    passes = {1: [range(300), range(300, 600)], 2: [range(300), later], 3: [later, range(300)]}
+    model = net()
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        register_targets(HOST, server.port, name="digit", targets=LABELS[:600])
+        options = {"run": "r", "name": "m", "statistics": True, "budget": math.inf, "structure": False}
+        with probe(model, HOST, server.port, **options) as watch:
+            for watch.epoch, parts in passes.items():
+                for watch.items in parts:
+                    model(IMAGES[:300])
+        told = [one for one in watch.status()["faults"] if "sent rows after statistics" in one]
+        assert flush(HOST, server.port)
+        failed = [one for one in watch.status()["faults"] if "cannot be put together" in one]
+    assert len(told) == 1
+    assert "in one epoch, first in epoch 2" in told[0]
+    assert len(failed) > len(told)  # also what the server says
+    with Database(tmp_path / "x.db") as database:
+        points = database.points("r", "m").where(address="0")
+    assert set(points.where(score="mean")["epoch"]) == {1, 3}
+    assert set(points.where(target="digit")["epoch"]) == {1}
+
+
 def test_own_passes_with_labels_by_layer_send_rows_and_say_so(server):
     model = net()
     register_targets(HOST, server.port, name="digit", targets=LABELS, layer_pattern="^0$")

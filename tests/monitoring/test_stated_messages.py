@@ -9,9 +9,11 @@ import torch
 from torch import nn
 
 import intus
+from intus.core.doubt import Doubt
 from intus.serving.decoding import builtins, read
 from intus.serving.messages import (
     ClearRequest,
+    DoubtRequest,
     FlushRequest,
     RecordFacts,
     RecordsEnvelope,
@@ -22,6 +24,7 @@ from intus.serving.messages import (
 
 MESSAGES = {
     "/run": RunRequest,
+    "/doubts": DoubtRequest,
     "/targets": TargetRequest,
     "/flush": FlushRequest,
     "/clear": ClearRequest,
@@ -36,6 +39,7 @@ def test_requests_have_the_stated_fields_and_no_others(server):
         watch.run_probe_set()
         for watch.epoch in (1, 2):
             model(torch.randn(5, 4))
+        watch._tap.doubt(Doubt("of other rows", True, 0.0, 1.0, ("train",), "0"))
         watch.log(loss=torch.tensor(0.5), accuracy=float("nan"))
     for name, targets in {"words": [["N", None], ["V", "N"]], "half": torch.tensor([True, False])}.items():
         groups, types = [1, "a"], [["x", None], [3, "x"]] if name == "words" else None

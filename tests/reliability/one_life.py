@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from fault_injector import Injector
-from recorded_ingest import LAYERS, SCORES, TARGET, Point, Step, expected, target
+from recorded_ingest import DOUBT, LAYERS, SCORES, TARGET, Point, Step, expected, in_doubt, target
 
 from intus.core.errors import IntusError
 from intus.engines.on_demand import OnDemandEngine
@@ -82,12 +82,18 @@ def _unstored() -> None:
     Database.add = lambda self, results, infos=(), predicted=(): 0
 
 
+def _undoubted() -> None:
+    """Forget a doubt of rows that is acknowledged."""
+    Database.put_doubt = lambda self, run, model, doubt: 0
+
+
 #: Ways to break the server, by which tests see that the judge notices.
 SABOTAGES: dict[str, Callable[[], None]] = {
     "": lambda: None,
     "unwritten": _unwritten,
     "unknown": _unknown,
     "unstored": _unstored,
+    "undoubted": _undoubted,
 }
 
 
@@ -201,7 +207,7 @@ class Life:
                 if not self.injector.active:
                     self.tell(fault="stuck", text=f"the page has {status} {points}")
                 return
-            found, labelled = {}, set()
+            found, labelled, doubted = {}, set(), set()
             for row in zip(*(points[c] for c in COLUMNS), strict=True):
                 epoch, address, score, label, value, rows, note = row
                 key = Point(name, int(epoch), address)
@@ -209,10 +215,13 @@ class Life:
                     found[key] = value, rows, note
                 if label == TARGET and score == "linear_f1" and value is not None:
                     labelled.add(key)
+                    doubted |= {key} if DOUBT in note else set()
             for point in sorted(found.keys() - wanted.keys()) if whole else ():
                 self.tell(fault="wrong", text=f"{point} was deleted or never sent, and is there")
             for point in (each for each in wanted if each.run == name):
                 self._judge_point(point, *wanted[point], found.get(point), point in labelled)
+                if point in labelled and (point in doubted) < in_doubt(accepted, point):
+                    self.tell(fault="lost", text=f"{point} has lost its doubt")
 
     def _judge_point(self, point: Point, rows: int, mean: float, found: tuple | None, labelled: bool) -> None:
         if found is None:

@@ -21,6 +21,7 @@ from intus.storage.codec import encode_graph, encode_records
 ROWS = 12
 LAYERS = ("0", "1")
 TARGET = "parity"
+DOUBT = "of other rows"
 #: What the server computes of each layer: the judge's two, a classifier's, and one that relates epochs.
 SCORES = ("mean", "mean_abs", "linear_f1")
 
@@ -45,6 +46,7 @@ class Step:
         flushes: Runs whose arrays are scored when this is acknowledged.
         clears: The run that this deletes.
         late: Whether the arrays may be refused, since their epoch was scored.
+        doubts: The last epoch of its run whose labelled scores this puts in doubt; -1 for none.
     """
 
     client: str
@@ -54,6 +56,7 @@ class Step:
     flushes: str = ""
     clears: str = ""
     late: bool = False
+    doubts: int = -1
 
 
 def _array(number: int) -> np.ndarray:
@@ -83,7 +86,7 @@ class _Client:
         self.seq += 1
         return Step(self.name, "/records", body, arrays, late=late)
 
-    def post(self, path: str, message: object, **facts: str) -> Step:
+    def post(self, path: str, message: object, **facts: str | int) -> Step:
         return Step(self.name, path, json.dumps(message).encode(), **facts)
 
     def flush(self) -> Step:
@@ -114,6 +117,7 @@ def steps() -> list[Step]:
         gone.records(0, 1, ended=True),
         b.records(0, 1),
         a.records(1, 1, ended=True),
+        a.post("/doubts", {"run": "a", "model": "m", "note": DOUBT, "until": 1, "client": "a"}, doubts=1),
         gone.post("/clear", {"client": "gone"}, clears="gone"),
         b.records(1, 0),
         a.flush(),
@@ -148,6 +152,11 @@ def _graph() -> Graph:
         exits=np.array([[2, 0]]),
         facts={"framework": "torch"},
     )
+
+
+def in_doubt(accepted: Iterable[Step], point: Point) -> bool:
+    """Return whether the labelled scores of a point are in doubt, once these requests are acknowledged."""
+    return any(step.client == point.run and point.epoch <= step.doubts for step in accepted)
 
 
 def expected(accepted: Iterable[Step]) -> dict[Point, tuple[int, float]]:

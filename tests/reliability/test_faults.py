@@ -57,6 +57,7 @@ def test_fault_at_every_place_loses_doubles_and_changes_nothing(scenario):
         ("unwritten", "committed", [30], "lost"),
         ("unknown", "fsync", [15, 16, 20, 21], "doubled"),  # some of them end a request that was written
         ("unstored", "stat", [1], "lost"),
+        ("undoubted", "stat", [1], "lost"),
     ],
 )
 def test_judge_notices_a_server_that_breaks_its_promise(sabotage, kind, calls, outcome):

@@ -11,7 +11,8 @@ from starlette.testclient import TestClient
 from test_journal import Machine
 
 from intus.core.results import Results
-from intus.serving.evaluation.arrival_order import BY_ORDER, UNVERIFIED, WITHDRAWN, ArrivalOrder
+from intus.serving.decoding import encode
+from intus.serving.evaluation.arrival_order import BY_ORDER, UNVERIFIED, WITHDRAWN, ArrivalOrder, disproved
 from intus.serving.evaluation.evaluator import Evaluator
 from intus.serving.frontend import Frontend
 from intus.serving.http.app import build
@@ -125,6 +126,28 @@ def test_withdrawal_is_told_whichever_epoch_is_scored_first(tmp_path, first):
     assert notices == [f"Scores of the first epoch are {WITHDRAWN}."]
 
 
+def test_withdrawn_score_stays_so_when_its_epoch_is_scored_again_after_a_restart(tmp_path):
+    """The server was killed before it had noted that the first epoch was scored, and after the second was."""
+    labels = target_of({"name": "t", "targets": [number % 2 for number in range(40)]})
+    first = replace(point(record(40, epoch=0)), training=5.0)
+    second = replace(point(record(40, epoch=1, items=np.full(40, -1))), training=5.0)
+    newer = replace(first, training=6.0, attempt=1)
+
+    def score(*points):
+        evaluator = Evaluator(Frontend(database), scores=["lda_f1"])
+        evaluator.put_target(labels)
+        for each in points:
+            evaluator.points([each])
+            evaluator.flush()
+        found = database.points("r", "m").where(score="lda_f1", epoch=0.0)
+        return found["note"].tolist(), np.isnan(found["value"]).tolist()
+
+    with Database(tmp_path / "x.db") as database:
+        assert score(first, second) == ([WITHDRAWN], [True])
+        assert score(first) == ([WITHDRAWN], [True])
+        assert score(newer) == ([UNVERIFIED], [False])  # of another training nothing was found
+
+
 def by_order(kind="output", value=0.5, note=UNVERIFIED):
     return {"run": "r", "model": "m", "epoch": 0, "address": "fc1", "kind": kind, "score": "f1"} | {
         "target": "t",
@@ -137,19 +160,22 @@ def by_order(kind="output", value=0.5, note=UNVERIFIED):
 @pytest.mark.parametrize("holds", [True, False])
 @pytest.mark.parametrize("apart", [False, True], ids=["together", "apart"])
 def test_stored_scores_are_verified_or_withdrawn(tmp_path, holds, apart):
-    rows = [by_order(), by_order("output@eval"), by_order("input", note=f"{UNVERIFIED}; a doubt")]
+    rows = [by_order(), by_order("output@eval") | {"mode": "eval"}]
+    rows.append(by_order("input", note=f"{UNVERIFIED}; a doubt"))
     rows.append(by_order("grad_output", note="matched 3 of 4 labels"))
     with Database(tmp_path / "x.db") as database:
         frontend = Frontend(database)
         frontend.results(Results.from_rows(rows))
-        if apart:
-            said = {"run": "r", "model": "m", "mode": "", "holds": holds}
+        disproof = disproved(point(record(mode="")))
+        for remote in (apart, False):
             page = TestClient(build(Roles(None, None, frontend)))
-            assert page.post("/order", json=said).status_code == 200
-            assert page.post("/order", json=said | {"holds": "yes"}).status_code == 400
-        else:
-            frontend.arrival_order("r", "m", "", holds)
-        frontend.arrival_order("r", "m", "", holds)
+            if not remote:
+                frontend.arrival_order("r", "m", "") if holds else frontend.put_doubt(disproof)
+            elif holds:
+                said = {"run": "r", "model": "m", "mode": ""}
+                assert page.post("/order", json=said).status_code == 200
+            else:
+                assert page.post("/doubts", content=encode(disproof)).status_code == 200
         found = database.columns("r", "m", ["kind", "value", "low", "note", "revision"])
         notices = [notice["code"] for notice in database.notices()]
     stored = dict(zip(found.pop("kind"), zip(*found.values(), strict=True), strict=True))

@@ -18,7 +18,7 @@ from intus.serving import worker as module
 from intus.serving.errors import HeldError
 from intus.serving.http import remote as links
 from intus.serving.http.remote import RemoteEvaluator, RemoteFrontend
-from intus.serving.messages import AggregatorCounts, Notice, RunRequest, StatusReport
+from intus.serving.messages import AggregatorCounts, DoubtRequest, Notice, RunRequest, StatusReport
 from intus.serving.worker import Worker
 from intus.storage.codec import decode_records
 
@@ -181,10 +181,11 @@ def test_removed_run_is_not_brought_back_by_what_waits_of_it(server):
     for run in ("r", "s"):
         evaluator.put_graph(run, "m", b"")
         evaluator.put_run(RunRequest(run, "m", tags=["a"]))
+        evaluator.put_doubt(DoubtRequest(run, "m", "of other rows"))
     evaluator.points([point(record())])
     while not evaluator._worker.trouble:
         time.sleep(0.001)
-    assert evaluator._worker.waiting == {"graph": 2, "log message": 2, "data point": 1}
+    assert evaluator._worker.waiting == {"graph": 2, "log message": 2, "doubt": 2, "data point": 1}
     assert evaluator.remove("r")
     evaluator.flush()
     evaluator.close()
@@ -193,8 +194,10 @@ def test_removed_run_is_not_brought_back_by_what_waits_of_it(server):
     assert "/graph?run=r&model=m" in paths[:removed]  # it was tried
     assert "/graph?run=r&model=m" not in paths[removed:]
     assert sorted({*paths} - {"/run/remove", "/flush"}) == [
+        "/doubts",
         "/graph?run=r&model=m",
         "/graph?run=s&model=m",
         "/run",
     ]
-    assert {json.loads(body)["run"] for path, body, _ in server.got if path == "/run"} == {"s"}
+    told = [json.loads(body)["run"] for path, body, _ in server.got if path in ("/run", "/doubts")]
+    assert told == ["s", "s"]

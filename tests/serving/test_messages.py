@@ -44,7 +44,7 @@ BODIES = {
     "/set_trigger_fields": ["epoch"],
     "/results": {"columns": {"run": ["r"], "model": ["m"], "score": ["mean"], "value": [None]}},
     "/claim": {"name": "parity", "owner": ""},
-    "/order": {"run": "r", "model": "m", "mode": "", "holds": True},
+    "/order": {"run": "r", "model": "m", "mode": ""},
     "/notices": {"notices": [{"code": "a", "text": "b"}]},
     "/status": {"evaluator": {"scored": 3}, "runs": [{"run": "r", "model": "m", "scored": 3}]},
     "/run": {
@@ -54,6 +54,7 @@ BODIES = {
         "tags": ["a"],
         "log": [{"step": 1, "epoch": 0, "time": 2.5, "values": {"loss": 0.5, "grad": "nan"}}],
     },
+    "/doubts": {"run": "r", "model": "m", "note": "of other rows", "until": 1},
     "/api/run": {"run": "r", "tags": ["b"]},
     "/flush": {},
     "/remove": {"model": "nobody"},

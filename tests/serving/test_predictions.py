@@ -16,6 +16,7 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import confusion_matrix, f1_score
 
 from intus import flush, probe
+from intus.core.doubt import Doubt
 from intus.core.errors import InputError
 from intus.core.results import Results
 from intus.serving.decoding import decode, encode
@@ -97,7 +98,7 @@ def test_predictions_are_stored_once_for_scores_of_the_same(tmp_path):
         assert [found.step for found in steps] == [7, 7, -1]
         np.testing.assert_array_equal(steps[0].guess, first.truth)
         assert database.predictions("r", "m", "fc2", "digit", ["linear_f1"]) is None
-        database.revise("r", "m", "", "", "withdrawn", withdraw=True)
+        database.put_doubt("r", "m", Doubt("withdrawn", withdraw=True))
         assert database.predictions("r", "m", "fc1", "digit", scores_of("linear_f1")) is None
         database.remove("m")
         with database._read() as connection:

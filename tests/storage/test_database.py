@@ -17,6 +17,7 @@ from small_graph import small_graph
 from sqlalchemy.dialects import postgresql
 
 import intus
+from intus.core.doubt import Doubt
 from intus.core.errors import CodecError, InputError
 from intus.core.followup import UnitExamples, UnitVerification
 from intus.core.results import COLUMNS, Results
@@ -363,7 +364,9 @@ def test_reading_only_changed_epochs_equals_reading_all(database, seed):
             database.rename(old, new)
 
     actions = [add, add, add, add, lambda: add(run="other"), lambda: add(note="by order"),
-               lambda: database.revise("r", "m", "", "by order", "withdrawn", withdraw=True),
+               lambda: database.revise("r", "m", "", "by order", "in order"),
+               lambda: database.put_doubt("r", "m", Doubt("withdrawn", withdraw=True, of="by order")),
+               lambda: add(target="t"), lambda: database.put_doubt("r", "m", Doubt("in doubt", until=1.0)),
                lambda: database.remove(run="r"), lambda: rename("r", "other"), lambda: rename("other", "r"),
                lambda: database.put_run("r", "m", tags=["a"])]  # fmt: skip
     parts = 0

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .doubt import DOUBTED
 from .results import COLUMNS, Results
 
 #: The scores that findings are about: of each target the first one that it has, and the count of NaN.
@@ -150,7 +151,8 @@ def findings(
     A sentence holds at each point that it covers. Where it begins at a layer's first score, it says so: what
     came before is not known.
 
-    Scores with ``COPIES_NOTE`` show only that rows are recognized, so nothing follows from them.
+    Scores with ``COPIES_NOTE`` show only that rows are recognized, and those with ``DOUBTED`` are perhaps of
+    other labels, so nothing follows from them.
 
     Args:
         results: The scores of one run and model: all rows, or those of ``SCORES``. Of several trainings
@@ -175,7 +177,9 @@ def findings(
     results = _of_newest(results)
     found = _nonfinite(results.where(score="nonfinite"), results.where(score="nonfinite_step"), addresses)
     outputs = results.where(kind="output", unit=-1)
-    keep = np.array([COPIES_NOTE not in note for note in outputs["note"].tolist()], bool)
+    keep = np.array(
+        [COPIES_NOTE not in note and DOUBTED not in note for note in outputs["note"].tolist()], bool
+    )
     outputs = Results({name: outputs[name][keep] for name in COLUMNS})
     for target in sorted(set(outputs["target"].tolist()) - {""}):
         of_target = outputs.where(target=target)

@@ -245,7 +245,7 @@ class Budget:
         self._periods: dict[Any, bool] = {}  # whether a pass of each period was recorded
         self._empty = 0  # periods without a recorded pass, the present one included
         self._waiting: list[Any] = []  # modes that had a period without any recorded pass, the earliest first
-        self._has_begun = False
+        self._began: Seconds | None = None  # the time of the first pass
         self._unclocked = 0  # how many more passes can be skipped without a look at the clocks
         self._steps = 1  # since the last look
 
@@ -326,12 +326,12 @@ class Budget:
     def _affords(self, now: Seconds, mode: Any, is_first: bool) -> bool:
         """Update the accounts at the start of a pass, and return whether it can be paid."""
         wall, processor = self._accounts
-        if self._has_begun:
+        if self._began is not None:
             last, recorded, comparable = self._mode, self._last_recorded, mode == self._mode
             for account, at in zip(self._accounts, now, strict=True):
                 account.steps_end(self._steps, at, self.share, last, recorded=recorded, comparable=comparable)
         else:
-            self._has_begun = True
+            self._began = now
             wall.at, processor.at = now
         self._steps, self._unclocked = 1, 0
         has_turn = is_first and (not self._waiting or self._waiting[0] == mode)
@@ -347,16 +347,25 @@ class Budget:
         return True
 
     def seconds_until_next(self, now: Seconds) -> float:
-        """Return the seconds of the training until the first pass of a period can be paid.
+        """Return the wall-clock seconds of the training until the first pass of a period can be paid.
+
+        A process that waits, as for a GPU, takes less than a processor second in each, and one of several
+        threads more. It is taken to go on as it has since its first pass, without what monitoring took.
 
         Args:
             now: The current time.
         """
-        if self.share == math.inf or not self._has_begun:
+        if self.share == math.inf or self._began is None:
             return 0.0
-        return max(
+        wall, processor = (
             account.seconds_until(at, self.share) for account, at in zip(self._accounts, now, strict=True)
         )
+        of_training = Seconds(
+            *(at - began - spent for at, began, spent in zip(now, self._began, self.spent, strict=True))
+        )
+        if min(of_training) > 0.0:
+            processor *= of_training.wall / of_training.processor
+        return max(wall, processor)
 
     def pay(self, spent: Seconds) -> None:
         """Subtract time that monitoring took."""

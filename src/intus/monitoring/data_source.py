@@ -13,13 +13,14 @@ dataset of the training alone: in another one, for validation, the same indices 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from ..backends.feeds import Feed, Items, Origin
+from ..core.doubt import DOUBTED
 from ..core.findings import COPIES
 from .contents import Contents
 from .warn_once import WarningLog
@@ -98,8 +99,9 @@ _BESIDE = (
 )
 _NOT_TRAINED_ON = (
     "Labels are for the rows of {}, which train the model. Before, it was called with rows of {}, and these "
-    "were taken to be the rows of the labels. Do not use scores with labels of that time."
+    "were taken to be the rows of the labels. Scores with labels of that time are withdrawn."
 )
+_NOT_OF_LABELS = "withdrawn: labels are for the rows of {}, and these were rows of {}"
 _ANEW = (
     "Rows of {} have no labels: its dataset was made anew, and is not known to hold the rows of the first, "
     "{}, which labels are for. Make the dataset once, before the epochs, or set watch.items = ids."
@@ -112,8 +114,8 @@ _OTHER_TENSOR = (
 )
 _REORDERED = (
     "Items are not found from the sampler of {}, because its dataset changes its order: items are now what "
-    "others were before. Earlier scores are of the order at that time, perhaps not that of the labels. Set "
-    "watch.items = ids before each call, or pass a probe_set."
+    "others were before. Earlier scores are of the order at that time, perhaps not that of the labels, and "
+    "have a note. Set watch.items = ids before each call, or pass a probe_set."
 )
 _CHANGED = (
     "Items are found from the sampler of {}, and not verified: its dataset gives other values for an item "
@@ -135,6 +137,8 @@ class DataSource:
         order: Returns a hash of the data in a call's arguments, or something else if there is none.
         troubles: Gets the sentences for the page.
         on_epoch_over: Called when an epoch is over, if that is known before the next one begins.
+        on_doubt: Called as ``on_doubt(note, modes, withdraw)`` if rows that had ids in these modes were
+            perhaps other items, or with ``withdraw`` were not those of the labels.
 
     Attributes:
         items: How the ids of rows are found, in words.
@@ -153,8 +157,9 @@ class DataSource:
         order: Callable[[Any], Any],
         troubles: WarningLog,
         on_epoch_over: Callable[[], None],
+        on_doubt: Callable[[str, Iterable[str], bool], None] = lambda note, modes, withdraw: None,
     ) -> None:
-        self._on_epoch_over = on_epoch_over
+        self._on_epoch_over, self._on_doubt = on_epoch_over, on_doubt
         if feed is not None:
             feed.on_end = self._ended
         self._feed, self._order, self._troubles = feed, order, troubles
@@ -185,6 +190,7 @@ class DataSource:
             False  # whether it is that of a model without an optimizer, called before any
         )
         self._is_certain = False  # whether a batch of the training was found among those of the dataset
+        self._named_modes: dict[str, None] = {}  # the modes of calls whose rows have ids
         self._tensors: tuple[int, ...] = ()  # of a batch, that the first call with ids had
         self._contents = Contents()
         self._is_reordered = False  # the dataset gave an item for another
@@ -354,6 +360,8 @@ class DataSource:
                 self.items = _BY_ORDER.format(found.name, found.reason)
             self._troubles.inform("items", self.items)
         self.has_ids, self.is_refused = found.ids is not None, found.is_reordered
+        if self.has_ids:
+            self._named_modes[mode] = None
         return found.ids
 
     def end(self, name: str, epoch: float) -> None:
@@ -398,6 +406,8 @@ class DataSource:
     def _begin_training_on(self, name: str) -> None:
         """Forget the rows of calls before the training, and say that labels are not theirs."""
         self._tensors, self._contents, self.items = (), Contents(), _NOT_FOUND
+        self._on_doubt(_NOT_OF_LABELS.format(name, self._name), self._named_modes, True)
+        self._named_modes = {}
         self._troubles.inform("items", _NOT_TRAINED_ON.format(name, self._name), "warning")
 
     def _say_other_tensor(self, found: Items) -> None:
@@ -416,6 +426,7 @@ class DataSource:
             case "reordered":
                 self._is_reordered = True
                 self.items = _REORDERED.format(found.name)
+                self._on_doubt(f"{DOUBTED}: the order of the dataset changed", self._named_modes, False)
                 self._troubles.inform("items", self.items, "warning")
             case "changed":
                 self.items = _CHANGED.format(found.name)

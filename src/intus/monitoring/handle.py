@@ -413,19 +413,18 @@ class Probe:
         Returns:
             A dict. About this probe: ``passes``, the calls of the model; ``skipped``, those skipped for the
             budget; ``skipped_epochs``, the epochs that are over and in which all passes were skipped,
-            training and evaluation counted apart; ``next_s``, about how many seconds the training goes on
-            until the budget affords the first pass of an epoch, 0 if it does now; ``spent``, the processor
-            seconds that monitoring took, as the budget counts them; ``recorded``, the records made;
-            ``troubles``, the errors in hooks,
-            ``which`` or ``when``, where what the framework does not allow to record counts once for each
-            reason; ``never_called``, the addresses of operations that never ran; ``silent``, of those that
-            recorded nothing; ``epochs`` and ``items``, how these are found, in words; ``faults``, every
-            warning so far, why the server refuses what this process sends, and which labels it cannot match
-            to rows, as sentences. About the queue to the server, which all probes of the process share:
-            ``sent``, ``dropped``, ``failed`` and ``waiting``, in records; ``server``, ``"up"``, ``"down"``,
-            ``"refused"`` (the token is wrong) or ``"untried"``. About this model's records on the server:
-            ``ledger``, a dict of how many it ``kept``, and of these are ``scored``, ``waiting``
-            (``seconds_left`` at the measured rate),
+            training and evaluation counted apart; ``next_s``, about how many seconds by the wall clock the
+            training goes on until the budget affords the first pass of an epoch, 0 if it does now; ``spent``,
+            the processor seconds that monitoring took, as the budget counts them; ``recorded``, the records
+            made; ``troubles``, the errors in hooks, ``which`` or ``when``, where what the framework does not
+            allow to record counts once for each reason; ``never_called``, the addresses of operations that
+            never ran; ``silent``, of those that recorded nothing; ``epochs`` and ``items``, how these are
+            found, in words; ``faults``, every warning so far, why the server refuses what this process sends,
+            which labels it cannot match to rows, and what it cannot score, as sentences. About the queue to
+            the server, which all probes of the process share: ``sent``, ``dropped``, ``failed`` and
+            ``waiting``, in records; ``server``, ``"up"``, ``"down"``, ``"refused"`` (the token is wrong) or
+            ``"untried"``. About this model's records on the server: ``ledger``, a dict of how many it
+            ``kept``, and of these are ``scored``, ``waiting`` (``seconds_left`` at the measured rate),
             ``failed`` or ``lost``, with what is ``under_way``, ``refused`` and ``unknown``, as in "What
             became of every array" of docs/serving.md. It is asked for at each call, for which it waits up to
             2 s; None if it did not answer or does not know.
@@ -447,7 +446,7 @@ class Probe:
             "silent": tap.silent(),
             "epochs": tap.source.epochs,
             "items": tap.source.items,
-            "faults": tap.troubles.faults() + tap.sender.faults() + tap.sender.misfits(tap.run, tap.name),
+            "faults": tap.troubles.faults() + tap.sender.faults() + tap.sender.no_scores(tap.run, tap.name),
             "sent": counts.sent,
             "dropped": counts.dropped,
             "failed": counts.failed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +14,7 @@ import numpy as np
 
 from ..backends.base import Backend, CapturedTensor
 from ..backends.sharding import Together
+from ..core.doubt import DOUBTED, Doubt
 from ..core.probes_disabled import probes_disabled
 from ..core.record import PROBE_SET_MODE
 from .batch_axes import possible
@@ -147,6 +148,9 @@ class Host(Protocol):
     def change_epoch(self, old: float, new: float) -> None:
         """End an epoch of the records and begin another."""
 
+    def doubt(self, doubt: Doubt) -> None:
+        """Tell the server of a doubt of rows whose scores may be stored already."""
+
     def on_error(self, error: Exception) -> None:
         """Count and log an error."""
 
@@ -180,6 +184,7 @@ class ProbeSetRunner:
         self._backend, self._set, self._together = backend, probe_set, together
         #: What is known of the order of rows in the layers; None if the framework cannot tell.
         self._rows = RowCheck() if hasattr(backend, "row_contents") and together is None else None
+        self._tested: tuple[float, ...] = ()  # the epochs of the last two passes whose rows were tested
         self._schedule, self._axis = schedule, schedule.batch_axis
         self._contents_of = getattr(backend, "row_contents", None)
         self._contents = self._row_contents()
@@ -369,7 +374,7 @@ class ProbeSetRunner:
         try:
             with self._host.paying_for_set(), probes_disabled(), self._settings_of_first():
                 self._compare_kernels(model, number)
-                unknown = self._check_rows(model)
+                unknown = self._check_rows(model, number)
                 inputs = self._checked_inputs(number)
                 with self._backend.evaluation(model) as run:
                     run(inputs)  # not part of the training
@@ -418,7 +423,7 @@ class ProbeSetRunner:
         rows = len(self._set.items)
         return taken(self._set.inputs, self._axis, rows, np.arange(rows))
 
-    def _check_rows(self, model: Any) -> str:
+    def _check_rows(self, model: Any, number: float) -> str:
         """Run the rows in another order, if that is due; return why it cannot be known what layers do."""
         assert self._set is not None
         count = len(self._set.items)
@@ -429,6 +434,7 @@ class ProbeSetRunner:
             inputs = taken(self._set.inputs, self._axis, count, order)
             with self._backend.evaluation(model) as run:
                 self._rows.run(partial(run, inputs), order)
+            self._tested = (*self._tested[-1:], number)
         except Exception as error:
             return f"the model cannot run the rows of the probe set in another order: {error}"
         return ""
@@ -442,6 +448,7 @@ class ProbeSetRunner:
             keep, those = ("does not keep", "its rows") if one else ("do not keep", "their rows")
             text = _OWN_ORDER.format(words, self._host.name, keep, those)
             self._host.troubles.inform("rows", text, "warning")
+            self._doubt({place.address for place in news})
         if news := self._new(self._rows.places("mixed")):
             self._host.troubles.inform(
                 "rows", _NOT_PROVEN.format(listed(place.address for place in news), self._host.name, _MIXED)
@@ -449,6 +456,15 @@ class ProbeSetRunner:
         if unknown and not self._are_orders_unknown:
             self._are_orders_unknown = True
             self._host.troubles.inform("rows", _NOT_PROVEN.format("any layer", self._host.name, unknown))
+
+    def _doubt(self, addresses: Collection[str]) -> None:
+        """Doubt what layers that are now seen to have an order of their own recorded since the last test."""
+        *before, now = self._tested
+        note = f"{DOUBTED}: the layer was seen to have its rows in an order of its own in epoch {now:g}"
+        for address in sorted(addresses):
+            after = before[0] if before else None
+            doubt = Doubt(note, after=after, until=now, modes=(PROBE_SET_MODE,), address=address)
+            self._host.doubt(doubt)
 
     def _new(self, places: list[Place]) -> list[Place]:
         """Return those of which nothing was said yet, and register that it is."""

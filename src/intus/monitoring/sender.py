@@ -17,10 +17,11 @@ import uuid
 import weakref
 from collections import deque
 from collections.abc import Hashable, Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 from urllib.parse import urlencode
 
+from ..core.doubt import Doubt
 from ..core.errors import InputError, ServeError
 from ..core.record import LateRecord, Record
 from ..storage.codec import records_blob
@@ -36,7 +37,9 @@ BATCH_BYTES = 32 << 20  # a larger pass is sent in several requests
 BLOCK_S = 30.0  # the longest that ``block`` waits while nothing is sent
 EXIT_S = 5.0
 IDLE_S = 5.0  # the thread ends after this time without requests; the next request starts another
-_MISFIT = "target_misfit"  # the code of the server's notice of labels that it cannot match to rows
+#: The codes of the server's notices of labels that it cannot match to rows, and of what it cannot score.
+_NO_SCORES = "target_misfit", "score_failed"
+_MOST_NO_SCORES = 5  # sentences about layers that fail, which may be all of a network
 LEDGER_S = 2.0  # the longest that the server may take to answer what became of the records
 ATTEMPTS = 3  # server errors after which a request has failed
 BUSY = 429  # the status of a server that is slower than what it gets
@@ -252,12 +255,12 @@ class Sender:
             self._sent_counts.jobs[run, model] = job
             return self._sent_counts.begin_training(run, model)
 
-    def begin(self, epoch: EpochKey) -> None:
-        """Register the start of an epoch."""
+    def begin(self, epoch: EpochKey) -> bool:
+        """Register the start of an epoch; return whether it is of another training."""
         self._reset_if_forked()
         with self._changed:
             self._post()  # a request has records of one training
-            self._sent_counts.begin(epoch)
+            return self._sent_counts.begin(epoch)
 
     def end(self, epoch: EpochKey, idle: Iterable[str] = ()) -> None:
         """Register the end of an epoch, for the next request; ``idle`` layers are absent on purpose."""
@@ -291,7 +294,9 @@ class Sender:
         if wanted and not self._jobs and self._sent_counts.unacknowledged():
             self._push(self._batch([]))
 
-    def send(self, path: str, body: bytes, content: str = BINARY, topic: str = "") -> Job:
+    def send(
+        self, path: str, body: bytes, content: str = BINARY, topic: str = "", *, takes_room: bool = True
+    ) -> Job:
         """Queue a message behind the collected records; it is kept until the server has it.
 
         It replaces a waiting message of the same path and ``topic``. A message takes room like records.
@@ -302,12 +307,13 @@ class Sender:
             body: The body.
             content: The content type.
             topic: Identifies messages that replace each other; ``""`` for none.
+            takes_room: False for a message that is few and small, and must not be dropped.
 
         Returns:
             The queued request.
         """
         self._reset_if_forked()
-        job = Job(path, lambda: body, content, nbytes=len(body), topic=topic)
+        job = Job(path, lambda: body, content, nbytes=len(body) if takes_room else 0, topic=topic)
         with self._changed:
             self._post()
             for old in [one for one in self._jobs if one is not self._in_flight and one.is_replaced_by(job)]:
@@ -324,6 +330,14 @@ class Sender:
             )
             self.troubles.count(f"room {path}", text, path, job.nbytes)
         return job
+
+    def doubt(self, run: str, model: str, doubt: Doubt) -> None:
+        """Tell the server of a doubt of rows of the present training, which scores of them have then."""
+        self._reset_if_forked()
+        with self._changed:
+            training = self._sent_counts.current(EpochKey(run, model, None)).training
+        facts = asdict(doubt) | {"run": run, "model": model, "client": self._id, "training": training}
+        self.send("/doubts", json.dumps(facts).encode(), JSON, takes_room=False)
 
     def send_json(self, path: str, value: Any, topic: str = "") -> Job:
         """Queue a JSON message."""
@@ -433,13 +447,22 @@ class Sender:
         row = rows[0] if isinstance(rows, list) and rows else None
         return row if isinstance(row, dict) and "kept" in row else None
 
-    def misfits(self, run: str, model: str) -> list[str]:
-        """Ask the server which labels of a (run, model) cannot be matched to rows, as sentences."""
+    def no_scores(self, run: str, model: str) -> list[str]:
+        """Ask the server which labels of a (run, model) it cannot match to rows, and what it cannot score.
+
+        Returns:
+            The sentences of its notices, at most five of each kind.
+        """
         notices = self._ask("/api/notices", run=run).get("notices")
-        return [
-            one["text"]
+        own = [
+            one
             for one in (notices if isinstance(notices, list) else ())
-            if one.get("code") == _MISFIT and one.get("run") == run and one.get("model") == model
+            if one.get("run") == run and one.get("model") == model
+        ]
+        return [
+            text
+            for code in _NO_SCORES
+            for text in _first([one["text"] for one in own if one.get("code") == code])
         ]
 
     def _ask(self, path: str, **query: str) -> dict[str, Any]:
@@ -607,6 +630,12 @@ class Sender:
         if left:
             text = f"{left} records could not be sent to {self.host}:{self.port} before exit: {why}."
             log_once(f"intus: {text}", text)
+
+
+def _first(texts: list[str]) -> list[str]:
+    """Return the first sentences, and one that counts the others."""
+    more = len(texts) - _MOST_NO_SCORES
+    return [*texts[:_MOST_NO_SCORES], *([f"{more} more such notices are on the page."] if more > 0 else [])]
 
 
 def _epoch_key(record: Record | LateRecord) -> EpochKey:

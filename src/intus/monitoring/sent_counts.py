@@ -160,14 +160,13 @@ class SentCounts:
         self._drop(counts, why)
         self._totals[key.run, key.model, key.training] -= 1
 
-    def begin(self, key: EpochKey) -> None:
-        """Register the start of an epoch.
+    def begin(self, key: EpochKey) -> bool:
+        """Register the start of an epoch; return whether it is of another training.
 
         If it ended before, the training went back, and another one begins.
         """
         counts = self._counts.get(self.current(key))
-        if counts is not None and counts.ended:
-            self.begin_training(key.run, key.model)
+        return counts is not None and counts.ended and self.begin_training(key.run, key.model)
 
     def end(self, key: EpochKey, idle: Iterable[str] = ()) -> None:
         """Register the end of an epoch, and the layers that were not to be recorded in it."""

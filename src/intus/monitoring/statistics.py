@@ -168,6 +168,8 @@ class PassStatistics:
         self._period: Period | None = None
         #: Tensors of which rows were sent in a period, with which statistics of later passes do not go.
         self._as_rows: set[tuple[Period, Place]] = set()
+        self._as_statistics: set[tuple[Period, Place]] = set()  # of which statistics were
+        self._mixed: list[str] = []  # layers of which rows followed statistics
         self._labels = Labels({})
 
     @classmethod
@@ -197,7 +199,10 @@ class PassStatistics:
         """
         if period != self._period:
             self._period = period
-            self._as_rows = {one for one in self._as_rows if one[0][0] == period[0]}
+            self._as_rows, self._as_statistics = (
+                {one for one in sent if one[0][0] == period[0]}
+                for sent in (self._as_rows, self._as_statistics)
+            )
             if not self._labels.are_of(targets):
                 self._labels = Labels(targets)
         return self._labels
@@ -213,7 +218,8 @@ class PassStatistics:
         """Return the rows of which statistics are sent instead of a tensor; none if its rows are sent.
 
         Rows and statistics of the passes of one period cannot be put together: once rows of a tensor were
-        sent, they are sent until its end.
+        sent, they are sent until its end. If rows of a pass follow statistics, the layer has no scores, which
+        ``take_mixed`` tells.
 
         Args:
             tensor: The tensor.
@@ -228,9 +234,16 @@ class PassStatistics:
             found = []
         else:
             found = self._found(tensor, cut, items, labels)
-        if not found and not self._repeats:
-            self._as_rows.add(key)
+        if not self._repeats:
+            (self._as_statistics if found else self._as_rows).add(key)
+            if not found and key in self._as_statistics:
+                self._mixed.append(tensor.address)
         return found
+
+    def take_mixed(self) -> list[str]:
+        """Return the layers of which rows followed statistics in a period since the last call."""
+        mixed, self._mixed = self._mixed, []
+        return list(dict.fromkeys(mixed))
 
     def _found(self, tensor: CapturedTensor, cut: Cut, items: np.ndarray, labels: Labels) -> list[Part]:
         """Return the parts: labels of items need a row for each item, those of positions one for each."""

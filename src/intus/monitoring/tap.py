@@ -19,6 +19,7 @@ import numpy as np
 from ..backends.base import Backend, CapturedTensor, GraphRecorder, Operation
 from ..backends.sharding import Together
 from ..core.address import without_call
+from ..core.doubt import Doubt
 from ..core.errors import IntusError, did_you_mean
 from ..core.probes_disabled import are_probes_disabled
 from ..core.projection import project, summarize
@@ -72,7 +73,14 @@ _MISFIT = (
     "no labels. Give one id per row, in the order of the rows."
 )
 _MISFITS = (
-    "Epoch {}: in {} of {} passes, Probe.items had another number of ids than rows; these have no labels."
+    "Epoch {}: in {} of {} passes, Probe.items had another number of ids than rows. A data point with such "
+    "passes (by default, an epoch in one mode) has no scores with labels."
+)
+_PARTLY = (
+    "Epoch {:g} of {}: {} of {} recorded passes in mode {} have no item ids, and the others have. A data "
+    "point with both (by default, an epoch in one mode) has no scores with labels, not even of the rows with "
+    "ids. Set Probe.items = ids before each call, give passes of other rows another Probe.mode, or pass a "
+    "probe_set."
 )
 _REPLACED = (
     "intus: %s of run %r is probed anew, as another training, so the earlier probe records nothing more. To "
@@ -82,8 +90,9 @@ _MOVED = (
     "Layer {!r} of {} does not keep the order of rows: its rows are those of an earlier layer in another "
     "order, seen in epoch {}. {} A probe_set tests the order of all layers."
 )
-_REFUSED = "It has no scores with labels from then on, and earlier ones are of other rows."
-_OF_OTHERS = "Its scores with labels are of other rows, so do not use them."
+_REFUSED = "It has no scores with labels from then on, and earlier ones are withdrawn."
+_OF_OTHERS = "Its scores with labels are withdrawn."
+_MOVED_NOTE = "withdrawn: in epoch {}, the layer had its rows in another order than the batch"
 _NO_CALL = "intus: %s was never called while it was probed, so nothing is recorded. %s"
 _NO_PASS = (
     "intus: epoch %s of %s has no data: all its %s passes were skipped to take at most %s of the training "
@@ -115,6 +124,11 @@ _NO_LABELS = (
 _LABELS_BY_LAYER = (
     "intus: statistics=True cannot make statistics of passes of %s, because its layers have different labels "
     "of the name %r, so rows are sent. Register the labels for each layer_pattern under a name of their own."
+)
+_MIXED = (
+    "{} of {} sent rows after statistics in one epoch, first in epoch {:g}. These cannot be put together, so "
+    "data points with both have no scores. Rows are sent of passes whose items are not known, do not fit, or "
+    "have no entry in the labels. Set Probe.items = ids before each call, or leave statistics out."
 )
 _OTHER_GROUPS = (
     "intus: targets %s of %s have no scores, because statistics are made for targets with the same groups. "
@@ -205,6 +219,9 @@ class ModelTap:
         self._idle: dict[str, bool] = {}  # operations that ran in this epoch -> whether ``when`` declined all
         self._fitting: bool | None = None  # whether the ids of this pass are as many as the rows of an array
         self._misfits = 0  # passes of this epoch whose ids do not fit
+        # Of this epoch, by mode, the recorded passes without ids and those with; and modes with both in some.
+        self._named_passes: dict[str, list[int]] = {}
+        self._partly_named: set[str] = set()
         self._epoch_began = 0, 0, 0  # passes, skipped passes and records before the epoch
         self._ended = False
         self._replaced = False  # whether another training of this process has the same names
@@ -213,6 +230,7 @@ class ModelTap:
         self._model = weakref.ref(model)
         self._backend, self._schedule, self._wait = backend, schedule, wait
         self.statistics: PassStatistics | None = None  # None to send rows
+        self._is_mixed = False  # whether it was said that rows followed statistics
         self._structure = structure  # None once the first pass has begun
         self._first = True  # no pass has ended yet
         self._traced: GraphRecorder | None = None
@@ -220,12 +238,13 @@ class ModelTap:
         self._tags = PassTags(0, 0, "", None)
         self.batch_axis = schedule.batch_axis
         is_time_first = getattr(backend, "is_time_first", None)
+        self._label_patterns = _label_patterns(sender, run, name, probe_set)
         self._axes = PassAxes(
             name,
             schedule.batch_axis,
             may_move=is_time_first is not None and is_time_first(model),
             rows_of=None if is_time_first is None else backend.rows,
-            patterns=_label_patterns(sender, run, name, probe_set),
+            patterns=self._label_patterns,
             troubles=troubles,
         )
         self._moved: set[str] = set()  # layers whose rows are in another order than the batch
@@ -236,7 +255,7 @@ class ModelTap:
         observed = feed(model) if feed is not None else None
         if observed is not None and probe_set is not None and probe_set.every is None and together is None:
             observed.on_step = self._before_step
-        self.source = DataSource(observed, backend.order, troubles, self._epoch_over)
+        self.source = DataSource(observed, backend.order, troubles, self._epoch_over, self._doubt_items)
         if probe_set is not None:
             self.source.items_are_set("the rows of the probe set")
             self.source.are_passes_recorded = False
@@ -247,6 +266,8 @@ class ModelTap:
         self._queue_rows: int | None = None  # of which a pass fits into the queue; None for all
         self._wait_until = math.inf  # when a pass of the probe set no longer waits for room
         self._order = RowOrder(name, troubles)
+        self._doubts: list[Doubt] = []  # of rows that were sent, to be told to the server
+        self._lasting: list[Doubt] = []  # of all rows that follow, also of another training
         self._named: tuple[float, str] | None = None  # epoch and mode of the last pass whose rows have ids
         self._last_watched: float = 0  # the epoch of the last recorded pass of the training
         self._skips = self._skips_epochs = False  # whether the warnings were given
@@ -372,7 +393,8 @@ class ModelTap:
         if self._ended:
             return
         self._end_epoch(old)
-        self.sender.begin(EpochKey(self.run, self.name, new))
+        if self.sender.begin(EpochKey(self.run, self.name, new)):
+            self._doubts += self._lasting
 
     def _end_epoch(self, epoch: float) -> None:
         """Report the end of an epoch, with all that is missing in it."""
@@ -389,6 +411,7 @@ class ModelTap:
         if self._misfits:
             self.troubles.inform("items", _MISFITS.format(f"{epoch:g}", self._misfits, passes), "warning")
             self._misfits = 0
+        self._tell_partly_named(epoch)
         if recorded and not self._is_silence_known:
             self._warn_silent()
         self._tell_returned()
@@ -401,10 +424,38 @@ class ModelTap:
         self.sender.end(EpochKey(self.run, self.name, epoch), idle)
         self._idle = {}
 
+    def _tell_partly_named(self, epoch: float) -> None:
+        """Say once for each mode that only a part of an epoch's passes have ids."""
+        passes, self._named_passes = self._named_passes, {}
+        has_labels = any(True for _ in self._label_patterns())
+        for mode, (without, named) in passes.items():
+            if without and named and has_labels and mode not in self._partly_named:
+                self._partly_named.add(mode)
+                counts = without, without + named
+                self.troubles.inform("items", _PARTLY.format(epoch, self.name, *counts, mode), "warning")
+
     def _tell(self, epoch: float) -> None:
         """Report what was logged since the last time."""
+        if self.statistics is not None and (mixed := self.statistics.take_mixed()) and not self._is_mixed:
+            self._is_mixed = True
+            layers = f"Layer{'s' * (len(mixed) > 1)} {listed(mixed)}"
+            self.troubles.inform("statistics", _MIXED.format(layers, self.name, epoch), "warning")
         if news := self.troubles.take_news():
             self.sender.tell(EpochKey(self.run, self.name, epoch), news)
+        doubts, self._doubts = self._doubts, []
+        for doubt in doubts:
+            self.sender.doubt(self.run, self.name, doubt)
+
+    def doubt(self, doubt: Doubt) -> None:
+        """Tell the server, at the end of the pass, of a doubt of rows whose scores may be stored already."""
+        self._doubts.append(doubt)
+        if doubt.until is None:
+            self._lasting.append(doubt)
+
+    def _doubt_items(self, note: str, modes: Iterable[str], withdraw: bool) -> None:
+        """Doubt the items of all rows that had ids in these modes so far."""
+        if self._named is not None:
+            self.doubt(Doubt(note, withdraw, until=self._named[0], modes=tuple(modes)))
 
     def current_mode(self) -> str:
         """Return the caller's mode, or else that of the model."""
@@ -634,6 +685,7 @@ class ModelTap:
                 self._skipped_like = epoch, mode, is_unnamed
             return None
         self._last_watched = epoch
+        self._named_passes.setdefault(mode, [0, 0])[items is not None] += 1
         ordered = items is not None or self._order.is_known(mode)
         labels = None if self.statistics is None else self._labels(period, items)
         return PassTags(epoch, step, mode, items, self.budget.rows, ordered, labels)
@@ -750,13 +802,17 @@ class ModelTap:
         """Register that the rows of a layer are in another order than in the batch."""
         if address not in self._moved:
             self._moved.add(address)
+            epoch = self._tags.epoch
+            is_by_order = self._tags.items is None and self._tags.ordered
             text = _MOVED.format(
                 address,
                 self.name,
-                f"{self._tags.epoch:g}",
-                _OF_OTHERS if self._tags.items is None and self._tags.ordered else _REFUSED,
+                f"{epoch:g}",
+                _OF_OTHERS if is_by_order else _REFUSED,
             )
             self.troubles.inform("rows", text, "warning")
+            note = _MOVED_NOTE.format(f"{epoch:g}")
+            self.doubt(Doubt(note, True, until=None if is_by_order else epoch, address=address))
 
     def _with_axis(self, ticket: PassTags, tensor: CapturedTensor) -> CapturedTensor:
         """Return a tensor with its batch axis, as far as it is known."""

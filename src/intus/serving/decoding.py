@@ -30,11 +30,11 @@ def decode(body: bytes, kind: type[T]) -> T:
         CodecError: If the body is not JSON.
         InputError: If a field is missing or invalid.
 
-    >>> from intus.serving.messages import ArrivalOrderRequest
-    >>> decode(b'{"run": "r", "model": "m", "mode": "", "holds": 1}', ArrivalOrderRequest)
+    >>> from intus.serving.messages import DoubtRequest
+    >>> decode(b'{"run": "r", "model": "m", "note": "", "withdraw": 1}', DoubtRequest)
     Traceback (most recent call last):
     ...
-    intus.core.errors.InputError: holds must be true or false (true to verify the scores, ...), got 1.
+    intus.core.errors.InputError: withdraw must be true or false (whether these scores ...), got 1.
     """
     body = body or b"{}"
     try:

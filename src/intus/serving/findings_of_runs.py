@@ -68,6 +68,11 @@ class FindingsOfRuns:
             self._unscored[run_key] = unscored
             self._new[run_key] = None
 
+    def revised(self, run: str, model: str) -> None:
+        """Look at the scores of a run again, of which some have other notes or values now."""
+        self._new[run, model] = None
+        self.update()
+
     def flush(self, run: str | None = None, model: str | None = None) -> None:
         """Look at all scores of all runs, or of one, now: everything was scored that will be."""
         with self._looking:

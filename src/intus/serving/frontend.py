@@ -36,6 +36,7 @@ from .messages import (
     AboveQuery,
     ChangeRunRequest,
     ConfusionReply,
+    DoubtRequest,
     FindingMessage,
     FindingsReply,
     FollowupQuery,
@@ -237,6 +238,14 @@ class Frontend:
         self._findings.logged(request.run, request.model, log)
 
     @_storing
+    def put_doubt(self, request: DoubtRequest) -> None:
+        """Store a doubt of rows, and look again at what followed from their scores."""
+        changed = self.database.put_doubt(request.run, request.model, request.doubt())
+        self._findings.revised(request.run, request.model)
+        if changed and request.note == WITHDRAWN:
+            self.notices([withdrawn(request.run, request.model)])
+
+    @_storing
     def change_run(self, change: ChangeRunRequest) -> None:
         """Tag, rename or delete a run; raises InputError if there is none."""
         models = [each["model"] for each in self.database.runs() if each["run"] == change.run]
@@ -272,12 +281,9 @@ class Frontend:
         self.database.claim_target(name, owner)
 
     @_storing
-    def arrival_order(self, run: str, model: str, mode: str, holds: bool) -> None:
-        """Verify the scores of labels that were matched by order of arrival, or withdraw them."""
-        if holds:
-            self.database.revise(run, model, mode, UNVERIFIED, BY_ORDER)
-        elif self.database.revise(run, model, mode, UNVERIFIED, WITHDRAWN, withdraw=True):
-            self.notices([withdrawn(run, model)])
+    def arrival_order(self, run: str, model: str, mode: str) -> None:
+        """Verify the scores of labels that were matched by order of arrival."""
+        self.database.revise(run, model, mode, UNVERIFIED, BY_ORDER)
 
     @_storing
     def targets(self) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from ..core.results import Predictions, Results
 from ..core.score_info import ScoreInfo
 from .data_point import DataPoint
 from .evaluation.targets import Target
-from .messages import Notice, RunRequest, StatusReport
+from .messages import DoubtRequest, Notice, RunRequest, StatusReport
 from .schedule import Moment
 
 #: (run, model).
@@ -30,6 +30,9 @@ class Link(Protocol):
 
     def put_run(self, request: RunRequest) -> None:
         """Store what the user says of a run."""
+
+    def put_doubt(self, request: DoubtRequest) -> None:
+        """Store a doubt of rows, which their scores have, before it or after it."""
 
     def put_target(self, target: Target) -> None:
         """Use and store a target."""
@@ -98,8 +101,8 @@ class FrontendLink(Link, Protocol):
     def claim_target(self, name: str, owner: str) -> None:
         """Store that an owner's targets of a name apply to the runs of that owner only."""
 
-    def arrival_order(self, run: str, model: str, mode: str, holds: bool) -> None:
-        """Verify the scores of labels that were matched by order of arrival, or withdraw them."""
+    def arrival_order(self, run: str, model: str, mode: str) -> None:
+        """Verify the scores of labels that were matched by order of arrival."""
 
     def targets(self) -> list[dict[str, Any]]:
         """Return the stored targets."""

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from ..core.doubt import Doubt
 from ..core.errors import InputError
 from ..core.followup import UnitExamples, UnitVerification
 from ..core.names import LONGEST, STORABLE
@@ -219,6 +220,37 @@ class RunRequest(Message):
     config: dict[str, Any] | None = None
     tags: list[Name] | None = None
     log: list[LogEntry] = []
+
+
+class DoubtRequest(Message):
+    """A doubt of which items the rows of a run were, that a client has found out after it sent them."""
+
+    run: Run
+    model: Model
+    note: Annotated[Text, Meta(description="what the notes of scores of these rows say")]
+    withdraw: Annotated[bool, Meta(description="whether these scores have no values any more")] = False
+    after: Annotated[Epoch, Meta(description="the epoch that it begins after")] | None = None
+    until: Annotated[Epoch, Meta(description="the last epoch")] | None = None
+    modes: Annotated[list[Text], Meta(description="the modes of the passes; empty for all")] = []
+    address: Annotated[Text, Meta(description="the layer; null for all")] | None = None
+    of: Annotated[Text, Meta(description="what the notes of these scores say; empty for all")] = ""
+    client: Client | None = None
+    training: Annotated[
+        Count, Meta(description="how many trainings the client began before under the same names")
+    ] = 0
+    began: (
+        Annotated[
+            Number,
+            Meta(description="when the training began, in seconds since 1970, as the aggregator knows"),
+        ]
+        | None
+    ) = None
+
+    def doubt(self) -> Doubt:
+        """Return the doubt, without the names that it is stored under."""
+        began = math.nan if self.began is None else self.began
+        ranges = self.after, self.until, tuple(self.modes), self.address
+        return Doubt(self.note, self.withdraw, *ranges, began, self.of)
 
 
 # -- targets -------------------------------------------------------------------------------------------
@@ -475,12 +507,11 @@ class NoticesReply(Message):
 
 
 class ArrivalOrderRequest(Message):
-    """A verdict on whether the rows of a run arrive in the same order in each epoch."""
+    """The news that the rows of a run arrive in the same order in each epoch."""
 
     run: Run
     model: Model
     mode: Text
-    holds: Annotated[bool, Meta(description="true to verify the scores, false to withdraw them")]
 
 
 # -- counts --------------------------------------------------------------------------------------------

@@ -19,13 +19,14 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from ..core.doubt import Doubt
 from ..core.errors import InputError, did_you_mean
 from ..core.followup import UnitExamples, UnitVerification
 from ..core.graph import OP, Graph
 from ..core.record import OF_PROBE_SET
 from ..core.results import COLUMNS, EARLIER, Predictions, Results
 from ..core.score_info import ScoreInfo
-from . import followups, labels, log_owner, logged, points, predictions, summaries, write_ahead_log
+from . import doubts, followups, labels, log_owner, logged, points, predictions, summaries, write_ahead_log
 from . import tables as t
 from .codec import decode_graph
 from .logged import Logged
@@ -178,6 +179,7 @@ class Database:
             change = _increment_counter(connection, [("points", run, model) for run, model, _ in groups])
             for run, model, columns in groups:
                 number = _run_id(connection, run, model, change)
+                columns = doubts.doubted(columns, doubts.read(connection, number))
                 new += points.add(connection, self._series, number, columns, change)
                 own = [each for each in predicted if (each.run, each.model) == (run, model)]
                 predictions.put(connection, number, self._series[number], own)
@@ -217,8 +219,24 @@ class Database:
             rows = connection.execute(sa.select(t.score.c.name, t.score.c.info)).all()
         return {name: ScoreInfo.from_json(json.loads(info)) for name, info in rows}
 
-    def revise(self, run: str, model: str, mode: str, old: str, new: str, *, withdraw: bool = False) -> int:
-        """Replace a text in the notes of a run's points, or withdraw these points.
+    def put_doubt(self, run: str, model: str, doubt: Doubt) -> int:
+        """Store a doubt of the rows of a run, for the points of these rows and those that will be added.
+
+        Args:
+            run: The run.
+            model: The model.
+            doubt: The doubt.
+
+        Returns:
+            The number of stored points that it is about, 0 if it was stored before.
+        """
+        with self._write() as connection:
+            number = _run_id(connection, run, model)
+            change = _increment_counter(connection, [("points", run, model)])
+            return doubts.put(connection, number, doubt, change)
+
+    def revise(self, run: str, model: str, mode: str, old: str, new: str) -> int:
+        """Replace a text in the notes of a run's points.
 
         Args:
             run: The run.
@@ -226,7 +244,6 @@ class Database:
             mode: The mode of the points, the part of their kind after ``@``; ``""`` for kinds without one.
             old: The text to find in notes.
             new: The new text.
-            withdraw: Whether to make ``new`` the whole note and set all numbers to NULL.
 
         Returns:
             The number of points changed.
@@ -235,9 +252,7 @@ class Database:
         of_mode = kind.endswith(f"@{mode}", autoescape=True) if mode else ~kind.contains("@")
         series = sa.select(t.series.c.id).join(t.run, t.run.c.id == t.series.c.run)
         series = series.where(t.run.c.run == run, t.run.c.model == model, of_mode)
-        change: dict[str, Any] = dict.fromkeys(points.NUMBERS) if withdraw else {}
-        change["note"] = new if withdraw else sa.func.replace(note, old, new)
-        change["revision"] = t.point.c.revision + 1
+        change = {"note": sa.func.replace(note, old, new), "revision": t.point.c.revision + 1}
         with self._write() as connection:
             matching = t.point.c.series.in_(series), note.contains(old, autoescape=True)
             count = connection.execute(sa.update(t.point).where(*matching).values(change)).rowcount

@@ -174,6 +174,14 @@ ALTER TABLE point ADD COLUMN training {float};
 ALTER TABLE run ADD COLUMN training {float}
 """
 
+# Doubts of which items the rows of a run were, as JSON of core's Doubt: scores that come later have them too.
+_DOUBTS = """
+CREATE TABLE doubt (
+    run BIGINT NOT NULL REFERENCES run (id) ON DELETE CASCADE, content TEXT NOT NULL
+);
+CREATE INDEX doubt_by_run ON doubt (run)
+"""
+
 #: SQL of every step, in order; the first takes an empty database to version 1.
 STEPS: Sequence[str] = (
     _TABLES,
@@ -191,6 +199,7 @@ STEPS: Sequence[str] = (
     _LAST_CHANGES,
     _MODES,
     _TRAININGS,
+    _DOUBTS,
 )
 
 

@@ -18,7 +18,7 @@ SERIES_KEY = ("address", "unit", "kind", "target", "score")
 NUMBERS = ("value", "low", "high", "baseline")
 _VALUES = (*NUMBERS, "n", "note", "mode", "training")
 _KEY = ["series", "epoch", "step"]
-_WRITTEN = (*_KEY, *_VALUES)
+WRITTEN = (*_KEY, *_VALUES)
 #: The value of the column ``epoch`` if unknown: a part of a primary key cannot be NULL.
 NO_EPOCH = -1e300
 _COLUMNS = [t.series.c[name] for name in ("id", *SERIES_KEY)]
@@ -82,15 +82,27 @@ def add(connection: sa.Connection, series: Series, run: int, columns: Columns, n
     """
     keys = list(zip(*(columns[name] for name in SERIES_KEY), strict=True))
     ids = _ids(connection, series, run, keys)
-    epochs = [{"run": run, "epoch": epoch, "number": number} for epoch in set(columns["epoch"])]
-    upsert(connection, t.epoch, epochs, ["run", "epoch"])
-    rows = list(zip(map(ids.__getitem__, keys), *(columns[name] for name in _WRITTEN[1:]), strict=True))
+    _note_epochs(connection, run, columns, number)
+    rows = list(zip(map(ids.__getitem__, keys), *(columns[name] for name in WRITTEN[1:]), strict=True))
     new = _execute(connection, rows, overwrite=False)
     if new < len(rows):
         _execute(connection, rows, overwrite=True)
     connection.execute(_COUNT, {"of": run, "new": new})
     _note_training(connection, run, columns["training"], number)
     return new
+
+
+def overwrite(connection: sa.Connection, run: int, columns: Columns, number: int) -> None:
+    """Overwrite points that exist, given with the ids of their series."""
+    rows = list(zip(*(columns[name] for name in WRITTEN), strict=True))
+    if rows:
+        _note_epochs(connection, run, columns, number)
+        _execute(connection, rows, overwrite=True)
+
+
+def _note_epochs(connection: sa.Connection, run: int, columns: Columns, number: int) -> None:
+    epochs = [{"run": run, "epoch": epoch, "number": number} for epoch in set(columns["epoch"])]
+    upsert(connection, t.epoch, epochs, ["run", "epoch"])
 
 
 def _note_training(
@@ -107,16 +119,16 @@ def _note_training(
 
 
 def _execute(connection: sa.Connection, rows: Sequence[tuple[Any, ...]], *, overwrite: bool) -> int:
-    """Insert rows of ``_WRITTEN`` and return the number written.
+    """Insert rows of ``WRITTEN`` and return the number written.
 
     The driver is called directly: SQLAlchemy's handling of each row would take longer than the database.
     """
     text, order = _insert(connection.dialect, overwrite)
     values: Any = rows
     if order is None:
-        values = [dict(zip(_WRITTEN, row, strict=True)) for row in rows]
-    elif order != _WRITTEN:
-        places = [_WRITTEN.index(name) for name in order]
+        values = [dict(zip(WRITTEN, row, strict=True)) for row in rows]
+    elif order != WRITTEN:
+        places = [WRITTEN.index(name) for name in order]
         values = [[row[place] for place in places] for row in rows]
     counted = {"preserve_rowcount": True}  # otherwise psycopg does not count many rows
     return int(connection.exec_driver_sql(text, values, execution_options=counted).rowcount)
@@ -134,7 +146,7 @@ def _insert(dialect: sa.Dialect, overwrite: bool) -> tuple[str, tuple[str, ...] 
         statement = insert.on_conflict_do_update(index_elements=_KEY, set_=changed)
     else:
         statement = insert.on_conflict_do_nothing(index_elements=_KEY)
-    compiled = statement.compile(dialect=dialect, column_keys=list(_WRITTEN))
+    compiled = statement.compile(dialect=dialect, column_keys=list(WRITTEN))
     order = getattr(compiled, "positiontup", None)
     return str(compiled), None if order is None else tuple(order)
 

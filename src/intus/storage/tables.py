@@ -43,12 +43,13 @@ counter = _table("counter", "name", "value")
 inspection = _table("inspection", "run", "epoch", "fingerprint", "content")
 followup = _table("followup", "run", "epoch", "address", "unit", "target", "kind", "content", floats="epoch")
 log = _table("log", "run", "name", "step", "time", "epoch", "value", "note", floats="time epoch value")
+doubt = _table("doubt", "run", "content")
 change = _table("change", "what", "run", "model", "number")
 #: Seconds that SQLite waits for another process to end its transaction.
 BUSY_S = 20.0
 _LOCK_KEY = 0x696E747573
 TABLES: tuple[sa.Table, ...] = (run, series, point, epoch, graph, place, notice, target, score, counter)
-TABLES += (inspection, change, held_out, prediction, followup, log)
+TABLES += (inspection, change, held_out, prediction, followup, log, doubt)
 
 
 def upsert(

@@ -26,7 +26,7 @@ from typing import Any
 from ...core.errors import InputError
 from ...core.record import Record
 from ..data_point import DataPoint, Key, size_of
-from ..messages import COUNTED_RUNS, EpochReport, EpochWait, Notice
+from ..messages import COUNTED_RUNS, DoubtRequest, EpochReport, EpochWait, Notice
 from ..options import TRIGGERS, ServerOptions
 from . import notices
 from .run_state import LIVELY_S, MOST_CLIENTS, RunState, rank, run_keys_of
@@ -202,6 +202,18 @@ class Aggregator:
             run = self._runs.get(run_key)
             if run is not None and client_id in run.clients:
                 run.clients[client_id].seqs.add(seq)
+
+    def began(self, doubt: DoubtRequest) -> tuple[bool, float | None]:
+        """Return whether a doubt is of the present training, and when that began; None if it is not known.
+
+        Without a trace of the run, which a server without its journal has not, it is of the newest.
+        """
+        run = self._runs.get((doubt.run, doubt.model))
+        if run is None:
+            return True, None
+        client = run.clients.get(doubt.client or "")
+        is_present = client is None or (client.training == doubt.training and run.has(client))
+        return is_present, run.attempt_began
 
     def take_notices(self) -> list[Notice]:
         """Return the notices since the last call, for ``flush`` and ``resume``."""

@@ -295,7 +295,7 @@ class RunState:
 
     def arrived(self, epoch: float | None, client_id: str | None) -> None:
         """Count a record of a client that arrived, whether it is accepted or not."""
-        if client_id is None or not self._is_present(self.clients[client_id]):
+        if client_id is None or not self.has(self.clients[client_id]):
             self.counts["sent"] += 1
             return
         progress = self.progress(epoch, client_id)
@@ -324,7 +324,7 @@ class RunState:
         """
         client = self.clients[client_id]
         client.reports = True
-        if not self._is_present(client) or report.training < client.training:
+        if not self.has(client) or report.training < client.training:
             return
         progress = self.progress(report.epoch, client_id)
         if progress.seq < 0 and not progress.received and self.has_finished(report.epoch):
@@ -395,7 +395,7 @@ class RunState:
         slower = (
             client.reports and not client.left and now - client.heard <= grace and client.newest < rank(epoch)
             for client_id, client in self.clients.items()
-            if client_id not in progress and self._is_present(client)
+            if client_id not in progress and self.has(client)
         )
         return all(each.is_complete for each in progress.values()) and not any(slower)
 
@@ -408,7 +408,7 @@ class RunState:
         return [
             client
             for client_id, client in self.clients.items()
-            if client.reports and not client.left and client.heard < heard and self._is_present(client)
+            if client.reports and not client.left and client.heard < heard and self.has(client)
             if (
                 not progress[client_id].is_complete
                 if client_id in progress
@@ -436,7 +436,7 @@ class RunState:
             if client_id in self.clients
         )
 
-    def _is_present(self, client: ClientState) -> bool:
+    def has(self, client: ClientState) -> bool:
         """Return whether a client takes part in the present attempt, or may yet."""
         return client.attempt in (None, self.attempt)
 
@@ -478,7 +478,7 @@ class RunState:
 
     def is_replaced(self, client_id: str | None) -> bool:
         """Return whether another training began since that of a client."""
-        return client_id is not None and not self._is_present(self.clients[client_id])
+        return client_id is not None and not self.has(self.clients[client_id])
 
     def is_restart(self, record: Record, client_id: str | None, seq: int, now: float) -> bool:
         """Return whether a record shows that the training was started again under the same name.
@@ -795,7 +795,7 @@ class RunState:
             key = tuple(of_window["mark"])
             self.windows[key] = before.pop(key) if key in before else window(of_window)
             self.windows[key].restore(of_window)
-            self.windows[key].attempt, self.windows[key].training = self.attempt, self._attempt_began
+            self.windows[key].attempt, self.windows[key].training = self.attempt, self.attempt_began
         unstored = {tuple(key) for key in snapshot["leaving"]}
         removed = [*self.leaving.values(), *before.values()]
         self.leaving = {each.number: each for each in removed if each.window_key in unstored}
@@ -824,12 +824,13 @@ class RunState:
     def open(self, window: Window) -> None:
         """Add a window."""
         self.windows[window.window_key] = window
-        window.attempt, window.training = self.attempt, self._attempt_began
+        window.attempt, window.training = self.attempt, self.attempt_began
         window.doubtful = self.doubtful > 0
         self.doubtful = max(self.doubtful - 1, 0)
 
     @property
-    def _attempt_began(self) -> float:
+    def attempt_began(self) -> float:
+        """The time of the first request of the present attempt."""
         return self.began if self.resumed is None else self.resumed
 
     def _unstored(self) -> list[Window]:

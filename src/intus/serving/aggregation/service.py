@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from ...core.errors import CodecError, InputError, ServeError
 from ...core.record import Record
 from ...storage.codec import decode_graph, decode_records, encode_records
@@ -21,7 +23,7 @@ from ..errors import AwayError, BusyError, FullError, ReadingError
 from ..evaluation.targets import Target
 from ..interfaces import EvaluatorLink
 from ..last_minute import LastMinute
-from ..messages import IngestReply, Notice, RunRequest, StatusReport
+from ..messages import DoubtRequest, IngestReply, Notice, RunRequest, StatusReport
 from .aggregator import Aggregator, IngestResult
 from .ingest import IngestRequest
 from .journal import Journal, JournalFrame, unusable
@@ -205,6 +207,17 @@ class AggregatorService:
     def put_run(self, request: RunRequest) -> None:
         """Pass on what the user says of a run."""
         self.evaluator.put_run(request)
+
+    def put_doubt(self, request: DoubtRequest) -> None:
+        """Pass a doubt of rows on, with the training that they are of, which this role alone knows.
+
+        Rows of an earlier training have been replaced, or their scores say so.
+        """
+        self._require_journal(PATIENCE_S)
+        with self._lock:
+            known, began = self.aggregator.began(request)
+        if known:
+            self.evaluator.put_doubt(msgspec.structs.replace(request, began=began))
 
     def put_target(self, target: Target) -> None:
         """Pass a target on."""

@@ -15,7 +15,7 @@ import numpy as np
 from ...core.record import PROBE_SET_MODE
 from ...core.results import COLUMNS, Results
 from ..data_point import DataPoint
-from ..messages import Notice
+from ..messages import DoubtRequest, Notice
 
 BY_ORDER = "labels matched by order of arrival"
 UNVERIFIED = f"{BY_ORDER}, not verified"
@@ -94,6 +94,14 @@ class ArrivalOrder:
         """Delete the state of a run, or of one model of it."""
         for source in [each for each in self._states if each[0] == run and model in (None, each[1])]:
             del self._states[source]
+
+
+def disproved(point: DataPoint) -> DoubtRequest:
+    """Return the doubt of scores of the mode of a data point which shows that rows come in other orders."""
+    began = point.training if math.isfinite(point.training) else None
+    modes = [point.key.mode]
+    named = point.key.run, point.key.model, WITHDRAWN
+    return DoubtRequest(*named, withdraw=True, modes=modes, of=UNVERIFIED, began=began)
 
 
 def withdrawn(run: str, model: str) -> Notice:

@@ -18,10 +18,10 @@ from ..data_point import DataPoint, with_last
 from ..decoding import read
 from ..errors import AwayError, HeldError, fault
 from ..interfaces import Done, FrontendLink, RunKey
-from ..messages import Notice, RunRequest, StatusReport
+from ..messages import DoubtRequest, Notice, RunRequest, StatusReport
 from ..schedule import Moment, Schedule, Shown
 from ..worker import DATA_POINT, Worker, summary, wait_for
-from .arrival_order import WITHDRAWN, ArrivalOrder, withdrawn
+from .arrival_order import WITHDRAWN, ArrivalOrder, disproved, withdrawn
 from .relations import Relations
 from .scoring import (
     Evaluation,
@@ -231,6 +231,10 @@ class Evaluator:
         """Pass on what the user says of a run."""
         self.frontend.put_run(request)
 
+    def put_doubt(self, request: DoubtRequest) -> None:
+        """Pass a doubt of rows on: the frontend keeps it for the scores that are still to come."""
+        self.frontend.put_doubt(request)
+
     def notices(self, notices: Sequence[Notice]) -> None:
         """Pass notices on, and remember of which runs items are copies of each other."""
         with self._lock:
@@ -413,8 +417,10 @@ class Evaluator:
     def _ordered(self, point: DataPoint, results: Results) -> Results:
         """Return results with notes on the order of arrival, of which the frontend was told first."""
         holds = self._order.news(point)
-        if holds is not None:
-            self.frontend.arrival_order(point.key.run, point.key.model, point.mode_shown, holds)
+        if holds:
+            self.frontend.arrival_order(point.key.run, point.key.model, point.mode_shown)
+        elif holds is False:
+            self.frontend.put_doubt(disproved(point))
         return self._order.update(point, results)
 
     def _store(self, job: _Job, evaluation: Evaluation) -> None:

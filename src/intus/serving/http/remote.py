@@ -34,6 +34,7 @@ from ..interfaces import Done, RunKey
 from ..messages import (
     ArrivalOrderRequest,
     ClaimRequest,
+    DoubtRequest,
     FlushRequest,
     Notice,
     NoticesRequest,
@@ -154,6 +155,10 @@ class Remote:
         """Send what the user says of a run."""
         self._post("/run", request)
 
+    def put_doubt(self, request: DoubtRequest) -> None:
+        """Send a doubt of rows."""
+        self._post("/doubts", request)
+
     def put_target(self, target: Target) -> None:
         """Send a target."""
         self._post("/targets", target.request())
@@ -268,9 +273,9 @@ class RemoteFrontend(Remote):
         """Restrict an owner's targets of a name to the runs of that owner."""
         self._post("/claim", ClaimRequest(name, owner))
 
-    def arrival_order(self, run: str, model: str, mode: str, holds: bool) -> None:
-        """Verify the scores of labels that were matched by order of arrival, or withdraw them."""
-        self._post("/order", ArrivalOrderRequest(run, model, mode, holds))
+    def arrival_order(self, run: str, model: str, mode: str) -> None:
+        """Verify the scores of labels that were matched by order of arrival."""
+        self._post("/order", ArrivalOrderRequest(run, model, mode))
 
     def targets(self) -> list[dict[str, Any]]:
         """Return the stored targets."""
@@ -346,6 +351,10 @@ class RemoteEvaluator(Remote):
     def put_run(self, request: RunRequest) -> None:
         """Queue what the user says of a run."""
         self._keep("/run", encode(request))
+
+    def put_doubt(self, request: DoubtRequest) -> None:
+        """Queue a doubt of rows."""
+        self._keep("/doubts", encode(request))
 
     def put_target(self, target: Target) -> None:
         """Queue a target."""
@@ -554,4 +563,7 @@ def _carried(path: str, body: bytes) -> tuple[str, RunKey | None]:
     if place.path == "/run":
         facts = decode(body, RunRequest)
         return "log message", (facts.run, facts.model)
+    if place.path == "/doubts":
+        doubted = decode(body, DoubtRequest)
+        return "doubt", (doubted.run, doubted.model)
     return "target", None

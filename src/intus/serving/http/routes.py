@@ -21,6 +21,7 @@ from ..messages import (
     ArrivalOrderRequest,
     ClaimRequest,
     ClearRequest,
+    DoubtRequest,
     FlushRequest,
     IngestReply,
     LegacyArray,
@@ -163,9 +164,9 @@ def frontend_routes(frontend: Frontend, limit: int) -> list[Endpoint]:
 
     def arrival_order(request: CheckedRequest) -> None:
         order = request.body
-        frontend.arrival_order(order.run, order.model, order.mode, order.holds)
+        frontend.arrival_order(order.run, order.model, order.mode)
 
-    summary = "Verify the scores of labels that were matched by order of arrival, or withdraw them"
+    summary = "Verify the scores of labels that were matched by order of arrival"
     return [
         post("/results", "Store scores", ResultsRequest, results, limit, reply=AcceptedReply),
         post("/claim", "Restrict a target to the runs of its owner", ClaimRequest, claim, limit),
@@ -194,10 +195,12 @@ def _common_routes(
         else:
             role.flush(scope.run, scope.model, request.wait)
 
+    doubting = "Take a doubt of which items rows were that were sent before"
     waiting = "Score everything received, and wait up to Prefer: wait=SECONDS"
     legacy = "Register labels, as the client of 2018 does"
     table = [
         ("/run", "Take what a user says of a run", RunRequest, lambda request: role.put_run(request.body)),
+        ("/doubts", doubting, DoubtRequest, lambda request: role.put_doubt(request.body)),
         ("/targets", "Register labels", TargetRequest, target),
         ("/flush", waiting, FlushRequest, flush),
         ("/register_classification_targets", legacy, LegacyTargetRequest, legacy_target),
