@@ -63,7 +63,10 @@ class Fleet:
         return process
 
     def start_killing(self, max_kills, pause) -> None:
-        """Kill and restart each server, up to ``max_kills`` times, until ``stop_killing``."""
+        """Kill and restart each server, up to ``max_kills`` times, and after ``stop_killing`` to half of it.
+
+        On a loaded machine a server may take as long to start as the training takes.
+        """
         self._threads = [
             threading.Thread(
                 target=self._kill_repeatedly,
@@ -75,7 +78,10 @@ class Fleet:
             thread.start()
 
     def _kill_repeatedly(self, role, max_kills, pause, random_) -> None:
-        while self.kills[role] < max_kills and not self._stopped.wait(random_.uniform(0.02, pause)):
+        while self.kills[role] < max_kills:
+            is_over = self._stopped.wait(random_.uniform(0.02, pause))
+            if is_over and self.kills[role] >= max_kills // 2:
+                return
             self.processes[role].kill()
             self.processes[role].communicate()
             self.kills[role] += 1
