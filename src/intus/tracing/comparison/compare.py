@@ -88,8 +88,9 @@ def compare(a: Trace, b: Trace) -> Comparison:
         - ``relative``: the norm of the difference divided by the larger norm.
         - ``rounding_error``: the relative difference that rounding in the coarser dtype explains so far.
         - ``isolated_error``: the relative difference between the operation of ``a``, run on the inputs of
-          ``b``, and the result of ``b``. NaN if that could not be run: a loaded trace, other operations. Of a
-          file, it is known where depth alone explains a difference, of all operations since what both have.
+          ``b``, and the result of ``b``. NaN if that could not be run: a loaded trace, other operations. If
+          rounding is amplified, or in a file depth alone explains a difference, it is known of all
+          operations since what both have.
         - ``max_abs``: the largest absolute difference.
         - ``cosine``: the cosine similarity.
         - ``fraction_different``: the fraction of elements that are not equal; 0.0 does not equal -0.0.
