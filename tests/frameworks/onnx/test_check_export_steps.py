@@ -128,3 +128,35 @@ def test_other_steps_to_the_same_result_are_no_difference(order, tmp_path):
     check = intus.check_export(model, tmp_path / "net.onnx", x)
     assert check.verdict == "not proven", str(check)
     assert check.first is None
+
+
+def judged_by_depth(check):
+    return [note for note in check.notes if note.startswith("Judged by the rounding that may add up")]
+
+
+def test_steps_that_cannot_be_run_are_said_to_be_judged_by_depth(exported, tmp_path):
+    model, x, path = exported
+    assert judged_by_depth(intus.check_export(model, path, x)) == []
+    intus.trace(model, x).save(tmp_path / "net.trace")
+    check = intus.check_export(intus.load(tmp_path / "net.trace"), path)
+    [note] = judged_by_depth(check)
+    assert "could not be run" in note
+    assert note in str(check)
+    assert note in str(check.table)
+
+
+class Scaled(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x) * (1 + 3e-6)
+
+
+def test_last_operation_that_depth_excuses_is_named(exported):
+    """No operation of the file corresponds to the product: only the output shows it."""
+    model, x, path = exported
+    check = intus.check_export(Scaled(model), path, x)
+    assert check.verdict == "differs", str(check)
+    assert any("mul_" in one for one in check.first["why"]), check.first

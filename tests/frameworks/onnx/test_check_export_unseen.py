@@ -164,3 +164,24 @@ def test_constant_given_by_position_is_compared_with_one_by_name(tmp_path):
     check = intus.check_export(net, tmp_path / "net.pt2", x)
     assert check.verdict == "differs", str(check)
     assert check.constants == ["threshold of softplus_1_2 is 21.0 in a, 20.0 in b"]
+
+
+class Between(nn.Module):
+    def __init__(self, weight):
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, x):
+        return torch.lerp(x, x.flip(-1), self.weight)
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+@pytest.mark.parametrize("weight", [0.3, 0.7])
+def test_choice_by_a_constant_is_no_step_of_the_file_alone(weight, dynamo, tmp_path):
+    """The exporters write two ways to compute ``lerp``, and choose one by a constant."""
+    x = torch.randn(4, 6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporters
+        torch.onnx.export(Between(weight), (x,), tmp_path / "net.onnx", dynamo=dynamo, verbose=False)
+    assert intus.check_export(Between(weight), tmp_path / "net.onnx", x).verdict == "equal"
+    assert intus.check_export(Between(0.4), tmp_path / "net.onnx", x).verdict == "differs"

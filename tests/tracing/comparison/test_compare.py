@@ -459,3 +459,32 @@ def test_outputs_in_another_order():
     result = compare(one, two)
     assert not result.agree
     assert "Output 1 of Heads is output 2 of Heads." in str(result)
+
+
+def test_norm_that_amplifies_rounding_is_no_source():
+    """The float64 result of the same layer is the judge: rounding the input to float32 moves it by 0.1."""
+    torch.manual_seed(0)
+    norm, x = nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 4)), 1000 + 1e-3 * torch.randn(4, 16)
+    own = intus.trace(norm, x)
+    table = compare(own, intus.trace(copy.deepcopy(norm).double(), x.double()))
+    assert table.attrs["first"] is None, str(table)
+    assert not table.agree
+    assert "Rounding takes up to" in str(table)
+    other = copy.deepcopy(norm).double()
+    other[0].eps = 1e-4
+    table = compare(own, intus.trace(other, x.double()))
+    assert table.attrs["first"]["why"] == ["eps is 1e-05 in a, 0.0001 in b"]
+
+
+def test_cast_of_one_side_alone_does_not_agree():
+    class Rounded(nn.Linear):
+        def forward(self, x):
+            return super().forward(x.bfloat16().float())
+
+    torch.manual_seed(0)
+    linear, x = nn.Linear(8, 4), torch.randn(2, 8)
+    other = Rounded(8, 4)
+    other.load_state_dict(linear.state_dict())
+    table = compare(intus.trace(linear, x), intus.trace(other, x))
+    assert not table.agree
+    assert compare(intus.trace(linear, x), intus.trace(copy.deepcopy(linear).bfloat16(), x.bfloat16())).agree

@@ -44,8 +44,11 @@ class ExportCheck:
             None if there is none. Of a quantized file, the first that its quantization does not explain.
         unproven: Why the file is not shown to compute what the model does although no difference is known, as
             sentences: modules that were not compared, or differ without an effect on the outputs; operations
-            of one side alone that have no effect on these inputs.
-        notes: What else differs: the dtype of an output, the number of outputs.
+            of one side alone that have no effect on these inputs; a cast of one side alone to a precision
+            that no input, parameter or output of it has; tensors of which rounding takes more than half of
+            the digits.
+        notes: What else differs: the dtype of an output, the number of outputs, the precision of all that a
+            side computes. And which tensors could only be judged by the rounding that adds up with depth.
         quantization: What was found out about a quantized file that differs; None for any other file.
     """
 
@@ -84,12 +87,15 @@ class ExportCheck:
         self._stated = list(different_constants_stated(*graphs, table.agreeing, names))
         self._hidden = [] if first is not None else list(hidden_steps(model, exported, table.agreeing, names))
         self.unproven = [*unknown, *_not_compared(missing), *self._inside, *self._unseen, *self._stated]
-        self.unproven += self._hidden
+        self._lost: list[str] = table.attrs["lost"]
+        self.unproven += [*self._hidden, *self._lost]
         for rows in equal_inputs(model):
             inputs = listed([*_named(model.graph, rows)])
             self.notes.append(f"The inputs {inputs} have equal values, so the values do not tell them apart.")
         self._lower = lower_precisions(*graphs, names)
-        self.notes += self._lower.values()
+        self._cast = [one.sentence.removesuffix(".") for one in self._lower if not one.is_stated]
+        self.unproven += self._cast
+        self.notes += [*(one.sentence for one in self._lower if one.is_stated), *table.attrs["by_depth"]]
         used = {number for numbers in model.graph.row_params.values() for number in numbers}
         left = (param.address for number, param in enumerate(model.graph.params) if number not in used)
         unused = [address for address in left if address not in compared]
@@ -129,7 +135,9 @@ class ExportCheck:
         compared = modules[modules.verdict != "not saved"]
         if self.agree:
             inside = f" Of {len(compared)} modules that both have, all agree." if len(compared) > 1 else ""
-            rounding = f"the rounding of {listed(list(self._lower))}" if self._lower else "rounding"
+            rounding = (
+                f"the rounding of {listed([one.dtype for one in self._lower])}" if self._lower else "rounding"
+            )
             verdict = (
                 f"On these inputs {file} computes what {name} does: nothing differs that {rounding} does not "
                 f"explain.{inside}"
@@ -148,6 +156,10 @@ class ExportCheck:
             why = f"not every {'module' if outputs_agree else 'output'} could be compared"
             if outputs_agree and self._inside:
                 why = "tensors inside differ, which may have an effect on other inputs"
+            elif outputs_agree and self._cast == self.unproven:
+                why = "only one of both casts to a lower precision, whose rounding hides differences"
+            elif outputs_agree and self._lost == self.unproven:
+                why = "rounding takes much of what they compute on these inputs"
             elif outputs_agree and self._unseen == self.unproven:
                 why = "only one of both has an operation, which may have an effect on other inputs"
             elif outputs_agree and self._stated and not {*self.unproven} - {*self._stated, *self._unseen}:

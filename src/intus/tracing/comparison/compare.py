@@ -3,8 +3,9 @@
 The passes are aligned (``core/analysis/alignment.py``). For every pair of tensors, their difference is
 compared with the rounding error that has accumulated so far. To find out whether an operation makes a
 difference or only propagates one, the operation of ``a`` is run on the inputs of ``b``. Where that is not
-possible, an operation is taken to make a difference if its inputs do not differ; of a file, what only depth
-excuses is judged step by step (``steps.py``).
+possible, an operation is taken to make a difference if its inputs do not differ, unless the operations of
+``a`` up to there, run on the tensors of ``b``, show that rounding explains it; of a file, what only depth
+excuses is judged so as well (``steps.py``).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from .without_effect import idle
 
 if TYPE_CHECKING:
     from .crossing import Calls
-    from .steps import Steps
+    from .steps import Step, Steps
     from .table import Comparison
 
 EQUAL, CLOSE, DIFFERS, SHAPE = "equal", "close", "differs", "shape"
@@ -87,8 +88,9 @@ def compare(a: Trace, b: Trace) -> Comparison:
         - ``relative``: the norm of the difference divided by the larger norm.
         - ``rounding_error``: the relative difference that rounding in the coarser dtype explains so far.
         - ``isolated_error``: the relative difference between the operation of ``a``, run on the inputs of
-          ``b``, and the result of ``b``. NaN if that could not be run: a loaded trace, other operations. Of a
-          file, it is known where depth alone explains a difference, of all operations since what both have.
+          ``b``, and the result of ``b``. NaN if that could not be run: a loaded trace, other operations. If
+          rounding is amplified, or in a file depth alone explains a difference, it is known of all
+          operations since what both have.
         - ``max_abs``: the largest absolute difference.
         - ``cosine``: the cosine similarity.
         - ``fraction_different``: the fraction of elements that are not equal; 0.0 does not equal -0.0.
@@ -165,6 +167,10 @@ class Pair:
             parents.
         unpaired_parents: The numbers of pairs without a partner that propagate a difference to this one.
         other_type: Whether the two operations have different types.
+        step: What was found by running the operations of ``a`` that lead here; None if they were not, or do
+            not show that rounding explains the difference.
+        by_depth: Whether only the rounding that may have added up so far explains the difference, because
+            those operations could not be run.
     """
 
     a: int
@@ -178,6 +184,8 @@ class Pair:
     is_explained: bool = True
     unpaired_parents: list[int] = field(default_factory=list)
     other_type: bool = False
+    step: Step | None = None
+    by_depth: bool = False
 
 
 class Origin(NamedTuple):
@@ -274,8 +282,13 @@ class _Judge:
         self._module_of = {n: module.a for module in self.modules for n in module.unpaired}
         self._moved_values: dict[int, Elements] = {}
         self._wrong_steps: dict[int, list[int]] = {}
+        self._apart: set[int] = set()
         for pair in self.pairs:
             self._judge(pair)
+            if pair.difference is not None and pair.is_explained and self._steps_so_far is not None:
+                self._steps_so_far.add(pair.a, pair.b)
+            elif not pair.is_explained:
+                self._apart.add(pair.a)
 
     def _parents(self, pair: Pair) -> list[int]:
         """Return the numbers of the pairs that either of two rows was computed from."""
@@ -359,7 +372,13 @@ class _Judge:
         inherited = bool(pair.unpaired_parents) or not pair.is_explained
         beyond = found.relative > pair.rounding_error or found.lopsided
         isolated = self._isolated_error(pair, y)
-        if isolated is None:
+        # An error of which rounding explains nothing is the same kernel's, on the same tensors.
+        may_amplify = beyond if isolated is None else isolated[0] > isolated[1] > 0
+        if may_amplify and pair.is_explained:
+            pair.step = self._amplifying_step(pair, y)
+        if pair.step is not None:
+            pair.isolated_error = pair.step.error
+        elif isolated is None:
             pair.is_source = beyond and not inherited
             pair.is_explained = not beyond
         else:
@@ -372,6 +391,24 @@ class _Judge:
         pair.rounding_error = (
             max(pair.rounding_error, found.relative) if pair.is_explained else pair.rounding_error
         )
+
+    def _amplifying_step(self, pair: Pair, y: Elements) -> Step | None:
+        """Return the step that ends at a pair, if it shows that rounding explains the difference.
+
+        It begins at tensors that rounding explains, and may amplify what they differ by.
+        """
+        steps = self._steps_so_far
+        step = None if steps is None else steps.also(pair.a, pair.b, y).judge(pair.a)
+        return None if step is None or step.is_wrong else step
+
+    @cached_property
+    def _steps_so_far(self) -> Steps | None:
+        """The steps that may begin at the tensors judged so far; None if none can be run, or none rounds."""
+        if self.a.calls is None or self.one_pass:
+            return None
+        from .steps import Steps
+
+        return Steps(self.a.calls, self.b.graph, {}, self._apart, self._value_of_file)
 
     def _unpaired_parents(self, pair: Pair, parents: list[int]) -> list[int]:
         """Return the parents without a partner or value that propagate a difference.
@@ -422,13 +459,16 @@ class _Judge:
         and an epsilon. But then what is computed from it does not, begun at what is before it.
         """
         calls, is_file = self.a.calls, "format" in self.b.graph.facts
-        if not is_file or calls is None or self.b.calls is not None:
+        if not is_file or self.b.calls is not None:
             return
         agree = all(pair.is_explained for pair in self._outputs())
         sources = [pair for pair in self.pairs if agree and pair.is_source and pair.verdict == DIFFERS]
         sources = [pair for pair in sources if self.a.graph.ops.kind[pair.a] == OP]
         excused = [pair for pair in self.pairs if self._is_excused(pair)]
-        if not excused and not sources:
+        if calls is None:
+            for pair in excused:
+                pair.by_depth = True
+        if calls is None or not (excused or sources):
             return
         from .steps import Steps
 
@@ -439,12 +479,15 @@ class _Judge:
         for pair in sorted([*excused, *sources], key=lambda pair: pair.a):
             step = steps.judge(pair.a)
             if step is None:
+                pair.by_depth = pair.verdict == CLOSE
                 continue
             if step.is_wrong and not self._is_seen_after(pair, steps):
                 steps.leave_out(pair.a)
                 continue
             pair.isolated_error = step.error
-            if step.is_wrong:
+            if not step.is_wrong:
+                pair.step = pair.step or step
+            else:
                 pair.is_source = pair.proven = True
                 pair.is_explained, pair.verdict = False, DIFFERS
                 inside = [self._pair_of_a[row] for row in step.region.rows]
@@ -452,8 +495,9 @@ class _Judge:
                 self._wrong_steps[self._pair_of_a[pair.a]] = sorted({*inside})
 
     def _is_excused(self, pair: Pair) -> bool:
-        """Return whether an operation's result differs by more than its own rounding explains."""
-        if pair.verdict != CLOSE or pair.difference is None or self.a.graph.ops.kind[pair.a] != OP:
+        """Return whether a result differs by more than the rounding of one operation explains."""
+        kind = self.a.graph.ops.kind[pair.a]
+        if pair.verdict != CLOSE or pair.difference is None or kind not in (OP, OUTPUT):
             return False
         dtypes = [graph.dtype_of(row) for graph, row in self._rows(pair)]
         return pair.difference.relative > ROUNDINGS * max(map(eps_of, dtypes))
@@ -461,8 +505,10 @@ class _Judge:
     def _is_seen_after(self, pair: Pair, steps: Steps) -> bool:
         """Return whether a wrong step also shows in what is computed from it, begun at what is before it.
 
-        What does not agree itself shows nothing: what follows may make up for both.
+        What does not agree itself shows nothing: what follows may make up for both. An output shows itself.
         """
+        if self.a.graph.ops.kind[pair.a] == OUTPUT:
+            return True
         number = self._pair_of_a[pair.a]
         waiting, through, ends = [number], {number}, set[int]()
         while waiting:

@@ -104,6 +104,16 @@ def rounding(*values: Elements) -> float:
     return ROUNDINGS * max((value.eps for value in values), default=0.0)
 
 
+def half_of_digits(eps: float) -> float:
+    """Return the relative difference that half of the digits of a precision tell.
+
+    Example:
+        >>> half_of_digits(2.0**-10)
+        0.03125
+    """
+    return math.sqrt(eps)
+
+
 def element_sums(value: Any) -> tuple[float, float, float]:
     """Return Σ|x|, Σx² and Σx over the elements of a value, which its layout does not affect.
 

@@ -53,6 +53,11 @@ class Regions:
         other._own = {**rows, i: i}, {row: one for row, one in others.items() if one != i} | {j: i}
         return other
 
+    def add(self, i: int, j: int) -> None:
+        """Let regions begin at another pair of rows."""
+        rows, others = self._own
+        rows[i], others[j] = i, i
+
     def leave_out(self, row: int) -> None:
         """Let no region begin at a row of ``a``."""
         self._left.add(row)

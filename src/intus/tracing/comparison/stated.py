@@ -9,11 +9,11 @@ the other pass alone would not have.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...core.analysis.flops import MOVES
 from ...core.analysis.walks import ancestors
-from ...core.graph import OP, OUTPUT, Graph
+from ...core.graph import INPUT, OP, OUTPUT, Graph
 from ...core.vocabularies import common_types
 from ...viewing.repr_text import listed
 from .coverage import module_of
@@ -79,8 +79,23 @@ def different_constants_stated(
         yield f"{text}, at {listed(places)}, which rounding hides on these inputs"
 
 
-def lower_precisions(a: Graph, b: Graph, names: tuple[str, str]) -> dict[str, str]:
-    """Return what is said of the precisions that only one of two passes rounds to, by the dtype.
+class Lower(NamedTuple):
+    """A precision that only one of two passes rounds to.
+
+    Attributes:
+        dtype: The dtype.
+        sentence: What is said of it.
+        is_stated: Whether the pass has an input, a parameter or an output of it. If not, the rounding in
+            between is an operation that the other pass lacks.
+    """
+
+    dtype: str
+    sentence: str
+    is_stated: bool
+
+
+def lower_precisions(a: Graph, b: Graph, names: tuple[str, str]) -> list[Lower]:
+    """Return the precisions that only one of two passes rounds to.
 
     A precision counts if the other pass has none as low, or has a finer one in a module of the same address.
 
@@ -90,8 +105,10 @@ def lower_precisions(a: Graph, b: Graph, names: tuple[str, str]) -> dict[str, st
         names: The names of the passes.
     """
     sides = _dtypes(a), _dtypes(b)
-    found: dict[str, str] = {}
-    for one, two, name, other in ((*sides, *names), (*sides[::-1], *names[::-1])):
+    found: list[Lower] = []
+    for graph, one, two, name, other in ((a, *sides, *names), (b, *sides[::-1], *names[::-1])):
+        stated = {param.dtype for param in graph.params}
+        stated |= {graph.dtype_of(row) for kind in (INPUT, OUTPUT) for row in graph.rows_of(kind)}
         everywhere = set().union(*two.values())
         for dtype in _FLOATS[1:]:
             modules = [
@@ -102,10 +119,11 @@ def lower_precisions(a: Graph, b: Graph, names: tuple[str, str]) -> dict[str, st
             if modules:
                 inside = [address for address in modules if address]
                 where = f" in {listed(inside)}" if inside and set(modules) != set(one) else ""
-                found[dtype] = (
+                sentence = (
                     f"{name[0].upper()}{name[1:]} computes in {dtype}{where}, {other} in a higher precision: "
                     f"a difference that the rounding of {dtype} explains is not seen."
                 )
+                found.append(Lower(dtype, sentence, dtype in stated))
     return found
 
 

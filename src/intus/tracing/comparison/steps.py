@@ -1,13 +1,16 @@
-"""Judge the steps of a file by themselves: run the model's operations on the tensors of the file.
+"""Judge the steps of a pass by themselves: run the model's operations on its tensors.
 
-Rounding adds up with depth, and what it may add up to excuses a wrong epsilon late in a deep model. So where
-nothing but depth excuses a difference, the operations of the model between two pairs of tensors are run on
-what those of the file were given: in float64, to know the result, and in the precision of the two passes, to
-know how much of it their rounding loses.
+Rounding adds up with depth, and what it may add up to excuses a wrong epsilon late in a deep model. An
+operation may also amplify it: a layer norm of rows that are nearly constant divides by what is left of their
+digits. So where depth excuses a difference, or does not, the operations of the model between two pairs of
+tensors are run on what those of the other pass were given: in float64, to know the result; in the precision
+of the two passes, to know how much of it their rounding loses; and on numbers that are rounded otherwise, to
+know how much of it no way to compute it could keep.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from copy import copy
 from typing import NamedTuple
@@ -16,12 +19,14 @@ import numpy as np
 
 from ...core.graph import Graph
 from .crossing import Calls
-from .differences import ROUNDINGS, difference
+from .differences import ROUNDINGS, difference, half_of_digits
 from .elements import Elements, eps_of
 from .regions import Region, Regions
 
 #: How many times as much as the model a file may lose to rounding, whose kernels add in another order.
 _WORSE = 4.0
+#: How many times numbers are rounded otherwise: two of them rarely leave the same result as it is.
+_ROUNDED = 3
 
 
 class Step(NamedTuple):
@@ -29,18 +34,32 @@ class Step(NamedTuple):
 
     Attributes:
         region: The operations.
-        error: The relative difference between the result of the file and the one in float64.
-        allowed: How large it may be.
+        error: The relative difference between the result of the other pass and the one in float64.
+        allowed: How large it may be, by what the rounding of the model loses.
+        amplified: The relative difference that other rounding of what it was given makes; 0.0 if not needed.
+        eps: The distance from 1 to the next number of the precision it was computed in.
     """
 
     region: Region
     error: float
     allowed: float
+    amplified: float
+    eps: float
 
     @property
     def is_wrong(self) -> bool:
         """True if rounding does not explain the error."""
-        return self.error > self.allowed
+        return self.error > max(self.allowed, self.amplified)
+
+    @property
+    def lost(self) -> float:
+        """How much of the result rounding takes, if that is more than half of the digits; else 0.0.
+
+        Or more than it takes from the model: then another way to compute it may explain the error.
+        """
+        is_amplified = self.error > self.allowed
+        most = max(self.allowed, self.amplified)
+        return most if is_amplified or most > half_of_digits(self.eps) else 0.0
 
 
 class Steps:
@@ -48,10 +67,10 @@ class Steps:
 
     Args:
         calls: The calls of the model.
-        b: The graph of the file.
-        partner: The rows of the file, by those of the model, that differ by no more than rounding explains.
+        b: The graph of the other pass, such as that of a file.
+        partner: Its rows, by those of the model, that differ by no more than rounding explains.
         apart: The rows of the model that differ by more.
-        value: Returns the value in the file of a row of the model, in its shape.
+        value: Returns the value in the other pass of a row of the model, in its shape.
     """
 
     def __init__(
@@ -62,7 +81,8 @@ class Steps:
         apart: Set[int],
         value: Callable[[int], Elements],
     ) -> None:
-        self._calls, self._b, self._partner, self._apart, self._value = calls, b, partner, apart, value
+        self._calls, self._b, self._apart, self._value = calls, b, apart, value
+        self._partner = dict(partner)
         self._regions = Regions(calls.graph, b, partner)
 
     def judge(self, row: int, without: Collection[int] = ()) -> Step | None:
@@ -80,18 +100,42 @@ class Steps:
             return None
         arrays = {one: np.ascontiguousarray(value.array) for one, value in given.items()}
         own, other = self._dtype(self._calls.graph, region.rows), self._dtype(self._b, region.others)
-        rounding = ROUNDINGS * max(eps_of(own), eps_of(other))
+        eps = max(eps_of(own), eps_of(other))
+        rounding = ROUNDINGS * eps
         result = self._calls.computed(region.rows, arrays, other if eps_of(other) > eps_of(own) else "")
         if result is None or result.array.shape != y.array.shape:
             return None
         error = difference(result, y)
         if error.relative <= rounding and not error.lopsided:  # as nearly always: float64 takes longer
-            return Step(region, error.relative, rounding)
+            return Step(region, error.relative, rounding, 0.0, eps)
         exact = self._calls.computed(region.rows, arrays, "float64")
         if exact is None:
             return None
-        allowed = max(rounding, _WORSE * difference(result, exact).relative)
-        return Step(region, difference(y, exact).relative, allowed)
+        found, lost = difference(y, exact).relative, difference(result, exact).relative
+        allowed = max(rounding, _WORSE * lost) if lost < math.inf else rounding
+        amplified = self._amplified(region.rows, arrays, exact, eps) if found > allowed else 0.0
+        return Step(region, found, allowed, amplified, eps)
+
+    def _amplified(
+        self, rows: Sequence[int], given: Mapping[int, np.ndarray], exact: Elements, eps: float
+    ) -> float:
+        """Return the relative difference that other rounding of what operations are given makes."""
+        signs = np.random.default_rng(0)
+        found = 0.0
+        for _ in range(_ROUNDED):
+            rounded = {
+                row: one * (1 + eps * signs.choice((-1.0, 1.0), one.shape)) if one.dtype.kind == "f" else one
+                for row, one in given.items()
+            }
+            result = self._calls.computed(rows, rounded, "float64")
+            if result is not None and (apart := difference(result, exact).relative) < math.inf:
+                found = max(found, apart)
+        return found
+
+    def add(self, i: int, j: int) -> None:
+        """Let steps begin at another pair of rows."""
+        self._partner[i] = j
+        self._regions.add(i, j)
 
     def also(self, i: int, j: int, y: Elements) -> Steps:
         """Return the same steps, which may also begin or end at another pair of rows.

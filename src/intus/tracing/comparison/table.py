@@ -20,6 +20,7 @@ from ..results.op import Op
 from .differences import difference
 from .elements import plain
 from .hidden import hidden_steps
+from .lost import judged_by_depth, lost_in_rounding
 from .modules import ModulePair
 from .output_order import reordered_outputs
 from .parameters import COMBINED, different_parameters, unknown_parameters
@@ -53,7 +54,8 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
         """True if every output was compared and nothing differs by more than rounding, or in its place.
 
         Nothing: no output or other tensor that both have, no constant that both state, and neither has an
-        operation whose effect the values do not show.
+        operation whose effect the values do not show, or computes in a lower precision than its inputs,
+        parameters and outputs state.
         """
         return bool(self.attrs["agree"])
 
@@ -173,11 +175,17 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
         stated += different_constants_stated(a.graph, b.graph, agreeing, names)
         if first is None:
             stated += hidden_steps(a, b, agreeing, names)
+        table.attrs["lost"] = lost = list(lost_in_rounding(a.graph, b.graph, pairs, idle))
+        table.attrs["by_depth"] = by_depth = list(judged_by_depth(a.graph, pairs, idle))
+        stated += lost
         inside = list(table.differences_inside())
         said = [*report.unseen(), *(f"{one[0].upper()}{one[1:]}." for one in (*inside, *stated))]
-        lower = lower_precisions(a.graph, b.graph, names).values()
-        table.attrs["agree"] = table.attrs["outputs_agree"] and not said and not constants
-        table.attrs["summary"] = "\n".join([*report.sentences(first), *reordered, *said, *lower])
+        lower = lower_precisions(a.graph, b.graph, names)
+        same_precisions = all(one.is_stated for one in lower)
+        table.attrs["agree"] = table.attrs["outputs_agree"] and not said and not constants and same_precisions
+        table.attrs["summary"] = "\n".join(
+            [*report.sentences(first), *reordered, *said, *(one.sentence for one in lower), *by_depth]
+        )
         return table
 
     def __str__(self) -> str:

@@ -248,7 +248,14 @@ class _Unchanged:
             return False
         if kind in MOVES:
             return self._rounds(row)
+        if kind == "where" and self._chooses_always(row):
+            return False
         return kind not in _BY_OPERANDS or len(self._operands(row)) > 1 or self._adds(row)
+
+    def _chooses_always(self, row: int) -> bool:
+        """Return whether the condition of a ``where`` is a constant, so that it returns one operand."""
+        condition = common(self.graph, row, arguments(self.graph.setting(row))).get("condition")
+        return condition in ("True", "False")
 
     def _rounds(self, row: int) -> bool:
         """Return whether an operation makes whole numbers of fractions."""
