@@ -48,7 +48,8 @@ def read(path: str | Path, /, *inputs: Any, **named_inputs: Any) -> Trace:
     found = reading.read(path, given.args if inputs or named_inputs else None, given.kwargs)
     format_ = found.graph.facts.get("format", path.suffix.removeprefix(".") or "a file")
     graph = replace(found.graph, facts={**found.graph.facts, "framework": format_})
-    return Trace(graph, {row: np.asarray(v) for row, v in found.values.items()}, params=found.params)
+    values = {row: np.asarray(v) for row, v in found.values.items()}
+    return Trace(graph, values, params=found.params, parts=found.parts)
 
 
 def is_model_file(path: Any) -> bool:

@@ -15,6 +15,7 @@ from .inlining import constants, inline
 from .inputs import feeds
 from .loading import array_of, structure, whole
 from .naming import address_of
+from .parts import Parts
 from .quantized import is_quantized
 from .running import as_numpy, run
 
@@ -31,6 +32,7 @@ def read(path: Path, inputs: tuple[Any, ...] | None, named: Mapping[str, Any]) -
     values: dict[str, np.ndarray] = {}
     missing: list[str] = []
     ran: dict[tuple[str, str], int] = {}
+    complete: onnx.ModelProto | None = None
     weights: dict[str, onnx.TensorProto] = {}
     constant = {tensor.name for tensor in model.graph.initializer}
     takes_nothing = all(one.name in constant for one in model.graph.input)
@@ -57,7 +59,8 @@ def read(path: Path, inputs: tuple[Any, ...] | None, named: Mapping[str, Any]) -
         array = array_of(weights[names[row]], path) if names[row] in weights else None
         if array is not None:
             known[row] = as_numpy(array)
-    return Traced(graph, known, _Weights(weights, path))
+    parts = None if complete is None else Parts(complete, path, names, values)
+    return Traced(graph, known, _Weights(weights, path), parts)
 
 
 class _Weights(Mapping[str, np.ndarray]):

@@ -54,7 +54,7 @@ def run(model: onnx.ModelProto, path: Path, feeds: Mapping[str, Any]) -> Run:
         InputError: If the model cannot run on these inputs.
         MissingExtraError: If onnxruntime is not installed.
     """
-    runner = _Runner(require("onnxruntime", extra="onnx", why="to compute the values of an ONNX file"), path)
+    runner = Runner(require("onnxruntime", extra="onnx", why="to compute the values of an ONNX file"), path)
     missing: list[str] = []
     taken: dict[str, bool] = {}
     ran: dict[tuple[str, str], int] = {}
@@ -85,7 +85,7 @@ def run(model: onnx.ModelProto, path: Path, feeds: Mapping[str, Any]) -> Run:
 
 
 def _inside_of_loops(
-    runner: _Runner,
+    runner: Runner,
     model: onnx.ModelProto,
     feeds: Mapping[str, Any],
     values: Mapping[str, Any],
@@ -102,7 +102,7 @@ def _inside_of_loops(
         ]
 
 
-class _Runner:
+class Runner:
     """Runs models with every tensor as an output."""
 
     def __init__(self, runtime: Any, path: Path) -> None:

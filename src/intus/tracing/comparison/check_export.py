@@ -19,8 +19,11 @@ from .compare import compare
 from .coverage import Missing, missing_parameters
 from .elements import plain
 from .first import first_of, joined, place
+from .fixed import decided_by_values, ignored_inputs
 from .hidden import equal_inputs, hidden_steps
 from .modules import pair_modules
+from .other_inputs import Called, agrees_otherwise, unlike_in_longer_batches
+from .other_numbers import sentences as other_numbers
 from .parameters import changed_buffers, changed_parameters
 from .quantization import Quantization, quantization
 from .stated import different_constants_stated, lower_precisions
@@ -52,7 +55,9 @@ class ExportCheck:
         quantization: What was found out about a quantized file that differs; None for any other file.
     """
 
-    def __init__(self, table: Comparison, model: Trace, exported: Trace, path: Path) -> None:
+    def __init__(
+        self, table: Comparison, model: Trace, exported: Trace, path: Path, fixed: Sequence[str] = ()
+    ) -> None:
         self.table, self._model, self._path = table, model, path
         modules = pair_modules(model.graph, exported.graph, table.pairs)
         changed, compared, unknown = changed_parameters(model, exported, modules)
@@ -86,9 +91,11 @@ class ExportCheck:
         self._unseen = list(sentences(unseen_operations(model, exported, table.pairs), *graphs, names))
         self._stated = list(different_constants_stated(*graphs, table.agreeing, names))
         self._hidden = [] if first is not None else list(hidden_steps(model, exported, table.agreeing, names))
+        self._hidden += other_numbers(table.attrs["apart"], *graphs, names)
         self.unproven = [*unknown, *_not_compared(missing), *self._inside, *self._unseen, *self._stated]
         self._lost: list[str] = table.attrs["lost"]
-        self.unproven += [*self._hidden, *self._lost]
+        self._fixed = list(fixed)
+        self.unproven += [*self._hidden, *self._lost, *self._fixed]
         for rows in equal_inputs(model):
             inputs = listed([*_named(model.graph, rows)])
             self.notes.append(f"The inputs {inputs} have equal values, so the values do not tell them apart.")
@@ -164,6 +171,8 @@ class ExportCheck:
                 why = "only one of both has an operation, which may have an effect on other inputs"
             elif outputs_agree and self._stated and not {*self.unproven} - {*self._stated, *self._unseen}:
                 why = "they state other constants, whose effect rounding hides on these inputs"
+            elif outputs_agree and self._fixed == self.unproven:
+                why = "other inputs may show what these do not"
             elif outputs_agree and {*self.unproven} <= {*self._stated, *self._unseen, *self._hidden}:
                 why = "they do other things that have no effect on these inputs"
             verdict = f"Not proven that {file} computes what {name} does: {why}."
@@ -251,6 +260,8 @@ def check_export(
     """
     require("pandas", extra="inspect", why="to compare the model with its export")
     file = Path(path)
+    called = None
+    declared = read(file).graph
     if isinstance(model, Trace):
         if args or kwargs:
             raise InputError(
@@ -261,13 +272,37 @@ def check_export(
         from ..run import trace
 
         traced = trace(model, *args, kwargs=kwargs)
-    exported = read(file, *_inputs(traced, read(file).graph, file))
+
+        def again(*args: Any, **kwargs: Any) -> Trace:
+            return trace(model, *args, kwargs=kwargs)
+
+        called = Called(again, lambda one: read(file, *_inputs(one, declared, file)), args, kwargs or {})
+    exported = read(file, *_inputs(traced, declared, file))
     if not exported.values:
         raise CodecError(f"{str(file)!r} has no operations that can be run, so nothing can be compared.")
-    check = ExportCheck(compare(traced, exported), traced, exported, file)
+    table = compare(traced, exported)
+    fixed = list(_fixed(traced, exported, declared, called)) if table.attrs["outputs_agree"] else []
+    check = ExportCheck(table, traced, exported, file, fixed)
     if not check and is_quantized(exported.graph):
         check.explain(quantization(check, traced, exported, file))
     return check
+
+
+def _fixed(model: Trace, exported: Trace, declared: Graph, called: Called | None) -> Iterator[str]:
+    """Yield what a file may have fixed that the model takes from its inputs."""
+    graphs = model.graph, exported.graph
+    chosen = _chosen(*graphs)
+    partner = dict.fromkeys(model.graph.rows_of(INPUT), -1)
+    partner |= dict(zip(chosen, exported.graph.rows_of(INPUT), strict=True))
+    found = [*ignored_inputs(*graphs, partner, ("the model", "the file"))]
+    decided = [*decided_by_values(model)]
+    agrees = agrees_otherwise(called, model) if decided and called is not None else None
+    if agrees is False:
+        yield "On inputs by which the model decides otherwise, the file does not return what the model does"
+    if not agrees:
+        yield from (*found, *decided)
+    if called is not None:
+        yield from unlike_in_longer_batches(called, declared)
 
 
 def is_quantized(file: Graph) -> bool:
@@ -280,19 +315,25 @@ def _inputs(trace: Trace, file: Graph, path: Path) -> list[Any]:
     ends, rows = file.rows_of(INPUT), trace.graph.rows_of(INPUT)
     if any(row not in trace.values for row in rows):
         raise InputError("The model's inputs have no saved values. Trace it with save='all'.")
-    names, own = _named(file, ends), _named(trace.graph, rows)
-    if set(names) <= set(own):
-        chosen = [own[name] for name in names]
-    elif len(ends) == len(rows):
-        chosen = rows
-    else:
+    chosen = _chosen(trace.graph, file)
+    if len(chosen) < len(ends):
         raise InputError(
-            f"{path.name} takes {len(ends)} inputs ({listed(list(names))}), and the model was called with "
-            f"{len(rows)} tensors ({listed(list(own))}). Call it with the inputs that it was exported with."
+            f"{path.name} takes {len(ends)} inputs ({listed([*_named(file, ends)])}), and the model was "
+            f"called with {len(rows)} tensors ({listed([*_named(trace.graph, rows)])}). Call it with the "
+            "inputs that it was exported with."
         )
     dtypes = [file.dtype_of(end) for end in ends]
     as_given = _tensor if file.facts.get("format") == "torch.export" else _array
     return [as_given(trace.values[row], dtype) for row, dtype in zip(chosen, dtypes, strict=True)]
+
+
+def _chosen(model: Graph, file: Graph) -> list[int]:
+    """Return the inputs of the model that those of the file are given, in their order; empty if none fit."""
+    ends, rows = file.rows_of(INPUT), model.rows_of(INPUT)
+    names, own = _named(file, ends), _named(model, rows)
+    if set(names) <= set(own):
+        return [own[name] for name in names]
+    return rows if len(ends) == len(rows) else []
 
 
 def _named(graph: Graph, rows: Sequence[int]) -> dict[str, int]:

@@ -39,7 +39,7 @@ class Regions:
     """
 
     def __init__(self, a: Graph, b: Graph, partner: Mapping[int, int]) -> None:
-        self._graphs = a, b
+        self._graphs, self._partner = (a, b), partner
         self._own: tuple[dict[int, int], dict[int, int]] = (
             {i: i for i in partner},
             {j: i for i, j in partner.items()},
@@ -50,6 +50,7 @@ class Regions:
     def also(self, i: int, j: int) -> Regions:
         """Return the same, where a row of ``a`` corresponds to this one of ``b``, and to no other."""
         other, (rows, others) = copy(self), self._own
+        other._partner = {**self._partner, i: j}
         other._own = {**rows, i: i}, {row: one for row, one in others.items() if one != i} | {j: i}
         return other
 
@@ -57,6 +58,10 @@ class Regions:
         """Let regions begin at another pair of rows."""
         rows, others = self._own
         rows[i], others[j] = i, i
+
+    def partner(self, row: int) -> int:
+        """Return the row of ``b`` that corresponds to a row of ``a`` that regions may begin at."""
+        return self._partner[row]
 
     def leave_out(self, row: int) -> None:
         """Let no region begin at a row of ``a``."""

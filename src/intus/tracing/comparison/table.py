@@ -22,6 +22,8 @@ from .elements import plain
 from .hidden import hidden_steps
 from .lost import judged_by_depth, lost_in_rounding
 from .modules import ModulePair
+from .other_numbers import apart_on_other_numbers
+from .other_numbers import sentences as other_numbers
 from .output_order import reordered_outputs
 from .parameters import COMBINED, different_parameters, unknown_parameters
 from .reasons import reasons
@@ -173,8 +175,10 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
         stated = [f"{sentence}, which rounding hides on these inputs" for sentence in hidden]
         names, agreeing = ("a", "b"), [pair for pair in same.items() if pair[0] not in constants]
         stated += different_constants_stated(a.graph, b.graph, agreeing, names)
+        table.attrs["apart"] = [] if first is not None else apart_on_other_numbers(a, b, agreeing)
         if first is None:
             stated += hidden_steps(a, b, agreeing, names)
+            stated += other_numbers(table.attrs["apart"], a.graph, b.graph, names)
         table.attrs["lost"] = lost = list(lost_in_rounding(a.graph, b.graph, pairs, idle))
         table.attrs["by_depth"] = by_depth = list(judged_by_depth(a.graph, pairs, idle))
         stated += lost

@@ -126,8 +126,11 @@ def unseen_operations(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> l
         limits = one.limits(root), two.limits(other)
         if limits[0] != limits[1]:
             is_a = limits[0][0] > limits[1][0] or limits[0][1] < limits[1][1]
-            side, rows = ("a", one.limiting(root)) if is_a else ("b", two.limiting(other))
-            found.append(Unseen(side, rows[-1]))
+            name, side, at = ("a", one, root) if is_a else ("b", two, other)
+            rows = side.limiting(at)
+            if not rows and one.type_of(root) == two.type_of(other):  # a mean of abs, and of no abs
+                rows = side.not_negative_by(at)
+            found += [Unseen(name, row) for row in rows[-1:]]
         rest = [
             [row for row in rows if bounds(side.graph, row) is None]
             for side, rows in zip((one, two), steps, strict=True)
@@ -187,6 +190,12 @@ class _Unchanged:
         own = 0.0 if self._is_never_negative(root) else -math.inf  # a variance by the mean of squares
         lowest = max((low for low, _ in found), default=own)
         return lowest, min((high for _, high in found), default=math.inf)
+
+    def not_negative_by(self, row: int) -> list[int]:
+        """Return the operation by which a row is never negative, in a list; empty if there is none."""
+        while self._is_never_negative(row) and self.type_of(row) not in _NOT_NEGATIVE:
+            (row, *_) = self._operands(row)
+        return [row] if self._is_never_negative(row) else []
 
     def _is_never_negative(self, row: int) -> bool:
         """Return whether an operation returns no negative number, whatever the inputs are."""

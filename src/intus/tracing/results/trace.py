@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     import networkx
     import pandas
 
+    from ...core.traced import Parts
     from ..capture.saving.gradients_by_row import Gradients
     from ..replaying.edits import Change, Edits
     from ..replaying.replay import Replays
@@ -113,12 +114,14 @@ class Trace:
         maybe_modified: frozenset[int] = frozenset(),
         replays: Replays | None = None,
         params: Mapping[str, Value] | None = None,
+        parts: Parts | None = None,
     ) -> None:
         self.graph = graph
         self._param_values = params or {}
         self.values: MutableMapping[int, Value] = values
         self.maybe_modified = maybe_modified
         self._replays = replays
+        self._parts = parts
         self.gradients: Gradients | None = None
         self._output: Any = None
         self.not_stored: dict[int, str] = {}
@@ -148,7 +151,7 @@ class Trace:
 
     def __getstate__(self) -> dict[str, Any]:
         # Functions and the autograd graph cannot be copied: a copy cannot be rerun, nor receive gradients.
-        return {**vars(self), "_replays": None, "_output": None, "_edits": None}
+        return {**vars(self), "_replays": None, "_parts": None, "_output": None, "_edits": None}
 
     def __getattr__(self, name: str) -> NoReturn:
         """Raise AttributeError; for the name of a module or op, with how to index the trace."""

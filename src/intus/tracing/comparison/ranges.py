@@ -1,0 +1,142 @@
+"""Find what numbers a tensor of a pass can have, whatever the inputs are."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ...core.analysis.flops import MOVES
+from ...core.graph import INPUT, OP
+from ...core.vocabularies import common_types
+from .elements import plain
+from .settings import arguments, bounds, number_of
+
+if TYPE_CHECKING:
+    from ..results.trace import Trace
+
+_ANY = (-math.inf, math.inf)
+_NOT_NEGATIVE = (0.0, math.inf)
+#: The range of what operations return, by the names of PyTorch or ONNX.
+_RANGES = {
+    **dict.fromkeys(("sigmoid", "softmax", "softmin", "hardsigmoid", "hard_sigmoid"), (0.0, 1.0)),
+    **dict.fromkeys(("tanh", "sin", "cos", "erf", "sign", "softsign", "cosine_similarity"), (-1.0, 1.0)),
+    **dict.fromkeys(("log_softmax", "logsigmoid", "log_sigmoid"), (-math.inf, 0.0)),
+    **dict.fromkeys(("abs", "square", "squared_difference", "exp", "exp2", "softplus"), _NOT_NEGATIVE),
+    **dict.fromkeys(("sqrt", "rsqrt", "var", "std", "norm", "vector_norm"), _NOT_NEGATIVE),
+    **dict.fromkeys(("linalg_norm", "linalg_vector_norm", "reduce_l1", "reduce_l2"), _NOT_NEGATIVE),
+    **dict.fromkeys(("reduce_sum_square", "cdist", "var_mean", "std_mean"), _NOT_NEGATIVE),
+}
+#: Operations that return no number outside of the range of what they are given.
+_WITHIN = MOVES | frozenset(
+    {
+        *("mean", "reduce_mean", "nanmean", "max", "min"),
+        *("amax", "amin", "reduce_max", "reduce_min", "cummax"),
+        *("cummin", "sort", "topk", "maximum", "minimum"),
+        *("where", "masked_fill", "dropout", "dropout1d", "dropout2d"),
+        *("dropout3d", "max_pool", "max_pool1d", "max_pool2d", "max_pool3d"),
+        *("average_pool", "avg_pool1d", "avg_pool2d", "avg_pool3d", "global_average_pool"),
+        *(
+            "global_max_pool",
+            "adaptive_avg_pool1d",
+            "adaptive_avg_pool2d",
+            "adaptive_avg_pool3d",
+            "adaptive_max_pool1d",
+        ),
+        *("adaptive_max_pool2d", "median", "lerp"),
+    }
+)
+#: Operations that make no negative number of numbers that are not negative.
+_GROWING = frozenset(
+    {
+        *("add", "mul", "multiply", "div", "divide"),
+        *("true_divide", "sum", "reduce_sum", "cumsum", "matmul"),
+        *("pow"),
+    }
+)
+
+
+class Ranges:
+    """The ranges of the tensors of a pass.
+
+    Args:
+        trace: The trace of the pass.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace, self.graph = trace, trace.graph
+        types = common_types(trace.graph)
+        self._kinds = [types[number] for number in trace.graph.ops.type.tolist()]
+        self._found: dict[int, tuple[float, float]] = {}
+        self._free: set[int] = set()
+        for row, kind in enumerate(trace.graph.ops.kind.tolist()):
+            is_float = "float" in trace.graph.dtype_of(row)
+            if kind == INPUT:
+                is_free = is_float
+            else:
+                parents = trace.graph.parents(row)
+                has_weights = bool(trace.graph.row_params.get(row)) and bool(parents)
+                is_free = kind == OP and is_float and (has_weights or not self._free.isdisjoint(parents))
+            if is_free:
+                self._free.add(row)
+
+    def is_free(self, row: int) -> bool:
+        """Return whether a tensor is of floats that are no whole numbers, as a mask or a position is.
+
+        Those of a mask or an index are no floats, or computed of such alone.
+        """
+        return row in self._free
+
+    def of(self, row: int) -> tuple[float, float]:
+        """Return the smallest and the largest number that a row may have."""
+        for one in range(row + 1) if not self._found else (row,):
+            if one not in self._found:
+                self._found[one] = self._range(one)
+        return self._found[row]
+
+    def _range(self, row: int) -> tuple[float, float]:
+        kind, parents = self._kinds[row], self.graph.parents(row)
+        if self.graph.ops.kind[row] == INPUT:
+            return _ANY
+        if not parents or row not in self._free:
+            return self._of_values(row)
+        given = [self.of(parent) for parent in parents]
+        limits = bounds(self.graph, row)
+        if limits is not None:
+            return max(limits[0], given[0][0]), min(limits[1], given[0][1])
+        if kind in _RANGES:
+            return _RANGES[kind]
+        numbers = [number_of(text) for text in arguments(self.graph.setting(row)).values()]
+        constants = [number for number in numbers if number is not None]
+        if self.graph.row_params.get(row):
+            return _ANY
+        if kind in _WITHIN:
+            given += [(number, number) for number in (0.0, *constants)] if kind in _FILLING else []
+            return min(low for low, _ in given), max(high for _, high in given)
+        is_even = kind == "pow" and len(constants) == 1 and constants[0] % 2 == 0
+        is_square = kind in ("mul", "multiply") and self._is_square(row)
+        if is_even or is_square:
+            return _NOT_NEGATIVE
+        if kind in _GROWING and min([low for low, _ in given] + constants) >= 0:
+            return _NOT_NEGATIVE
+        return _ANY
+
+    def _is_square(self, row: int) -> bool:
+        """Return whether an operation multiplies a tensor with itself."""
+        start, stop = self.graph._into[row], self.graph._into[row + 1]
+        return int(stop - start) == 2 and len(set(self.graph.edges.src[start:stop].tolist())) == 1
+
+    def _of_values(self, row: int) -> tuple[float, float]:
+        """Return the range of what a pass does not compute from its inputs."""
+        value = plain(self._trace.values.get(row))
+        if value is None or not value.array.size or value.array.dtype.kind not in "biuf":
+            return _ANY
+        return float(value.array.min()), float(value.array.max())
+
+
+#: Operations that write a number of their own.
+_FILLING = frozenset(
+    {
+        *("pad", "where", "masked_fill", "fill", "scatter"),
+        *("index_put", "constant_of_shape", "lerp", "setitem"),
+    }
+)

@@ -1,0 +1,215 @@
+"""``check_export`` does not say "equal" of what a file computes on these inputs alone.
+
+The judge of every case is onnxruntime on other inputs, on which the file does not return what the model does.
+"""
+
+import contextlib
+import io
+import logging
+import warnings
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import intus
+
+ROWS = torch.randn(2, 6, generator=torch.Generator().manual_seed(0))
+ONES = torch.ones(2, 6)
+MASK = (ROWS > 0).float()
+BATCH = {"input_names": ["x"], "dynamic_axes": {"x": {0: "batch"}}}
+
+
+class Net(nn.Module):
+    def __init__(self, step):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear, self.step = nn.Linear(6, 6), step
+
+    def forward(self, *x):
+        return self.step(self.linear, *x)
+
+
+def export(step, x, path, dynamo=False, **options):
+    net = Net(step).eval()
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporters
+        logging.disable(logging.WARNING)
+        try:
+            if path.suffix == ".pt2":
+                torch.export.save(torch.export.export(net, x), path)
+            else:
+                verbose = {"verbose": False} if dynamo else {}
+                torch.onnx.export(net, x, path, dynamo=dynamo, **verbose, **options)
+        finally:
+            logging.disable(logging.NOTSET)
+    return path
+
+
+def is_same(net, path, x):
+    """Return whether onnxruntime computes what a model does."""
+    session = onnxruntime.InferenceSession(path)
+    given = {one.name: value.numpy() for one, value in zip(session.get_inputs(), x, strict=False)}
+    try:
+        (found,) = session.run(None, given)
+    except Exception:  # of a file that takes no such inputs
+        return False
+    expected = net(*x).detach().numpy()
+    return found.shape == expected.shape and np.allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+#: The step of the model, that of the file, the inputs, others, and what is said.
+OTHERS = {
+    "hardsigmoid": (
+        lambda f, x: F.hardsigmoid(f(x)),
+        lambda f, x: f(x) / 6 + 0.5,
+        (ROWS,),
+        (ROWS * 20,),
+        "where they are given larger numbers",
+    ),
+    "hardswish": (
+        lambda f, x: F.hardswish(f(x)),
+        lambda f, x: f(x) * (f(x) / 6 + 0.5),
+        (ROWS,),
+        (ROWS * 20,),
+        "where they are given larger numbers",
+    ),
+    "sort of what is in order": (
+        lambda f, x: x.sort(-1)[0],
+        lambda f, x: x * 1,
+        (torch.arange(18.0).view(3, 6),),
+        (ROWS[:1].repeat(3, 1),),
+        "where they are given negative or shuffled numbers",
+    ),
+    "mean of abs": (
+        lambda f, x: x.abs().mean(-1),
+        lambda f, x: x.mean(-1),
+        (ROWS.abs(),),
+        (ROWS,),
+        "abs_1_1 ran only in the model",
+    ),
+    "padding of a blank border": (
+        lambda f, x: F.pad(x, (1, 1, 1, 1)),
+        lambda f, x: F.pad(x, (1, 1, 1, 1), mode="replicate"),
+        (F.pad(torch.ones(1, 1, 4, 4), (2, 2, 2, 2)),),
+        (torch.ones(1, 1, 8, 8),),
+        "where they are given",
+    ),
+    "mask of the softmax": (
+        lambda f, x, m: f(x).masked_fill(m == 0, -1e9).softmax(-1),
+        lambda f, x, m: f(x).softmax(-1),
+        (ROWS, ONES),
+        (ROWS, MASK),
+        "an input that the model computes with and the file does not",
+    ),
+    "summand of zeros": (
+        lambda f, x, y: x * 2 + y,
+        lambda f, x, y: x * 2,
+        (ROWS, ONES * 0),
+        (ROWS, ROWS),
+        "an input that the model computes with and the file does not",
+    ),
+    "branch": (
+        lambda f, x: f(x) * 2 if f(x).sum() > 0 else f(x) - 1,
+        None,
+        (ROWS + 3,),
+        (ROWS - 3,),
+        "the file does not return what the model does",
+    ),
+    "number that Python read": (
+        lambda f, x: f(x) / float(f(x).abs().max()),
+        None,
+        (ROWS,),
+        (ROWS * 9,),
+        "the file does not return what the model does",
+    ),
+    "index that Python read": (
+        lambda f, x: f(x)[int(x[:, 0].argmax())],
+        None,
+        (torch.eye(6)[:3],),
+        (torch.eye(6)[:3].flip(0),),
+        "the file does not return what the model does",
+    ),
+    "size of the batch": (
+        lambda f, x: f(x).sum(0) / x.shape[0],
+        lambda f, x: f(x).sum(0) / 2.0,
+        (ROWS,),
+        (ROWS.repeat(3, 1),),
+        "for 6 in place of 2",
+    ),
+    "rows of the batch": (
+        lambda f, x: f(x) * 2,
+        lambda f, x: f(x)[:2] * 2,
+        (ROWS,),
+        (ROWS.repeat(3, 1),),
+        "for 6 in place of 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_difference_on_other_inputs_is_not_proven(case, tmp_path):
+    step, other, x, others, said = OTHERS[case]
+    options = BATCH if "batch" in case else {}
+    # The older exporter leaves inputs out that it does not use, so that the file takes others.
+    path = export(other or step, x, tmp_path / "net.onnx", dynamo=len(x) > 1, **options)
+    net = Net(step).eval()
+    assert is_same(net, path, x)
+    assert not is_same(net, path, others)
+    check = intus.check_export(net, path, *x)
+    assert check.verdict == "not proven"
+    assert said in str(check)
+
+
+RIGHT = {
+    "hardswish": (lambda f, x: F.hardswish(f(x)), (ROWS,)),
+    "softmax of a ReLU": (lambda f, x: f(x).relu().relu().softmax(-1), (ROWS,)),
+    "root of a variance": (lambda f, x: (f(x).var(-1) + 1e-5).sqrt(), (ROWS,)),
+    "normalize": (lambda f, x: F.normalize(f(x)), (ROWS,)),
+    "mask": (lambda f, x, m: f(x).masked_fill(m == 0, -1e9).softmax(-1), (ROWS, ONES)),
+    "inverted mask": (lambda f, x, m: (f(x) + (1 - m) * -1e4).softmax(-1), (ROWS, ONES)),
+    "batch": (lambda f, x: f(x).mean(0), (ROWS,)),
+    "mask that is skipped": (
+        lambda f, x, m: f(x) if not torch.jit.is_tracing() and bool(m.all()) else f(x) * m,
+        (ROWS, MASK),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RIGHT)
+def test_right_export_is_equal(case, tmp_path):
+    step, x = RIGHT[case]
+    path = export(step, x, tmp_path / "net.onnx", **(BATCH if "batch" in case else {}))
+    check = intus.check_export(Net(step).eval(), path, *x)
+    assert check.verdict == "equal", str(check)
+
+
+def test_program_that_ignores_an_input_is_not_proven(tmp_path):
+    x = ROWS, ONES * 0
+    path = export(lambda f, x, y: f(x) * 2, x, tmp_path / "net.pt2")
+    check = intus.check_export(Net(lambda f, x, y: f(x) * 2 + y).eval(), path, *x)
+    assert check.verdict == "not proven"
+    assert "the file does not read" in str(check)
+    reverse = export(lambda f, x, y: f(x) * 2 + y, x, tmp_path / "reverse.pt2")
+    check = intus.check_export(Net(lambda f, x, y: f(x) * 2).eval(), reverse, *x)
+    assert check.verdict == "not proven"
+
+
+def test_trace_that_decides_by_a_value_is_not_proven(tmp_path):
+    step = OTHERS["branch"][0]
+    path = export(step, (ROWS + 3,), tmp_path / "net.onnx")
+    check = intus.check_export(intus.trace(Net(step).eval(), ROWS + 3), path)
+    assert check.verdict == "not proven"
+    assert "decides by the value of gt_1" in str(check)
+
+
+def test_comparison_of_two_passes_runs_them_on_other_numbers():
+    steps = OTHERS["hardsigmoid"]
+    a, b = (intus.trace(Net(step).eval(), ROWS) for step in steps[:2])
+    table = intus.compare(a, b)
+    assert not table.agree
+    assert "where they are given larger numbers" in str(table)
+    assert intus.compare(a, intus.trace(Net(steps[0]).eval(), ROWS)).agree
