@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...core.errors import InputError
+from ...core.restoring import python_kept
 from ...core.sketch import hashes_of_rows
 from ...core.traced import Traced
 from ..base import GraphRecorder, Operation, Tap, check_kinds
@@ -167,7 +168,8 @@ class JaxBackend:
             InputError: If observed steps return another model, and it is not known which.
         """
         library = _library(model)
-        copy = library.evaluation(latest(model))
+        trained = latest(model)
+        copy = library.evaluation(trained)
 
         def run(inputs: Any) -> Any:
             args, kwargs = _arguments(inputs)
@@ -181,7 +183,8 @@ class JaxBackend:
             self._met = ref(model), [Operation(at, cls.__name__, cls) for at, cls in met.classes.items()]
             return output
 
-        yield run
+        with python_kept(trained, library.parts):
+            yield run
 
     def graph_recorder(self, model: Any) -> GraphRecorder:
         """Return a recorder that traces the model's call in the first step that is observed."""

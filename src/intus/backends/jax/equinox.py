@@ -25,6 +25,7 @@ class Equinox:
     """Equinox; see ``Library`` for the contract of each method."""
 
     expected = "step(model, …)"
+    parts: tuple[type, ...] = (eqx.Module,)
 
     def __init__(self) -> None:
         #: Which of several models it is, by the form of the arguments.

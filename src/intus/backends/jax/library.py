@@ -49,6 +49,8 @@ class Library(Protocol):
 
     #: What the library's users pass to a step so that a model's calls are found.
     expected: str
+    #: The class of its modules.
+    parts: tuple[type, ...]
 
     def owns(self, model: Any) -> bool:
         """Return whether this is a model of the library."""

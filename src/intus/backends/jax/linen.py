@@ -72,6 +72,7 @@ class Linen:
     """Flax Linen; see ``Library`` for the contract of each method."""
 
     expected = "the step must call module.apply(variables, …)"
+    parts: tuple[type, ...] = (linen.Module,)
 
     def owns(self, model: Any) -> bool:
         """Return whether this is a Linen module."""

@@ -42,6 +42,7 @@ class Nnx:
     """Flax NNX; see ``Library`` for the contract of each method."""
 
     expected = "step(model, …), or step(graphdef, state, …) of nnx.split(model)"
+    parts: tuple[type, ...] = (nnx.Pytree,)
 
     def owns(self, model: Any) -> bool:
         """Return whether this is an NNX module."""
@@ -129,8 +130,12 @@ class Nnx:
         return nullcontext()
 
     def evaluation(self, model: nnx.Module) -> nnx.Module:
-        """Return a copy that shares the model's arrays, with dropout off and running averages in use."""
-        copy = nnx.merge(*nnx.split(model))
+        """Return a copy that shares the model's arrays, with dropout off and running averages in use.
+
+        Its variables are others, so that what a call writes to them, such as the count of a generator, does
+        not reach the model.
+        """
+        copy: nnx.Module = nnx.clone(model)
         copy.eval()
         return copy
 

@@ -17,6 +17,7 @@ from jax.extend.core import ClosedJaxpr, Literal
 
 from ...core.address import of_call
 from ...core.errors import CaptureError
+from ...core.restoring import python_kept
 from .arrays import main_array
 from .interception import intercepting
 from .internals import batched, bind
@@ -226,7 +227,10 @@ class Shadow:
 def traced(
     function: Callable[..., Any], library: Library, model: Any, opened: Opened, interceptor: Any
 ) -> ClosedJaxpr:
-    """Return the jaxpr of a function in which calls of the model's modules are intercepted."""
+    """Return the jaxpr of a function in which calls of the model's modules are intercepted.
+
+    What its code changes in Python is restored: it runs once more than without a probe.
+    """
 
     def run(arrays: list[Any]) -> list[Any]:
         args, kwargs = opened.rebuild(arrays)
@@ -234,7 +238,7 @@ def traced(
         leaves = jax.tree.leaves(result, is_leaf=library.is_leaf)
         return [leaf for leaf in leaves if isinstance(leaf, jax.Array)]
 
-    with intercepting(interceptor), library.tracing(model):
+    with python_kept(model, library.parts), intercepting(interceptor), library.tracing(model):
         jaxpr: ClosedJaxpr = jax.make_jaxpr(run)(opened.arrays)
     return jaxpr
 

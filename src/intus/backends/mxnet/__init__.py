@@ -18,16 +18,18 @@ from typing import Any
 
 from mxnet import autograd
 from mxnet.gluon import Block
-from mxnet.gluon.parameter import DeferredInitializationError
+from mxnet.gluon.parameter import DeferredInitializationError, Parameter
 from mxnet.module import BaseModule, Module
 from mxnet.ndarray import NDArray
 
 from ...core.address import Address
 from ...core.errors import InputError
+from ...core.restoring import python_kept
 from ...core.traced import Traced
 from ..base import GraphRecorder, Handle, Operation, Tap, check_kinds
 from . import blocks, module
 from .arrays import as_arrays, batch_axis, first_batch, first_rows, to_numpy
+from .randomness import drawing, draws_refused, refuse
 from .state import model_state
 from .units import unit_axis
 
@@ -129,7 +131,8 @@ class MXNetBackend:
     def evaluation(self, model: Any) -> AbstractContextManager[Callable[[Any], Any]]:
         """Return a context that yields a function that calls the model in evaluation mode.
 
-        MXNet cannot restore the state of its random numbers, which layers do not use in that mode.
+        Parameters, and what the model keeps in Python, are restored. MXNet does not give the state of its
+        random numbers, so that a model is refused that draws some in that mode.
         """
         return _evaluation(model)
 
@@ -194,13 +197,14 @@ def _first_parameter(model: Any) -> NDArray | None:
     if not isinstance(model, Block):
         (executor,) = _checked(model)._exec_group.execs
         return next((executor.arg_dict[name] for name in model._param_names), None)
-    return next(_arrays(model), None)
+    return next(_arrays(model.collect_params().values()), None)
 
 
 @contextmanager
 def _evaluation(model: Any) -> Iterator[Callable[[Any], Any]]:
     def run(inputs: Any) -> Any:
         if not isinstance(model, Block):
+            refuse(drawing(_checked(model).symbol))
             return module.run_evaluation(model, module.as_dict(model, inputs))
         if isinstance(inputs, Mapping):
             raise InputError("Gluon blocks have no keyword arguments. Pass the inputs as a tuple.")
@@ -208,19 +212,25 @@ def _evaluation(model: Any) -> Iterator[Callable[[Any], Any]]:
         inputs = as_arrays(inputs, *((array.context, array.dtype) if array is not None else (None, None)))
         return model(*inputs if isinstance(inputs, tuple) else (inputs,))
 
-    before = [(array, array.asnumpy()) for array in _arrays(model)] if isinstance(model, Block) else []
-    with autograd.pause(train_mode=False):
+    is_block = isinstance(model, Block)
+    own = list(model.collect_params().values()) if is_block else []
+    with (
+        autograd.pause(train_mode=False),
+        python_kept(model, (Block,), (NDArray,), frozenset({blocks.FORWARD})) as kept,
+        draws_refused(own),
+    ):
+        before = [(array, array.asnumpy()) for array in (*_arrays(own), *kept) if array.size]
         try:
             yield run
         finally:
             for array, value in before:  # of a momentum encoder, whose forward writes to its parameters
                 if array.asnumpy().tobytes() != value.tobytes():
-                    array[:] = value
+                    array[slice(None) if array.shape else ()] = value
 
 
-def _arrays(block: Block) -> Iterator[NDArray]:
-    """Yield the arrays of the initialized parameters of a block, on every device."""
-    for parameter in block.collect_params().values():
+def _arrays(parameters: Iterable[Parameter]) -> Iterator[NDArray]:
+    """Yield the arrays of the parameters that are initialized, on every device."""
+    for parameter in parameters:
         try:
             yield from parameter.list_data()
         except (DeferredInitializationError, RuntimeError):

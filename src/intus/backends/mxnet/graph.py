@@ -26,15 +26,10 @@ from . import module
 from .arrays import replaced, to_numpy
 from .blocks import parameter_address
 from .hybrid import inside, run_with_symbols
+from .randomness import drawing
 from .symbols import identity, nodes
 
 _SCOPE = "__intus_scope__"
-#: How the names of operations begin that draw random numbers, in training only and always.
-_DROPPING = ("dropout", "rnn")
-_RANDOM = (
-    *("random", "sample", "shuffle", "npi_random", "npi_uniform", "npi_normal", "npi_bernoulli"),
-    *("npi_choice", "npi_multinomial", "npi_gamma", "npi_exponential"),
-)
 _NOT_RESTORED = (
     "the random numbers of MXNet, whose state it does not give: the pass drew some in {}, so that later ones "
     "differ. Call mxnet.random.seed after the trace, or trace outside of autograd.record()."
@@ -160,19 +155,8 @@ class _Program:
             if at not in values:
                 values[at] = to_numpy(arrays[self._nodes[node]["name"]])
         metas = [(values[at].shape, values[at].dtype.name) for at in range(len(self._entries))]
-        graph, rows = self._build(metas, drawn=self._draws())
+        graph, rows = self._build(metas, drawn=", ".join(drawing(self._symbol)))
         return Traced(graph, {row: values[at] for at, row in rows.items()})
-
-    def _draws(self) -> str:
-        """Return the names of the operations that draw random numbers in the mode of autograd, or ``""``."""
-        found = []
-        for node in self._nodes:
-            name, settings = node["op"].lower().strip("_"), node.get("attrs", {})
-            drops = name in _DROPPING and float(settings.get("p", 0 if name == "rnn" else 0.5)) > 0
-            active = autograd.is_training() or settings.get("mode") == "always"
-            if name.startswith(_RANDOM) or (drops and active):
-                found.append(node["name"])
-        return ", ".join(found)
 
     def _build(
         self, metas: list[tuple[tuple[int, ...], str]], *, drawn: str = ""

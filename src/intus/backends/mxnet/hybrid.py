@@ -7,7 +7,6 @@ alone. All use of private names of MXNet that serves this is in this file.
 
 from __future__ import annotations
 
-import random
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
-import numpy as np
 from mxnet import autograd
 from mxnet.gluon import Block, HybridBlock
 from mxnet.gluon.block import _flatten, _regroup
@@ -25,6 +23,7 @@ from mxnet.symbol import Symbol
 
 from ...core.errors import CaptureError
 from ...core.nested import leaves
+from ...core.restoring import python_kept
 from .arrays import replaced
 from .symbols import equal_operations, program
 from .taps import HookedOp, tapped
@@ -241,18 +240,16 @@ def run_with_symbols(
 
 @contextmanager
 def _restored(block: Block) -> Iterator[None]:
-    """Restore random states of Python and numpy, and forget the symbols that parameters get meanwhile."""
-    states = random.getstate(), np.random.get_state()
+    """Restore what the code changes in Python, and forget the symbols that parameters get meanwhile."""
     new = [parameter for parameter in block.collect_params().values() if parameter._var is None]
     for parameter in new:
         parameter.var()  # outside of the attributes that ``around`` may set
     try:
-        yield
+        with python_kept(block, (Block,), left_out=frozenset({"forward"})):
+            yield
     finally:
         for parameter in new:
             parameter._var = None
-        random.setstate(states[0])
-        np.random.set_state(states[1])
 
 
 def _restore(attributes: dict[str, Any], name: str, value: Any) -> None:

@@ -22,6 +22,7 @@ from ..host_arrays import OnAccess, whole_of_numbers
 from .gate import as_tensors, with_mask
 from .graph import FACTS, HANDLES, Rows, values_by_row
 from .running import unobserved
+from .state import assign, code_kept, values_of
 from .structure import Structure
 from .values import as_array
 
@@ -48,7 +49,8 @@ class FunctionRecorder:
         """Return the graph."""
         if output is None:
             return None
-        return _Trace(self._model, self._structure_of(self._model), *self._inputs).build()[0]
+        with code_kept(self._model):
+            return _Trace(self._model, self._structure_of(self._model), *self._inputs).build()[0]
 
 
 def trace_function(
@@ -138,8 +140,12 @@ class _Trace:
             ) from error
 
     def run(self) -> tuple[list[str], list[Any]]:
-        """Run the graph; return the names of tensors, and their values."""
-        return [one.name for one in self._fetched], self._function(*self._tensors)
+        """Run the graph; return the names of tensors, and their values. What it writes is restored."""
+        before = values_of(self._function.graph.variables)
+        try:
+            return [one.name for one in self._fetched], self._function(*self._tensors)
+        finally:
+            assign(before)
 
     def build(self) -> tuple[Graph, Rows, Any]:
         """Return the graph, the rows by name of a tensor, and for each row that of the graph."""

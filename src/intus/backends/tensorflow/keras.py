@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import keras
@@ -23,8 +23,9 @@ from ...core.traced import Traced
 from ..base import GraphRecorder, Handle, Operation, Tap
 from .calls import KINDS, WITHOUT_GRADIENTS, mode_of
 from .layers import attach_layers, layers_of, replaced, variables_of
-from .running import evaluated, randomness_kept
+from .running import evaluated
 from .shuffling import random_order
+from .state import state_kept
 from .structure import Structure
 from .values import as_inputs, checksum, content_hash, first_batch, first_rows, possible_kinds
 
@@ -132,9 +133,10 @@ class KerasBackend:
             )
         from .function_graph import trace_function
 
-        with self.evaluation(model) as run:
-            if not model.built:
+        if not model.built:
+            with self.evaluation(model) as run:
                 run(kwargs or args)
+        with self.evaluation(model):
             return trace_function(model, _structure(model), args, kwargs)
 
     def attach(self, model: Any, operations: Iterable[Operation], kinds: Collection[str], tap: Tap) -> Handle:
@@ -179,12 +181,5 @@ def _evaluation(model: Any) -> Iterator[Callable[[Any], Any]]:
             return model(**inputs, **mode)
         return model(*inputs if isinstance(inputs, tuple) else (inputs,), **mode)
 
-    before = [(one, one.numpy()) for one in model.variables]  # a momentum encoder is trainable too
-    # Building a model draws its initial weights, after which the training goes on as if it had built it.
-    with evaluated(), randomness_kept() if model.built else nullcontext():
-        try:
-            yield run
-        finally:
-            for variable, value in before:
-                if not np.array_equal(variable.numpy(), value):
-                    variable.assign(value)
+    with evaluated(), state_kept(model, is_built=model.built):
+        yield run

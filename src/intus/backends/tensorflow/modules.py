@@ -21,7 +21,8 @@ from ...core.address import Address
 from ..base import Operation, Tap
 from .calls import Attachment, CallObserver, ObservedCall
 from .gate import TensorFlowGate
-from .running import evaluated, randomness_kept
+from .running import evaluated
+from .state import state_kept
 from .structure import Structure
 
 _OBSERVED = "_intus_observed"
@@ -212,11 +213,5 @@ def module_evaluation(model: Any) -> Iterator[Callable[[Any], Any]]:
             return model(**inputs, **mode)
         return model(*inputs if isinstance(inputs, tuple) else (inputs,), **mode)
 
-    before = [(one, one.numpy()) for one in model.variables]  # a momentum encoder is trainable too
-    with evaluated(), randomness_kept():
-        try:
-            yield run
-        finally:
-            for variable, value in before:
-                if variable.numpy().tobytes() != value.tobytes():
-                    variable.assign(value)
+    with evaluated(), state_kept(model):
+        yield run

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
-from operator import is_
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.optim import Optimizer
 
 from ....core.nested import holders, slots
+from ....core.restoring import are_same, restore_container, restore_dict, restore_slots
 from .randomness import is_generator, restorer_of
 from .script_state import ScriptState
 
@@ -62,7 +62,7 @@ class Attributes:
 
     def changed_late(self) -> list[Module]:
         """Return the modules that were found in the midst of the pass and changed after that."""
-        return [module for module, before in self._late if not _are_same(vars(module), before)]
+        return [module for module, before in self._late if not are_same(vars(module), before)]
 
     def remember(self, module: Module) -> None:
         """Copy the attributes of a module."""
@@ -162,14 +162,14 @@ class Attributes:
         while self._generators:
             self._generators.pop()()
         for attributes, before in self._copies:
-            _restore_dict(attributes, before)
+            restore_dict(attributes, before)
         for one, before in self._slots:
-            _restore_slots(one, before)
+            restore_slots(one, before)
         for container in self._empty:
             if container:
                 container.clear()
         for container, before in self._full:
-            _restore(container, before)
+            restore_container(container, before)
         for entries in (self._scripts, self._copies, self._slots, self._empty, self._full, self._late):
             entries.clear()
         self._remembered.clear()
@@ -195,45 +195,3 @@ def _is_same(now: Any, before: Any) -> bool:
     if isinstance(now, tuple) and isinstance(before, tuple):
         return len(now) == len(before) and all(map(_is_same, now, before))
     return now is before or (type(now) is type(before) and type(now) in _NUMBERS and now == before)
-
-
-def _restore(container: Any, before: Any) -> None:
-    if isinstance(container, dict):
-        _restore_dict(container, before)
-    elif isinstance(container, set):
-        if container != before:
-            container.clear()
-            container.update(before)
-    elif len(container) != len(before) or not all(map(is_, container, before)):
-        container.clear()
-        container.extend(before)
-
-
-def _restore_slots(one: Any, before: dict[str, Any]) -> None:
-    """Restore attributes that are declared as ``__slots__``, also of an object that forbids assignments."""
-    now = slots(one)
-    for name, value in before.items():
-        if now.get(name, _MISSING) is not value:
-            object.__setattr__(one, name, value)
-    for name in now.keys() - before.keys():
-        object.__delattr__(one, name)
-
-
-def _are_same(now: dict[Any, Any], before: dict[Any, Any]) -> bool:
-    """Return whether two dicts have the same keys and, as objects, the same values."""
-    return now.keys() == before.keys() and all(map(is_, now.values(), before.values()))
-
-
-def _restore_dict(now: dict[Any, Any], before: dict[Any, Any]) -> None:
-    """Restore a dict in place.
-
-    Values are compared by identity, because equal objects may be different ones and tensors do not compare.
-    Keys that remain are never removed in between, because another thread may be using the module.
-    """
-    if _are_same(now, before):
-        return
-    for key, value in before.items():
-        if now.get(key, _MISSING) is not value:
-            now[key] = value
-    for key in [key for key in now if key not in before]:
-        del now[key]

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ....core import restoring
+
 
 def generators(kwargs: Mapping[str, Any]) -> Iterator[torch.Generator]:
     """Yield the generators that a call with these keywords may draw from."""
@@ -32,30 +34,14 @@ def common_generators() -> Iterator[torch.Generator]:
 
 def is_generator(value: Any) -> bool:
     """Return whether a value is a random generator of torch, numpy or Python."""
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None and isinstance(value, numpy_random.Generator | numpy_random.RandomState):
-        return True
-    return isinstance(value, torch.Generator | random.Random)
+    return isinstance(value, torch.Generator) or restoring.is_generator(value)
 
 
 def restorer_of(generator: Any) -> Callable[[], Any]:
-    """Return a function that gives a generator (see ``is_generator``) its present state again.
-
-    Example:
-        >>> generator = random.Random(0)
-        >>> restore = restorer_of(generator)
-        >>> one = generator.random()
-        >>> restore()
-        >>> one == generator.random()
-        True
-    """
+    """Return a function that gives a generator (see ``is_generator``) its present state again."""
     if isinstance(generator, torch.Generator):
         return partial(generator.set_state, generator.get_state())
-    if isinstance(generator, random.Random):
-        return partial(generator.setstate, generator.getstate())
-    if hasattr(generator, "bit_generator"):
-        return partial(setattr, generator.bit_generator, "state", generator.bit_generator.state)
-    return partial(generator.set_state, generator.get_state(legacy=False))
+    return restoring.restorer_of(generator)
 
 
 @contextmanager
