@@ -338,7 +338,7 @@ def test_rows_changed_after_the_loader_have_ids_only_if_they_are_the_same(served
     else:
         assert {record.epoch for record in records(kept)} == {1, 2, 3, 4}
         assert all((record.items < 0).all() for record in records(kept))
-        assert "no tensor of the batch" in watch.status()["items"]
+        assert "no tensor of the newest" in watch.status()["items"]
 
 
 def test_script_wins(served, kept):

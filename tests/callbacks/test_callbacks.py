@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 
@@ -41,11 +42,59 @@ def test_probe_lives_from_begin_to_finish(unused_tcp_port_number):
     assert callback.watch is not first
     callback.at(0)  # runs the probe set on the untrained model, as epoch 0
     assert (callback.watch.epoch, callback.watch.status()["recorded"]) == (1, 1)
+    watch = callback.watch
     callback.finish()
     callback.finish()
-    assert callback.watch is None
+    assert callback.watch is watch  # so that a script can read what is missing; before, it was None
+    assert watch.status()["epochs"] == "set by the script"
+    assert pickle.loads(pickle.dumps(callback)).watch is None  # of a loop that starts processes
     assert not model._forward_hooks
     assert not model._forward_pre_hooks
+
+
+def test_last_epoch_shows_the_model_at_its_end_and_not_what_the_loop_loads_afterwards(
+    kept, unused_tcp_port_number
+):
+    """The best checkpoint, or an average: before, the last epoch was that model, without a word."""
+    model, callback = nn.Linear(4, 2), ProbeCallback()
+    callback.prepare("127.0.0.1", unused_tcp_port_number, {"probe_set": SET}, wait=False)
+    callback.begin(model, 0)
+    shown = []
+    for done in range(3):
+        callback.at(done)
+        with torch.no_grad():
+            model.weight.add_(0.1)
+            shown.append(model(SET[0]).numpy())
+        callback.show()
+    with torch.no_grad():
+        model.weight.zero_()
+    callback.finish()
+    recorded = {record.epoch: record.array for record in kept}
+    assert list(recorded) == [0, 1, 2, 3]
+    assert all((recorded[epoch + 1] == array).all() for epoch, array in enumerate(shown))
+    assert callback.watch.status()["faults"] == []
+
+
+@pytest.mark.parametrize(("done", "epoch"), [(0.25, 1), (1.25, 2), (1.75, 2)])
+def test_training_that_is_resumed_inside_of_an_epoch_continues_it_and_has_no_epoch_0(
+    kept, unused_tcp_port_number, done, epoch
+):
+    model, options = nn.Linear(4, 2), ({"probe_set": SET}, {})
+    for each in options:
+        callback = ProbeCallback()
+        callback.prepare("127.0.0.1", unused_tcp_port_number, each, wait=False)
+        callback.begin(model, done)
+        for more in range(2):
+            callback.at(int(done) + more)
+            model(SET[0]).sum().backward()
+            with torch.no_grad():
+                model.weight.add_(0.1)
+            callback.show()
+        callback.finish()
+        assert [record.epoch for record in kept] == [epoch, epoch + 1]
+        kept.clear()
+        is_said = f"Epoch {epoch} is a part" in callback.watch.status()["epochs"]
+        assert is_said == (each == {})  # the probe set shows the model at its end, which is whole
 
 
 def test_end_waits_for_scores_only_if_wanted(monkeypatch, unused_tcp_port_number):
@@ -74,11 +123,14 @@ def test_trainer_probe_is_trainer_callback():
     state.is_world_process_zero = False
     callback.on_train_begin(None, state, control, model=model)
     assert callback.watch is None
-    state.is_world_process_zero, state.epoch = True, 1.9999
+    state.is_world_process_zero, state.epoch = True, 1.9999  # inside of the second epoch, near its end
     callback.on_train_begin(None, state, control, model=model)
-    assert callback.watch.epoch == 2
+    for epoch in (2, 3):
+        callback.on_epoch_begin(None, state, control, model=model)
+        assert callback.watch.epoch == epoch
     state.epoch = 3.0
+    callback.on_train_begin(None, state, control, model=model)
     callback.on_epoch_begin(None, state, control, model=model)
     assert callback.watch.epoch == 4
     callback.on_train_end(None, state, control, model=model)
-    assert callback.watch is None
+    assert not model._forward_pre_hooks

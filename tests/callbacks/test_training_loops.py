@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 
 import pytest
 import torch
@@ -91,6 +92,7 @@ def test_lightning(tmp_path):
     with Database(tmp_path / "x.db") as database:
         probed = database.points("r", "Sequential").where(score="linear_f1", target="sign")
         assert set(probed["epoch"].tolist()) == {0, 1, 2, 3}
+        assert callback.watch.status()["faults"] == []  # readable after the training
         halved = database.points("half", "Sequential").where(score="linear_f1", target="sign")
         assert set(halved["epoch"].tolist()) == {0, 1, 2, 3}  # before, nothing was recorded
         means = database.points("passes", "Sequential").where(score="mean", address="2")
@@ -207,3 +209,116 @@ def test_two_lines_find_the_epochs_of_the_trainer(tmp_path, kept, accumulated):
         if record.address == "net.2":
             rows[record.epoch, record.mode] += record.rows
     assert rows == {(epoch, mode): 96 for epoch in (1, 2, 3) for mode in ("train", "eval")}
+
+
+class Truth:
+    """Means and rows of the network's output by epoch and mode, from a hook and the loop's own counts."""
+
+    def __init__(self, module):
+        self.epoch, self.is_on, self.values, self.ends = 0, False, defaultdict(list), {}
+        module.register_forward_hook(self.saw)
+
+    def saw(self, module, inputs, output):
+        if self.is_on:
+            mode = "train" if torch.is_grad_enabled() else "eval"
+            self.values[self.epoch, mode].append(output.detach().double())
+
+    def show(self, model):
+        with torch.no_grad():
+            self.is_on, was_on = False, self.is_on
+            self.ends[self.epoch] = float(model(SET[0]).mean())
+            self.is_on = was_on
+
+    def passes(self):
+        joined = {key: torch.cat(values) for key, values in self.values.items()}
+        return {
+            key: (len(values), pytest.approx(float(values.mean()), abs=2e-3))
+            for key, values in joined.items()
+        }
+
+
+def of_trainer(truth):
+    """Return a callback that tells what the Trainer of transformers counts."""
+    from transformers import TrainerCallback
+
+    class Counts(TrainerCallback):
+        def on_train_begin(self, args, state, control, **others):
+            self.begun, truth.epoch, truth.is_on = int(state.epoch or 0), state.epoch or 0, True
+
+        def on_epoch_begin(self, args, state, control, **others):
+            self.begun += 1
+            truth.epoch = self.begun
+
+        def on_epoch_end(self, args, state, control, model=None, **others):
+            truth.show(model.net)
+
+        def on_train_end(self, args, state, control, **others):
+            truth.is_on = False
+
+    return Counts()
+
+
+class Stream(torch.utils.data.IterableDataset):
+    """Has no length, so that the Trainer's ``state.epoch`` is no number of epochs."""
+
+    def __iter__(self):
+        return iter(ITEMS)
+
+
+#: A step of the 6 per epoch at which a training ends that is resumed; None of one that is not.
+BEST = {"load_best_model_at_end": True, "save_strategy": "epoch", "greater_is_better": True}
+TRAINERS = {
+    "eval in steps": (None, {"eval_strategy": "steps", "eval_steps": 4}),
+    "eval on start": (None, {"eval_on_start": True}),
+    "drop last": (None, {"dataloader_drop_last": True, "per_device_train_batch_size": 20}),
+    "bf16": (None, {"bf16": True}),
+    "best at end": (None, BEST | {"metric_for_best_model": "eval_loss"}),  # the first, which is the worst
+    "accumulated": (None, {"gradient_accumulation_steps": 8, "per_device_train_batch_size": 4}),
+    "stream": (None, {"max_steps": 18}),
+    "resumed in epoch 1": (2, {}),
+    "resumed in epoch 2, early": (7, {}),
+    "resumed in epoch 2, late": (10, {}),
+    "resumed after epoch 1": (6, {}),
+    "resumed without skips": (8, {"ignore_data_skip": True}),
+}
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("how", list(TRAINERS))
+def test_trainer_has_the_epochs_and_means_of_hooks(tmp_path, how):
+    """A training that was resumed at 1.54 had no epoch 2, and what was left of it was in epoch 3."""
+    from transformers import Trainer
+
+    from intus.callbacks import TrainerProbe
+
+    step, options = TRAINERS[how]
+    model = Net()
+    truth = Truth(model.net)
+    data = {"train_dataset": Stream() if how == "stream" else ITEMS, "eval_dataset": ITEMS[:80]}
+    arguments = dataclasses.replace(trainer_arguments(tmp_path), **options)
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        probes = [
+            TrainerProbe(server.host, server.port, run="passes", block=True, wait=False),
+            TrainerProbe(server.host, server.port, run="set", probe_set=({"x": SET[0]}, SET[1]), wait=False),
+        ]
+        begun = {}
+        if step is not None:
+            saves = {"max_steps": step, "save_strategy": "steps", "save_steps": step}
+            Trainer(model, dataclasses.replace(arguments, **saves), **data).train()
+            begun = {"resume_from_checkpoint": f"{arguments.output_dir}/checkpoint-{step}"}
+        trainer = Trainer(model, arguments, callbacks=[of_trainer(truth), *probes], **data)
+        trainer.train(**begun)
+        trainer.evaluate()  # not recorded
+    with Database(tmp_path / "x.db") as database:
+        means = database.points("passes", "Net").where(score="mean", address="net")
+        said = {(row["epoch"], row["mode"]): (row["n"], row["value"]) for row in means}
+        shown = database.points("set", "Net").where(score="mean", address="net")
+    assert said == truth.passes()
+    ends = dict(zip(shown["epoch"].tolist(), shown["value"].tolist(), strict=True))
+    if step is None:
+        assert ends.pop(0)
+    assert ends == pytest.approx(truth.ends, abs=2e-3)
+    statuses = [one.watch.status() for one in probes]
+    assert [one["faults"] for one in statuses] == [[], []]
+    part = step is not None and step % 6 > 0
+    assert not part or f"Epoch {step // 6 + 1} is a part" in statuses[0]["epochs"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from itertools import cycle
+from itertools import cycle, islice
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, Subset, TensorDataset, random_split
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Subset, TensorDataset, random_split
 
 from intus.backends.base import for_model
 from intus.monitoring import probe
@@ -463,3 +463,103 @@ def test_probe_attached_within_an_epoch_finds_the_next(watched, kept, workers):
     for record in kept:  # the first batch came before the probe, and workers had drawn the next
         if record.address == "seen" and record.epoch > 1:
             assert torch.equal(ROWS[record.items], torch.as_tensor(record.array))
+
+
+class Skips(BatchSampler):
+    """Leaves out the first batches of another, as the one of accelerate, which has no ``sampler``."""
+
+    def __init__(self, batch_sampler, skipped):
+        self.batch_sampler, self.skipped = batch_sampler, skipped
+
+    def __iter__(self):
+        return islice(self.batch_sampler, self.skipped, None)
+
+    def __len__(self):
+        return len(self.batch_sampler) - self.skipped
+
+
+class Bare(BatchSampler):
+    """Has none of the attributes of torch's class, so that its length is an AttributeError."""
+
+    def __init__(self, batches):
+        self.batches = batches
+
+    def __iter__(self):
+        return iter(self.batches)
+
+
+def batch_samplers():
+    """Return batch samplers for the first epoch, and the rows that they give."""
+    random = BatchSampler(RandomSampler(DATA), 10, drop_last=False)
+    return {
+        "skips": (Skips(random, 2), 40),
+        "skips of skips": (Skips(Skips(random, 1), 1), 40),
+        "bare": (Bare([[5, 3, 8], [59, 1], [2]]), 6),
+        "no class of torch": ([[5, 3], [7, 1]], 4),
+    }
+
+
+@pytest.mark.parametrize("how", list(batch_samplers()))
+@pytest.mark.parametrize("ids_set", [False, True])
+def test_first_epoch_of_another_batch_sampler_is_an_epoch_of_its_own(watched, kept, how, ids_set):
+    """Of accelerate's ``skip_first_batches``, this was epoch 0 and the half of the next."""
+    torch.manual_seed(0)
+    model, (first, rows) = Net(), batch_samplers()[how]
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    whole = DataLoader(DATA, batch_size=10, shuffle=True)
+    with watched(model) as watch:
+        for loader in (DataLoader(DATA, batch_sampler=first), whole, whole):
+            for x, y in loader:
+                if ids_set:  # epochs do not depend on who names the rows
+                    watch.items = torch.arange(len(x))
+                step(model, optimizer, x, y)
+    assert rows_of_epochs(kept) == {1: rows, 2: 60, 3: 60}
+    assert {record.mode for record in kept} == {"train"}
+    assert watch.status()["faults"] == []
+    if not ids_set:
+        seen = [record for record in kept if record.address == "seen"]
+        assert all((record.array == ROWS.numpy()[record.items]).all() for record in seen)
+
+
+def test_subset_that_cannot_be_read_has_epochs_and_a_reason_for_rows_without_ids(watched, kept):
+    class Own(Subset):
+        def __init__(self, dataset):
+            self.dataset = dataset
+
+        def __len__(self):
+            return len(self.dataset)
+
+        def __getitem__(self, index):
+            return self.dataset[index]
+
+        def __getitems__(self, indices):
+            return [self.dataset[index] for index in indices]
+
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    loader = DataLoader(Own(DATA), batch_size=20, shuffle=True)
+    with watched(model) as watch:
+        for _ in range(2):
+            for x, y in loader:
+                step(model, optimizer, x, y)
+    assert rows_of_epochs(kept) == {1: 60, 2: 60}
+    assert "cannot be read (AttributeError: 'Own' object has no" in watch.status()["items"]
+
+
+def test_average_that_is_evaluated_after_each_epoch_is_not_called_untrained(watched, kept):
+    """Its epoch 0 is the average after epoch 1 of the model that is trained."""
+    torch.manual_seed(0)
+    model = Net()
+    average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=None)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    with watched(average.module, name="average") as watch:
+        for _ in range(3):
+            for x, y in DataLoader(DATA, batch_size=20, shuffle=True):
+                step(model, optimizer, x, y)
+                average.update_parameters(model)
+            with torch.no_grad():
+                for x, _ in DataLoader(DATA, batch_size=30):
+                    average.module.eval()(x)
+    assert rows_of_epochs(kept) == {0: 60, 1: 60, 2: 60}
+    assert "average of another model after epoch 1 of that one is epoch 0 here" in watch.status()["epochs"]

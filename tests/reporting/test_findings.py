@@ -154,3 +154,23 @@ def test_missing_points_and_a_single_epoch_give_no_finding():
     lacking = scored(growing(-1.4), 0)
     table = [row | {"low": None, "high": None, "baseline": None} for row in lacking]
     assert findings(Results.from_rows(table), LAYERS) == []
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        {"output": "eval", "output@train": "train"},  # Lightning's sanity check came first: before, nothing
+        {"output": "train", "output@eval": "eval"},
+        {"output": "probe", "output@train": "train"},
+        {"output@eval": "eval"},  # of another model than the one that began the run
+    ],
+)
+def test_targets_are_looked_for_in_the_mode_of_the_training(kinds):
+    """It is learned in one mode alone: in any other, the scores are those of noise."""
+    shown = next((kind for kind, mode in kinds.items() if mode in ("train", "probe")), "output@eval")
+    signal = np.repeat([[0.0, 0.0, 3.0, 3.0, 3.0, 3.0]], 2, axis=0)
+    rows = []
+    for kind, mode in kinds.items():
+        table = scored(signal if kind == shown else 0 * signal, 0, layers=LAYERS[:2])
+        rows += [row | {"kind": kind, "mode": mode} for row in table]
+    assert [epoch for _, epoch in told(Results.from_rows(rows), "learned")] == [2]

@@ -52,6 +52,10 @@ class Keras(ProbeCallback, _callback()):  # type: ignore[misc]
         """Set the probe's epoch."""
         self.at(epoch)
 
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Run the probe set."""
+        self.show()
+
     def on_train_end(self, logs: Any = None) -> None:
         """Remove the probe, and wait for the scores unless ``wait`` is False."""
         self.finish()

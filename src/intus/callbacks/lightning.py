@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from typing import Any
 
 from ..backends.torch.feed import TorchFeed
@@ -24,8 +25,9 @@ class LightningProbe(ProbeCallback, _callback()):  # type: ignore[misc]
     """A callback that probes a ``LightningModule``.
 
     The first epoch is epoch 1; a probe set runs on the untrained model too, as epoch 0. Validation passes
-    have the mode ``"eval"``, and the sanity check before the training is not recorded. With several
-    processes, only the first one is probed; those that share a sharded model (``ModelParallelStrategy`` with
+    have the mode ``"eval"``, and the sanity check before the training is not recorded. A training that is
+    resumed has no epoch 0, and continues the epoch inside of which it was saved. With several processes,
+    only the first one is probed; those that share a sharded model (``ModelParallelStrategy`` with
     ``fully_shard``) run a probe set together, and one of them sends.
 
     Args:
@@ -71,12 +73,16 @@ class LightningProbe(ProbeCallback, _callback()):  # type: ignore[misc]
         ) is not None:  # as Lightning casts a batch of the training
             inputs = trainer.precision_plugin.convert_input(given[0])
             self._options = {**self._options, "probe_set": (inputs, *given[1:])}
-        self.begin(model, trainer.current_epoch, is_first=trainer.is_global_zero)
+        self.begin(model, _trained(trainer), is_first=trainer.is_global_zero)
         self._forget_loaders()
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Set the probe's epoch."""
         self.at(trainer.current_epoch)
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Run the probe set."""
+        self.show()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Remove the probe."""
@@ -91,3 +97,14 @@ class LightningProbe(ProbeCallback, _callback()):  # type: ignore[misc]
         if self._loaders is not None:
             self._loaders.remove()
             self._loaders = None
+
+
+def _trained(trainer: Any) -> float:
+    """Return how many epochs a model was trained before its training begins or is resumed."""
+    loop = trainer.fit_loop
+    epochs: int = trainer.current_epoch
+    batches: int = loop.epoch_loop.batch_progress.current.ready
+    of: float = trainer.num_training_batches
+    if batches in (0, of) or not getattr(loop, "restarted_mid_epoch", loop.restarting):
+        return epochs
+    return epochs + (batches / of if batches < of < math.inf else 0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..backends.base import for_model
@@ -14,10 +15,12 @@ class ProbeCallback:
     """Manages one probe from the start of a training to its end.
 
     Attributes:
-        watch: The probe of the current training; None before and after.
+        watch: The probe of the current training. After it, the same probe, removed, whose ``status()`` still
+            tells of the training. None before the first one, and in a process that is not probed.
     """
 
     watch: Probe | None = None
+    _is_shown = False  # whether the probe set has shown the model at the end of the present epoch
 
     def prepare(self, host: str, port: int, options: dict[str, Any], *, wait: bool = True) -> None:
         """Store the arguments of ``probe``.
@@ -46,42 +49,61 @@ class ProbeCallback:
 
         Args:
             model: The model.
-            done: The number of epochs that the model was trained before.
+            done: The number of epochs that the model was trained before, such as 1.5 of a training that is
+                resumed inside of its second epoch.
             is_first: Whether this is the first of the processes, or the only one.
         """
         self.end()
+        self.watch, self._is_shown = None, False
         if not is_first and (self._options.get("probe_set") is None or not _is_shared(model)):
             return
         self.watch = probe(model, self._host, self._port, **self._options)
         self.watch.epoch = done
-        self._begun = False
+        if done % 1:
+            self.watch._tap.source.say_part(math.floor(done) + 1)
 
-    def at(self, done: float) -> None:
+    def at(self, done: int) -> None:
         """Begin an epoch after ``done`` others, which ends the one before.
 
         The first epoch is epoch 1. Before it, a probe set runs on the untrained model, as epoch 0.
         """
         if self.watch is None:
             return
-        by_epoch = self._options.get("probe_set") is not None and self._options.get("every") is None
-        if not self._begun and not done and by_epoch:
+        if not done and self.watch.epoch == 0 and self._runs_by_epoch():
             self.watch.run_probe_set()
-        self._begun = True
+        self._leave_epoch()
         self.watch.epoch = done + 1
 
+    def show(self) -> None:
+        """Run the probe set at the end of an epoch, before the loop loads or averages parameters."""
+        if self.watch is not None and self._runs_by_epoch():
+            self.watch.run_probe_set()
+            self._is_shown = True
+
     def end(self) -> None:
-        """Remove the probe, however the training ended."""
-        watch, self.watch = self.watch, None
-        if watch is not None:
-            watch.remove()
+        """Remove the probe, however the training ended. Calling it again has no effect."""
+        if self.watch is not None:
+            self._leave_epoch()
+            self.watch.remove()
 
     def finish(self) -> None:
         """Remove the probe at the normal end of a training, and wait for the scores if that is wanted."""
-        watch = self.watch
-        if watch is not None:
-            self.end()
-            if self._wait:
-                watch.flush()
+        self.end()
+        if self.watch is not None and self._wait:
+            self.watch.flush()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process gets of it: not the probe, which is of this one."""
+        return {**self.__dict__, "watch": None}
+
+    def _runs_by_epoch(self) -> bool:
+        return self._options.get("probe_set") is not None and self._options.get("every") is None
+
+    def _leave_epoch(self) -> None:
+        """Leave an epoch whose model was shown at its end: what changed it since then was no training."""
+        if self._is_shown and self.watch is not None:
+            self.watch._tap.probe_runs.take_as_shown()
+        self._is_shown = False
 
 
 def _is_shared(model: Any) -> bool:

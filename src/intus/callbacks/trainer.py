@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from typing import Any
 
 from ..core.errors import MissingExtraError
@@ -22,9 +23,12 @@ class TrainerProbe(ProbeCallback, _callback()):  # type: ignore[misc]
     """A callback that probes the model of a Hugging Face ``Trainer``.
 
     The first epoch is epoch 1; a probe set runs on the untrained model too, as epoch 0. Passes of
-    ``evaluate`` have the mode ``"eval"``. Without a probe set, label i belongs to row i of the training data,
-    although the Trainer shuffles them. With several processes, only the first one is probed; those that share
-    a sharded model (FSDP) run a probe set together, and one of them sends.
+    ``evaluate`` have the mode ``"eval"``; those after the training are not recorded. A training that is
+    resumed has no epoch 0, and continues the epoch inside of which it was saved. With
+    ``load_best_model_at_end``, the last epoch shows the model before the best one is loaded. Without a
+    probe set, label i belongs to row i of the training data, although the Trainer shuffles them. With
+    several processes, only the first one is probed; those that share a sharded model (FSDP) run a probe
+    set together, and one of them sends.
 
     Args:
         host: The server's host name.
@@ -47,11 +51,18 @@ class TrainerProbe(ProbeCallback, _callback()):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **others: Any) -> None:
         """Attach the probe."""
-        self.begin(model, round(state.epoch or 0), is_first=state.is_world_process_zero)
+        done = state.epoch or 0
+        self._done = math.floor(done)  # counted from here: without a length of the data, the Trainer does not
+        self.begin(model, done, is_first=state.is_world_process_zero)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         """Set the probe's epoch."""
-        self.at(round(state.epoch or 0))
+        self.at(self._done)
+        self._done += 1
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        """Run the probe set."""
+        self.show()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         """Remove the probe, and wait for the scores unless ``wait`` is False."""

@@ -25,6 +25,9 @@ TOLERANCE = 0.02
 NONE_BEFORE = "no earlier pass of the epoch in this mode was recorded"
 LAST_BEFORE = "step {:,}, the last one recorded before, had none"
 
+#: The modes that findings are about, if a model was scored in several; "" if it is not known.
+_TRAINING = ("", "train", "probe")
+
 #: The code of the notice that many items are copies of others, and the note on scores of labels of these.
 COPIES, COPIES_NOTE = "copies", "many held-out rows are exact copies of fitted ones: pass groups="
 
@@ -151,8 +154,9 @@ def findings(
     A sentence holds at each point that it covers. Where it begins at a layer's first score, it says so: what
     came before is not known.
 
-    Scores with ``COPIES_NOTE`` show only that rows are recognized, and those with ``DOUBTED`` are perhaps of
-    other labels, so nothing follows from them.
+    Of a model that was scored in several modes, sentences about targets are about its training passes, or its
+    probe set. Scores with ``COPIES_NOTE`` show only that rows are recognized, and those with ``DOUBTED`` are
+    perhaps of other labels, so nothing follows from them.
 
     Args:
         results: The scores of one run and model: all rows, or those of ``SCORES``. Of several trainings
@@ -176,7 +180,7 @@ def findings(
     """
     results = _of_newest(results)
     found = _nonfinite(results.where(score="nonfinite"), results.where(score="nonfinite_step"), addresses)
-    outputs = results.where(kind="output", unit=-1)
+    outputs = _of_training(results.where(unit=-1))
     keep = np.array(
         [COPIES_NOTE not in note and DOUBTED not in note for note in outputs["note"].tolist()], bool
     )
@@ -199,6 +203,18 @@ def _of_newest(results: Results) -> Results:
         return results
     earlier = trainings < known.max()
     return Results({name: results[name][~earlier] for name in COLUMNS})
+
+
+def _of_training(results: Results) -> Results:
+    """Return the scores of outputs in one mode: that of the training or of its probe set, if there is one.
+
+    A run may begin with an evaluation, whose ``kind`` is then plain, as the sanity check of Lightning.
+    """
+    kinds, modes = results["kind"].tolist(), results["mode"].tolist()
+    of_kind = dict(zip(kinds, modes, strict=True))
+    outputs = sorted(kind for kind in of_kind if kind.partition("@")[0] == "output")  # the plain one first
+    trained = [kind for kind in outputs if of_kind[kind] in _TRAINING]
+    return results.where(kind=next(iter(trained or outputs), "output"))
 
 
 def when(epoch: float, step: int) -> str:

@@ -77,8 +77,12 @@ _SHARED = (
 )
 _BY_EVALUATION = (
     "The model is called in evaluation mode or without gradients alone, and its parameters change meanwhile: "
-    "epoch 0 has its first passes, and another one begins with the first call with other data after a change."
+    "epochs are its evaluations, counted from 0, and another one begins with the first call with other data "
+    "after a change. Epoch 0 is the model as it was evaluated first, so it may be trained: the average of "
+    "another model after epoch 1 of that one is epoch 0 here. Set watch.epoch = number before each "
+    "evaluation to count otherwise."
 )
+_PART = "Epoch {:g} is a part: the training was resumed inside of it, and its passes are those since then."
 _BY_BATCH = "Epochs are found from the first batch: one begins when it comes again."
 _NO_EPOCHS = (
     "All passes of {} are in epoch {:g}, because no end of an epoch was found: no DataLoader gave the "
@@ -164,6 +168,7 @@ class DataSource:
             feed.on_end = self._ended
         self._feed, self._order, self._troubles = feed, order, troubles
         self._how = self.items = _NOT_FOUND
+        self._part = ""  # says which epoch is a part
         self._finds_epochs = self._finds_items = feed is not None
         self.checked_s = 0.0
         self.has_ids = self.is_refused = False
@@ -208,7 +213,8 @@ class DataSource:
     def epochs(self) -> str:
         """The way in which epochs are found, in words."""
         how = f"{self._how} {_BY_STEPS}" if self._is_by_steps and self._how != _NOT_FOUND else self._how
-        return how + self._doubt() if self._finds_epochs else how
+        how += self._doubt() if self._finds_epochs else ""
+        return f"{how}. {self._part}" if self._part else how
 
     def epochs_are_set(self, how: str = _SCRIPT) -> None:
         """Register that epochs are known otherwise, so that none are looked for."""
@@ -245,6 +251,12 @@ class DataSource:
             text = _FURTHER.format(epoch + 1, epoch)
             self._how = text.strip() if self._how == _NOT_FOUND else self._how + text
             self._troubles.inform("epochs", text.strip())
+
+    def say_part(self, epoch: float) -> None:
+        """Say that the training was resumed inside of an epoch, whose passes are then a part."""
+        if self.are_passes_recorded:
+            self._part = _PART.format(epoch)
+            self._troubles.inform("epochs", self._part)
 
     def remove(self) -> None:
         """Stop observing."""

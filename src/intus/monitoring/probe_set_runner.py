@@ -308,6 +308,11 @@ class ProbeSetRunner:
             self._step = step
             self.run()
 
+    def take_as_shown(self) -> None:
+        """Take the present model for the one that was shown last."""
+        if (model := self._model()) is not None:
+            self._last_state = self._state(model)
+
     def calls_until_next(self, step: int) -> int:
         """Return the number of calls, from number ``step`` on, before which it does not run."""
         if self._set is None:

@@ -14,7 +14,7 @@ import threading
 import weakref
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence, Sized
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial, wraps
@@ -25,7 +25,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import (
-    BatchSampler,
     ConcatDataset,
     RandomSampler,
     Subset,
@@ -49,15 +48,21 @@ from .order import row_contents
 _ITERATORS = {_SingleProcessDataLoaderIter, _MultiProcessingDataLoaderIter}
 _RANDOM = RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 _FIRST_BATCHES = 2  # one batch, and one that is prefetched
-#: Batches that are kept to be recognized: the newest, and those that a wrapper fetched ahead.
-_RECENT = 4
+#: Batches that are kept to be recognized: the newest, those that a wrapper of an iteration under way fetched
+#: ahead, and of a loop that takes more before it calls the model, as to accumulate gradients, so many, if
+#: they have no more bytes.
+_RECENT, _AHEAD, _AHEAD_BYTES = 4, 64, 32 << 20
 #: Indices of a subset that are compared.
 _FEW = 8
+#: Batch samplers around one another that are looked into.
+_NESTED = 8
 #: Features of a row that are compared first.
 _SAMPLE = 256
 _CHANGED = (
-    "the model's input is no tensor of the batch, so its rows may come in another order than the sampler's"
+    "the model's input is no tensor of the newest {} batches: it is of an earlier one, or computed from one, "
+    "so that its rows may come in another order than the sampler's"
 )
+_UNREADABLE = "what its dataset is made of cannot be read ({}: {})"
 _WRITTEN = (
     "its batches were written to in place after the DataLoader gave them, so their rows may come in another "
     "order than the sampler's"
@@ -81,7 +86,7 @@ class _Iteration:
         subsets: The indices of the subsets, the outermost first.
         rows_of: The dataset inside of them in words.
         indices: What the sampler gave for the batches that have not come.
-        newest: The batch that came last.
+        newest: The batches that came last: one, and the one before, which may wait for its call.
         batches: The number of batches that came.
         calls: The number of calls of models with them.
     """
@@ -95,7 +100,7 @@ class _Iteration:
     subsets: list[Any]
     rows_of: str
     indices: deque[Any] = field(default_factory=deque)
-    newest: _Batch | None = None
+    newest: deque[_Batch] = field(default_factory=lambda: deque(maxlen=_FIRST_BATCHES))
     batches: int = 0
     calls: int = 0
 
@@ -108,18 +113,23 @@ class _Batch:
         iteration: The iteration that it is of.
         tensors: Its tensors.
         index: What the sampler gave for it.
+        number: Its number among all batches.
         used: Whether a model has used it.
         versions: How often each tensor had been written to when it came.
+        nbytes: The bytes of its tensors.
     """
 
     iteration: _Iteration
     tensors: list[Tensor]
     index: Any
+    number: int
     used: bool = False
     versions: list[int | None] = field(init=False)
+    nbytes: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.versions = [_version(one) for one in self.tensors]
+        self.nbytes = sum(one.numel() * one.element_size() for one in self.tensors)
 
 
 class _Joined(Sequence[int]):
@@ -161,7 +171,7 @@ class LoaderObserver:
         self._numbers = count(1)
         self._iterations: weakref.WeakKeyDictionary[Any, _Iteration] = weakref.WeakKeyDictionary()
         self._datasets = Datasets()
-        self._recent: deque[_Batch] = deque(maxlen=_RECENT)
+        self._recent: list[_Batch] = []
         self.complete: dict[int, int] = {}
         self.came = 0
         self._full: set[int] = set()  # of iterations that gave all their batches, perhaps not asked for more
@@ -192,7 +202,7 @@ class LoaderObserver:
                 for name, original in self._originals.items():
                     setattr(_BaseDataLoaderIter, name, original)
                 self._originals = {}
-                self._recent.clear()
+                self._recent = []
                 self.complete.clear()
                 self._full.clear()
                 self._iterations = weakref.WeakKeyDictionary()
@@ -203,7 +213,7 @@ class LoaderObserver:
 
         It compares addresses in memory, and otherwise takes the batch that came last.
         """
-        recent = list(self._recent)
+        recent = self._recent
         if not recent:
             return None
         of = recent[-1].iteration
@@ -221,7 +231,7 @@ class LoaderObserver:
             origin: That of the call, which is returned if there is none.
             dataset: One over this dataset may also have begun after it.
         """
-        came = [batch.iteration for batch in list(self._recent)]
+        came = [batch.iteration for batch in self._recent]
         newest = max((at for at, of in enumerate(came) if of.number == origin.iteration), default=0)
         for at, of in enumerate(came):
             is_other = of.number != origin.iteration and of.batches == 1 and not of.calls
@@ -235,13 +245,13 @@ class LoaderObserver:
 
         It compares values where addresses differ, which waits for a GPU.
         """
-        recent = list(self._recent)
+        recent = self._recent
         if not recent:
             return None
         batch = _match(recent, inputs, _shares_rows) or _match(recent, inputs, _has_equal_rows)
         of = (batch or recent[-1]).iteration
         if batch is None:
-            return Items(of.dataset, of.name, None, _CHANGED)
+            return Items(of.dataset, of.name, None, _CHANGED.format(len(recent)))
         ids, reason = (None, _WRITTEN) if _is_written(batch, inputs) else _items(batch)
         tensors = _numbers(batch, inputs)
         contents = None if ids is None else _contents(batch, tensors, len(ids))
@@ -252,8 +262,7 @@ class LoaderObserver:
 
     def sources(self, since: int) -> set[int]:
         """Return the iterations that gave a batch after the first ``since`` batches, as far as kept."""
-        newest = self.came - since
-        return {batch.iteration.number for batch in list(self._recent)[-newest:]} if newest else set()
+        return {batch.iteration.number for batch in self._recent if batch.number > since}
 
     def is_gone(self, dataset: int) -> bool:
         """Return whether a dataset no longer exists."""
@@ -290,11 +299,15 @@ class LoaderObserver:
 
     def _begin(self, iterator: Any, reason: str) -> _Iteration:
         name = _name(iterator)
-        dataset, subsets = self._inside(iterator._dataset)
-        number, loader = self._datasets.number(dataset), _loader(iterator, name, subsets)
         reason = _unordered(iterator) or reason
+        try:
+            dataset, subsets = self._inside(iterator._dataset)
+        except Exception as error:  # its iterations count epochs all the same
+            dataset, subsets = iterator._dataset, []
+            reason = reason or _UNREADABLE.format(type(error).__name__, error)
+        number, loader = self._datasets.number(dataset), _loader(iterator, name, subsets)
         rows_of = f"the {type(dataset).__name__} that its subsets are of" if subsets else "its dataset"
-        length = _length(iterator)
+        length = _length(iterator._index_sampler)
         iteration = _Iteration(next(self._numbers), number, name, loader, length, reason, subsets, rows_of)
         self._iterations[iterator] = iteration
         return iteration
@@ -333,16 +346,29 @@ class LoaderObserver:
         index = iteration.indices.popleft() if iteration.indices else None
         iteration.batches += 1
         self.came += 1
-        iteration.newest = _Batch(iteration, [one for one in leaves(data, Tensor) if one.ndim], index)
-        self._recent.append(iteration.newest)
+        tensors = [one for one in leaves(data, Tensor) if one.ndim]
+        iteration.newest.append(_Batch(iteration, tensors, index, self.came))
+        self._keep(iteration)
         if iteration.batches == iteration.length:
             self._full.add(iteration.number)
+
+    def _keep(self, iteration: _Iteration) -> None:
+        """Keep the newest batch of an iteration, and forget others."""
+        ahead = min(iteration.batches - iteration.calls, _AHEAD)  # no model was called with so many of it
+        kept, nbytes = [iteration.newest[-1]], 0
+        for batch in reversed(self._recent):
+            nbytes += batch.nbytes
+            is_new = len(kept) < _RECENT or (len(kept) < ahead and nbytes <= _AHEAD_BYTES)
+            if is_new or (batch in batch.iteration.newest and self.is_open(batch.iteration.number)):
+                kept.append(batch)
+        self._recent = kept[::-1]  # another list, for a call may read this one
 
     def _ended(self, iterator: Any) -> None:
         iteration = self._iterations[iterator]
         self.complete[iteration.number] = iteration.batches
-        newest, iteration.newest = iteration.newest, None
-        used = newest is not None and (newest.used or iteration.calls >= iteration.batches)
+        newest = iteration.newest
+        used = bool(newest) and (newest[-1].used or iteration.calls >= iteration.batches)
+        newest.clear()
         if not used:  # a wrapper fetched ahead
             return
         for reference in list(self._listeners.values()):
@@ -406,21 +432,24 @@ def _version(tensor: Tensor) -> int | None:
 
 def _name(iterator: Any) -> str:
     data = iterator._dataset
-    size = f" of {len(data):,} items" if isinstance(data, Sized) else ""
-    return f"the DataLoader over {type(data).__name__}{size}"
+    size = _length(data)
+    of = f" of {size:,} items" if math.isfinite(size) else ""
+    return f"the DataLoader over {type(data).__name__}{of}"
 
 
 def _loader(iterator: Any, name: str, subsets: list[Any]) -> Hashable:
     """Return what a DataLoader is made of, by which one that is made anew is recognized."""
     parts = tuple((len(indices), str(list(indices[:_FEW]))) for indices in subsets)
-    return name, parts, type(_sampler(iterator)), getattr(iterator._index_sampler, "batch_size", None)
+    samplers = _samplers(iterator)
+    sizes = (getattr(one, "batch_size", None) for one in samplers)
+    return name, parts, type(samplers[-1]), next((size for size in sizes if size is not None), None)
 
 
-def _length(iterator: Any) -> float:
-    """Return how many batches an iterator gives; infinity if that is not known."""
+def _length(sized: Any) -> float:
+    """Return the length of a dataset or a sampler; infinity if that is not known, or not to be had."""
     try:
-        return len(iterator._index_sampler)
-    except TypeError:
+        return len(sized)
+    except Exception:  # that of a class of one's own may rely on attributes that it does not have
         return math.inf
 
 
@@ -497,11 +526,10 @@ def random_loader() -> str | None:
     active = [iterator for iterator in iterators if _is_active(iterator)]
     started = [iterator for iterator in active if iterator._num_yielded <= _FIRST_BATCHES]
     for iterator in started or active:
-        sampler = _sampler(iterator)
+        sampler = _samplers(iterator)[-1]
         if isinstance(sampler, _RANDOM):
-            data = iterator._dataset
-            size = f" of {len(data)} items" if isinstance(data, Sized) else ""
-            return f"a DataLoader over {type(data).__name__}{size} draws them with {type(sampler).__name__}"
+            name = _name(iterator).removeprefix("the ")
+            return f"a {name} draws them with {type(sampler).__name__}"
     return None
 
 
@@ -517,16 +545,20 @@ def is_trained(model: torch.nn.Module) -> bool:
     )
 
 
-def _sampler(iterator: Any) -> Any:
-    sampler = iterator._index_sampler
-    return sampler.sampler if isinstance(sampler, BatchSampler) else sampler
+def _samplers(iterator: Any) -> list[Any]:
+    """Return the sampler of an iterator and those inside of it, which other batch samplers may wrap."""
+    found = [iterator._index_sampler]
+    while len(found) < _NESTED:
+        inside = (getattr(found[-1], name, None) for name in ("sampler", "batch_sampler"))
+        inner = next((one for one in inside if one is not None), None)
+        if inner is None:
+            break
+        found.append(inner)
+    return found
 
 
 def _is_active(iterator: Any) -> bool:
     """Return whether an iterator is within an epoch, not waiting for the next (``persistent_workers``)."""
     done: int = iterator._num_yielded
-    try:
-        total = len(iterator._index_sampler)
-    except TypeError:
-        return done > 0
+    total = _length(iterator._index_sampler)
     return 0 < done < total or done == total == 1
