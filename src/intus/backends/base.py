@@ -279,8 +279,8 @@ class Backend(Protocol):
         """Return a context in which the model is in evaluation mode, without gradients.
 
         It yields a function that calls the model with inputs (a tensor, a tuple of positional arguments, or a
-        mapping of keyword arguments) and returns the output. Modes, buffers and random states are restored at
-        the end.
+        mapping of keyword arguments) and returns the output. At the end all is restored that calls changed in
+        the model, and random states; a model is refused of which that is known to be impossible.
         """
 
     def graph_recorder(self, model: Any) -> GraphRecorder | None:
