@@ -545,6 +545,10 @@ class ModelTap:
         if packed:
             self._packed.append(address)
 
+    def note(self, text: str) -> None:
+        """Register a fact about what is recorded, as a sentence that the page shall say."""
+        self.troubles.inform("parts", text)
+
     def prepared(self, wall: float, processor: float) -> None:
         """Charge the budget for work of a backend that is done once, in seconds of the two clocks."""
         self.budget.pay_once(Seconds(wall, processor))

@@ -274,6 +274,96 @@ def test_gradients_of_several_consumers():
                 np.testing.assert_allclose(value, session.run(own, {x: ROWS}), rtol=1e-6, atol=1e-7)
 
 
+def gradients_of(tap, number=-1):
+    return {at: value for (kind, at), value in tap.seen[number].items() if kind == "grad_output"}
+
+
+@pytest.mark.parametrize("is_trained_first", [True, False])
+@pytest.mark.parametrize("is_same_loss", [True, False])
+def test_several_gradients_of_an_operation(is_trained_first, is_same_loss):
+    """Each computation of gradients has an address of its own, decided by the graph and not by the run."""
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf1.placeholder(tf.float32, [None, 3], "x")
+        h = tf.nn.relu(tf.matmul(x, tf1.get_variable("w", initializer=ROWS[:3, :3].copy())), name="relu")
+        y = tf.matmul(h, tf1.get_variable("v", initializer=ROWS[1:4, :3].copy()), name="logits")
+        loss = tf.reduce_mean(y**2)
+        other = loss if is_same_loss else tf.reduce_sum(y[:, 0])
+
+        def training():
+            return tf1.train.GradientDescentOptimizer(0.0).minimize(loss, name="train")
+
+        first = training() if is_trained_first else None
+        (saliency,) = tf1.gradients(other, [x])
+        train = first or training()
+        own = {name: tf1.gradients(name_of, [h, y]) for name, name_of in (("train", loss), ("other", other))}
+        with tf1.Session(graph=graph) as session:
+            session.run(tf1.global_variables_initializer())
+            expected = session.run(own, {x: ROWS})
+            handle, tap = attached(session, ("output", "grad_output"))
+            notes = []
+            tap.note = notes.append
+            for fetches in (train, saliency, [train, saliency]):
+                session.run(fetches, {x: ROWS})
+            handle.remove()
+    assert tap.errors == []
+    of_train, of_other = ("", ":2") if is_trained_first else (":2", "")
+    found = [
+        {at: value for at, value in gradients_of(tap, number).items() if at.startswith(("relu", "logits"))}
+        for number in range(3)
+    ]
+    assert set(found[0]) == {f"relu{of_train}", f"logits{of_train}"}
+    assert set(found[1]) == {f"relu{of_other}", f"logits{of_other}"}
+    assert set(found[2]) == {*found[0], *found[1]}
+    for seen in found:
+        for at, name in ((of_train, "train"), (of_other, "other")):
+            for operation, value in zip(("relu", "logits"), expected[name], strict=True):
+                if f"{operation}{at}" in seen:
+                    np.testing.assert_allclose(seen[f"{operation}{at}"], value, rtol=1e-5, atol=1e-6)
+    (sentence,) = notes
+    assert "that of 'gradients' as 'MatMul', that of 'gradients_1' as 'MatMul:2'" in sentence
+
+
+def test_gradient_penalty():
+    """A gradient that is computed through another one has an address of its own."""
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf1.placeholder(tf.float32, [None, 3], "x")
+        h = tf.tanh(tf.matmul(x, tf1.get_variable("w", initializer=ROWS[:3, :3].copy())), name="h")
+        score = tf.reduce_sum(h**2)
+        (inner,) = tf1.gradients(score, [x])
+        loss = score + tf.reduce_sum(inner**2)
+        train = tf1.train.GradientDescentOptimizer(0.0).minimize(loss)
+        expected = [tf1.gradients(one, [h])[0] for one in (score, loss)]
+        with tf1.Session(graph=graph) as session:
+            session.run(tf1.global_variables_initializer())
+            values = session.run(expected, {x: ROWS})
+            handle, tap = attached(session, ("output", "grad_output"))
+            session.run(train, {x: ROWS})
+            handle.remove()
+    assert tap.errors == []
+    for address, value in zip(("h", "h:2"), values, strict=True):
+        np.testing.assert_allclose(gradients_of(tap)[address], value, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_that_cannot_be_told_apart():
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf1.placeholder(tf.float32, [None, 4], "x")
+        a, b = tf.split(tf.tanh(x, name="h"), 2, axis=1, name="halves")
+        (gradient,) = tf1.gradients(tf.reduce_sum(a * a + b * 3.0), [x])
+        with tf1.Session(graph=graph) as session:
+            handle, tap = attached(session, ("output", "grad_output"))
+            notes = []
+            tap.note = notes.append
+            session.run(gradient, {x: np.ones((2, 4), np.float32)})
+            handle.remove()
+    assert "halves" not in gradients_of(tap)
+    assert "h" in gradients_of(tap)
+    (sentence,) = notes
+    assert "'halves'" in sentence
+
+
 def test_random_operations_are_not_evaluated():
     """A probe set must not draw from a Session's generators; what needs it is refused."""
     graph = tf.Graph()

@@ -28,6 +28,7 @@ class Observer:
         self._tap: Tap | None = tap
         self.calls: dict[str, int] = {}
         self._inside = False
+        self._noted: set[str] = set()
         self._began: tuple[float, float] | None = None  # when work apart from the training began
 
     def begin(self, inputs: Any) -> bool:
@@ -63,6 +64,13 @@ class Observer:
             if (prepared := getattr(self._tap, "prepared", None)) is not None:
                 taken = time.perf_counter() - began[0], time.thread_time() - began[1]
                 self._guarded(lambda _: prepared(*taken))
+
+    def note(self, text: str) -> None:
+        """Tell the tap a fact about what is recorded, once."""
+        note = getattr(self._tap, "note", None)
+        if note is not None and text not in self._noted:
+            self._noted.add(text)
+            self._guarded(lambda _: note(text))
 
     def work_begins(self) -> None:
         """Note the time, as the work for tensors begins that the training does not need."""

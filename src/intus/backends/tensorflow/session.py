@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from ...core.address import of_call
 from ...core.errors import CaptureError, InputError
 from ..base import Operation, Tap
 from ..left_out import LeftOut
 from .observer import Observer
-from .plan import Plan, ancestors, check_fetches, elements, is_random, observable, plan
+from .plan import Plan, ancestors, check_fetches, elements, gradient_notes, is_random, observable, plan
 from .values import LazyArguments, possible_kinds
 
 KINDS = ("output", "grad_output")
@@ -110,6 +111,9 @@ class SessionAttachment:
 
     def plan(self, ends: list[Any], fed: frozenset[str]) -> Plan:
         """Return what a run with these fetches and feeds computes anyway."""
+        if "grad_output" in self.observer.kinds:
+            for sentence in gradient_notes(self._operations):
+                self.observer.note(sentence)
         return plan(self._operations, ends, fed)
 
 
@@ -118,20 +122,22 @@ class _Run:
 
     def __init__(self, attachment: SessionAttachment, made: Plan) -> None:
         self._observer = attachment.observer
-        self._wanted: list[tuple[Any, Any]] = []  # a visit, and the tensor to fetch
+        self._wanted: list[tuple[Any, Any]] = []  # ticket, address and kind, and the tensor to fetch
         visits = {one.operation.address: self._observer.visit(one.operation) for one in made.outputs}
         for one in (*made.outputs, *made.gradients):
             visit = visits[one.operation.address]
             if visit is not None and one.kind in self._observer.kinds:
-                self._wanted.append(((visit, one.kind), one.tensor))
+                address = of_call(visit.address, one.number)  # a run calls each operation once
+                self._wanted.append(((visit.ticket, address, one.kind), one.tensor))
 
     @property
     def tensors(self) -> list[Any]:
         return [tensor for _, tensor in self._wanted]
 
     def deliver(self, arrays: list[np.ndarray]) -> None:
-        for ((visit, kind), _), array in zip(self._wanted, arrays, strict=False):  # none if the run raised
-            self._observer.show(visit.ticket, visit.address, kind, array)
+        for (facts, _), array in zip(self._wanted, arrays, strict=False):  # none if the run raised
+            ticket, address, kind = facts
+            self._observer.show(ticket, address, kind, array)
 
     def end(self, output: Any) -> None:
         self._observer.end(output)
