@@ -71,6 +71,11 @@ _MISFIT = (
     "intus: Probe.items had %s ids for a pass of %s whose arrays have %s rows, so its rows have no ids and "
     "no labels. Give one id per row, in the order of the rows."
 )
+_ITEMS_OF_THREADS = (
+    "intus: two threads set Probe.items of %s, and no call came between, so it is not known whose ids are "
+    "those of the next call. Its rows have no ids and no labels. Set the ids and call the model in one thread, or "
+    "under one lock."
+)
 _MISFITS = (
     "Epoch {}: in {} of {} passes, Probe.items had another number of ids than rows; these have no labels."
 )
@@ -192,6 +197,7 @@ class ModelTap:
         self._step = self._passes = self.recorded = 0
         self._mode: str | None = None
         self._items: np.ndarray | None = None
+        self._items_of = 0  # the thread that set them
         self._names_items = False  # whether the script ever did
         # How many calls a backend may still leave out, and what it said of them; None if none.
         self._left_out: tuple[int, Callable[[bool], int]] | None = None
@@ -360,7 +366,12 @@ class ModelTap:
     def items(self, value: np.ndarray | None) -> None:
         self.count_left_out()  # the ids are those of the next call, so from now on each is reported
         self._names_items = self._names_items or value is not None
-        self._items = value
+        thread = threading.get_ident()
+        if value is not None and self._items is not None and self._items_of != thread:
+            self.troubles.warn_once(_ITEMS_OF_THREADS, self.name)
+            self._order.refuse()
+            value = self._order.unknown_ids(len(value))
+        self._items, self._items_of = value, thread
 
     @property
     def framework(self) -> str:
@@ -522,6 +533,7 @@ class ModelTap:
         """Count a call of the training that cannot be recorded, and log why."""
         if self._replaced or self.probe_runs.running or are_probes_disabled():
             return
+        self._order.refuse(self.current_mode())
         self._step += 1
         self._passes += 1
         self._items = None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
 import urllib.parse
 import urllib.request
 from collections import namedtuple
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ import intus
 from backends.contract import Collect
 from intus.backends.base import for_model
 from intus.core.errors import CaptureError, InputError
+from intus.monitoring import sender
 from intus.serving.run import Server
 
 tf1 = tf.compat.v1
@@ -272,6 +275,106 @@ def test_gradients_of_several_consumers():
             for name, value in found.items():
                 (own,) = tf1.gradients(loss, [graph.get_tensor_by_name(f"{name}:0")])
                 np.testing.assert_allclose(value, session.run(own, {x: ROWS}), rtol=1e-6, atol=1e-7)
+
+
+class Meeting(Collect):
+    """A tap in which the beginnings of two runs meet, if both threads get there."""
+
+    def __init__(self):
+        super().__init__()
+        self.refused, self._barrier = [], threading.Barrier(2)
+
+    def on_forward_start(self, inputs):
+        begun = super().on_forward_start(inputs)
+        with suppress(threading.BrokenBarrierError):
+            self._barrier.wait(0.2)
+        return begun
+
+    def refuse_call(self, error):
+        self.refused.append(error)
+
+
+def run_in_threads(work, count):
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(60)
+
+
+def test_runs_of_several_threads_are_several_passes(session):
+    """Every pass has the tensors of one run, under their own addresses."""
+    backend, tap = for_model(session), Meeting()
+    handle = backend.attach(session, backend.operations(session), ("output",), tap)
+    results = {}
+
+    def work(number):
+        rows = np.full((2 + number, 3), number, np.float32)
+        results[number] = [session.run("c:0", {"x:0": rows}) for _ in range(50)]
+
+    run_in_threads(work, 4)
+    handle.remove()
+    assert tap.errors == []
+    assert len(tap.seen) + len(tap.refused) == 200
+    for seen in tap.seen:
+        (rows,) = {len(array) for array in seen.values()}
+        assert set(seen) == {("output", address) for address in ("a", "b", "c")}
+        assert np.unique(seen["output", "a"]).tolist() == [rows - 2]
+        assert np.array_equal(seen["output", "c"], results[rows - 2][0])
+    assert all("while another thread's run" in str(one) for one in tap.refused)
+
+
+def test_run_during_a_recorded_run_of_another_thread():
+    """It is not recorded but counted, and the reason is said; the other is complete."""
+    graph, inside, go_on, results = tf.Graph(), threading.Event(), threading.Event(), {}
+    with graph.as_default():
+        x = tf1.placeholder(tf.float32, [None, 3], "x")
+
+        def wait(rows):
+            if rows[0, 0] == 0:
+                inside.set()
+                assert go_on.wait(30)
+            return rows
+
+        held = tf.ensure_shape(tf.numpy_function(wait, [tf.nn.relu(x, name="a")], tf.float32), [None, 3])
+        tf.multiply(held, 2.0, name="b")
+
+    def work(number):
+        results[number] = session.run("b:0", {"x:0": np.full((2, 3), number, np.float32)})
+
+    with (
+        tf1.Session(graph=graph) as session,
+        intus.probe(session, "127.0.0.1", 9, budget=float("inf")) as watch,
+    ):
+        first = threading.Thread(target=work, args=(0,))
+        first.start()
+        assert inside.wait(30)
+        work(1)
+        go_on.set()
+        first.join(30)
+        work(2)
+        status = watch.status()
+        assert watch.step == 3
+        assert watch._tap.recorded == 2 * len(watch.operations)
+    assert [results[number][0, 0] for number in range(3)] == [0, 2, 4]
+    assert status["troubles"] == 1
+    assert any("while another thread's run" in one for one in status["faults"])
+
+
+def test_ids_set_by_two_threads(session, monkeypatch):
+    """If nobody can know whose ids are those of a run, its rows have none."""
+    seen = []
+    monkeypatch.setattr(sender.Sender, "gather", lambda self, record, *_: seen.append(record.items))
+    with intus.probe(session, "127.0.0.1", 9, budget=float("inf")) as watch:
+        watch.items = np.arange(4)
+        run_in_threads(lambda _: setattr(watch, "items", np.arange(10, 14)), 1)
+        session.run("a:0", {"x:0": ROWS})
+        session.run("a:0", {"x:0": ROWS})
+        watch.items = np.arange(4)
+        session.run("a:0", {"x:0": ROWS})
+        faults = watch.status()["faults"]
+    assert [bool((items < 0).all()) for items in seen] == [True, True, False]
+    assert any("Two threads set Probe.items" in one for one in faults)
 
 
 def gradients_of(tap, number=-1):

@@ -43,6 +43,10 @@ class Observer:
                 self.on_error(error)
         return self._inside
 
+    def refuse(self, error: Exception) -> None:
+        """Count a call of the model that cannot be recorded, and report why."""
+        self._guarded(lambda tap: getattr(tap, "refuse_call", tap.on_error)(error))
+
     def leave_out(self, left: Callable[[bool], int]) -> int:
         """Return how many of the next calls need not begin; see ``ModelTap.leave_out``."""
         leave_out = getattr(self._tap, "leave_out", None)
