@@ -73,7 +73,7 @@ _MISFIT = (
 )
 _ITEMS_OF_THREADS = (
     "intus: two threads set Probe.items of %s, and no call came between, so it is not known whose ids are "
-    "those of the next call. Its rows have no ids and no labels. Set the ids and call the model in one thread, or "
+    "those of the next call. Its rows have no ids and no labels. Set ids and call the model in one thread, or "
     "under one lock."
 )
 _MISFITS = (
