@@ -10,8 +10,8 @@ import weakref
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
 
 import numpy as np
@@ -41,6 +41,7 @@ from .warn_once import WarningLog
 if TYPE_CHECKING:
     from .statistics import Labels, Part, PassStatistics
 
+T = TypeVar("T")
 _NO_BATCH = (
     "intus: which axis of the %s of %r of %s is the batch is not known, because it is inside of several "
     "transforms such as jax.vmap. It is recorded without ids of items and labels. Let one jax.vmap run over "
@@ -67,14 +68,15 @@ _PACKED = (
     "returns it: rows in the order of the batch, and zeros behind the end of each, which count in scores "
     "without labels, such as the mean."
 )
+_NO_GRAPH = "intus: the page has no graph of %s, because it could not be made: %s: %s. Layers are recorded without it."
 _MISFIT = (
     "intus: Probe.items had %s ids for a pass of %s whose arrays have %s rows, so its rows have no ids and "
     "no labels. Give one id per row, in the order of the rows."
 )
 _ITEMS_OF_THREADS = (
     "intus: two threads set Probe.items of %s, and no call came between, so it is not known whose ids are "
-    "those of the next call. Its rows have no ids and no labels. Set ids and call the model in one thread, or "
-    "under one lock."
+    "those of the next call. Its rows have no ids and no labels. Set ids and call the model in one thread, "
+    "or under one lock."
 )
 _MISFITS = (
     "Epoch {}: in {} of {} passes, Probe.items had another number of ids than rows; these have no labels."
@@ -466,7 +468,7 @@ class ModelTap:
         if structure is not None:
             any_thread = getattr(structure, "any_thread", False)
             self._traced, self._traced_thread = structure, None if any_thread else threading.get_ident()
-            structure.begin(self._model(), inputs)
+            self._graph_made(partial(structure.begin, self._model(), inputs))
         else:
             self.budget.pay(thread_seconds_since(began))
         return True
@@ -1098,11 +1100,21 @@ class ModelTap:
             return  # a pass on another thread is in progress
         structure, self._traced = self._traced, None
         began = thread_seconds()
-        graph = structure.end(output)
+        graph = self._graph_made(partial(structure.end, output))
         if graph is not None:
             query = urlencode({"run": self.run, "model": self.name})
             self.sender.send(f"/graph?{query}", encode_graph(graph), topic="graph")
         self.budget.pay_once(thread_seconds_since(began))
+
+    def _graph_made(self, make: Callable[[], T]) -> T | None:
+        """Return what a function of the recorder of the graph returns; if it raises, None, and say so."""
+        try:
+            return make()
+        except Exception as error:  # of code of the model that the recorder runs once more, or of ours
+            lines = str(error).strip().splitlines() or [""]
+            line = lines[-1 if lines[0].startswith("Traceback") else 0]
+            self.troubles.warn_once(_NO_GRAPH, self.name, type(error).__name__, line)
+            return None
 
 
 def _label_patterns(

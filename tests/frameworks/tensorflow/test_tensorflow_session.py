@@ -136,7 +136,8 @@ def test_v1_while_loop():
             assert np.array_equal(session.run(y, {x: ROWS}), plain)
             handle.remove()
     assert tap.errors == []
-    assert set(outputs(tap)) == {"Relu", "end"}
+    assert set(outputs(tap)) == {"Relu", "while/Exit_1", "end"}
+    assert np.array_equal(outputs(tap)["while/Exit_1"], -plain)
 
 
 def test_only_what_the_run_computes_anyway(session):
@@ -229,6 +230,9 @@ def test_runs_outside_of_run_are_reported(session):
     handle.remove()
     reported = [str(one) for one in tap.errors]
     assert [one.split()[1] for one in reported] == ["make_callable", "partial_run_setup"]
+    assert "without a feed_list" in reported[0]
+    assert "Pass a feed_list" in reported[0]
+    assert "make_callable without a feed_list" in for_model(session).blind_spot
     assert tap.passes == 1
     assert set(outputs(tap)) == {"a", "b", "c"}
     assert {"run", "make_callable", "partial_run_setup"}.isdisjoint(vars(session))
@@ -616,3 +620,11 @@ def test_digits_with_server(tmp_path):
         a: v for a, v, e in zip(points["address"], points["value"], points["epoch"], strict=True) if e == 2
     }
     assert min(last["hidden"], last["logits"]) > 0.8
+
+
+def test_trace_has_the_shapes_of_its_values(session):
+    trace = intus.trace(session, "c:0", {"x:0": ROWS})
+    computed = [op for op in trace if op.value is not None]
+    assert len(computed) >= 3
+    for op in computed:
+        assert (op.shape, op.nbytes) == (op.value.shape, op.value.nbytes), op.label

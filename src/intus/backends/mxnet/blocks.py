@@ -13,7 +13,7 @@ from mxnet.gluon import Block
 from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
 
-from ...core.nested import leaves
+from ...core.nested import leaves, paths
 from ..base import Operation, Tap
 from ..visit import Visit
 from .arrays import main_array, replaced
@@ -94,6 +94,12 @@ class Listener:
                 address = parameter_address(self.operation.address, name)
                 self.session.capture(visit, "parameter", array, 0, address)
 
+    def tell_several(self, value: Any, of: type, recorded: int) -> None:
+        """Tell the tap if the block returned several arrays, or symbols, of which one is recorded."""
+        if self.operation is not None and "output" in self.session.kinds:
+            names = [path for path, _ in paths(value, of)]
+            self.session.safely(self.session.several.tell, self.operation.address, names, recorded)
+
     def offer(self, visit: Visit | None, end: str, value: Any) -> Any:
         """Capture the main array of a call's inputs or outputs, and prepare for its gradient.
 
@@ -113,6 +119,8 @@ class Listener:
         index, array = main
         if end in self.session.kinds:
             self.session.capture(visit, end, array, index)
+        if end == "output":
+            self.tell_several(value, NDArray, index)
         if f"grad_{end}" in self.session.kinds and autograd.is_recording():
             tap = GradientTap(self.session, visit, f"grad_{end}", index)
             self.session.keep(tap)

@@ -103,7 +103,10 @@ class Twin:
         self._calls.append(call)
         if not kinds.isdisjoint({"input", "grad_input"}):
             args = self._tapped(call, "input", args)
-        return self._tapped(call, "output", own(*args))
+        output = own(*args)
+        for one in listeners:
+            one.tell_several(output, Symbol, 0)
+        return self._tapped(call, "output", output)
 
     def _tapped(self, call: TwinCall, end: str, value: Any) -> Any:
         symbols = leaves(value, Symbol)

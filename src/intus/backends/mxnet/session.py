@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from mxnet.ndarray import NDArray
 
 from ..base import Operation, Tap
+from ..several import Several
 from ..visit import Visit
 from .arrays import batch_axis, captured
 
@@ -30,6 +31,7 @@ class Session:
         self.kinds = frozenset(kinds)
         self.removed = False
         self._tap = tap
+        self.several = Several(tap)
         self._inside: set[int] = set()  # ids of threads that are inside a pass
         self._calls: dict[str, int] = {}
         self._kept: deque[list[Any]] = deque(maxlen=_PASSES)

@@ -232,7 +232,8 @@ class CallObserver:
             def is_value(one: Any) -> bool:
                 return isinstance(one, np.ndarray) or self.gate.is_tensor(one)
 
-        tensors = [one for _, one in named(value, [one for one in flat if is_value(one)])]
+        found = named(value, [one for one in flat if is_value(one)])
+        tensors = [one for _, one in found]
         if not tensors:
             return value
         main = next((index for index, one in enumerate(tensors) if len(one.shape)), 0)
@@ -240,6 +241,8 @@ class CallObserver:
         at = next(number for number, one in enumerate(flat) if one is tensor)
         if kind in self.observer.kinds:
             record.values.append(_Value(kind, main, "", tensor))
+            if kind == "output":
+                self.observer.several.tell(record.operation.address, [path for path, _ in found], main)
         if gradient in self.observer.kinds and self.gate.is_tensor(tensor) and self.gate.is_float(tensor):
             tell = partial(self._tell_gradient, step, record, gradient, main)
             flat[at] = self.gate.with_gradient(tensor, tell)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..base import Operation, Tap
+from ..several import Several
 from ..visit import Visit
 from .values import captured
 
@@ -29,6 +30,7 @@ class Observer:
         self.calls: dict[str, int] = {}
         self._inside = False
         self._noted: set[str] = set()
+        self.several = Several(tap)
         self._began: tuple[float, float] | None = None  # when work apart from the training began
 
     def begin(self, inputs: Any) -> bool:

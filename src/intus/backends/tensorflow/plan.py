@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 from tensorflow.python.client.session import _FetchHandler, _FetchMapper
+from tensorflow.python.ops.control_flow_util import GetOutputContext
 
 from ...core.address import Address, of_call
 from ..base import Operation
@@ -176,7 +177,7 @@ def _is_float(op: Any) -> bool:
 def can_fetch(tensor: Any) -> bool:
     """Return whether a tensor can be fetched whichever branches a run takes."""
     op = tensor.op
-    is_inside = op._get_control_flow_context() is not None or op in _branches(op.graph)
+    is_inside = GetOutputContext(op) is not None or op in _branches(op.graph)
     return bool(op.graph.is_fetchable(tensor)) and not is_inside
 
 

@@ -23,12 +23,15 @@ KINDS = ("output", "grad_output")
 SESSIONS = (tf.compat.v1.Session, tf.compat.v1.InteractiveSession)
 _ELEMENTS = (tf.Tensor, tf.Operation, str)
 _SOURCES = ("Placeholder", "PlaceholderV2", "IteratorGetNext")
-_UNSEEN = ("make_callable", "partial_run_setup")
 _OVERLAPS = (
     "A run of the Session is not recorded while another thread's run of it is, so that every record is of "
     "one run. Rows have no labels by order of arrival then. To record all of them, run one at a time."
 )
-_NOT_RUN = "What %s runs is not recorded, for it does not call Session.run. Call run instead."
+_NOT_RUN = "What %s runs is not recorded, for it does not call Session.run. %s."
+_INSTEAD = {
+    "make_callable": ("make_callable without a feed_list", "Pass a feed_list, or call run"),
+    "partial_run_setup": ("partial_run_setup", "Call run instead"),
+}
 #: The most runs that are remembered. A script may name its fetches by new strings in each run.
 #: The collections of a graph's variables; metrics count in local ones.
 _VARIABLES = tf.compat.v1.GraphKeys.GLOBAL_VARIABLES, tf.compat.v1.GraphKeys.LOCAL_VARIABLES
@@ -101,7 +104,7 @@ class SessionAttachment:
         attached = vars(session).setdefault(_STATE, _Attachments())
         if not attached:
             session.run = _observed_run(session)
-            for name in _UNSEEN:
+            for name in _INSTEAD:
                 setattr(session, name, _reported(session, name))
         attached.append(self)
         attached.known.clear()
@@ -114,7 +117,7 @@ class SessionAttachment:
             attached.remove(self)
             attached.known.clear()
             if not attached:
-                for name in (_STATE, "run", *_UNSEEN):
+                for name in (_STATE, "run", *_INSTEAD):
                     del vars(self._session)[name]
 
     def plan(self, ends: list[Any], fed: frozenset[str]) -> Plan:
@@ -292,7 +295,7 @@ def _reported(session: Any, name: str) -> Callable[..., Any]:
         if name == "make_callable" and feeds is not None:  # then it calls run
             return own(*args, **kwargs)
         for one in vars(session).get(_STATE, ()):
-            one.observer.on_error(CaptureError(_NOT_RUN % name))
+            one.observer.on_error(CaptureError(_NOT_RUN % _INSTEAD[name]))
         return own(*args, **kwargs)
 
     return method

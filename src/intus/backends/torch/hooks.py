@@ -100,7 +100,8 @@ class OnModule(_Hook):
         part = found[index][1]
         if kind in session.kinds:
             if kind == "output":
-                session.tell(self.address, found, index)
+                packed = isinstance(part, PackedSequence)
+                session.several.tell(self.address, [path for path, _ in found], index, packed=packed)
             session.capture(visit.ticket, visit.address, kind, part, index, visit.axis)
         tensor = part.data if isinstance(part, PackedSequence) else part
         if gradient in session.kinds and tensor.requires_grad:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from ...core.errors import InputError
 from ..base import Operation, Tap
+from ..several import Several
 from ..visit import Visit
 from .captured_tensor import Part, captured, main_tensor, unpacked
 from .eval_forward import is_capturing
@@ -40,7 +41,7 @@ class Session:
         self.inside: set[int] = set()  # ids of threads that are inside a call of the model
         self.is_called = False  # a call of the model is under way, observed or not
         self.outside: set[str] = set()  # modules that ran while none was
-        self.told: set[str] = set()  # modules of which the tap knows that they return more than a tensor
+        self.several = Several(tap)
         self.removed = False
         self.lock = threading.Lock()  # DataParallel calls replicas from threads
         self.calls: dict[str, int] = {}
@@ -72,17 +73,6 @@ class Session:
         elif part.ndim != 3 or axis is None:
             axis = self.shown.get((address, _side(kind)))
         self.tap.on_tensor(ticket, captured(address, kind, index, part, axis))
-
-    def tell(self, address: str, found: Sequence[tuple[str, Part]], main: int) -> None:
-        """Tell the tap once of a module that returns packed items, or more than the main tensor."""
-        packed = isinstance(found[main][1], PackedSequence)
-        if address in self.told or not (packed or len(found) > 1):
-            return
-        self.told.add(address)
-        told: Callable[..., None] | None = getattr(self.tap, "returned", None)
-        if told is not None:
-            others = [path for at, (path, _) in enumerate(found) if at != main]
-            told(address, found[main][0], others, packed=packed)
 
     def _axis_to_follow(self) -> int | None:
         """Return the axis of the rows if the tap wants those of this pass followed, else None."""
