@@ -68,7 +68,9 @@ _PACKED = (
     "returns it: rows in the order of the batch, and zeros behind the end of each, which count in scores "
     "without labels, such as the mean."
 )
-_NO_GRAPH = "intus: the page has no graph of %s, because it could not be made: %s: %s. Layers are recorded without it."
+_NO_GRAPH = (
+    "intus: the page has no graph of %s, as it could not be made: %s: %s. Layers are recorded without."
+)
 _MISFIT = (
     "intus: Probe.items had %s ids for a pass of %s whose arrays have %s rows, so its rows have no ids and "
     "no labels. Give one id per row, in the order of the rows."
@@ -789,6 +791,8 @@ class ModelTap:
             return True
         if ticket.mode == PROBE_SET_MODE:
             return self.probe_runs.is_reordered(tensor)
+        if tensor.kind.startswith("grad_"):  # whose number may say which of several gradients it is
+            return without_call(tensor.address) in map(without_call, self._moved)
         return tensor.address in self._moved
 
     def _parts(self, ticket: PassTags, tensor: CapturedTensor, cut: Cut) -> list[Part]:

@@ -651,3 +651,25 @@ def test_graph_that_cannot_be_made(caplog):
     assert fault.startswith("The page has no graph of Last")
     assert "could not record" not in fault
     assert "Traceback" not in fault
+
+
+@pytest.mark.parametrize("hybridized", [False, True])
+def test_gradients_of_two_backward_passes(hybridized):
+    """Each has an address of its own, so that the rows of one address are those of the batch once."""
+    net, tap = dense(hybridized), Collect()
+    handle = attach(Kinds, net, tap)
+    with autograd.record():
+        y = net(X)
+        first, second = y.sum(), (y**2).sum()
+    first.backward(retain_graph=True)
+    second.backward()
+    with autograd.record():
+        third = net(X).sum()
+    third.backward()
+    handle.remove()
+    assert tap.errors == []
+    seen = [{at: value for (kind, at), value in one.items() if kind == "grad_output"} for one in tap.seen]
+    assert set(seen[0]) == {"", "0", "0.act", "1", ":2", "0:2", "0.act:2", "1:2"}
+    assert set(seen[1]) == {"", "0", "0.act", "1"}
+    np.testing.assert_allclose(seen[0]["1"], np.ones((4, 3)))
+    np.testing.assert_allclose(seen[0]["1:2"], 2 * net(X).asnumpy(), rtol=1e-5)

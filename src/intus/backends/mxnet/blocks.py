@@ -18,7 +18,7 @@ from ..base import Operation, Tap
 from ..visit import Visit
 from .arrays import main_array, replaced
 from .hybrid import Twin, inside
-from .session import Session
+from .session import Gradients, Session
 from .taps import with_gradient
 
 FORWARD = "forward"
@@ -111,7 +111,7 @@ class Listener:
         Returns:
             The value to use instead, of which the gradient will be captured.
         """
-        if visit is None or self.session.kinds.isdisjoint({end, f"grad_{end}"}):
+        if visit is None or self.operation is None or self.session.kinds.isdisjoint({end, f"grad_{end}"}):
             return value
         main = main_array(value)
         if main is None:
@@ -122,7 +122,8 @@ class Listener:
         if end == "output":
             self.tell_several(value, NDArray, index)
         if f"grad_{end}" in self.session.kinds and autograd.is_recording():
-            tap = GradientTap(self.session, visit, f"grad_{end}", index)
+            gradients = Gradients(self.operation.address, self.session.calls)
+            tap = GradientTap(self.session, visit, gradients, f"grad_{end}", index)
             self.session.keep(tap)
             tapped = self.session.safely(with_gradient, array, tap, f"grad_{end} of {visit.address!r}")
             return value if tapped is None else replaced(value, array, tapped)
@@ -135,19 +136,21 @@ class GradientTap:
     Args:
         session: The session.
         visit: The call.
+        gradients: Counts its gradients.
         kind: ``"grad_input"`` or ``"grad_output"``.
         index: The index among several arrays.
     """
 
-    def __init__(self, session: Session, visit: Visit, kind: str, index: int) -> None:
-        self._session, self._visit, self._kind, self._index = session, visit, kind, index
+    def __init__(self, session: Session, visit: Visit, gradients: Gradients, kind: str, index: int) -> None:
+        self._session, self._visit, self._gradients = session, visit, gradients
+        self._kind, self._index = kind, index
 
     def on_value(self, array: NDArray) -> None:
         """Ignore the value, which was captured before."""
 
     def on_gradient(self, array: NDArray) -> None:
         """Capture the gradient."""
-        self._session.capture(self._visit, self._kind, array, self._index)
+        self._session.capture_gradient(self._visit, self._gradients, self._kind, array, self._index)
 
 
 class Forward:

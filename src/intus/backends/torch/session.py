@@ -54,7 +54,14 @@ class Session:
         self.undo_leaves: list[Callable[[], None]] = []  # remove hooks from tensors that outlive a pass
 
     def capture(
-        self, ticket: Any, address: str, kind: str, part: Part, index: int = 0, axis: int | None = None
+        self,
+        ticket: Any,
+        address: str,
+        kind: str,
+        part: Part,
+        index: int = 0,
+        axis: int | None = None,
+        call: str = "",
     ) -> None:
         """Pass a tensor to the tap; packed items as a tensor with their rows in the order of the batch.
 
@@ -65,13 +72,14 @@ class Session:
             part: The tensor, or the packed items.
             index: The index among several tensors.
             axis: The batch axis that the module prescribes for sequences, or None.
+            call: The address of the call, if it is another one, as that of a second gradient is.
         """
         if is_capturing():  # a gradient; to copy it would break the graph
             return
         if isinstance(part, PackedSequence):
             part, axis = unpacked(part), 0
         elif part.ndim != 3 or axis is None:
-            axis = self.shown.get((address, _side(kind)))
+            axis = self.shown.get((call or address, _side(kind)))
         self.tap.on_tensor(ticket, captured(address, kind, index, part, axis))
 
     def _axis_to_follow(self) -> int | None:
@@ -136,7 +144,7 @@ class Session:
         finally:
             if wanted is not False:
                 self.release()
-                self.calls.clear()
+                self.calls = {}  # gradients of earlier passes keep theirs
                 self.entered.clear()
                 axis = self._axis_to_follow()
                 self.rows = None if axis is None else RowFollower(_main(inputs), axis)
