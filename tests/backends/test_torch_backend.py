@@ -18,6 +18,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from backends import contract
+from intus.backends.base import for_model
 from intus.backends.torch import TorchBackend
 from intus.backends.torch.captured_tensor import main_tensor, to_numpy
 from intus.core.nested import leaves
@@ -512,3 +514,48 @@ def test_transformers_models(kind):
     weight = dict(model.named_parameters())[f"{block}.weight"]
     assert np.array_equal(tap.seen["parameter_grad", f"{block}.weight"][0], weight.grad.numpy())
     assert_untouched(model, before)
+
+
+@pytest.mark.parametrize("kind", ["grad_output", "grad_input"])
+def test_gradients_of_two_backward_passes(kind):
+    """Each has an address of its own, so that the rows of one address are those of the batch once."""
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+    backend, tap = for_model(model), contract.Collect()
+    handle = backend.attach(model, backend.operations(model), (kind,), tap)
+    x = torch.randn(5, 4)
+    y = model(x)
+    y.sum().backward(retain_graph=True)
+    (y**2).sum().backward()
+    handle.remove()
+    assert tap.errors == []
+    hidden = model[1](model[0](x)).detach().requires_grad_()
+    after = model[2](hidden)
+    end = (after,) if kind == "grad_output" else (hidden,)
+    for address, loss in (("2", after.sum()), ("2:2", (after**2).sum())):
+        (expected,) = torch.autograd.grad(loss, end, retain_graph=True)
+        torch.testing.assert_close(torch.from_numpy(tap.seen[0][kind, address]), expected)
+    addresses = {"2", "1", "0", ""} if kind == "grad_output" else {"2", "1"}
+    assert {address for _, address in tap.seen[0]} == {*addresses, *(f"{one}:2" for one in addresses)}
+
+
+def test_gradients_of_two_backward_passes_through_two_calls():
+    """A number that would name another call names no gradient."""
+    cell = nn.Linear(4, 4)
+
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = cell
+
+        def forward(self, x):
+            return self.cell(self.cell(x))
+
+    model, tap = Twice(), contract.Collect()
+    backend = for_model(model)
+    handle = backend.attach(model, backend.operations(model), ("grad_output",), tap)
+    y = model(torch.randn(5, 4))
+    y.sum().backward(retain_graph=True)
+    (y**2).sum().backward()
+    handle.remove()
+    assert {address for _, address in tap.seen[0]} == {"", ":2", "cell", "cell:2"}
+    assert "'cell' was called several times, and several gradients" in str(tap.errors[0])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from .graph import Graph
+from .building import nbytes
+from .graph import Graph, Meta, Ops
 
 
 class Parts(Protocol):
@@ -38,3 +40,21 @@ class Traced(NamedTuple):
     values: Mapping[int, np.ndarray]
     params: Mapping[str, np.ndarray] = MappingProxyType({})
     parts: Parts | None = None
+
+    def with_shapes(self) -> Traced:
+        """Return the same graph with the shapes and sizes of the values, where these are known.
+
+        A framework may record a graph before it runs, when lengths that depend on the data are open.
+        """
+        ops, known = self.graph.ops, self.graph.metas
+        more: dict[Meta, int] = {}
+        column = np.array(ops.meta)
+        for row, value in self.values.items():
+            meta, shape = known[ops.meta[row]], tuple(np.shape(value))
+            if shape != meta.shape:
+                whole = meta._replace(shape=shape, nbytes=nbytes(shape, meta.dtype))
+                column[row] = more.setdefault(whole, len(known) + len(more))
+        if not more:
+            return self
+        shaped = Ops(len(ops), **{**ops.columns(), "meta": column})
+        return self._replace(graph=replace(self.graph, metas=(*known, *more), ops=shaped))

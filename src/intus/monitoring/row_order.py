@@ -50,7 +50,7 @@ class RowOrder:
         self._name, self._troubles = name, troubles
         self._first: dict[str, tuple[float, bytes | str | None]] = {}
         self._unordered: set[str] = set()
-        self._refused: set[str] = set()  # of which the order says nothing
+        self._refused: set[str | None] = set()  # of which the order says nothing
         self._modes: dict[str, None] = {}  # in the order in which they came
         self._latest: dict[str, float] = {}  # the epoch of the last pass in each mode
         self._said: set[str] = set()  # modes whose rows are said to be others
@@ -76,7 +76,7 @@ class RowOrder:
                 compared.
         """
         self._modes[mode] = None
-        if mode in self._refused:
+        if not self._refused.isdisjoint({mode, None}):
             return
         drawn = shuffled() if mode not in self._first else None
         began, before = self._first.setdefault(mode, (epoch, first))
@@ -101,8 +101,8 @@ class RowOrder:
         """Register that rows of a mode have ids, so that labels are for them."""
         self._modes[mode] = None
 
-    def refuse(self, mode: str) -> None:
-        """Register that labels cannot be for the rows of a mode in their order of arrival."""
+    def refuse(self, mode: str | None = None) -> None:
+        """Register that labels cannot be for the rows of a mode, or of any, in their order of arrival."""
         self._refused.add(mode)
 
     def _labeled(self) -> str:
@@ -119,7 +119,7 @@ class RowOrder:
 
     def is_known(self, mode: str) -> bool:
         """Return whether rows of that mode can be identified by their order of arrival."""
-        return mode not in self._unordered and mode not in self._refused
+        return mode not in self._unordered and self._refused.isdisjoint({mode, None})
 
     def unknown_ids(self, rows: int) -> np.ndarray:
         """Return unique negative ids for rows that cannot be identified."""

@@ -10,8 +10,8 @@ import weakref
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
 
 import numpy as np
@@ -42,6 +42,7 @@ from .warn_once import WarningLog
 if TYPE_CHECKING:
     from .statistics import Labels, Part, PassStatistics
 
+T = TypeVar("T")
 _NO_BATCH = (
     "intus: which axis of the %s of %r of %s is the batch is not known, because it is inside of several "
     "transforms such as jax.vmap. It is recorded without ids of items and labels. Let one jax.vmap run over "
@@ -68,9 +69,17 @@ _PACKED = (
     "returns it: rows in the order of the batch, and zeros behind the end of each, which count in scores "
     "without labels, such as the mean."
 )
+_NO_GRAPH = (
+    "intus: the page has no graph of %s, as it could not be made: %s: %s. Layers are recorded without."
+)
 _MISFIT = (
     "intus: Probe.items had %s ids for a pass of %s whose arrays have %s rows, so its rows have no ids and "
     "no labels. Give one id per row, in the order of the rows."
+)
+_ITEMS_OF_THREADS = (
+    "intus: two threads set Probe.items of %s, and no call came between, so it is not known whose ids are "
+    "those of the next call. Its rows have no ids and no labels. Set ids and call the model in one thread, "
+    "or under one lock."
 )
 _MISFITS = (
     "Epoch {}: in {} of {} passes, Probe.items had another number of ids than rows. A data point with such "
@@ -206,6 +215,7 @@ class ModelTap:
         self._step = self._passes = self.recorded = 0
         self._mode: str | None = None
         self._items: np.ndarray | None = None
+        self._items_of = 0  # the thread that set them
         self._names_items = False  # whether the script ever did
         # How many calls a backend may still leave out, and what it said of them; None if none.
         self._left_out: tuple[int, Callable[[bool], int]] | None = None
@@ -381,7 +391,12 @@ class ModelTap:
     def items(self, value: np.ndarray | None) -> None:
         self.count_left_out()  # the ids are those of the next call, so from now on each is reported
         self._names_items = self._names_items or value is not None
-        self._items = value
+        thread = threading.get_ident()
+        if value is not None and self._items is not None and self._items_of != thread:
+            self.troubles.warn_once(_ITEMS_OF_THREADS, self.name)
+            self._order.refuse()
+            value = self._order.unknown_ids(len(value))
+        self._items, self._items_of = value, thread
 
     @property
     def framework(self) -> str:
@@ -506,7 +521,7 @@ class ModelTap:
         if structure is not None:
             any_thread = getattr(structure, "any_thread", False)
             self._traced, self._traced_thread = structure, None if any_thread else threading.get_ident()
-            structure.begin(self._model(), inputs)
+            self._graph_made(partial(structure.begin, self._model(), inputs))
         else:
             self.budget.pay(thread_seconds_since(began))
         return True
@@ -573,6 +588,7 @@ class ModelTap:
         """Count a call of the training that cannot be recorded, and log why."""
         if self._replaced or self.probe_runs.running or are_probes_disabled():
             return
+        self._order.refuse(self.current_mode())
         self._step += 1
         self._passes += 1
         self._items = None
@@ -595,6 +611,10 @@ class ModelTap:
             self._several[address] = recorded, others
         if packed:
             self._packed.append(address)
+
+    def note(self, text: str) -> None:
+        """Register a fact about what is recorded, as a sentence that the page shall say."""
+        self.troubles.inform("parts", text)
 
     def prepared(self, wall: float, processor: float) -> None:
         """Charge the budget for work of a backend that is done once, in seconds of the two clocks."""
@@ -827,6 +847,8 @@ class ModelTap:
             return True
         if ticket.mode == PROBE_SET_MODE:
             return self.probe_runs.is_reordered(tensor)
+        if tensor.kind.startswith("grad_"):  # whose number may say which of several gradients it is
+            return without_call(tensor.address) in map(without_call, self._moved)
         return tensor.address in self._moved
 
     def _parts(self, ticket: PassTags, tensor: CapturedTensor, cut: Cut) -> list[Part]:
@@ -1138,11 +1160,21 @@ class ModelTap:
             return  # a pass on another thread is in progress
         structure, self._traced = self._traced, None
         began = thread_seconds()
-        graph = structure.end(output)
+        graph = self._graph_made(partial(structure.end, output))
         if graph is not None:
             query = urlencode({"run": self.run, "model": self.name})
             self.sender.send(f"/graph?{query}", encode_graph(graph), topic="graph")
         self.budget.pay_once(thread_seconds_since(began))
+
+    def _graph_made(self, make: Callable[[], T]) -> T | None:
+        """Return what a function of the recorder of the graph returns; if it raises, None, and say so."""
+        try:
+            return make()
+        except Exception as error:  # of code of the model that the recorder runs once more, or of ours
+            lines = str(error).strip().splitlines() or [""]
+            line = lines[-1 if lines[0].startswith("Traceback") else 0]
+            self.troubles.warn_once(_NO_GRAPH, self.name, type(error).__name__, line)
+            return None
 
 
 def _label_patterns(

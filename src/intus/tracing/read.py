@@ -45,7 +45,7 @@ def read(path: str | Path, /, *inputs: Any, **named_inputs: Any) -> Trace:
     if _is_trace(path):
         raise InputError(f"{str(path)!r} is a saved trace. Use intus.load to read it, or intus.view.")
     given = arguments(inputs, named_inputs)
-    found = reading.read(path, given.args if inputs or named_inputs else None, given.kwargs)
+    found = reading.read(path, given.args if inputs or named_inputs else None, given.kwargs).with_shapes()
     format_ = found.graph.facts.get("format", path.suffix.removeprefix(".") or "a file")
     graph = replace(found.graph, facts={**found.graph.facts, "framework": format_})
     values = {row: np.asarray(v) for row, v in found.values.items()}

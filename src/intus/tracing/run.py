@@ -217,6 +217,7 @@ def _outputs(found: Traced) -> dict[int, np.ndarray]:
 
 def _saved(found: Traced, save: Selection | Chooser) -> Trace:
     """Return the trace with the values that are to be saved."""
+    found = found.with_shapes()
     arrays = {row: np.asarray(value) for row, value in found.values.items()}
     result = Trace(found.graph, arrays, params=found.params)
     if arrays:

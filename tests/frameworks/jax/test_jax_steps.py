@@ -788,3 +788,25 @@ def test_kind_that_no_layer_had_is_a_fault(tmp_path):
             step(generator, X)
         faults = [one for one in watch.status()["faults"] if "of kind parameter_grad" in one]
     assert len(faults) == 1
+
+
+def test_several_arrays_are_told():
+    """A notice names the arrays that a module returns and that are not recorded, as for PyTorch."""
+
+    class Pair(nnx.Module):
+        def __init__(self):
+            self.layer = nnx.Linear(4, 3, rngs=nnx.Rngs(0))
+
+        def __call__(self, x):
+            return self.layer(x), x
+
+    told, tap, model = [], Collect(), Pair()
+    tap.returned = lambda *facts, packed: told.append(facts)
+    backend = for_model(model)
+    handle = backend.attach(model, backend.operations(model), ("output",), tap)
+    step = handle.through(nnx.jit(lambda model, x: model(x)[0]))
+    for _ in range(2):
+        step(model, jnp.ones((8, 4)))
+    handle.remove()
+    assert tap.errors == []
+    assert told == [("", "0", ["1"])]

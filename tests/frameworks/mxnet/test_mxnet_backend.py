@@ -586,3 +586,90 @@ def test_evaluation_restores_parameters_that_a_forward_writes():
     assert np.array_equal(model.key.weight.data().asnumpy(), before)
     model(mx.nd.ones((3, 4)))
     assert not np.array_equal(model.key.weight.data().asnumpy(), before)
+
+
+class Pair(gluon.HybridBlock):
+    def __init__(self):
+        super().__init__()
+        with self.name_scope():
+            self.one, self.two = nn.Dense(4), nn.Dense(3)
+
+    def hybrid_forward(self, F, x):  # noqa: N803
+        h = self.one(x)
+        return self.two(h), h
+
+
+class Around(gluon.HybridBlock):
+    def __init__(self):
+        super().__init__()
+        with self.name_scope():
+            self.pair, self.end = Pair(), nn.Dense(3)
+
+    def hybrid_forward(self, F, x):  # noqa: N803
+        first, second = self.pair(x)
+        return first + self.end(second)
+
+
+@pytest.mark.parametrize("hybridized", [False, True])
+def test_several_arrays_are_told(hybridized):
+    """A notice names the arrays that a block returns and that are not recorded, as for PyTorch."""
+    told = []
+    for net, address in ((Pair(), ""), (Around(), "pair")):
+        net.initialize()
+        if hybridized:
+            net.hybridize()
+        tap = Collect()
+        tap.returned = lambda *facts, packed: told.append(facts)
+        handle = attach(Kinds, net, tap)
+        net(X)
+        net(X)
+        handle.remove()
+        assert tap.errors == []
+        assert told == [(address, "0", ["1"])]
+        told.clear()
+
+
+def test_graph_that_cannot_be_made(caplog):
+    """What failed is the graph of the page alone, and that is what is said."""
+
+    class Last(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            with self.name_scope():
+                self.rnn, self.end = gluon.rnn.LSTM(5), nn.Dense(3)
+
+        def hybrid_forward(self, F, x):  # noqa: N803
+            return self.end(self.rnn(x)[-1])
+
+    net = Last()
+    net.initialize()
+    with intus.probe(net, "127.0.0.1", 9, budget=float("inf")) as watch:
+        net(mx.nd.ones((4, 3, 6)))
+        status = watch.status()
+    assert status["troubles"] == 0
+    (fault,) = [one for one in status["faults"] if "MXNetError" in one]
+    assert fault.startswith("The page has no graph of Last")
+    assert "could not record" not in fault
+    assert "Traceback" not in fault
+
+
+@pytest.mark.parametrize("hybridized", [False, True])
+def test_gradients_of_two_backward_passes(hybridized):
+    """Each has an address of its own, so that the rows of one address are those of the batch once."""
+    net, tap = dense(hybridized), Collect()
+    handle = attach(Kinds, net, tap)
+    with autograd.record():
+        y = net(X)
+        first, second = y.sum(), (y**2).sum()
+    first.backward(retain_graph=True)
+    second.backward()
+    with autograd.record():
+        third = net(X).sum()
+    third.backward()
+    handle.remove()
+    assert tap.errors == []
+    seen = [{at: value for (kind, at), value in one.items() if kind == "grad_output"} for one in tap.seen]
+    assert set(seen[0]) == {"", "0", "0.act", "1", ":2", "0:2", "0.act:2", "1:2"}
+    assert set(seen[1]) == {"", "0", "0.act", "1"}
+    np.testing.assert_allclose(seen[0]["1"], np.ones((4, 3)))
+    np.testing.assert_allclose(seen[0]["1:2"], 2 * net(X).asnumpy(), rtol=1e-5)

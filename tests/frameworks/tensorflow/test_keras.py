@@ -739,3 +739,20 @@ def test_cause_of_a_failing_trace():
     assert sentence
     assert sentence in str(ours.value)
     assert not {"\n", "\x1b"} & set(str(ours.value))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_several_tensors_are_told(compiled):
+    """A notice names the tensors that a layer returns and that are not recorded, as for PyTorch."""
+    x = keras.Input((3, 2))
+    rows, state, _ = keras.layers.LSTM(4, return_sequences=True, return_state=True, name="lstm")(x)
+    model = keras.Model(x, {"a": keras.layers.Dense(3, name="one")(state), "b": rows})
+    told, tap = [], Collect()
+    tap.returned = lambda *facts, packed: told.append(facts)
+    handle = for_model(model).attach(model, for_model(model).operations(model), ("output",), tap)
+    call = tf.function(model) if compiled else model
+    for _ in range(2):
+        call(tf.ones((5, 3, 2)))
+    handle.remove()
+    assert tap.errors == []
+    assert sorted(told) == [("", "a", ["b"]), ("lstm", "0", ["1", "2"])]

@@ -274,3 +274,20 @@ def test_evaluation_restores_variables_that_a_call_writes():
     assert not model.key.numpy().any()
     model(tf.ones((3, 4)))
     assert model.key.numpy().all()
+
+
+def test_lengths_that_depend_on_the_data():
+    """A trace has the shape and the size of every value that was computed, of an output too."""
+
+    class Masked(tf.Module):
+        def __call__(self, x):
+            return tf.boolean_mask(x, x[:, 0] > 0) * 2.0
+
+    rows = np.random.default_rng(0).normal(size=(8, 6)).astype(np.float32)
+    traced = trace(Masked(), tf.constant(rows))
+    assert traced.outputs[0].shape == rows[rows[:, 0] > 0].shape
+    computed = [op for op in traced if op.value is not None]
+    assert len(computed) > 4
+    for op in computed:
+        value = np.asarray(op.value)
+        assert (op.shape, op.nbytes) == (value.shape, value.nbytes), op.label

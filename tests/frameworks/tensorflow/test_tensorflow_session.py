@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
 import urllib.parse
 import urllib.request
 from collections import namedtuple
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ import intus
 from backends.contract import Collect
 from intus.backends.base import for_model
 from intus.core.errors import CaptureError, InputError
+from intus.monitoring import sender
 from intus.serving.run import Server
 
 tf1 = tf.compat.v1
@@ -133,7 +136,8 @@ def test_v1_while_loop():
             assert np.array_equal(session.run(y, {x: ROWS}), plain)
             handle.remove()
     assert tap.errors == []
-    assert set(outputs(tap)) == {"Relu", "end"}
+    assert set(outputs(tap)) == {"Relu", "while/Exit_1", "end"}
+    assert np.array_equal(outputs(tap)["while/Exit_1"], -plain)
 
 
 def test_only_what_the_run_computes_anyway(session):
@@ -226,6 +230,9 @@ def test_runs_outside_of_run_are_reported(session):
     handle.remove()
     reported = [str(one) for one in tap.errors]
     assert [one.split()[1] for one in reported] == ["make_callable", "partial_run_setup"]
+    assert "without a feed_list" in reported[0]
+    assert "Pass a feed_list" in reported[0]
+    assert "make_callable without a feed_list" in for_model(session).blind_spot
     assert tap.passes == 1
     assert set(outputs(tap)) == {"a", "b", "c"}
     assert {"run", "make_callable", "partial_run_setup"}.isdisjoint(vars(session))
@@ -272,6 +279,196 @@ def test_gradients_of_several_consumers():
             for name, value in found.items():
                 (own,) = tf1.gradients(loss, [graph.get_tensor_by_name(f"{name}:0")])
                 np.testing.assert_allclose(value, session.run(own, {x: ROWS}), rtol=1e-6, atol=1e-7)
+
+
+class Meeting(Collect):
+    """A tap in which the beginnings of two runs meet, if both threads get there."""
+
+    def __init__(self):
+        super().__init__()
+        self.refused, self._barrier = [], threading.Barrier(2)
+
+    def on_forward_start(self, inputs):
+        begun = super().on_forward_start(inputs)
+        with suppress(threading.BrokenBarrierError):
+            self._barrier.wait(0.2)
+        return begun
+
+    def refuse_call(self, error):
+        self.refused.append(error)
+
+
+def run_in_threads(work, count):
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(60)
+
+
+def test_runs_of_several_threads_are_several_passes(session):
+    """Every pass has the tensors of one run, under their own addresses."""
+    backend, tap = for_model(session), Meeting()
+    handle = backend.attach(session, backend.operations(session), ("output",), tap)
+    results = {}
+
+    def work(number):
+        rows = np.full((2 + number, 3), number, np.float32)
+        results[number] = [session.run("c:0", {"x:0": rows}) for _ in range(50)]
+
+    run_in_threads(work, 4)
+    handle.remove()
+    assert tap.errors == []
+    assert len(tap.seen) + len(tap.refused) == 200
+    for seen in tap.seen:
+        (rows,) = {len(array) for array in seen.values()}
+        assert set(seen) == {("output", address) for address in ("a", "b", "c")}
+        assert np.unique(seen["output", "a"]).tolist() == [rows - 2]
+        assert np.array_equal(seen["output", "c"], results[rows - 2][0])
+    assert all("while another thread's run" in str(one) for one in tap.refused)
+
+
+def test_run_during_a_recorded_run_of_another_thread():
+    """It is not recorded but counted, and the reason is said; the other is complete."""
+    graph, inside, go_on, results = tf.Graph(), threading.Event(), threading.Event(), {}
+    with graph.as_default():
+        x = tf1.placeholder(tf.float32, [None, 3], "x")
+
+        def wait(rows):
+            if rows[0, 0] == 0:
+                inside.set()
+                assert go_on.wait(30)
+            return rows
+
+        held = tf.ensure_shape(tf.numpy_function(wait, [tf.nn.relu(x, name="a")], tf.float32), [None, 3])
+        tf.multiply(held, 2.0, name="b")
+
+    def work(number):
+        results[number] = session.run("b:0", {"x:0": np.full((2, 3), number, np.float32)})
+
+    with (
+        tf1.Session(graph=graph) as session,
+        intus.probe(session, "127.0.0.1", 9, budget=float("inf")) as watch,
+    ):
+        first = threading.Thread(target=work, args=(0,))
+        first.start()
+        assert inside.wait(30)
+        work(1)
+        go_on.set()
+        first.join(30)
+        work(2)
+        status = watch.status()
+        assert watch.step == 3
+        assert watch._tap.recorded == 2 * len(watch.operations)
+    assert [results[number][0, 0] for number in range(3)] == [0, 2, 4]
+    assert status["troubles"] == 1
+    assert any("while another thread's run" in one for one in status["faults"])
+
+
+def test_ids_set_by_two_threads(session, monkeypatch):
+    """If nobody can know whose ids are those of a run, its rows have none."""
+    seen = []
+    monkeypatch.setattr(sender.Sender, "gather", lambda self, record, *_: seen.append(record.items))
+    with intus.probe(session, "127.0.0.1", 9, budget=float("inf")) as watch:
+        watch.items = np.arange(4)
+        run_in_threads(lambda _: setattr(watch, "items", np.arange(10, 14)), 1)
+        session.run("a:0", {"x:0": ROWS})
+        session.run("a:0", {"x:0": ROWS})
+        watch.items = np.arange(4)
+        session.run("a:0", {"x:0": ROWS})
+        faults = watch.status()["faults"]
+    assert [bool((items < 0).all()) for items in seen] == [True, True, False]
+    assert any("Two threads set Probe.items" in one for one in faults)
+
+
+def gradients_of(tap, number=-1):
+    return {at: value for (kind, at), value in tap.seen[number].items() if kind == "grad_output"}
+
+
+@pytest.mark.parametrize("is_trained_first", [True, False])
+@pytest.mark.parametrize("is_same_loss", [True, False])
+def test_several_gradients_of_an_operation(is_trained_first, is_same_loss):
+    """Each computation of gradients has an address of its own, decided by the graph and not by the run."""
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf1.placeholder(tf.float32, [None, 3], "x")
+        h = tf.nn.relu(tf.matmul(x, tf1.get_variable("w", initializer=ROWS[:3, :3].copy())), name="relu")
+        y = tf.matmul(h, tf1.get_variable("v", initializer=ROWS[1:4, :3].copy()), name="logits")
+        loss = tf.reduce_mean(y**2)
+        other = loss if is_same_loss else tf.reduce_sum(y[:, 0])
+
+        def training():
+            return tf1.train.GradientDescentOptimizer(0.0).minimize(loss, name="train")
+
+        first = training() if is_trained_first else None
+        (saliency,) = tf1.gradients(other, [x])
+        train = first or training()
+        own = {name: tf1.gradients(name_of, [h, y]) for name, name_of in (("train", loss), ("other", other))}
+        with tf1.Session(graph=graph) as session:
+            session.run(tf1.global_variables_initializer())
+            expected = session.run(own, {x: ROWS})
+            handle, tap = attached(session, ("output", "grad_output"))
+            notes = []
+            tap.note = notes.append
+            for fetches in (train, saliency, [train, saliency]):
+                session.run(fetches, {x: ROWS})
+            handle.remove()
+    assert tap.errors == []
+    of_train, of_other = ("", ":2") if is_trained_first else (":2", "")
+    found = [
+        {at: value for at, value in gradients_of(tap, number).items() if at.startswith(("relu", "logits"))}
+        for number in range(3)
+    ]
+    assert set(found[0]) == {f"relu{of_train}", f"logits{of_train}"}
+    assert set(found[1]) == {f"relu{of_other}", f"logits{of_other}"}
+    assert set(found[2]) == {*found[0], *found[1]}
+    for seen in found:
+        for at, name in ((of_train, "train"), (of_other, "other")):
+            for operation, value in zip(("relu", "logits"), expected[name], strict=True):
+                if f"{operation}{at}" in seen:
+                    np.testing.assert_allclose(seen[f"{operation}{at}"], value, rtol=1e-5, atol=1e-6)
+    (sentence,) = notes
+    assert "that of 'gradients' as 'MatMul', that of 'gradients_1' as 'MatMul:2'" in sentence
+
+
+def test_gradient_penalty():
+    """A gradient that is computed through another one has an address of its own."""
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf1.placeholder(tf.float32, [None, 3], "x")
+        h = tf.tanh(tf.matmul(x, tf1.get_variable("w", initializer=ROWS[:3, :3].copy())), name="h")
+        score = tf.reduce_sum(h**2)
+        (inner,) = tf1.gradients(score, [x])
+        loss = score + tf.reduce_sum(inner**2)
+        train = tf1.train.GradientDescentOptimizer(0.0).minimize(loss)
+        expected = [tf1.gradients(one, [h])[0] for one in (score, loss)]
+        with tf1.Session(graph=graph) as session:
+            session.run(tf1.global_variables_initializer())
+            values = session.run(expected, {x: ROWS})
+            handle, tap = attached(session, ("output", "grad_output"))
+            session.run(train, {x: ROWS})
+            handle.remove()
+    assert tap.errors == []
+    for address, value in zip(("h", "h:2"), values, strict=True):
+        np.testing.assert_allclose(gradients_of(tap)[address], value, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_that_cannot_be_told_apart():
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf1.placeholder(tf.float32, [None, 4], "x")
+        a, b = tf.split(tf.tanh(x, name="h"), 2, axis=1, name="halves")
+        (gradient,) = tf1.gradients(tf.reduce_sum(a * a + b * 3.0), [x])
+        with tf1.Session(graph=graph) as session:
+            handle, tap = attached(session, ("output", "grad_output"))
+            notes = []
+            tap.note = notes.append
+            session.run(gradient, {x: np.ones((2, 4), np.float32)})
+            handle.remove()
+    assert "halves" not in gradients_of(tap)
+    assert "h" in gradients_of(tap)
+    (sentence,) = notes
+    assert "'halves'" in sentence
 
 
 def test_random_operations_are_not_evaluated():
@@ -423,3 +620,11 @@ def test_digits_with_server(tmp_path):
         a: v for a, v, e in zip(points["address"], points["value"], points["epoch"], strict=True) if e == 2
     }
     assert min(last["hidden"], last["logits"]) > 0.8
+
+
+def test_trace_has_the_shapes_of_its_values(session):
+    trace = intus.trace(session, "c:0", {"x:0": ROWS})
+    computed = [op for op in trace if op.value is not None]
+    assert len(computed) >= 3
+    for op in computed:
+        assert (op.shape, op.nbytes) == (op.value.shape, op.value.nbytes), op.label

@@ -42,7 +42,8 @@ class JaxBackend:
     name = "jax"
     blind_spot = (
         "Of a JAX model, the steps that went through Probe.through are observed: step = watch.through(step). "
-        "Modules inside jax.lax.scan, while_loop and cond are not; the result of the loop is."
+        "Modules inside of loops and branches (jax.lax.scan, while_loop, cond, nn.scan) are not; what a loop "
+        "returns is recorded only where a module around it returns it."
     )
 
     def __init__(self) -> None:

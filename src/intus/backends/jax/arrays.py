@@ -50,6 +50,12 @@ def _forget(at: int, gone: ref[Any]) -> None:
         del _SERIALS[at]
 
 
+def array_names(value: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[str]:
+    """Return the paths of the arrays that a module call returned, in the order of ``main_array``."""
+    leaves = {id(leaf): leaf for leaf in jax.tree.leaves(value, is_leaf=is_leaf) if is_array(leaf)}
+    return [path for path, _ in named(value, list(leaves.values()))]
+
+
 def main_array(
     value: Any, is_leaf: Callable[[Any], bool] | None = None
 ) -> tuple[int, Any, Callable[[Any], Any]] | None:

@@ -14,6 +14,7 @@ from weakref import WeakSet
 from ...core.errors import CaptureError, InputError
 from ..base import Operation, Tap
 from ..left_out import LeftOut
+from ..several import Several
 from .arrays import captured
 from .followed import Followed
 from .library import Library, Opened
@@ -109,6 +110,7 @@ class Attachment:
         self, library: Library, model: Any, operations: list[Operation], kinds: tuple[str, ...], tap: Tap
     ) -> None:
         self.library, self.model, self._kinds, self._tap = library, model, kinds, tap
+        self._several = Several(tap)
         self._known = {operation.address: operation for operation in operations}
         self._addresses = set(self._known) if operations or library.operations(model) else None
         self._shadows: dict[tuple[Any, Hashable], Shadow | Exception] = {}
@@ -311,12 +313,14 @@ class Attachment:
         return shadow
 
     def _tell_of(self, shadow: Shadow) -> None:
-        """Tell the tap what of a new shadow is not observed: modules in loops, and further gradients."""
+        """Tell the tap what of a new shadow is not observed: modules in loops, more arrays and gradients."""
         met = getattr(self._tap, "met", None)
         visited = {visit.address for visit in shadow.visits}
         for address in shadow.classes:
             if met is not None and address not in visited:
                 met(self._operation(shadow, address))
+        for address, (names, main) in shadow.returned.items():
+            self._several.tell(address, names, main)
         if shadow.several:
             self._tap.on_error(CaptureError(_SEVERAL.format(", ".join(shadow.several))))
 

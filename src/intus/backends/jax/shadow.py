@@ -18,7 +18,7 @@ from jax.extend.core import ClosedJaxpr, Literal
 from ...core.address import of_call
 from ...core.errors import CaptureError
 from ...core.restoring import python_kept
-from .arrays import main_array
+from .arrays import array_names, main_array
 from .interception import intercepting
 from .internals import batched, bind
 from .jaxprs import Frame, evaluate
@@ -78,6 +78,7 @@ class Taps:
     Attributes:
         classes: The class of each module that was called, by address.
         model_call: The first call of the model; None if there was none.
+        returned: By address, the paths of the arrays that the first call returned, and the main one's number.
     """
 
     origins = True
@@ -86,11 +87,13 @@ class Taps:
         self, kinds: Collection[str], addresses: Collection[str] | None, is_leaf: Callable[[Any], bool]
     ) -> None:
         self._inputs = not {"input", "grad_input"}.isdisjoint(kinds)
+        self._outputs = "output" in kinds
         self.parameters = not {"parameter", "parameter_grad"}.isdisjoint(kinds)
         self._addresses, self._is_leaf = addresses, is_leaf
         self._calls: dict[str, int] = defaultdict(int)
         self.classes: dict[str, type] = {}
         self.model_call: ModelCall | None = None
+        self.returned: dict[str, tuple[list[str], int]] = {}
 
     def call(
         self, address: str, cls: type, run: Callable[..., Any], args: Any, kwargs: Any, bound: Any = None
@@ -107,7 +110,11 @@ class Taps:
         result = run(*args, **kwargs)
         if not address:
             result = self._marked(result, Mark(address, _END, number))
-        return self._marked(result, Mark(address, "output", number)) if observed else result
+        if not observed:
+            return result
+        if self._outputs and (main := main_array(result, self._is_leaf)) is not None:
+            self.returned.setdefault(address, (array_names(result, self._is_leaf), main[0]))
+        return self._marked(result, Mark(address, "output", number))
 
     def parameter(self, address: str, name: str, value: Any) -> Any:
         """Mark a parameter on its way into a call; one without a name as what the module was made of."""
@@ -200,7 +207,7 @@ class Shadow:
     ) -> None:
         taps = Taps(kinds, addresses, library.is_leaf)
         flat = _flat(traced(function, library, model, opened, taps))
-        self.classes, self.model_call = taps.classes, taps.model_call
+        self.classes, self.model_call, self.returned = taps.classes, taps.model_call, taps.returned
         _check_origins(flat)
         self.visits, outputs, self.several = _visits(flat, kinds)
         self.takes_gradients = any(

@@ -13,12 +13,12 @@ from mxnet.gluon import Block
 from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
 
-from ...core.nested import leaves
+from ...core.nested import leaves, paths
 from ..base import Operation, Tap
 from ..visit import Visit
 from .arrays import main_array, replaced
 from .hybrid import Twin, inside
-from .session import Session
+from .session import Gradients, Session
 from .taps import with_gradient
 
 FORWARD = "forward"
@@ -94,6 +94,12 @@ class Listener:
                 address = parameter_address(self.operation.address, name)
                 self.session.capture(visit, "parameter", array, 0, address)
 
+    def tell_several(self, value: Any, of: type, recorded: int) -> None:
+        """Tell the tap if the block returned several arrays, or symbols, of which one is recorded."""
+        if self.operation is not None and "output" in self.session.kinds:
+            names = [path for path, _ in paths(value, of)]
+            self.session.safely(self.session.several.tell, self.operation.address, names, recorded)
+
     def offer(self, visit: Visit | None, end: str, value: Any) -> Any:
         """Capture the main array of a call's inputs or outputs, and prepare for its gradient.
 
@@ -105,7 +111,7 @@ class Listener:
         Returns:
             The value to use instead, of which the gradient will be captured.
         """
-        if visit is None or self.session.kinds.isdisjoint({end, f"grad_{end}"}):
+        if visit is None or self.operation is None or self.session.kinds.isdisjoint({end, f"grad_{end}"}):
             return value
         main = main_array(value)
         if main is None:
@@ -113,8 +119,11 @@ class Listener:
         index, array = main
         if end in self.session.kinds:
             self.session.capture(visit, end, array, index)
+        if end == "output":
+            self.tell_several(value, NDArray, index)
         if f"grad_{end}" in self.session.kinds and autograd.is_recording():
-            tap = GradientTap(self.session, visit, f"grad_{end}", index)
+            gradients = Gradients(self.operation.address, self.session.calls)
+            tap = GradientTap(self.session, visit, gradients, f"grad_{end}", index)
             self.session.keep(tap)
             tapped = self.session.safely(with_gradient, array, tap, f"grad_{end} of {visit.address!r}")
             return value if tapped is None else replaced(value, array, tapped)
@@ -127,19 +136,21 @@ class GradientTap:
     Args:
         session: The session.
         visit: The call.
+        gradients: Counts its gradients.
         kind: ``"grad_input"`` or ``"grad_output"``.
         index: The index among several arrays.
     """
 
-    def __init__(self, session: Session, visit: Visit, kind: str, index: int) -> None:
-        self._session, self._visit, self._kind, self._index = session, visit, kind, index
+    def __init__(self, session: Session, visit: Visit, gradients: Gradients, kind: str, index: int) -> None:
+        self._session, self._visit, self._gradients = session, visit, gradients
+        self._kind, self._index = kind, index
 
     def on_value(self, array: NDArray) -> None:
         """Ignore the value, which was captured before."""
 
     def on_gradient(self, array: NDArray) -> None:
         """Capture the gradient."""
-        self._session.capture(self._visit, self._kind, array, self._index)
+        self._session.capture_gradient(self._visit, self._gradients, self._kind, array, self._index)
 
 
 class Forward:

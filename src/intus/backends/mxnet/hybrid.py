@@ -25,6 +25,7 @@ from ...core.errors import CaptureError
 from ...core.nested import leaves
 from ...core.restoring import python_kept
 from .arrays import replaced
+from .session import Gradients
 from .symbols import equal_operations, program
 from .taps import HookedOp, tapped
 
@@ -102,7 +103,10 @@ class Twin:
         self._calls.append(call)
         if not kinds.isdisjoint({"input", "grad_input"}):
             args = self._tapped(call, "input", args)
-        return self._tapped(call, "output", own(*args))
+        output = own(*args)
+        for one in listeners:
+            one.tell_several(output, Symbol, 0)
+        return self._tapped(call, "output", output)
 
     def _tapped(self, call: TwinCall, end: str, value: Any) -> Any:
         symbols = leaves(value, Symbol)
@@ -142,7 +146,7 @@ class TwinCall:
 
     def __init__(self, block: Block, forward: Forward) -> None:
         self._block, self._forward = weakref.ref(block), forward
-        self._visits: list[tuple[Listener, Visit]] = []
+        self._visits: list[tuple[Listener, Visit, Gradients]] = []
         self._open = 0  # recorded calls without a backward pass as yet
         self._mixed = False  # several were open at once
         self._known = True  # whether the gradients that arrive are those of the last call
@@ -152,8 +156,12 @@ class TwinCall:
         """Count a call."""
         block = self._block()
         visits = [(one, one.visit()) for one in list(self._forward.listeners)]
-        self._visits = [(listener, visit) for listener, visit in visits if visit is not None]
-        for listener, visit in self._visits:
+        self._visits = [
+            (listener, visit, Gradients(listener.operation.address, listener.session.calls))
+            for listener, visit in visits
+            if visit is not None and listener.operation is not None
+        ]
+        for listener, visit, _ in self._visits:
             if block is not None:
                 listener.offer_parameters(visit, block)
         self._open += autograd.is_recording()
@@ -167,10 +175,12 @@ class TwinCall:
 
     def capture(self, kind: str, array: NDArray) -> None:
         """Pass an array to the sessions that want its kind."""
-        for listener, visit in self._visits:
+        for listener, visit, gradients in self._visits:
             if kind in listener.session.kinds:
-                if self._known or not kind.startswith("grad_"):
+                if not kind.startswith("grad_"):
                     listener.session.capture(visit, kind, array)
+                elif self._known:
+                    listener.session.capture_gradient(visit, gradients, kind, array)
                 else:
                     listener.session.safely(_raise_mixed, kind, visit.address)
 

@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from mxnet.ndarray import NDArray
 
 from ..base import Operation, Tap
-from ..visit import Visit
+from ..several import Several
+from ..visit import Visit, gradient_address
 from .arrays import batch_axis, captured
 
 T = TypeVar("T")
+
+
+class Gradients:
+    """Counts the gradients of one call.
+
+    Args:
+        operation: The operation's address.
+        calls: The number of calls of each operation in the pass of the call.
+    """
+
+    def __init__(self, operation: str, calls: dict[str, int]) -> None:
+        self._operation, self._calls = operation, calls
+        self._numbers: Counter[str] = Counter()  # by kind
+
+    def next_address(self, visit: Visit, kind: str) -> str:
+        """Return the address of the next gradient; see ``gradient_address``."""
+        self._numbers[kind] += 1
+        calls = self._calls[self._operation]
+        return gradient_address(self._operation, visit.address, self._numbers[kind], calls)
+
+
 #: How many of the last passes may still get gradients.
 _PASSES = 8
 
@@ -30,8 +52,9 @@ class Session:
         self.kinds = frozenset(kinds)
         self.removed = False
         self._tap = tap
+        self.several = Several(tap)
         self._inside: set[int] = set()  # ids of threads that are inside a pass
-        self._calls: dict[str, int] = {}
+        self.calls: dict[str, int] = {}
         self._kept: deque[list[Any]] = deque(maxlen=_PASSES)
 
     def safely(self, function: Callable[..., T], *args: Any) -> T | None:
@@ -51,7 +74,7 @@ class Session:
         """Start a pass."""
         self._inside.discard(threading.get_ident())
         if not self.removed and self.safely(self._tap.on_forward_start, inputs) is not False:
-            self._calls.clear()
+            self.calls = {}  # records of earlier passes keep theirs
             self._kept.append([])
             self._inside.add(threading.get_ident())
 
@@ -68,7 +91,7 @@ class Session:
     def visit(self, operation: Operation) -> Visit | None:
         """Count a call of an operation, and return it if the tap wants it."""
         address = operation.address
-        call = self._calls[address] = self._calls.get(address, 0) + 1
+        call = self.calls[address] = self.calls.get(address, 0) + 1
         return Visit.of(self.safely(self._tap.wants, operation), address, call, batch_axis(operation.module))
 
     def capture(self, visit: Visit, kind: str, array: NDArray, index: int = 0, address: str = "") -> None:
@@ -83,6 +106,14 @@ class Session:
         """
         if not self.removed:
             self.safely(self._capture, visit, kind, array, index, address or visit.address)
+
+    def capture_gradient(
+        self, visit: Visit, gradients: Gradients, kind: str, array: NDArray, index: int = 0
+    ) -> None:
+        """Pass the gradient of a call to the tap, under an address that says which of several it is."""
+        address = self.safely(gradients.next_address, visit, kind)
+        if address is not None:
+            self.capture(visit, kind, array, index, address)
 
     def _capture(self, visit: Visit, kind: str, array: NDArray, index: int, address: str) -> None:
         self._tap.on_tensor(visit.ticket, captured(address, kind, array, index, visit.axis))

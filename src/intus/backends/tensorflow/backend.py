@@ -40,10 +40,11 @@ class TensorFlowBackend:
 
     name = "tensorflow"
     blind_spot = (
-        "What runs inside tf.cond and tf.while_loop is not recorded. Of a Session, nor is what make_callable "
-        "and partial_run run, and a probe set leaves out what needs a placeholder that it does not feed, or "
-        "draws random numbers, such as all that follows a dropout. Of a module, a tf.function of yours is "
-        "not recorded that was traced before probe() was called, or that XLA compiles (jit_compile=True)."
+        "What runs inside tf.cond and tf.while_loop is not recorded. Of a Session, nor is what partial_run "
+        "and make_callable without a feed_list run, and a probe set leaves out what needs a placeholder that "
+        "it does not feed, or draws random numbers, such as all that follows a dropout. Of a module, a "
+        "tf.function of yours is not recorded that was traced before probe() was called, or that XLA "
+        "compiles (jit_compile=True)."
     )
 
     def owns(self, model: Any) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from ...core.errors import CaptureError
 from ...core.nested import named
 from ..base import Operation, Tap
-from ..visit import Visit
+from ..visit import Visit, gradient_address
 from .observer import Observer
 from .running import is_unobserved
 from .values import LazyArguments
@@ -24,10 +24,6 @@ KINDS = (*WITHOUT_GRADIENTS, "grad_output", "grad_input")
 _ELSEWHERE = (
     "A gradient was computed outside of the tf.function that called the model, where it cannot be recorded. "
     "Compute the loss and its gradients in the same tf.function."
-)
-_SEVERAL = (
-    "{!r} was called several times, and several gradients of one call were computed. Only the first of them "
-    "is recorded, because an address names either a call or one of several gradients."
 )
 _modes: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
@@ -232,7 +228,8 @@ class CallObserver:
             def is_value(one: Any) -> bool:
                 return isinstance(one, np.ndarray) or self.gate.is_tensor(one)
 
-        tensors = [one for _, one in named(value, [one for one in flat if is_value(one)])]
+        found = named(value, [one for one in flat if is_value(one)])
+        tensors = [one for _, one in found]
         if not tensors:
             return value
         main = next((index for index, one in enumerate(tensors) if len(one.shape)), 0)
@@ -240,6 +237,8 @@ class CallObserver:
         at = next(number for number, one in enumerate(flat) if one is tensor)
         if kind in self.observer.kinds:
             record.values.append(_Value(kind, main, "", tensor))
+            if kind == "output":
+                self.observer.several.tell(record.operation.address, [path for path, _ in found], main)
         if gradient in self.observer.kinds and self.gate.is_tensor(tensor) and self.gate.is_float(tensor):
             tell = partial(self._tell_gradient, step, record, gradient, main)
             flat[at] = self.gate.with_gradient(tensor, tell)
@@ -254,13 +253,9 @@ class CallObserver:
             if visit is None:
                 return
             record.gradients[kind] += 1
-            number, address = record.gradients[kind], visit.address
-            if number > 1 and record.calls[record.operation.address] > 1:
-                self.observer.on_error(CaptureError(_SEVERAL.format(record.operation.address)))
-                return
-            self.observer.show(
-                visit.ticket, address if number == 1 else f"{address}:{number}", kind, array, index
-            )
+            of = record.operation.address
+            address = gradient_address(of, visit.address, record.gradients[kind], record.calls[of])
+            self.observer.show(visit.ticket, address, kind, array, index)
 
         try:
             if step.place is not self.gate.place():

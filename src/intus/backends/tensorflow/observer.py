@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..base import Operation, Tap
+from ..several import Several
 from ..visit import Visit
 from .values import captured
 
@@ -28,6 +29,8 @@ class Observer:
         self._tap: Tap | None = tap
         self.calls: dict[str, int] = {}
         self._inside = False
+        self._noted: set[str] = set()
+        self.several = Several(tap)
         self._began: tuple[float, float] | None = None  # when work apart from the training began
 
     def begin(self, inputs: Any) -> bool:
@@ -41,6 +44,10 @@ class Observer:
             except Exception as error:
                 self.on_error(error)
         return self._inside
+
+    def refuse(self, error: Exception) -> None:
+        """Count a call of the model that cannot be recorded, and report why."""
+        self._guarded(lambda tap: getattr(tap, "refuse_call", tap.on_error)(error))
 
     def leave_out(self, left: Callable[[bool], int]) -> int:
         """Return how many of the next calls need not begin; see ``ModelTap.leave_out``."""
@@ -63,6 +70,13 @@ class Observer:
             if (prepared := getattr(self._tap, "prepared", None)) is not None:
                 taken = time.perf_counter() - began[0], time.thread_time() - began[1]
                 self._guarded(lambda _: prepared(*taken))
+
+    def note(self, text: str) -> None:
+        """Tell the tap a fact about what is recorded, once."""
+        note = getattr(self._tap, "note", None)
+        if note is not None and text not in self._noted:
+            self._noted.add(text)
+            self._guarded(lambda _: note(text))
 
     def work_begins(self) -> None:
         """Note the time, as the work for tensors begins that the training does not need."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 from tensorflow.python.client.session import _FetchHandler, _FetchMapper
+from tensorflow.python.ops.control_flow_util import GetOutputContext
 
-from ...core.address import Address
+from ...core.address import Address, of_call
 from ..base import Operation
 from .fusion import APART, inner_members
 from .loops import before
@@ -29,6 +30,14 @@ _UPDATES = (
     "ResourceScatter",
     "Scatter",
 )
+_SEVERAL = (
+    "The graph has several gradients of {} operations, one for each tf.gradients or minimize. Of {!r}, {} is "
+    "recorded, in the runs that compute it."
+)
+_UNCLEAR = (
+    "grad_output of {} operations is not recorded, for example of {!r}: their gradient functions read "
+    "several gradients, or one that cannot be fetched. Fetch tf.gradients of what you need."
+)
 _RANDOM = ("Random", "Multinomial", "TruncatedNormal")
 #: Operations that run functions, whose own operations are in other graphs.
 _CALLS = frozenset({"While", "If", "Case", "PartitionedCall"})
@@ -41,11 +50,13 @@ class Watched(NamedTuple):
         operation: The operation that it belongs to.
         kind: ``"output"`` or ``"grad_output"``.
         tensor: The tensor.
+        number: Of several gradients of an operation, which of them, from 1.
     """
 
     operation: Operation
     kind: str
     tensor: Any
+    number: int = 1
 
 
 class Plan(NamedTuple):
@@ -166,7 +177,7 @@ def _is_float(op: Any) -> bool:
 def can_fetch(tensor: Any) -> bool:
     """Return whether a tensor can be fetched whichever branches a run takes."""
     op = tensor.op
-    is_inside = op._get_control_flow_context() is not None or op in _branches(op.graph)
+    is_inside = GetOutputContext(op) is not None or op in _branches(op.graph)
     return bool(op.graph.is_fetchable(tensor)) and not is_inside
 
 
@@ -273,7 +284,7 @@ def ancestors(ends: Iterable[Any], fed: Collection[Any] = ()) -> set[Any]:
     return found
 
 
-def plan(operations: Iterable[Operation], ends: Collection[Any], fed: Collection[str]) -> Plan:
+def plan(operations: Sequence[Operation], ends: Collection[Any], fed: Collection[str]) -> Plan:
     """Return what a run computes anyway.
 
     Args:
@@ -289,34 +300,66 @@ def plan(operations: Iterable[Operation], ends: Collection[Any], fed: Collection
         and (tensor := operation.module.outputs[0]).name not in fed
         and can_fetch(tensor)
     ]
-    groups: dict[Any, list[Any]] = {}
-    for op in computed:
-        if op._original_op is not None and op._get_control_flow_context() is None:
-            groups.setdefault(op._original_op, []).append(op)
+    groups = _gradient_groups(operations[0].module.graph) if operations else {}
     gradients = [
-        Watched(one.operation, "grad_output", gradient)
+        Watched(one.operation, "grad_output", gradient, number)
         for one in outputs
-        if (gradient := _gradient(one.operation.module, groups.get(one.operation.module, ()), fed))
-        is not None
+        for number, (scope, group) in enumerate(groups.get(one.operation.module, {}).items(), 1)
+        if not computed.isdisjoint(group)
+        and (gradient := _gradient(one.operation.module, scope, group & computed, fed)) is not None
     ]
     return Plan(outputs, gradients, any(map(is_update, computed)))
 
 
-def _gradient(op: Any, group: Collection[Any], fed: Collection[str]) -> Any | None:
+def gradient_notes(operations: Sequence[Operation]) -> Iterator[str]:
+    """Yield sentences on the operations of a graph that have several gradients, or one that is not known.
+
+    Args:
+        operations: The observed operations.
+    """
+    groups = _gradient_groups(operations[0].module.graph) if operations else {}
+    found = [(one.address, one.module, scopes) for one in operations if (scopes := groups.get(one.module))]
+    if several := [(address, scopes) for address, _, scopes in found if len(scopes) > 1]:
+        address, scopes = several[0]
+        names = [
+            f"that of {scope.rstrip('/')!r} as {of_call(address, number)!r}"
+            for number, scope in enumerate(scopes, 1)
+        ]
+        yield _SEVERAL.format(len(several), address, ", ".join(names))
+    unclear = [
+        address
+        for address, op, scopes in found
+        if any(_gradient(op, scope, group, ()) is None for scope, group in scopes.items())
+    ]
+    if unclear:
+        yield _UNCLEAR.format(len(unclear), unclear[0])
+
+
+def _gradient_groups(graph: Any) -> dict[Any, dict[str, set[Any]]]:
+    """Return by operation the operations that its gradient functions made, by name scope as they were made.
+
+    Each computation of gradients (``tf.gradients``, ``minimize``) has a name scope of its own, so that the
+    order of the scopes numbers the gradients, whichever of them a run computes.
+    """
+    groups: dict[Any, dict[str, set[Any]]] = {}
+    for op in graph.get_operations():
+        if op._get_control_flow_context() is None and (scope := _gradient_scope(op)) is not None:
+            groups.setdefault(op._original_op, {}).setdefault(scope, set()).add(op)
+    return groups
+
+
+def _gradient(op: Any, scope: str, group: Collection[Any], fed: Collection[str]) -> Any | None:
     """Return the gradient of an operation's output that the operations of its gradient function read.
 
     Args:
         op: The operation.
-        group: The operations that its gradient function made.
+        scope: The name scope of the gradients.
+        group: The operations that its gradient function made there, as far as the run computes them.
         fed: The names of the tensors that the run feeds.
 
     Returns:
         The tensor; None if the graph has none, or several that cannot be told apart.
     """
-    scopes = {scope for one in group if (scope := _gradient_scope(one)) is not None}
-    if len(scopes) != 1:
-        return None
-    (scope,) = scopes
     found = {
         tensor.name: tensor
         for one in group

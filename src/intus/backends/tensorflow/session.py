@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial, wraps
@@ -10,19 +11,27 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from ...core.address import of_call
 from ...core.errors import CaptureError, InputError
 from ..base import Operation, Tap
 from ..left_out import LeftOut
 from .observer import Observer
-from .plan import Plan, ancestors, check_fetches, elements, is_random, observable, plan
+from .plan import Plan, ancestors, check_fetches, elements, gradient_notes, is_random, observable, plan
 from .values import LazyArguments, possible_kinds
 
 KINDS = ("output", "grad_output")
 SESSIONS = (tf.compat.v1.Session, tf.compat.v1.InteractiveSession)
 _ELEMENTS = (tf.Tensor, tf.Operation, str)
 _SOURCES = ("Placeholder", "PlaceholderV2", "IteratorGetNext")
-_UNSEEN = ("make_callable", "partial_run_setup")
-_NOT_RUN = "What %s runs is not recorded, for it does not call Session.run. Call run instead."
+_OVERLAPS = (
+    "A run of the Session is not recorded while another thread's run of it is, so that every record is of "
+    "one run. Rows have no labels by order of arrival then. To record all of them, run one at a time."
+)
+_NOT_RUN = "What %s runs is not recorded, for it does not call Session.run. %s."
+_INSTEAD = {
+    "make_callable": ("make_callable without a feed_list", "Pass a feed_list, or call run"),
+    "partial_run_setup": ("partial_run_setup", "Call run instead"),
+}
 #: The most runs that are remembered. A script may name its fetches by new strings in each run.
 #: The collections of a graph's variables; metrics count in local ones.
 _VARIABLES = tf.compat.v1.GraphKeys.GLOBAL_VARIABLES, tf.compat.v1.GraphKeys.LOCAL_VARIABLES
@@ -49,6 +58,7 @@ class _Attachments(list["SessionAttachment"]):
 
     Attributes:
         mode: That of the last run.
+        lock: Held while a run is reported, and not while it runs.
         known: What was found out of earlier runs, by fetches and feeds.
         left_out: How many of the next runs that are like ``left_out_like`` are not reported.
         left_out_like: The identities of a run's fetches and feeds, and these themselves.
@@ -58,6 +68,7 @@ class _Attachments(list["SessionAttachment"]):
 
     def __init__(self) -> None:
         super().__init__()
+        self.lock = threading.RLock()  # scripts train one Session from several threads
         self.known: dict[Any, _Known] = {}
         self.left_out = LeftOut()
         self.left_out_like: tuple[Any, list[Any]] = None, []
@@ -88,11 +99,12 @@ class SessionAttachment:
         checked = possible_kinds(tuple(kinds), KINDS, "a Session")
         check_open(session)
         self.observer = Observer(checked, tap)
+        self.is_running = False  # a run is observed, on whatever thread
         self._session, self._operations = session, list(operations)
         attached = vars(session).setdefault(_STATE, _Attachments())
         if not attached:
             session.run = _observed_run(session)
-            for name in _UNSEEN:
+            for name in _INSTEAD:
                 setattr(session, name, _reported(session, name))
         attached.append(self)
         attached.known.clear()
@@ -105,11 +117,14 @@ class SessionAttachment:
             attached.remove(self)
             attached.known.clear()
             if not attached:
-                for name in (_STATE, "run", *_UNSEEN):
+                for name in (_STATE, "run", *_INSTEAD):
                     del vars(self._session)[name]
 
     def plan(self, ends: list[Any], fed: frozenset[str]) -> Plan:
         """Return what a run with these fetches and feeds computes anyway."""
+        if "grad_output" in self.observer.kinds:
+            for sentence in gradient_notes(self._operations):
+                self.observer.note(sentence)
         return plan(self._operations, ends, fed)
 
 
@@ -117,23 +132,27 @@ class _Run:
     """An observed run of a Session for one attachment: the tensors to fetch with it, and their delivery."""
 
     def __init__(self, attachment: SessionAttachment, made: Plan) -> None:
-        self._observer = attachment.observer
-        self._wanted: list[tuple[Any, Any]] = []  # a visit, and the tensor to fetch
+        self._attachment, self._observer = attachment, attachment.observer
+        attachment.is_running = True
+        self._wanted: list[tuple[Any, Any]] = []  # ticket, address and kind, and the tensor to fetch
         visits = {one.operation.address: self._observer.visit(one.operation) for one in made.outputs}
         for one in (*made.outputs, *made.gradients):
             visit = visits[one.operation.address]
             if visit is not None and one.kind in self._observer.kinds:
-                self._wanted.append(((visit, one.kind), one.tensor))
+                address = of_call(visit.address, one.number)  # a run calls each operation once
+                self._wanted.append(((visit.ticket, address, one.kind), one.tensor))
 
     @property
     def tensors(self) -> list[Any]:
         return [tensor for _, tensor in self._wanted]
 
     def deliver(self, arrays: list[np.ndarray]) -> None:
-        for ((visit, kind), _), array in zip(self._wanted, arrays, strict=False):  # none if the run raised
-            self._observer.show(visit.ticket, visit.address, kind, array)
+        for (facts, _), array in zip(self._wanted, arrays, strict=False):  # none if the run raised
+            ticket, address, kind = facts
+            self._observer.show(ticket, address, kind, array)
 
     def end(self, output: Any) -> None:
+        self._attachment.is_running = False
         self._observer.end(output)
 
 
@@ -145,29 +164,38 @@ def _observed_run(session: Any) -> Callable[..., Any]:
         attachments = vars(session).get(_STATE)
         if attachments is None:  # the caller has kept this function beyond the removal
             return own(fetches, feed_dict, options, run_metadata)
-        if attachments.left_out.calls and attachments.left_out_like[0] == _identities(fetches, feed_dict):
-            attachments.left_out.calls -= 1
-            return own(fetches, feed_dict, options, run_metadata)
         try:
-            known = _known(session, attachments, fetches, feed_dict)
+            with attachments.lock:
+                runs = _begun(session, attachments, fetches, feed_dict)
         except Exception as error:  # of fetches and feeds of the user, for which ``run`` raises, or of ours
             result = own(fetches, feed_dict, options, run_metadata)
             for one in attachments:
                 one.observer.on_error(error)
             return result
-        attachments.mode = known.mode
-        begun = [
-            (one, made)
-            for one, made in known.plans
-            if one.observer.begin(LazyArguments(partial(_inputs, feed_dict)))
-        ]
-        if not begun:
-            attachments.leave_out(known, fetches, feed_dict)
+        if not runs:
             return own(fetches, feed_dict, options, run_metadata)
-        runs = [_Run(attachment, made) for attachment, made in begun]
-        return _fetch_all(own, runs, fetches, feed_dict, options, run_metadata)
+        return _fetch_all(own, attachments.lock, runs, fetches, feed_dict, options, run_metadata)
 
     return run
+
+
+def _begun(session: Any, attachments: _Attachments, fetches: Any, feed_dict: Any) -> list[_Run]:
+    """Begin a run for the attachments, and return what those that observe it want of it."""
+    if attachments.left_out.calls and attachments.left_out_like[0] == _identities(fetches, feed_dict):
+        attachments.left_out.calls -= 1
+        return []
+    known = _known(session, attachments, fetches, feed_dict)
+    attachments.mode = known.mode
+    runs, overlaps = [], False
+    for one, made in known.plans:
+        if one.is_running:
+            overlaps = True
+            one.observer.refuse(CaptureError(_OVERLAPS))
+        elif one.observer.begin(LazyArguments(partial(_inputs, feed_dict))):
+            runs.append(_Run(one, made))
+    if not runs and not overlaps:
+        attachments.leave_out(known, fetches, feed_dict)
+    return runs
 
 
 def _identities(fetches: Any, feed_dict: Any) -> tuple[Any, ...]:
@@ -230,7 +258,9 @@ def _key(fetches: Any, named: list[Any]) -> Any:
     return None
 
 
-def _fetch_all(own: Callable[..., Any], runs: list[_Run], fetches: Any, *arguments: Any) -> Any:
+def _fetch_all(
+    own: Callable[..., Any], lock: threading.RLock, runs: list[_Run], fetches: Any, *arguments: Any
+) -> Any:
     """Run a Session with what the attachments want among the fetches, and return what the user wants."""
     tensors = [tensor for one in runs for tensor in one.tensors]
     result, arrays, completed = None, [], False
@@ -242,10 +272,11 @@ def _fetch_all(own: Callable[..., Any], runs: list[_Run], fetches: Any, *argumen
         completed = True
         return result
     finally:
-        for one in runs:
-            one.deliver(arrays[: len(one.tensors)])
-            arrays = arrays[len(one.tensors) :]
-            one.end((result,) if completed else None)
+        with lock:
+            for one in runs:
+                one.deliver(arrays[: len(one.tensors)])
+                arrays = arrays[len(one.tensors) :]
+                one.end((result,) if completed else None)
 
 
 def fed_names(graph: Any, feed_dict: Any) -> Iterator[str]:
@@ -264,7 +295,7 @@ def _reported(session: Any, name: str) -> Callable[..., Any]:
         if name == "make_callable" and feeds is not None:  # then it calls run
             return own(*args, **kwargs)
         for one in vars(session).get(_STATE, ()):
-            one.observer.on_error(CaptureError(_NOT_RUN % name))
+            one.observer.on_error(CaptureError(_NOT_RUN % _INSTEAD[name]))
         return own(*args, **kwargs)
 
     return method

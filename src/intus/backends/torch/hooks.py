@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from ...core.address import Address
 from ..base import Operation
-from ..visit import Visit
+from ..visit import Visit, gradient_address
 from .captured_tensor import Part, main_part, parts
 from .session import Session
 
@@ -100,11 +100,12 @@ class OnModule(_Hook):
         part = found[index][1]
         if kind in session.kinds:
             if kind == "output":
-                session.tell(self.address, found, index)
+                packed = isinstance(part, PackedSequence)
+                session.several.tell(self.address, [path for path, _ in found], index, packed=packed)
             session.capture(visit.ticket, visit.address, kind, part, index, visit.axis)
         tensor = part.data if isinstance(part, PackedSequence) else part
         if gradient in session.kinds and tensor.requires_grad:
-            _hook_gradient(tensor, OnGradient(session, visit, gradient, index, part))
+            _hook_gradient(tensor, OnGradient(session, self.address, visit, gradient, index, part))
 
 
 class OnEnter(OnModule):
@@ -154,10 +155,13 @@ class OnExit(OnModule):
 class OnGradient(_Hook):
     """Captures the gradient of an input or output of a module, of packed items packed like them."""
 
-    __slots__ = ("address", "axis", "index", "kind", "packing", "ticket")
+    __slots__ = ("address", "axis", "calls", "index", "kind", "number", "operation", "packing", "ticket")
 
-    def __init__(self, session: Session, visit: Visit, kind: str, index: int, part: Part) -> None:
+    def __init__(
+        self, session: Session, operation: str, visit: Visit, kind: str, index: int, part: Part
+    ) -> None:
         super().__init__(session)
+        self.operation, self.calls, self.number = operation, session.calls, 0
         self.ticket, self.address, self.kind, self.index = visit.ticket, visit.address, kind, index
         self.axis = visit.axis
         self.packing = tuple(part)[1:] if isinstance(part, PackedSequence) else None  # all but the values
@@ -167,7 +171,9 @@ class OnGradient(_Hook):
         if not self.session.kinds:
             return
         part = gradient if self.packing is None else PackedSequence(gradient, *self.packing)
-        self.session.capture(self.ticket, self.address, self.kind, part, self.index, self.axis)
+        self.number += 1
+        address = gradient_address(self.operation, self.address, self.number, self.calls[self.operation])
+        self.session.capture(self.ticket, address, self.kind, part, self.index, self.axis, self.address)
 
 
 class OnParameterGradient(_Hook):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from ...core.errors import InputError
 from ..base import Operation, Tap
+from ..several import Several
 from ..visit import Visit
 from .captured_tensor import Part, captured, main_tensor, unpacked
 from .eval_forward import is_capturing
@@ -40,7 +41,7 @@ class Session:
         self.inside: set[int] = set()  # ids of threads that are inside a call of the model
         self.is_called = False  # a call of the model is under way, observed or not
         self.outside: set[str] = set()  # modules that ran while none was
-        self.told: set[str] = set()  # modules of which the tap knows that they return more than a tensor
+        self.several = Several(tap)
         self.removed = False
         self.lock = threading.Lock()  # DataParallel calls replicas from threads
         self.calls: dict[str, int] = {}
@@ -53,7 +54,14 @@ class Session:
         self.undo_leaves: list[Callable[[], None]] = []  # remove hooks from tensors that outlive a pass
 
     def capture(
-        self, ticket: Any, address: str, kind: str, part: Part, index: int = 0, axis: int | None = None
+        self,
+        ticket: Any,
+        address: str,
+        kind: str,
+        part: Part,
+        index: int = 0,
+        axis: int | None = None,
+        call: str = "",
     ) -> None:
         """Pass a tensor to the tap; packed items as a tensor with their rows in the order of the batch.
 
@@ -64,25 +72,15 @@ class Session:
             part: The tensor, or the packed items.
             index: The index among several tensors.
             axis: The batch axis that the module prescribes for sequences, or None.
+            call: The address of the call, if it is another one, as that of a second gradient is.
         """
         if is_capturing():  # a gradient; to copy it would break the graph
             return
         if isinstance(part, PackedSequence):
             part, axis = unpacked(part), 0
         elif part.ndim != 3 or axis is None:
-            axis = self.shown.get((address, _side(kind)))
+            axis = self.shown.get((call or address, _side(kind)))
         self.tap.on_tensor(ticket, captured(address, kind, index, part, axis))
-
-    def tell(self, address: str, found: Sequence[tuple[str, Part]], main: int) -> None:
-        """Tell the tap once of a module that returns packed items, or more than the main tensor."""
-        packed = isinstance(found[main][1], PackedSequence)
-        if address in self.told or not (packed or len(found) > 1):
-            return
-        self.told.add(address)
-        told: Callable[..., None] | None = getattr(self.tap, "returned", None)
-        if told is not None:
-            others = [path for at, (path, _) in enumerate(found) if at != main]
-            told(address, found[main][0], others, packed=packed)
 
     def _axis_to_follow(self) -> int | None:
         """Return the axis of the rows if the tap wants those of this pass followed, else None."""
@@ -146,7 +144,7 @@ class Session:
         finally:
             if wanted is not False:
                 self.release()
-                self.calls.clear()
+                self.calls = {}  # gradients of earlier passes keep theirs
                 self.entered.clear()
                 axis = self._axis_to_follow()
                 self.rows = None if axis is None else RowFollower(_main(inputs), axis)
