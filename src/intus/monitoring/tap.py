@@ -672,6 +672,8 @@ class ModelTap:
             return None
         mode, is_unnamed = self._mode_of_pass(), items is None
         self._pay_sender()
+        if self._is_of_second(inputs, mode):
+            return None
         if self._pass_rows:
             self._adapt_rows()
         period = epoch, mode
@@ -700,6 +702,17 @@ class ModelTap:
         ordered = items is not None or self._order.is_known(mode)
         labels = None if self.statistics is None else self._labels(period, items)
         return PassTags(epoch, step, mode, items, self.budget.rows, ordered, labels)
+
+    def _is_of_second(self, inputs: Any, mode: str) -> bool:
+        """Return whether a call has rows of a second dataset, and one score must not be of two."""
+        began = thread_seconds()
+        try:
+            return self.source.is_of_second(inputs, self._epoch, mode)
+        except Exception as error:
+            self.on_error(error)
+            return False
+        finally:
+            self.budget.pay(thread_seconds_since(began))
 
     def _pay_sender(self) -> None:
         """Pay for what the sender's thread and devices have done since the last time."""
