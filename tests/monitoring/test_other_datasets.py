@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import ConcatDataset, DataLoader, Dataset, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
 
 from intus.backends.torch.datasets import Datasets
 from intus.monitoring import flush, probe
@@ -330,3 +330,91 @@ def test_labels_written_after_the_loader_gave_them_leave_ids(server):
 
     records, _ = train(server, training, lambda: ())
     check(records, known=TRAINED)
+
+
+BOTH = TensorDataset(torch.cat([ROWS, OTHERS]), torch.cat([LABELS, LABELS]))
+SPLITS = {
+    "datasets": (TensorDataset(OTHERS, LABELS), TensorDataset(OTHERS + 1000, LABELS)),
+    "parts of one": (Subset(BOTH, range(48, 72)), Subset(BOTH, range(72, 96))),
+}
+
+
+def evaluated(server, parts, *, changed=lambda x: x, mode=None, epochs=2, inside=lambda model, x: None):
+    """Train, evaluate on the first part in each epoch, on all others after the last; return rows by epoch."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Identity(), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+
+    def evaluate(part):
+        model.eval()
+        with torch.no_grad():
+            for x, _ in loader(part):
+                model(changed(x))
+        model.train()
+
+    with probe(model, HOST, server.port, structure=False, block=True) as watch:
+        for _ in range(epochs):
+            for x, y in loader(Subset(BOTH, range(48)), shuffle=True):
+                optimizer.zero_grad()
+                F.cross_entropy(model(x), y).backward()
+                optimizer.step()
+                inside(model, x)
+            evaluate(parts[0])
+        watch.mode = mode
+        for part in parts[1:]:
+            evaluate(part)
+    assert flush(HOST, server.port)
+    found = {}
+    for one in server.records():
+        if one.address == "0" and one.mode != "train":
+            found.setdefault((one.epoch, one.mode), []).append(one.array)
+    return {period: np.concatenate(arrays) for period, arrays in found.items()}, watch.status()["faults"]
+
+
+def rows_of(part):
+    return torch.stack([x for x, _ in part]).numpy()
+
+
+@pytest.mark.parametrize("changed", [lambda x: x, lambda x: x * 2], ids=["as they are", "computed"])
+@pytest.mark.parametrize("split", list(SPLITS))
+def test_test_set_after_the_training_is_not_in_one_score_with_the_validation_set(server, split, changed):
+    parts = SPLITS[split]
+    found, faults = evaluated(server, parts, changed=changed)
+    assert list(found) == [(1, "eval"), (2, "eval")]
+    for rows in found.values():
+        np.testing.assert_array_equal(rows, changed(rows_of(parts[0])))
+    (fault,) = faults
+    assert "one score cannot be of both" in fault
+    assert "watch.mode = 'test'" in fault
+
+
+def test_test_set_in_a_mode_of_its_own_is_recorded(server):
+    parts = SPLITS["datasets"]
+    found, faults = evaluated(server, parts, mode="test")
+    assert list(found) == [(1, "eval"), (2, "eval"), (2, "test")]
+    np.testing.assert_array_equal(found[2, "test"], rows_of(parts[1]))
+    assert faults == []
+
+
+def test_second_look_at_the_same_rows_is_recorded(server):
+    validation = SPLITS["datasets"][0]
+    again = TensorDataset(*validation.tensors)
+    found, faults = evaluated(server, (validation, again))
+    assert len(found[2, "eval"]) == 2 * len(validation)
+    assert faults == []
+
+
+def test_rows_of_no_loader_do_not_keep_the_validation_set_out(server):
+    """Nothing tells where they come from, although the newest batch is the training's."""
+    fixed = torch.randn(5, 4)
+
+    def look(model, x):
+        model.eval()
+        with torch.no_grad():
+            model(fixed)
+        model.train()
+
+    validation = SPLITS["datasets"][0]
+    found, faults = evaluated(server, (validation,), inside=look)
+    assert len(found[1, "eval"]) == len(validation) + 3 * len(fixed)
+    assert not any("cannot be of both" in fault for fault in faults)

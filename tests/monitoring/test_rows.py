@@ -8,7 +8,15 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SubsetRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    get_worker_info,
+)
 
 from intus.backends.torch.loaders import random_loader
 from intus.core.errors import InputError
@@ -160,11 +168,64 @@ def test_shuffled_rows_that_are_not_the_loaders_are_refused(server, caplog, opti
     assert flush(HOST, server.port)
     ids = np.concatenate([one.items for one in server.records() if one.address == "0"])
     assert (ids < 0).all()
-    assert (
-        "the rows of Sequential come in random order: a DataLoader over Numbered of 100 items" in caplog.text
-    )
+    assert "rows of Sequential do not come in the order of their dataset: a DataLoader over" in caplog.text
+    assert "Numbered of 100 items draws them" in caplog.text
     assert "Probe.items = ids" in caplog.text
     assert "probe_set" in caplog.text
+
+
+class Shared(IterableDataset):
+    """Rows that workers share as in PyTorch's documentation."""
+
+    def __iter__(self):
+        info = get_worker_info()
+        first, count = (info.id, info.num_workers) if info else (0, 1)
+        return iter([(item, ROWS[item]) for item in range(first, len(ROWS), count)])
+
+
+MIXED = {
+    "iterable": (Shared(), {"num_workers": 2}),
+    "persistent": (Shared(), {"num_workers": 2, "persistent_workers": True}),
+    "as ready": (Numbered(), {"num_workers": 2, "in_order": False}),
+}
+IN_ORDER = {
+    "alone": (Shared(), {}),
+    "one worker": (Shared(), {"num_workers": 1}),
+    "indexed": (Numbered(), {"num_workers": 2}),
+}
+
+
+def ids_of(server, loader, changed, epochs=2):
+    """Train; return the ids of rows that were recorded of the first layer, and the numbers of these rows."""
+    model, numbers = net(), []
+    with probe(model, HOST, server.port, structure=False, block=True) as watch:
+        for watch.epoch in range(epochs):
+            for items, rows in loader:
+                numbers.append(items.numpy())
+                model(changed(rows)).sum().backward()
+    assert flush(HOST, server.port)
+    ids = [one.items for one in server.records() if one.address == "0"]
+    return ids, np.concatenate(numbers), watch.status()
+
+
+@pytest.mark.parametrize("changed", [lambda x: x, lambda x: x + 1e-3], ids=["as they are", "computed"])
+@pytest.mark.parametrize("name", list(MIXED))
+def test_rows_of_workers_that_are_mixed_are_refused(server, name, changed):
+    """Each epoch begins with the same batch, but rows are not in the order of the dataset."""
+    data, options = MIXED[name]
+    ids, numbers, status = ids_of(server, DataLoader(data, batch_size=16, **options), changed)
+    if name != "as ready":
+        assert not np.array_equal(numbers, np.tile(np.arange(100), 2))
+    assert all((one < 0).all() for one in ids)
+    assert "2 workers come" in status["items"]
+
+
+@pytest.mark.parametrize("name", list(IN_ORDER))
+def test_rows_of_workers_that_keep_their_order_are_matched_by_it(server, name):
+    data, options = IN_ORDER[name]
+    ids, numbers, _ = ids_of(server, DataLoader(data, batch_size=16, **options), lambda x: x + 1e-3)
+    assert np.array_equal(numbers, np.tile(np.arange(100), 2))
+    assert all(one is None for one in ids)
 
 
 def test_reseeded_random_loader_is_refused(scores, caplog):
@@ -197,7 +258,7 @@ def test_evaluation_within_epoch_of_rows_with_ids_has_none(server, caplog):
     records = [one for one in server.records() if one.address == "0"]
     assert len(records) == 12
     assert all((one.items < 0).all() == (one.mode == "eval") for one in records)
-    assert "random order" not in caplog.text
+    assert "order of their dataset" not in caplog.text
 
 
 def test_evaluation_within_an_epoch_begins_no_epoch(server, caplog):

@@ -17,6 +17,7 @@ class Origin(NamedTuple):
         name: The loader in words, such as "the DataLoader over TensorDataset of 60 items".
         loader: What the loader is made of: one that is made anew for each epoch has an equal value.
         length: How many batches the loader gives; infinity if that is not known.
+        part: What tells parts of one dataset apart, such as a validation and a test split.
     """
 
     iteration: int
@@ -24,6 +25,7 @@ class Origin(NamedTuple):
     name: str
     loader: Hashable
     length: float
+    part: Hashable = ()
 
 
 class Items(NamedTuple):
@@ -65,6 +67,12 @@ class Feed(Protocol):
 
     def origin(self, inputs: Any) -> Origin | None:
         """Return where the batch in a call's arguments comes from; None if nothing is known."""
+
+    def source(self, inputs: Any) -> tuple[Origin, bool] | None:
+        """Return where the batch of a call comes from, and whether it was recognized, not guessed; or None.
+
+        The call is not counted among those of its iteration.
+        """
 
     def outer(self, origin: Origin, dataset: int | None = None) -> Origin:
         """Return the iteration within which that of a call is under way; itself if there is none.

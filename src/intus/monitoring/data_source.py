@@ -13,6 +13,7 @@ dataset of the training alone: in another one, for validation, the same indices 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any
@@ -98,14 +99,20 @@ _OTHER = (
 )
 _BESIDE = (
     "Rows of {} have no labels, although they train the model: they are of another dataset than the rows of "
-    "{}, which labels are for. An epoch with rows of both has no scores with labels. Set watch.items = ids "
-    "before each call, or pass a probe_set."
+    "{}, which labels are for. An epoch with rows of both has no scores with labels, and its other scores "
+    "are of both. Set watch.items = ids before each call, or pass a probe_set."
 )
 _NOT_TRAINED_ON = (
     "Labels are for the rows of {}, which train the model. Before, it was called with rows of {}, and these "
     "were taken to be the rows of the labels. Scores with labels of that time are withdrawn."
 )
 _NOT_OF_LABELS = "withdrawn: labels are for the rows of {}, and these were rows of {}"
+_TWO_DATASETS = (
+    "Passes of mode {} with rows of {} are not recorded in epoch {:g}, nor in later epochs that are like it: "
+    "the epoch has passes of this mode with rows of another dataset before, those of {}, and one score "
+    "cannot be of both. To record both, set watch.mode to a name of its own for each, such as "
+    "watch.mode = 'test'."
+)
 _ANEW = (
     "Rows of {} have no labels: its dataset was made anew, and is not known to hold the rows of the first, "
     "{}, which labels are for. Make the dataset once, before the epochs, or set watch.items = ids."
@@ -130,6 +137,8 @@ _COPIES = (
     "Many items of {} are exact copies of others. Labels fitted on a row and tested on its copy show only "
     "that the row is recognized, so their scores have a note. Register them with groups=, one for all copies."
 )
+_FEW = 8  # iterations
+_TRAINING = "train"
 _SCRIPT, _NOT_FOUND = "set by the script", "not found"
 
 
@@ -199,6 +208,9 @@ class DataSource:
         self._tensors: tuple[int, ...] = ()  # of a batch, that the first call with ids had
         self._contents = Contents()
         self._is_reordered = False  # the dataset gave an item for another
+        self._tested: dict[str, tuple[float, Origin]] = {}  # the first that trains nothing, by mode
+        self._left_out: set[str] = set()  # modes of which it was said that a second dataset is not recorded
+        self._training: deque[int] = deque(maxlen=_FEW)  # the newest iterations that train the model
         self._said: set[str] = set()  # modes of rows without labels, and sentences
         self._first: tuple[tuple[Any, ...] | None, Any] | None = None
         self._version: int | None = None
@@ -279,6 +291,8 @@ class DataSource:
             return self._epoch_of_evaluation(feed, inputs, epoch)
         self._stepped_at_call = feed.stepped()
         origin = feed.origin(inputs)
+        if origin is not None and origin.iteration not in self._training:
+            self._training.append(origin.iteration)
         self._is_called, self._came = True, feed.came()
         self.is_first = self._current is None and self._first is None and not self.has_steps()
         if self._finds_epochs:
@@ -324,6 +338,38 @@ class DataSource:
     def has_steps(self) -> bool:
         """Return whether an optimizer has changed the model."""
         return self._feed is not None and self._feed.steps() > 0
+
+    def is_of_second(self, inputs: Any, epoch: float, mode: str) -> bool:
+        """Return whether a call that trains nothing has rows of a second dataset in its epoch and mode.
+
+        If its batch is not recognized, it is taken to be the newest, unless that is of an iteration that
+        trains the model: then where it comes from is not known.
+
+        Args:
+            inputs: The arguments of the call.
+            epoch: The epoch.
+            mode: The mode of the call.
+        """
+        feed = self._feed
+        if feed is None or mode == _TRAINING or feed.is_training():
+            return False
+        found = feed.source(inputs)
+        if found is None:
+            return False
+        origin, is_recognized = found
+        if not is_recognized and (origin.iteration in self._training or not self.is_searching):
+            return False
+        began, first = self._tested.get(mode, (None, origin))
+        if began != epoch:
+            self._tested[mode] = epoch, origin
+            return False
+        if (first.dataset, first.part) == (origin.dataset, origin.part):
+            return False
+        if mode not in self._left_out:
+            self._left_out.add(mode)
+            text = _TWO_DATASETS.format(mode, origin.name, epoch, first.name)
+            self._troubles.inform("epochs", text, "warning")
+        return True
 
     def items_of(self, inputs: Any, mode: str) -> np.ndarray | None:
         """Return the ids of the rows of a call that is about to be recorded; None if they are not known.

@@ -24,7 +24,7 @@ _REORDERED = (
     "intus: epoch %s of %s (%s) does not begin with the same batch as %s: the data is shuffled or "
     "randomly augmented. " + _ADVICE
 )
-_DRAWN = "intus: the rows of %s come in random order: %s. " + _ADVICE
+_DRAWN = "intus: the rows of %s do not come in the order of their dataset: %s. " + _ADVICE
 _UNKNOWN = "intus: the rows of %s cannot be identified by their order of arrival: %s. " + _ADVICE
 _OTHER = (
     "Rows of mode {} of {} have no labels by order of arrival: labels are for the rows of mode {}, and these "

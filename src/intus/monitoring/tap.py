@@ -102,6 +102,16 @@ _MOVED = (
 _REFUSED = "It has no scores with labels from then on, and earlier ones are withdrawn."
 _OF_OTHERS = "Its scores with labels are withdrawn."
 _MOVED_NOTE = "withdrawn: in epoch {}, the layer had its rows in another order than the batch"
+_UNPROVEN = (
+    "The order of rows in {} of {} is not proven: in epoch {}, another layer had its rows in another order, "
+    "or got a PackedSequence with enforce_sorted=True. {} no scores with labels from then on, and earlier "
+    "ones are withdrawn. Pack with enforce_sorted=False, or pass a probe_set, which tests the order of all "
+    "layers."
+)
+_UNPROVEN_NOTE = (
+    "withdrawn: in epoch {}, another layer had its rows in another order than the batch, or packed as sorted "
+    "ones, and that of this layer is not proven"
+)
 _NO_CALL = "intus: %s was never called while it was probed, so nothing is recorded. %s"
 _NO_PASS = (
     "intus: epoch %s of %s has no data: all its %s passes were skipped to take at most %s of the training "
@@ -257,7 +267,8 @@ class ModelTap:
             patterns=self._label_patterns,
             troubles=troubles,
         )
-        self._moved: set[str] = set()  # layers whose rows are in another order than the batch
+        self._moved: set[str] = set()  # layers whose rows are in another order than the batch, or may be
+        self._unproven: list[str] = []  # those of the pass of which it is not known
         self._followable = 0  # recorded passes of the training
         self._has_gradients: Callable[[], bool] | None = getattr(backend, "has_gradients", None)
         self._is_differentiated = False  # whether a pass of the training had gradients
@@ -681,6 +692,8 @@ class ModelTap:
             return None
         mode, is_unnamed = self._mode_of_pass(), items is None
         self._pay_sender()
+        if self._is_of_second(inputs, mode):
+            return None
         if self._pass_rows:
             self._adapt_rows()
         period = epoch, mode
@@ -709,6 +722,17 @@ class ModelTap:
         ordered = items is not None or self._order.is_known(mode)
         labels = None if self.statistics is None else self._labels(period, items)
         return PassTags(epoch, step, mode, items, self.budget.rows, ordered, labels)
+
+    def _is_of_second(self, inputs: Any, mode: str) -> bool:
+        """Return whether a call has rows of a second dataset, and one score must not be of two."""
+        began = thread_seconds()
+        try:
+            return self.source.is_of_second(inputs, self._epoch, mode)
+        except Exception as error:
+            self.on_error(error)
+            return False
+        finally:
+            self.budget.pay(thread_seconds_since(began))
 
     def _pay_sender(self) -> None:
         """Pay for what the sender's thread and devices have done since the last time."""
@@ -818,21 +842,34 @@ class ModelTap:
         self._followable += 1
         return self.batch_axis if self._followable & (self._followable - 1) == 0 else None
 
-    def on_moved(self, address: str) -> None:
-        """Register that the rows of a layer are in another order than in the batch."""
-        if address not in self._moved:
-            self._moved.add(address)
-            epoch = self._tags.epoch
-            is_by_order = self._tags.items is None and self._tags.ordered
-            text = _MOVED.format(
-                address,
-                self.name,
-                f"{epoch:g}",
-                _OF_OTHERS if is_by_order else _REFUSED,
-            )
+    def on_moved(self, address: str, *, is_known: bool = True) -> None:
+        """Register that the rows of a layer are in another order than in the batch.
+
+        Args:
+            address: The layer.
+            is_known: Whether that is known; otherwise they may be, since others before are.
+        """
+        if address in self._moved:
+            return
+        self._moved.add(address)
+        epoch = f"{self._tags.epoch:g}"
+        is_by_order = self._tags.items is None and self._tags.ordered
+        if is_known:
+            text = _MOVED.format(address, self.name, epoch, _OF_OTHERS if is_by_order else _REFUSED)
             self.troubles.inform("rows", text, "warning")
-            note = _MOVED_NOTE.format(f"{epoch:g}")
-            self.doubt(Doubt(note, True, until=None if is_by_order else epoch, address=address))
+        else:
+            self._unproven.append(address)
+        note = (_MOVED_NOTE if is_known else _UNPROVEN_NOTE).format(epoch)
+        self.doubt(Doubt(note, True, until=None if is_by_order else self._tags.epoch, address=address))
+
+    def _tell_unproven(self) -> None:
+        """Say of which layers of the pass the order of rows is not proven."""
+        if not self._unproven:
+            return
+        scores = "They have" if len(self._unproven) > 1 else "It has"
+        facts = listed(self._unproven), self.name, f"{self._tags.epoch:g}", scores
+        self.troubles.inform("rows", _UNPROVEN.format(*facts), "warning")
+        self._unproven = []
 
     def _with_axis(self, ticket: PassTags, tensor: CapturedTensor) -> CapturedTensor:
         """Return a tensor with its batch axis, as far as it is known."""
@@ -939,6 +976,7 @@ class ModelTap:
             self._misfits += 1
             self.troubles.count("items", _MISFIT, len(self._tags.items), self.name, self._pass_rows)
         self._axes.end()
+        self._tell_unproven()
         if self._tags.mode == PROBE_SET_MODE:
             self._axes.tell()
         try:

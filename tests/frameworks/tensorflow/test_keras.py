@@ -140,7 +140,7 @@ def test_shuffled_fit_has_no_labels_by_order(server, caplog):
     model = net()
     intus.register_targets("127.0.0.1", server.port, name="digit", targets=LABELS)
     fit(model, [Keras("127.0.0.1", server.port, run="shuffled", block=True)], shuffle=True)
-    assert "come in random order: fit shuffles them" in caplog.text
+    assert "do not come in the order of their dataset: fit shuffles them" in caplog.text
     assert not points(server, "shuffled", "linear_f1")["value"]
 
 

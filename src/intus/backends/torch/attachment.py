@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..base import Operation, Tap
 from .first_call import after_first_call
 from .hooks import OnBegin, OnEnd, OnEnter, OnExit, OnParameterGradient, parameter_address, unhook
-from .order import batch_axes
+from .order import batch_axes, has_recurrent
 from .session import Session
 from .sharding import address_of
 from .updates import UPDATE, Updates
@@ -26,6 +26,7 @@ class Attachment:
     ) -> None:
         self._session = Session(kinds, tap)
         self._session.axes = {address_of(name): axis for name, axis in batch_axes(model).items()}
+        self._session.packs = has_recurrent(model)
         self._updates = Updates(self._session)
         self._undo: list[Callable[[], None]] = []
         try:

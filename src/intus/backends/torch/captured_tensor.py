@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -98,15 +98,35 @@ def main_part(found: Sequence[tuple[str, Part]]) -> int | None:
     return next(with_axes, 0 if found else None)
 
 
-def unpacked(packed: PackedSequence) -> Tensor:
-    """Return the items in the order of the batch, shape (items, positions, …), with zeros behind their ends.
+class Packed(NamedTuple):
+    """The items of a ``PackedSequence``.
 
-    Its rows are those of ``pad_packed_sequence``, which knows from the batch sizes and the sorted indices
-    which entry belongs to which position of which item.
+    Attributes:
+        rows: The items, shape (items, positions, …), with zeros behind their ends.
+        lengths: How many positions each has.
+        is_sorted: Whether the caller says that they were sorted, so that the order before is not kept.
     """
-    with torch.no_grad():
-        plain = packed._replace(data=packed.data.detach())
-        return pad_packed_sequence(plain, batch_first=True)[0]
+
+    rows: Tensor
+    lengths: Tensor
+    is_sorted: bool
+
+    @classmethod
+    def of(cls, packed: PackedSequence) -> Packed:
+        """Return the items in the order in which they were packed.
+
+        It is that of ``pad_packed_sequence``, which knows from the batch sizes and the sorted indices which
+        entry belongs to which position of which item.
+        """
+        with torch.no_grad():
+            plain = packed._replace(data=packed.data.detach())
+            rows, lengths = pad_packed_sequence(plain, batch_first=True)
+        return cls(rows, lengths, packed.sorted_indices is None)
+
+
+def unpacked(packed: PackedSequence) -> Tensor:
+    """Return the items in the order of the batch; see ``Packed``."""
+    return Packed.of(packed).rows
 
 
 def main_tensor(value: Any) -> tuple[int, Tensor] | None:

@@ -36,7 +36,6 @@ from torch.utils.data import (
 from torch.utils.data.dataloader import (
     _BaseDataLoaderIter,
     _DatasetKind,
-    _MultiProcessingDataLoaderIter,
     _SingleProcessDataLoaderIter,
 )
 
@@ -45,7 +44,6 @@ from ..feeds import Items, Origin
 from .datasets import Datasets
 from .order import row_contents
 
-_ITERATORS = {_SingleProcessDataLoaderIter, _MultiProcessingDataLoaderIter}
 _RANDOM = RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 _FIRST_BATCHES = 2  # one batch, and one that is prefetched
 #: Batches that are kept to be recognized: the newest, those that a wrapper of an iteration under way fetched
@@ -81,8 +79,10 @@ class _Iteration:
         dataset: The number of the dataset inside of subsets.
         name: The DataLoader in words.
         loader: What it is made of.
+        part: What tells its subsets apart from others.
         length: How many batches it gives; infinity if that is not known.
         reason: Why the rows of its batches cannot be identified; "" if they can.
+        is_mixed: Whether its rows come in another order than that of the dataset, each time perhaps the same.
         subsets: The indices of the subsets, the outermost first.
         rows_of: The dataset inside of them in words.
         indices: What the sampler gave for the batches that have not come.
@@ -95,8 +95,10 @@ class _Iteration:
     dataset: int
     name: str
     loader: Hashable
+    part: Hashable
     length: float
     reason: str
+    is_mixed: bool
     subsets: list[Any]
     rows_of: str
     indices: deque[Any] = field(default_factory=deque)
@@ -224,6 +226,16 @@ class LoaderObserver:
         of.calls += 1
         return _origin(of)
 
+    def source(self, inputs: Any) -> tuple[Origin, bool] | None:
+        """Return what ``origin`` does, counting no call, and whether a tensor of the batch was recognized."""
+        recent = list(self._recent)
+        if not recent:
+            return None
+        batch = _match(recent, inputs, _shares_rows)
+        if batch is None and any(one.iteration is not recent[-1].iteration for one in recent):
+            batch = _match(recent, inputs, _has_equal_rows)
+        return _origin((batch or recent[-1]).iteration), batch is not None
+
     def outer(self, origin: Origin, dataset: int | None = None) -> Origin:
         """Return an iteration that began before the newest batch of a call's came, and has no call yet.
 
@@ -251,14 +263,14 @@ class LoaderObserver:
         batch = _match(recent, inputs, _shares_rows) or _match(recent, inputs, _has_equal_rows)
         of = (batch or recent[-1]).iteration
         if batch is None:
-            return Items(of.dataset, of.name, None, _CHANGED.format(len(recent)))
+            reason = of.reason if of.is_mixed else _CHANGED.format(len(recent))
+            return Items(of.dataset, of.name, None, reason, of.is_mixed)
         ids, reason = (None, _WRITTEN) if _is_written(batch, inputs) else _items(batch)
         tensors = _numbers(batch, inputs)
         contents = None if ids is None else _contents(batch, tensors, len(ids))
         form = hash(tuple((batch.tensors[one].shape[1:], batch.tensors[one].dtype) for one in tensors))
-        return Items(
-            of.dataset, of.name, ids, reason, reason is _WRITTEN, tensors, contents, form, of.rows_of
-        )
+        is_reordered = of.is_mixed or reason is _WRITTEN
+        return Items(of.dataset, of.name, ids, reason, is_reordered, tensors, contents, form, of.rows_of)
 
     def sources(self, since: int) -> set[int]:
         """Return the iterations that gave a batch after the first ``since`` batches, as far as kept."""
@@ -299,16 +311,20 @@ class LoaderObserver:
 
     def _begin(self, iterator: Any, reason: str) -> _Iteration:
         name = _name(iterator)
-        reason = _unordered(iterator) or reason
+        mixed = _mixed(iterator)
+        reason = mixed or _unordered(iterator) or reason
         try:
             dataset, subsets = self._inside(iterator._dataset)
         except Exception as error:  # its iterations count epochs all the same
             dataset, subsets = iterator._dataset, []
             reason = reason or _UNREADABLE.format(type(error).__name__, error)
-        number, loader = self._datasets.number(dataset), _loader(iterator, name, subsets)
+        number, part = self._datasets.number(dataset), _part(subsets)
+        loader = _loader(iterator, name, part)
         rows_of = f"the {type(dataset).__name__} that its subsets are of" if subsets else "its dataset"
         length = _length(iterator._index_sampler)
-        iteration = _Iteration(next(self._numbers), number, name, loader, length, reason, subsets, rows_of)
+        iteration = _Iteration(
+            next(self._numbers), number, name, loader, part, length, reason, bool(mixed), subsets, rows_of
+        )
         self._iterations[iterator] = iteration
         return iteration
 
@@ -381,7 +397,7 @@ LOADERS = LoaderObserver()
 
 
 def _origin(of: _Iteration) -> Origin:
-    return Origin(of.number, of.dataset, of.name, of.loader, of.length)
+    return Origin(of.number, of.dataset, of.name, of.loader, of.length, of.part)
 
 
 def _match(recent: list[_Batch], inputs: Any, same: Callable[[Tensor, Tensor], bool]) -> _Batch | None:
@@ -437,12 +453,16 @@ def _name(iterator: Any) -> str:
     return f"the DataLoader over {type(data).__name__}{of}"
 
 
-def _loader(iterator: Any, name: str, subsets: list[Any]) -> Hashable:
+def _loader(iterator: Any, name: str, part: Hashable) -> Hashable:
     """Return what a DataLoader is made of, by which one that is made anew is recognized."""
-    parts = tuple((len(indices), str(list(indices[:_FEW]))) for indices in subsets)
     samplers = _samplers(iterator)
     sizes = (getattr(one, "batch_size", None) for one in samplers)
-    return name, parts, type(samplers[-1]), next((size for size in sizes if size is not None), None)
+    return name, part, type(samplers[-1]), next((size for size in sizes if size is not None), None)
+
+
+def _part(subsets: list[Any]) -> Hashable:
+    """Return what tells subsets apart, by which those that are made anew are recognized."""
+    return tuple((len(indices), str(list(indices[:_FEW]))) for indices in subsets)
 
 
 def _length(sized: Any) -> float:
@@ -457,14 +477,30 @@ def _unordered(iterator: Any) -> str:
     """Return why the sampler's indices do not tell the rows of the batches; "" if they do."""
     if iterator._dataset_kind != _DatasetKind.Map:
         return "an IterableDataset has no indices"
-    if not getattr(iterator, "_in_order", True):
-        return "the DataLoader has in_order=False"
     collate = iterator._collate_fn
     while (inner := getattr(collate, "data_collator", None)) is not None:  # of transformers
         collate = inner
     kind = collate if hasattr(collate, "__qualname__") else type(collate)
     known = collate in (default_collate, default_convert) or str(kind.__module__).startswith(_IN_ORDER)
     return "" if known else f"its collate_fn, {kind.__qualname__}, may change the order of the rows"
+
+
+def _mixed(iterator: Any) -> str:
+    """Return why rows come in another order than that of the dataset for any sampler; "" if they do not.
+
+    The first batch of each epoch may be the same all the same.
+    """
+    workers = iterator._num_workers
+    if workers > 1 and not getattr(iterator, "_in_order", True):
+        return (
+            f"the DataLoader has in_order=False, so that batches of {workers} workers come as they are ready"
+        )
+    if workers > 1 and iterator._dataset_kind == _DatasetKind.Iterable:
+        return (
+            f"an IterableDataset has no indices, and batches of its {workers} workers come in turns, which "
+            "is not the order of the dataset (with num_workers=0 it is)"
+        )
+    return ""
 
 
 def _items(batch: _Batch) -> tuple[np.ndarray | None, str]:
@@ -512,7 +548,9 @@ def _has_equal_rows(tensor: Tensor, known: Tensor) -> bool:
 
 
 def random_loader() -> str | None:
-    """Return a description of a DataLoader with a random sampler that is being iterated over.
+    """Return a description of a DataLoader whose rows come in another order than that of its dataset.
+
+    It has a random sampler, or workers whose batches are mixed, and is being iterated over.
 
     The iterators are found through the garbage collector, which takes some 30 ms for a million objects, so
     this is meant for the first batch of an epoch. If an iterator has just begun, those that began before it,
@@ -522,10 +560,12 @@ def random_loader() -> str | None:
         A clause such as "a DataLoader over TensorDataset of 60 items draws them with RandomSampler"; None if
         there is none.
     """
-    iterators = [iterator for iterator in gc.get_objects() if type(iterator) in _ITERATORS]
+    iterators = [one for one in gc.get_objects() if issubclass(type(one), _BaseDataLoaderIter)]
     active = [iterator for iterator in iterators if _is_active(iterator)]
     started = [iterator for iterator in active if iterator._num_yielded <= _FIRST_BATCHES]
     for iterator in started or active:
+        if mixed := _mixed(iterator):
+            return f"{_name(iterator)} gives them in an order of its own, because {mixed}"
         sampler = _samplers(iterator)[-1]
         if isinstance(sampler, _RANDOM):
             name = _name(iterator).removeprefix("the ")

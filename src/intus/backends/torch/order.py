@@ -76,12 +76,39 @@ def is_time_first(model: nn.Module) -> bool:
     return any(batch_axis(module) == 1 for module in model.modules())
 
 
-def kept_axis(module: nn.Module, given: Tensor | None, made: Tensor | None, axis: int | None) -> int | None:
+def has_recurrent(model: nn.Module) -> bool:
+    """Return whether a module of the model may get packed items: PyTorch's recurrent layers do."""
+    return any(isinstance(module, nn.RNNBase) for module in model.modules())
+
+
+def keeps_rows(module: nn.Module) -> bool:
+    """Return whether a module leaves its rows where they are, so that one inside moves none for it.
+
+    A module without others inside is assumed to, and those of PyTorch do.
+    """
+    return next(module.children(), None) is None or _is_of_torch(module)
+
+
+def final_states(module: nn.Module, made: Any) -> list[Tensor]:
+    """Return the hidden states of the last layer of a recurrent module of PyTorch, with rows along axis 0.
+
+    Example:
+        >>> gru = nn.GRU(2, 3, bidirectional=True)
+        >>> [tuple(state.shape) for state in final_states(gru, gru(torch.zeros(5, 4, 2)))]
+        [(4, 3), (4, 3)]
+    """
+    if not isinstance(module, nn.RNNBase):
+        return []
+    states = made[1][0] if isinstance(made[1], tuple) else made[1]
+    return list(states[-2 if module.bidirectional else -1 :]) if states.ndim == 3 else []
+
+
+def kept_axis(module: nn.Module, given: Any, made: Tensor | None, axis: int | None) -> int | None:
     """Return the batch axis of what a module of PyTorch made; None if it does not follow from its input.
 
     Args:
         module: The module.
-        given: Its input.
+        given: Its input, of which one that is no tensor shows nothing.
         made: Its output.
         axis: The batch axis of the input; None if it is not known.
 
@@ -90,7 +117,7 @@ def kept_axis(module: nn.Module, given: Tensor | None, made: Tensor | None, axis
         >>> kept_axis(nn.Linear(4, 3), words, torch.zeros(5, 2, 3), 1)
         1
     """
-    if given is None or made is None or not _is_of_torch(module):
+    if not isinstance(given, Tensor) or made is None or not _is_of_torch(module):
         return None
     dimensions = _DIMENSIONS.get(type(module).__name__[-2:], 0)
     if isinstance(module, _ROWS_FIRST) and made.ndim == dimensions + 2:

@@ -16,9 +16,9 @@ from ...core.errors import InputError
 from ..base import Operation, Tap
 from ..several import Several
 from ..visit import Visit
-from .captured_tensor import Part, captured, main_tensor, unpacked
+from .captured_tensor import Packed, Part, captured, main_part, parts, unpacked
 from .eval_forward import is_capturing
-from .order import batch_axis, kept_axis
+from .order import batch_axis, final_states, keeps_rows, kept_axis
 from .row_follower import RowFollower
 
 _TRANSFORMED = (
@@ -48,6 +48,8 @@ class Session:
         self.entered: dict[str, list[Visit | None]] = {}
         self.tickets: dict[str, Any] = {}  # of the last pass, for gradients of parameters
         self.rows: RowFollower | None = None  # of this pass, if its rows are followed
+        self.assumed: list[str] = []  # modules of this pass whose rows are assumed to be in order
+        self.packs = False  # whether the model has layers that may get packed items
         self.axes: dict[str, int] = {}  # batch axes of modules by their place in the model
         #: The batch axes that following the rows has shown, by address with call and "input" or "output".
         self.shown: dict[tuple[str, str], int] = {}
@@ -95,17 +97,26 @@ class Session:
         tap: Any = self.tap  # which wants this, and has what not every tap must have
         began = time.perf_counter(), time.thread_time()
         before, after = _main(given), _main(made)
-        own = visit.axis if after is not None and after.ndim == 3 else None
-        given_axis = rows.axis_of(before, tap.batch_axis) if own is None else own
-        axis = own
-        if axis is None:
-            kept = kept_axis(module, before, after, given_axis)
-            axis = rows.axis_of(after, tap.batch_axis, kept)
-        if axis is not None and own is None:
-            self.shown[visit.address, "output"] = axis
+        own = visit.axis if not isinstance(after, Tensor) or after.ndim == 3 else None
+        given_axis = axis = own
+        if isinstance(before, Tensor) and own is None:
+            given_axis = rows.axis_of(before, tap.batch_axis)
+        if isinstance(after, Tensor) and own is None:
+            axis = rows.axis_of(after, tap.batch_axis, kept_axis(module, before, after, given_axis))
+            if axis is not None:
+                self.shown[visit.address, "output"] = axis
         usual = tap.batch_axis if axis is None else axis
-        if rows.passes(before, after, usual, given_axis, is_batch=axis is not None):
-            tap.on_moved(visit.address)
+        found = rows.passes(
+            before, after, usual, given_axis, is_batch=axis is not None, keeps=keeps_rows(module)
+        )
+        if found == "assumed":
+            self.assumed.append(visit.address)
+        elif found is not None:
+            tap.on_moved(visit.address, is_known=found != "unproven")
+        for address in self.assumed if found == "differs" else ():
+            tap.on_moved(address, is_known=False)
+        for state in final_states(module, made):
+            rows.passes_too(state, 0)
         tap.prepared(time.perf_counter() - began[0], time.thread_time() - began[1])
 
     def locate(self, visit: Visit, given: Any) -> None:
@@ -113,9 +124,12 @@ class Session:
         rows = self.rows
         if rows is None or visit.axis is not None or threading.get_ident() not in self.inside:
             return
+        main = _main(given)
+        if not isinstance(main, Tensor):
+            return
         tap: Any = self.tap
         began = time.perf_counter(), time.thread_time()
-        axis = rows.axis_of(_main(given), tap.batch_axis)
+        axis = rows.axis_of(main, tap.batch_axis)
         if axis is not None:
             self.shown[visit.address, "input"] = axis
         tap.prepared(time.perf_counter() - began[0], time.thread_time() - began[1])
@@ -146,8 +160,9 @@ class Session:
                 self.release()
                 self.calls = {}  # gradients of earlier passes keep theirs
                 self.entered.clear()
+                self.assumed.clear()
                 axis = self._axis_to_follow()
-                self.rows = None if axis is None else RowFollower(_main(inputs), axis)
+                self.rows = None if axis is None else RowFollower(_main(inputs), axis, packs=self.packs)
                 self.inside.add(threading.get_ident())
 
     def end(self, output: Any) -> None:
@@ -205,6 +220,11 @@ def _side(kind: str) -> str:
     return "input" if kind.endswith("input") else "output"
 
 
-def _main(value: Any) -> Tensor | None:
-    main = main_tensor(value)
-    return None if main is None else main[1]
+def _main(value: Any) -> Tensor | Packed | None:
+    """Return the main tensor of a call, or its packed items; None if it has none."""
+    found = parts(value)
+    main = main_part(found)
+    if main is None:
+        return None
+    part = found[main][1]
+    return Packed.of(part) if isinstance(part, PackedSequence) else part
