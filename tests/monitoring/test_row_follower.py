@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
@@ -171,7 +171,7 @@ def test_packed_rows_that_are_said_to_be_sorted_behind_a_function_have_no_ids(se
     assert "enforce_sorted=True" in fault
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from([None, "before", "between"]),
     st.booleans(),
@@ -184,6 +184,8 @@ def test_packed_rows_that_are_said_to_be_sorted_behind_a_function_have_no_ids(se
 def test_no_layer_of_a_packing_model_has_ids_of_other_rows(
     server, sort, enforce, function, first, state, cell, back
 ):
+    """Only a function that hides a sort is not seen, of rows that are not said to be sorted."""
+    assume(enforce or not function or sort != "between")
     torch.manual_seed(0)
     model = Packing(
         sort=sort,
