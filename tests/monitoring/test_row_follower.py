@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils.data import DataLoader, TensorDataset
 
+from intus.backends.torch.order import final_states
 from intus.monitoring import flush, probe
 
 HOST = "127.0.0.1"
@@ -169,6 +170,15 @@ def test_packed_rows_that_are_said_to_be_sorted_behind_a_function_have_no_ids(se
     (fault,) = faults
     assert "'rnn', 'head' and ''" in fault
     assert "enforce_sorted=True" in fault
+
+
+def test_recurrent_layer_that_returns_something_else_has_no_states():
+    class Last(nn.LSTM):
+        def forward(self, x):
+            return super().forward(x)[0]
+
+    layer = Last(2, 3, batch_first=True)
+    assert final_states(layer, layer(torch.zeros(1, 4, 2))) == []
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
