@@ -97,7 +97,7 @@ def final_states(module: nn.Module, made: Any) -> list[Tensor]:
         >>> [tuple(state.shape) for state in final_states(gru, gru(torch.zeros(5, 4, 2)))]
         [(4, 3), (4, 3)]
     """
-    if not isinstance(module, nn.RNNBase):
+    if not isinstance(module, nn.RNNBase) or not _is_of_torch(module):
         return []
     states = made[1][0] if isinstance(made[1], tuple) else made[1]
     return list(states[-2 if module.bidirectional else -1 :]) if states.ndim == 3 else []
