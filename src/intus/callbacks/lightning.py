@@ -73,7 +73,10 @@ class LightningProbe(ProbeCallback, _callback()):  # type: ignore[misc]
         ) is not None:  # as Lightning casts a batch of the training
             inputs = trainer.precision_plugin.convert_input(given[0])
             self._options = {**self._options, "probe_set": (inputs, *given[1:])}
-        self.begin(model, _trained(trainer), is_first=trainer.is_global_zero)
+        done = _trained(trainer)
+        self.begin(model, done, is_first=trainer.is_global_zero)
+        if done % 1:  # of an epoch that is resumed, Lightning does not call ``on_train_epoch_start``
+            self.at(math.floor(done))
         self._forget_loaders()
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:

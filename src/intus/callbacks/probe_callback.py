@@ -58,6 +58,7 @@ class ProbeCallback:
         if not is_first and (self._options.get("probe_set") is None or not _is_shared(model)):
             return
         self.watch = probe(model, self._host, self._port, **self._options)
+        self.watch._tap.probe_runs.begins_untrained = not done
         self.watch.epoch = done
         if done % 1:
             self.watch._tap.source.say_part(math.floor(done) + 1)

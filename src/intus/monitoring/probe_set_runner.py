@@ -180,6 +180,7 @@ class ProbeSetRunner:
         schedule: Schedule,
     ) -> None:
         self.running = False
+        self.begins_untrained = True  # False of a training that is resumed, which has no epoch 0
         self._host, self._model = weakref.proxy(host), weakref.ref(model)
         self._backend, self._set, self._together = backend, probe_set, together
         #: What is known of the order of rows in the layers; None if the framework cannot tell.
@@ -266,7 +267,8 @@ class ProbeSetRunner:
 
     def training_begins(self) -> None:
         """Run the probe set on the untrained model, before a training that names no epochs."""
-        if self._set is not None and self._set.every is None and math.isnan(self._last_epoch):
+        is_due = self.begins_untrained and math.isnan(self._last_epoch)
+        if self._set is not None and self._set.every is None and is_due:
             self.run()
 
     def epoch_ends(self) -> None:
