@@ -131,7 +131,7 @@ OTHERS = {
         None,
         (torch.eye(6)[:3],),
         (torch.eye(6)[:3].flip(0),),
-        "the file does not return what the model does",
+        "The model reads the value of argmax_1",
     ),
     "size of the batch": (
         lambda f, x: f(x).sum(0) / x.shape[0],

@@ -228,8 +228,9 @@ def check_export(
     The model is traced on the inputs, and the file is run on the same. Their tensors are compared as
     ``compare`` does, and their parameters. A file of a lower precision is compared within the rounding of
     that precision. A quantized file differs by more: the result is false, and its ``verdict`` is
-    ``"quantized"`` if nothing but the quantization differs. The result holds for these inputs: two
-    activations that are equal on them are not told apart, so use inputs as the model gets them.
+    ``"quantized"`` if nothing but the quantization differs. Use inputs as the model gets them: the result
+    holds for these. Operations are also run on other numbers, and both sides on other inputs if the model
+    decides by values of its inputs or the file takes any number of rows.
 
     Args:
         model: The model that was exported, in the mode it was exported in, which usually is evaluation mode.

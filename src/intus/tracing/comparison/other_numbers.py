@@ -164,10 +164,11 @@ class _Probe:
         ranges = self._ranges[0].of(row), self._ranges[1].of(partner)
         low, high = max(low for low, _ in ranges), min(high for _, high in ranges)
         if math.isfinite(low) and math.isfinite(high):
-            return low + np.abs(np.remainder(array, high - low)) if high > low else np.full_like(array, low)
+            inside = np.remainder(array, high - low) if high > low else np.zeros_like(array)
+            return np.asarray(low + inside)
         if math.isfinite(low):
-            return low + np.abs(array)
-        return high - np.abs(array) if math.isfinite(high) else array
+            return np.asarray(low + np.abs(array))
+        return np.asarray(high - np.abs(array)) if math.isfinite(high) else array
 
     def _is_apart(self, region: Region, given: Mapping[int, np.ndarray]) -> bool | None:
         """Return whether two passes compute something else from the same; None if they cannot be run."""
@@ -183,9 +184,8 @@ class _Probe:
 
 def _shuffled(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """Return the numbers of an array in another order, with other signs."""
-    return random.permutation(array.reshape(-1)).reshape(array.shape) * random.choice(
-        (-1.0, 1.0), array.shape
-    )
+    signs = random.choice((-1.0, 1.0), array.shape)
+    return np.asarray(random.permutation(array.reshape(-1)).reshape(array.shape) * signs)
 
 
 def _larger(array: np.ndarray, random: np.random.Generator) -> np.ndarray:

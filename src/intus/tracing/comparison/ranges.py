@@ -50,7 +50,7 @@ _GROWING = frozenset(
     {
         *("add", "mul", "multiply", "div", "divide"),
         *("true_divide", "sum", "reduce_sum", "cumsum", "matmul"),
-        *("pow"),
+        "pow",
     }
 )
 
@@ -80,10 +80,7 @@ class Ranges:
                 self._free.add(row)
 
     def is_free(self, row: int) -> bool:
-        """Return whether a tensor is of floats that are no whole numbers, as a mask or a position is.
-
-        Those of a mask or an index are no floats, or computed of such alone.
-        """
+        """Return whether a tensor may have any floats, unlike what is computed of masks or indices alone."""
         return row in self._free
 
     def of(self, row: int) -> tuple[float, float]:
