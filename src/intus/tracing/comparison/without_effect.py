@@ -138,7 +138,7 @@ def unseen_operations(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> l
                 [row for row in rows if side.threshold(row) is None]
                 for side, rows in zip((one, two), rest, strict=True)
             ]
-        elif not any(rest) and max(linear) == math.inf and _is_bent(min(linear), one.eps(root)):
+        elif not any(rest) and max(linear) == math.inf and is_bent(min(linear), one.eps(root)):
             found.append(Unseen("a", root) if linear[0] < linear[1] else Unseen("b", other))
         more = len(rest[0]) - len(rest[1])
         name, at = ("a", 0) if more > 0 else ("b", 1)
@@ -248,6 +248,8 @@ class _Unchanged:
             return False
         if kind in MOVES:
             return self._rounds(row)
+        if kind == "where" and "condition" in arguments(self.graph.setting(row)):
+            return False  # the same for every input
         return kind not in _BY_OPERANDS or len(self._operands(row)) > 1 or self._adds(row)
 
     def _rounds(self, row: int) -> bool:
@@ -277,8 +279,13 @@ def _same(x: Elements, y: Elements) -> bool:
     return apart.relative <= rounding(x, y) and not apart.lopsided
 
 
-def _is_bent(threshold: float, eps: float) -> bool:
-    """Return whether a softplus differs from its input at a threshold by more than rounding explains."""
+def is_bent(threshold: float, eps: float) -> bool:
+    """Return whether a softplus differs from its input at a threshold by more than rounding explains.
+
+    Args:
+        threshold: The threshold.
+        eps: The distance from 1 to the next number.
+    """
     return threshold < math.inf and float(np.logaddexp(0.0, -threshold)) > eps * abs(threshold)
 
 
