@@ -178,10 +178,10 @@ def different_arguments(a: Graph, row: int, b: Graph, other: int) -> Iterator[tu
     if is_foreign:
         one, two = common(a, row, one), common(b, other, two)
     names = list(dict.fromkeys((*one, *two)))
-    if not any(character in one.get("padding", "0") for character in "123456789"):
-        names = [name for name in names if name != "count_include_pad"]  # there is nothing to count
     if is_foreign:
         names = [name for name in names if name in one and name in two]
+        if not re.search("[1-9]", one.get("padding", "0")):  # there is nothing to count
+            names = [name for name in names if name != "count_include_pad"]
     texts = [(name, one.get(name, NOT_GIVEN), two.get(name, NOT_GIVEN)) for name in names]
     shapes = [a.metas[int(a.ops.meta[one])].shape for one in (row, *a.parents(row)[:1])]
     rank = max(map(len, shapes)) if is_foreign else 0
