@@ -39,7 +39,7 @@ def is_causal_mask(trace: Trace, row: int) -> bool:
     if value is None or value.array.ndim < 2 or masks[0] in of_inputs(graph):
         return False
     mask = value.array
-    is_seen = np.broadcast_to(np.tri(*mask.shape[-2:], dtype=bool), mask.shape)
+    is_seen = np.broadcast_to(np.tri(*mask.shape[-2:]) > 0, mask.shape)
     if mask.dtype == bool:
         return np.array_equal(mask, is_seen)
     hidden = mask[~is_seen]

@@ -156,8 +156,8 @@ class ExportCheck:
                 why = "they do other things that have no effect on these inputs"
             verdict = f"Not proven that {file} computes what {name} does: {why}."
         said = {*self.table.attrs["reordered"], *self.table.attrs["not_run"]}  # by the table
-        sentences = (*self._faults, *(f"{one.removesuffix('.')}." for one in self.unproven))
-        lines = [verdict, *(one for one in sentences if one not in said), *self.notes]
+        seen = (*self._faults, *(f"{one.removesuffix('.')}." for one in self.unproven))
+        lines = [verdict, *(one for one in seen if one not in said), *self.notes]
         changed = [sentence for sentences in self.changed.values() for sentence in sentences]
         if changed:
             lines.append(f"Parameters differ: {listed(changed)}.")

@@ -46,7 +46,7 @@ def other_ways(a: Pass, b: Pass, i: int, j: int, region: Region, names: tuple[st
         names: The names of the passes.
     """
     one, two = _direction(a, region.rows), _direction(b, region.others)
-    if one and two and one != two:
+    if one and two and one != two and not (_is_mended(a, i) or _is_mended(b, j)):
         yield f"{a.place(i)} rounds {one} in {names[0]}, {two} in {names[1]}, which are one on these inputs"
     for side, row, other, rows, name in (
         (a, i, b, region.others, names),
@@ -75,6 +75,14 @@ def _direction(side: Pass, rows: Collection[int]) -> str:
     if found == {_DOWN} and kinds >= {"abs", "sign"}:
         return _ZERO
     return found.pop() if len(found) == 1 and kinds.isdisjoint(_CHOOSE) else ""
+
+
+def _is_mended(side: Pass, row: int) -> bool:
+    """Return whether what follows adds to a result what is 0 here: ``x // 2`` is a division, and 1 less."""
+    value = side.value(row)
+    following = [n for n in side.graph.children(row) if side.kind(n) in ("sub", "add", "where")]
+    values = [side.value(n) for n in following if len(side.operands(n)) > 1]
+    return value is not None and any(one is not None and one.equals(value) for one in values)
 
 
 def _rounds(side: Pass, row: int) -> str:
