@@ -15,8 +15,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+import intus
 from intus import trace
 from intus.cli import main, parser
+from intus.core.errors import IntusError
 
 NET = """
 import torch
@@ -293,13 +295,11 @@ def test_view_of_invalid_trace_files(tmp_path: Path, capsys: pytest.CaptureFixtu
         return capsys.readouterr().err
 
     (tmp_path / "empty.trace").touch()
-    assert "is no trace that this version of intus can read. A model is written FILE.py:NAME" in text(
-        "empty.trace"
-    )
+    assert "is no trace that this version of intus can read" in text("empty.trace")
     torch.save({"a": torch.ones(1)}, tmp_path / "net.pt")
     assert "It has pickled weights, which can run code when they are loaded" in text("net.pt")
     (tmp_path / "net.pt").rename(tmp_path / "net.ckpt")
-    assert "It may hold weights. The model is in the code that loads them" in text("net.ckpt")
+    assert "It has pickled weights, which can run code when they are loaded" in text("net.ckpt")
     save_file({"a": torch.ones(1)}, tmp_path / "new.trace", {"intus": "99", "graph": "{}"})
     assert "in format '99'; this version reads format '1' and '2'. Write it again" in text("new.trace")
     (tmp_path / "folder").mkdir()
@@ -307,6 +307,31 @@ def test_view_of_invalid_trace_files(tmp_path: Path, capsys: pytest.CaptureFixtu
     trace(torch.nn.Linear(4, 2), torch.ones(4), save="none").save(tmp_path / "a.trace")
     assert main(["view", str(tmp_path / "a.trace"), "--inputs", "3"]) == 1
     assert "--inputs '3': no model runs, a trace was recorded before" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("net.tflite", b"\x1c\0\0\0TFL3" + bytes(20)),
+        ("net.h5", b"\x89HDF\r\n\x1a\n" + bytes(20)),
+        ("net.pkl", b"\x80\x04" + bytes(20)),
+        ("net.json", b"{}"),
+        ("net.bin", b""),
+        ("/dev/null", b""),
+    ],
+)
+def test_view_of_a_file_that_read_refuses_says_why(
+    name: str, content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(IntusError) as of_read:
+        intus.read(path)
+    with pytest.raises(IntusError) as of_view:
+        intus.view(path)
+    assert str(of_view.value) == str(of_read.value)
+    assert main(["view", str(path), "--no-open"]) == 1
+    assert f"intus: {of_read.value} A model in Python is written FILE.py:NAME.\n" == capsys.readouterr().err
 
 
 def marks(page: Path) -> dict[str, Any]:

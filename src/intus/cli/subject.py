@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..backends import base
-from ..core.errors import CodecError, InputError, IntusError, check_installed, did_you_mean
+from ..core.errors import InputError, IntusError, check_installed, did_you_mean
 from ..reading import ENDINGS
 from .choice import choice
 
@@ -174,15 +174,13 @@ def inputs(written: str | None, *subjects: Subject) -> Any:
 
 
 def _loaded(source: Path) -> Trace:
-    from ..tracing.load import WEIGHTS, load
+    from ..tracing.load import load_to_show
 
     try:
-        return load(source)
-    except CodecError as error:
-        advice = f"A model is written FILE.py:NAME. {error}"
-        if source.suffix in WEIGHTS:
-            advice = "It may hold weights. The model is in the code that loads them: write FILE.py:NAME."
-        raise InputError(f"{source} is no trace that this version of intus can read. {advice}") from None
+        return load_to_show(source)
+    except IntusError as error:
+        what = f"{source} is no trace that this version of intus can read. " * (source.suffix == ".trace")
+        raise InputError(f"{what}{error} A model in Python is written FILE.py:NAME.") from None
 
 
 def _model(source: str, name: str, names: Mapping[str, Any]) -> Callable[..., Any]:

@@ -66,12 +66,7 @@ def read(path: Path, inputs: tuple[Any, ...] | None = None, named: Mapping[str, 
         InputError: If there is no such file, or the inputs do not fit the model.
         MissingExtraError: If the package that reads the format is not installed.
     """
-    if not path.exists():
-        raise InputError(f"There is no file {str(path)!r}.")
-    if path.is_dir():
-        raise InputError(f"{str(path)!r} is a folder. Name a file that ends in {', '.join(ENDINGS)}.")
-    if not path.is_file():
-        raise InputError(f"{str(path)!r} is no regular file but a pipe or device, which is not read.")
+    _check_is_file(path)
     try:
         return _reader(path)(path, inputs, named or {})
     except (IntusError, ImportError, MemoryError):
@@ -84,6 +79,25 @@ def read(path: Path, inputs: tuple[Any, ...] | None = None, named: Mapping[str, 
             f"{str(path)!r} is damaged, or of a version that intus does not know: "
             f"{type(error).__name__}: {text}."
         ) from error
+
+
+def check_is_read(path: Path) -> None:
+    """Raise the error of ``read`` if a path is no file, or one in a format that is not read.
+
+    Args:
+        path: The path.
+    """
+    _check_is_file(path)
+    _reader(path)
+
+
+def _check_is_file(path: Path) -> None:
+    if not path.exists():
+        raise InputError(f"There is no file {str(path)!r}.")
+    if path.is_dir():
+        raise InputError(f"{str(path)!r} is a folder. Name a file that ends in {', '.join(ENDINGS)}.")
+    if not path.is_file():
+        raise InputError(f"{str(path)!r} is no regular file but a pipe or device, which is not read.")
 
 
 def _reader(path: Path) -> _Reader:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..core.errors import CodecError
+from ..reading import ENDINGS, check_is_read
 from .read import is_model_file
 from .results.files import read
 from .results.trace import Trace
@@ -54,3 +55,28 @@ def load(path: str | Path) -> Trace:
     trace = Trace(saved.graph, saved.values, saved.maybe_modified)
     trace.gradients = saved.gradients
     return trace
+
+
+def load_to_show(path: str | Path) -> Trace:
+    """Return the trace that a path holds, for ``view``, which also shows model files.
+
+    Args:
+        path: The file or the folder; no model file.
+
+    Raises:
+        CodecError: If the path holds no trace. Of a file in a format that is not read it says so, as ``read``
+            does.
+        InputError: If it is no file, or there is none.
+    """
+    path = Path(path)
+    is_other = path.suffix != ".trace" and not path.is_dir()
+    if is_other and not path.is_file():  # opening a pipe would wait for who writes to it
+        check_is_read(path)
+    try:
+        return load(path)
+    except CodecError as error:
+        if path.is_dir():
+            raise CodecError(f"{error} A model file ends in {', '.join(ENDINGS)}.") from None
+        if is_other:
+            check_is_read(path)
+        raise

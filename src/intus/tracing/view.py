@@ -11,7 +11,7 @@ from ..core.graph import Graph
 from ..viewing.html import View
 from ..viewing.overlay import Overlay, to_save
 from .front_door import Arguments, arguments, front_door
-from .load import load
+from .load import load_to_show
 from .models import backend_of, is_script, require_torch
 from .read import is_model_file, read
 from .results.trace import Trace
@@ -114,7 +114,7 @@ def _read(subject: Any, given: Arguments) -> Any:
     """Return the trace of a path, with the values of a model file on the inputs; anything else unchanged."""
     if is_model_file(subject):
         return read(subject, *given.args, **given.kwargs)
-    return load(subject) if isinstance(subject, str | Path) else subject
+    return load_to_show(subject) if isinstance(subject, str | Path) else subject
 
 
 def _two_traces(

@@ -3,6 +3,7 @@
 import copy
 import warnings
 
+import onnx
 import pytest
 import torch
 from torch import nn
@@ -168,3 +169,47 @@ def test_axis_counted_from_the_end_is_no_reason(tmp_path):
     assert intus.check_export(Net(-1, 2), exported(Net(1, 2), x, tmp_path / "net.onnx"), x)
     check = intus.check_export(Net(-1, 2), exported(Net(0, 2), x, tmp_path / "net.onnx"), x)
     assert check.first["why"] == ["dim is -1 in a, 0 in b"]
+
+
+def foreign(model):
+    model.graph.node[1].op_type, model.graph.node[1].domain = "Foo", "my.domain"
+
+
+def newer(model):
+    model.opset_import[0].version = 99
+
+
+@pytest.mark.parametrize("change", [foreign, newer])
+def test_what_a_file_cannot_run_is_the_reason(change, tmp_path):
+    net, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).eval(), torch.randn(1, 3)
+    path = exported(net, x, tmp_path / "net.onnx")
+    model = onnx.load(path)
+    change(model)
+    onnx.save(model, path)
+    check = intus.check_export(net, path, x)
+    (note,) = intus.read(path, x).graph.facts["notes"]
+    assert note in intus.read(path, x).summary()
+    assert check.verdict == "not proven"
+    assert note.removesuffix(".") in check.unproven
+    assert str(check).count(note) == 1
+
+
+class Dropping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.drop, self.second = nn.Linear(6, 60), nn.Dropout(0.5), nn.Linear(60, 6)
+
+    def forward(self, x):
+        return self.second(self.drop(torch.relu(self.drop(self.first(x)))))
+
+
+def test_dropout_that_a_file_has_left_on_is_the_reason(tmp_path):
+    net, x = Dropping().train(), torch.randn(2, 6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter
+        mode = torch.onnx.TrainingMode.TRAINING
+        torch.onnx.export(net, (x,), tmp_path / "net.onnx", dynamo=False, training=mode)
+    check = intus.check_export(net.eval(), tmp_path / "net.onnx", x)
+    assert check.verdict == "differs"
+    assert check.first["module"] == "drop:1"
+    assert check.first["why"] == ["dropout_1_2 of b drops at random (training_mode=True)"]

@@ -192,7 +192,7 @@ _ELEMENTWISE = """
     eq ne lt le gt ge logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor
     bitwise_not lshift rshift isnan isinf isfinite where masked_fill hypot xlogy subtract multiply divide
     negative absolute greater less greater_equal less_equal not_equal nan_to_num deg2rad rad2deg logaddexp
-    polygamma lgamma digamma sinc
+    polygamma lgamma digamma sinc heaviside log_sigmoid
     squared_difference add_to_channels
     and or xor not less_or_equal greater_or_equal hard_sigmoid hard_swish swish is_nan is_inf
 """

@@ -89,13 +89,14 @@ class ExportCheck:
         self.first = first_of(model, first, joined(apart | self.changed, stated))
         self._inside = list(table.differences_inside("the model", "in the file"))
         self._unseen = list(sentences(unseen_operations(model, exported, table.pairs), *graphs, names))
-        self._stated = list(different_constants_stated(*graphs, table.agreeing, names))
+        self._stated = list(different_constants_stated(model, exported, table.agreeing, names))
         self._hidden = [] if first is not None else list(hidden_steps(model, exported, table.agreeing, names))
         self._hidden += other_numbers(table.attrs["apart"], *graphs, names)
         self.unproven = [*unknown, *_not_compared(missing), *self._inside, *self._unseen, *self._stated]
         self._lost: list[str] = table.attrs["lost"]
         self._fixed = list(fixed)
         self.unproven += [*self._hidden, *self._lost, *self._fixed]
+        self.unproven += [one.removesuffix(".") for one in table.attrs["not_run"]]
         for rows in equal_inputs(model):
             inputs = listed([*_named(model.graph, rows)])
             self.notes.append(f"The inputs {inputs} have equal values, so the values do not tell them apart.")
@@ -176,10 +177,9 @@ class ExportCheck:
             elif outputs_agree and {*self.unproven} <= {*self._stated, *self._unseen, *self._hidden}:
                 why = "they do other things that have no effect on these inputs"
             verdict = f"Not proven that {file} computes what {name} does: {why}."
-        faults = (
-            one for one in self._faults if one not in self.table.attrs["reordered"]
-        )  # the table says it
-        lines = [verdict, *faults, *(f"{one}." for one in self.unproven), *self.notes]
+        said = {*self.table.attrs["reordered"], *self.table.attrs["not_run"]}  # by the table
+        seen = (*self._faults, *(f"{one.removesuffix('.')}." for one in self.unproven))
+        lines = [verdict, *(one for one in seen if one not in said), *self.notes]
         changed = [sentence for sentences in self.changed.values() for sentence in sentences]
         if changed:
             lines.append(f"Parameters differ: {listed(changed)}.")

@@ -32,6 +32,7 @@ from ..validation.uninitialized import UNINITIALIZED
 from .differences import ROUNDINGS, Difference, difference, element_sums, rounding
 from .elements import Elements, eps_of, plain
 from .modules import pair_modules, with_folded_norms, with_moved_results, with_whole_outputs
+from .moves import with_last_moves
 from .parameters import different_parameters
 from .settings import different_constants
 from .without_effect import idle
@@ -140,6 +141,7 @@ def compare(a: Trace, b: Trace) -> Comparison:
         pairs = align(a.graph, b.graph, sums, near=1e-2 if coarse else 1e-3)
         pairs = with_whole_outputs(a.graph, b.graph, with_folded_norms(a.graph, b.graph, pairs))
         pairs = with_moved_results(a.graph, b.graph, pairs, sums)
+        pairs = with_last_moves(a, b, pairs)
         judge = _Judge(side_a, side_b, pairs)
         while wrong := judge.mispaired():
             partner = {i: -1 if n in wrong else j for n, (i, j) in enumerate(pairs) if i >= 0}

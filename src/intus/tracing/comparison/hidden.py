@@ -13,53 +13,17 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ...core.analysis.flops import ELEMENTWISE
 from ...core.graph import INPUT, OP
-from ...core.vocabularies import common_types
 from ...viewing.repr_text import listed
-from .differences import difference, rounding
 from .elements import Elements, limit_of, plain
-from .regions import Region, Regions, of_inputs
-from .settings import arguments, common, constant_of, same_number, stated_apart
-from .without_effect import NEUTRAL, placed
+from .passes import COMPARISONS, Pass, same_elements
+from .regions import Region, Regions
+from .settings import same_number, stated_apart
+from .ways import epsilons_elsewhere, other_ways
+from .without_effect import NEUTRAL
 
 if TYPE_CHECKING:
     from ..results.trace import Trace
-
-#: Numbers among the arguments of operations on each element that are no operands.
-_NO_OPERANDS = frozenset({"dim", "fmod", "to", "saturate", "decimals"})
-#: Comparisons, with one name for those that differ where two numbers are equal, or never.
-_COMPARISONS = {
-    **dict.fromkeys(("lt", "gt", "less", "greater"), "strict"),
-    **dict.fromkeys(
-        ("le", "ge", "less_or_equal", "less_equal", "greater_or_equal", "greater_equal"), "not strict"
-    ),
-    **dict.fromkeys(("eq", "equal"), "equal"),
-    **dict.fromkeys(("ne", "not_equal"), "unequal"),
-}
-#: Operations that return the same for many numbers, whichever these are.
-_COARSE = _COMPARISONS.keys() | {
-    *("argmax", "argmin", "argsort", "sign", "sgn", "floor", "ceil", "round", "trunc", "any", "all"),
-    *(
-        "floordiv",
-        "floor_divide",
-        "mod",
-        "remainder",
-        "fmod",
-        "isnan",
-        "is_nan",
-        "isinf",
-        "is_inf",
-        "isfinite",
-    ),
-}
-#: Operations that round numbers if they return whole ones.
-_CASTS = frozenset({"cast", "to", "type", "long", "int", "short", "bool", "astype", "convert_element_type"})
-#: The relative difference up to which two tensors are one, behind which rounding may have added up.
-_SAME = {"float16": 1e-2, "bfloat16": 3e-2}
-_SAME_EXACT = 1e-3
 
 
 def hidden_steps(
@@ -74,7 +38,7 @@ def hidden_steps(
         names: The names of the passes.
     """
     partner = {i: j for i, j in pairs if i >= 0 and j >= 0}
-    one, two, regions = _Pass(a), _Pass(b), Regions(a.graph, b.graph, partner)
+    one, two, regions = Pass(a), Pass(b), Regions(a.graph, b.graph, partner)
     constants: dict[str, list[str]] = {}
     for i, j in partner.items():
         are_ops = a.graph.ops.kind[i] == b.graph.ops.kind[j] == OP
@@ -82,6 +46,7 @@ def hidden_steps(
         if region is None:  # also that of a mask of zeros and indices that are 0
             continue
         yield from _discarded(one, two, i, j, region, partner, names)
+        yield from other_ways(one, two, i, j, region, names)
         is_single = len(region.rows) == len(region.others) == 1
         if is_single and _compare_otherwise(one.kind(i), two.kind(j)):
             kinds = f"{one.kind(i)} in {names[0]}, {two.kind(j)} in {names[1]}"
@@ -93,91 +58,22 @@ def hidden_steps(
                 constants.setdefault(text, []).append(one.place(i))
     for text, places in constants.items():
         yield f"{text}, at {listed(places)}, which has no effect on these inputs"
+    yield from epsilons_elsewhere(one, two, names)
     yield from _interchanged(one, two, equal_inputs(a), partner, names)
-
-
-class _Pass:
-    """One of two passes."""
-
-    def __init__(self, trace: Trace) -> None:
-        self.graph, self._trace = trace.graph, trace
-        self._types, self._varies = common_types(trace.graph), of_inputs(trace.graph)
-
-    def kind(self, row: int) -> str:
-        """Return the common name of the type of a row."""
-        return self._types[int(self.graph.ops.type[row])]
-
-    def dtype(self, row: int) -> str:
-        """Return the dtype of a row."""
-        return self.graph.dtype_of(row)
-
-    def is_logical(self, row: int) -> bool:
-        """Return whether a row is true or false."""
-        return self.dtype(row) == "bool"
-
-    def place(self, row: int) -> str:
-        """Return the label of a row, with the module that it ran in."""
-        return placed(self.graph, row)
-
-    def operands(self, row: int) -> list[int]:
-        """Return what an operation is given that depends on an input."""
-        return [one for one in dict.fromkeys(self.graph.parents(row)) if one in self._varies]
-
-    def inputs_before(self, inputs: set[int]) -> dict[int, set[int]]:
-        """Return which of some inputs each row depends on."""
-        found: dict[int, set[int]] = {row: {row} for row in inputs}
-        for row in sorted(self._varies - inputs):
-            found[row] = set().union(*(found.get(parent, set()) for parent in self.graph.parents(row)))
-        return found
-
-    def value(self, row: int) -> Elements | None:
-        """Return the value of a row; None if it was not saved."""
-        value = self._trace.values.get(row)
-        return None if value is None else plain(value)
-
-    def is_coarse(self, row: int) -> bool:
-        """Return whether an operation returns the same for many numbers."""
-        kind, is_whole = self.kind(row), "float" not in self.dtype(row)
-        if kind in _CASTS:
-            return is_whole and any("float" in self.dtype(one) for one in self.graph.parents(row))
-        return kind in _COARSE or (is_whole and kind in ("div", "divide"))
-
-    def constants(self, row: int) -> Iterator[float]:
-        """Yield the numbers that an operation has as operands, and that its result does not show."""
-        kind = self.kind(row)
-        given = common(self.graph, row, arguments(self.graph.setting(row)))
-        is_norm = kind.endswith(("_norm", "normalization"))
-        for name, text in given.items():
-            number = constant_of(text)
-            is_operand = kind in ELEMENTWISE or (name == "eps" and not is_norm)  # those of norms are compared
-            if number is None or name in _NO_OPERANDS or not is_operand:
-                continue
-            is_shown = kind in NEUTRAL and not self.is_coarse(row) and "rounding_mode" not in given
-            if not is_shown or (number != NEUTRAL[kind] and self._leaves(row)):
-                yield number
-
-    def _leaves(self, row: int) -> bool:
-        """Return whether an operation returned what it was given, but for rounding."""
-        given = self.operands(row)
-        x, y = self.value(row), self.value(given[0]) if len(given) == 1 else None
-        if x is None or y is None or x.array.shape != y.array.shape:
-            return False
-        apart = difference(x, y)
-        return apart.relative <= rounding(x, y) and not apart.lopsided
 
 
 def _compare_otherwise(kind: str, other: str) -> bool:
     """Return whether two operations are comparisons that differ where two numbers are equal."""
-    return kind in _COMPARISONS and other in _COMPARISONS and _COMPARISONS[kind] != _COMPARISONS[other]
+    return kind in COMPARISONS and other in COMPARISONS and COMPARISONS[kind] != COMPARISONS[other]
 
 
-def _is_stated(a: _Pass, b: _Pass, i: int, j: int) -> bool:
+def _is_stated(a: Pass, b: Pass, i: int, j: int) -> bool:
     """Return whether the constants of two operations are compared by their names."""
     is_same = a.kind(i) == b.kind(j)
     return is_same and (a.kind(i) in NEUTRAL or any(stated_apart(a.graph, i, b.graph, j)))
 
 
-def _constants_apart(a: _Pass, b: _Pass, region: Region) -> tuple[list[str], list[str]]:
+def _constants_apart(a: Pass, b: Pass, region: Region) -> tuple[list[str], list[str]]:
     """Return the constants of each side of a region that the other side has not."""
     sides = [
         list(dict.fromkeys(number for row in rows for number in side.constants(row)))
@@ -199,7 +95,7 @@ def _is_one(x: float, y: float, dtypes: Collection[str]) -> bool:
 
 
 def _discarded(
-    a: _Pass, b: _Pass, i: int, j: int, region: Region, partner: Mapping[int, int], names: tuple[str, str]
+    a: Pass, b: Pass, i: int, j: int, region: Region, partner: Mapping[int, int], names: tuple[str, str]
 ) -> Iterator[str]:
     """Yield what only one side computes and a coarse operation is given, which returns the same anyway."""
     if not a.is_coarse(i):
@@ -210,26 +106,16 @@ def _discarded(
         yield from _only(b, j, a, {*region.given, *region.rows, *a.graph.parents(i)}, names[1])
 
 
-def _only(one: _Pass, row: int, other: _Pass, rows: Iterable[int], name: str) -> Iterator[str]:
+def _only(one: Pass, row: int, other: Pass, rows: Iterable[int], name: str) -> Iterator[str]:
     """Yield what an operation is given and the other side has in none of some rows."""
     others = [value for n in sorted(rows) if (value := other.value(n)) is not None]
     for operand in one.operands(row):
         value = one.value(operand)
-        if value is not None and value.array.size and not any(_same_elements(value, x) for x in others):
+        if value is not None and value.array.size and not any(same_elements(value, x) for x in others):
             yield (
                 f"{one.place(operand)} is computed only in {name}, and {one.graph.label(row)} hides it on "
                 "these inputs"
             )
-
-
-def _same_elements(x: Elements, y: Elements) -> bool:
-    """Return whether two values have the same elements, in any order, or repeated otherwise."""
-    find = np.sort if x.array.size == y.array.size else np.unique
-    one, two = (t._replace(array=find(t.array, axis=None)) for t in (x, y))
-    if one.array.shape != two.array.shape:
-        return False
-    apart = difference(one, two)
-    return apart.relative <= max(_SAME.get(t.dtype, _SAME_EXACT) for t in (x, y)) and not apart.lopsided
 
 
 def equal_inputs(trace: Trace) -> list[list[int]]:
@@ -253,7 +139,7 @@ def equal_inputs(trace: Trace) -> list[list[int]]:
 
 
 def _interchanged(
-    a: _Pass, b: _Pass, equal: list[list[int]], partner: Mapping[int, int], names: tuple[str, str]
+    a: Pass, b: Pass, equal: list[list[int]], partner: Mapping[int, int], names: tuple[str, str]
 ) -> Iterator[str]:
     """Yield the first operation that the passes compute from other inputs, which have equal values."""
     rows = {row for group in equal for row in group if row in partner}
@@ -271,7 +157,7 @@ def _interchanged(
         return
 
 
-def _is_repeated(side: _Pass, row: int, before: dict[int, set[int]]) -> bool:
+def _is_repeated(side: Pass, row: int, before: dict[int, set[int]]) -> bool:
     """Return whether another row, of other inputs, has the same value, so that either may correspond."""
     value = side.value(row)
     others = [n for n, inputs in before.items() if n != row and inputs != before[row]]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...core.graph import BUFFER, CONSTANT, INPUT, PARAMETER
 from .differences import difference
 from .elements import plain
 from .parameters import different_parameters
-from .settings import different_settings
+from .settings import arguments, different_settings, number_of
 
 if TYPE_CHECKING:  # traces of files and of other frameworks have no calls, and need no torch
     from torch import Tensor
@@ -55,13 +55,34 @@ def reasons(a: Trace, row: int, b: Trace, other: int) -> list[str]:
         return [_OUTSIDE[kind]]
     call_a, call_b = _call(a, row), _call(b, other)
     if call_a is None or call_b is None:
-        why = [
+        why = drawn(a, [row], b, [other]) or [
             *different_parameters(a, [row], b, [other]),
             *different_settings(a.graph, row, b.graph, other),
         ]
         # What was not saved, such as the list that a loop wrote, may have brought the difference.
         return why or different_parameters(a, _with_unsaved(a, row), b, _with_unsaved(b, other))
     return [*_parameters(a, call_a, b, call_b), *_arguments(call_a, call_b), *_context(call_a, call_b)]
+
+
+def drawn(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iterable[int]) -> list[str]:
+    """Return which of two files draws random numbers in some operations, as sentences.
+
+    A file that was exported in training mode has dropouts that drop whenever it runs.
+
+    Args:
+        a: A trace.
+        rows_a: Rows of it.
+        b: Another one.
+        rows_b: Rows of it.
+    """
+    return [
+        f"{trace.graph.label(row)} of {name} drops at random (training_mode=True)"
+        for name, trace, rows in (("a", a, rows_a), ("b", b, rows_b))
+        for row in list(rows)
+        if trace.graph.type_of(row) == "dropout" and trace.graph.dtype_of(row) != "bool"  # no mask
+        if (given := arguments(trace.graph.setting(row))).get("training_mode") == "True"
+        and number_of(given.get("ratio", "0.5")) != 0
+    ][:1]
 
 
 def _with_unsaved(trace: Trace, row: int) -> list[int]:

@@ -17,7 +17,10 @@ from ...viewing.repr_text import listed
 #: Arguments without effect in evaluation mode.
 _UNUSED = frozenset({"p", "dropout_p", "momentum"})
 #: Arguments that do not change values, besides those, or change them in training alone.
-_WITHOUT_VALUES = _UNUSED | {"device", "dtype", "layout", "inplace", "training", "memory_format", "copy"}
+_WITHOUT_VALUES = _UNUSED | {
+    *("device", "dtype", "layout", "inplace", "training", "memory_format", "copy"),
+    "enable_gqa",  # allows fewer heads of keys, which the other pass may repeat itself
+}
 NOT_GIVEN = "not given"
 #: The relative difference of numbers that are one, and the absolute one: below it numbers are 0 in float16.
 _EXACT = (1e-6, 0.0)
@@ -45,6 +48,7 @@ _POSITIONS = {
     **dict.fromkeys(("softmax", "log_softmax", "cat", "cumsum", "mean", "sum", "amax", "amin"), _ALONG),
     **dict.fromkeys(("max_pool1d", "max_pool2d", "max_pool3d"), ("kernel_size",)),
     **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), _POOL),
+    "pad": ("pad", "mode", "value"),
     "clamp": ("min", "max"),
     "clamp_min": ("min",),
     "clamp_max": ("max",),
@@ -77,6 +81,16 @@ _ONNX_NAMES = {
 }
 #: The same of some types alone.
 _OWN_NAMES = {"leaky_relu": {"alpha": "negative_slope"}}
+#: What operations do by default that they may be told to do otherwise, where PyTorch or ONNX leaves it out.
+_DEFAULTS: dict[str, dict[str, dict[str, str]]] = {
+    "torch": {f"avg_pool{axes}d": {"count_include_pad": "True"} for axes in (1, 2, 3)},
+    "ONNX": {
+        "average_pool": {"count_include_pad": "0"},
+        "pad": {"mode": "'constant'"},
+        "resize": {"mode": "'nearest'", "coordinate_transformation_mode": "'half_pixel'"},
+        "grid_sample": {"mode": "'linear'", "padding_mode": "'zeros'", "align_corners": "0"},
+    },
+}
 #: The bounds of operations that have no others.
 _BOUNDS = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0)}
 #: The types of ONNX for operations of PyTorch whose arguments mean the same under these names.
@@ -90,6 +104,7 @@ _ONNX_TYPES = {
     "clamp": "clip",
     "hardtanh": "clip",
     "layer_norm": "layer_normalization",
+    "interpolate": "resize",
 }
 
 
@@ -165,6 +180,8 @@ def different_arguments(a: Graph, row: int, b: Graph, other: int) -> Iterator[tu
     names = list(dict.fromkeys((*one, *two)))
     if is_foreign:
         names = [name for name in names if name in one and name in two]
+        if not re.search("[1-9]", one.get("padding", "0")):  # there is nothing to count
+            names = [name for name in names if name != "count_include_pad"]
     texts = [(name, one.get(name, NOT_GIVEN), two.get(name, NOT_GIVEN)) for name in names]
     shapes = [a.metas[int(a.ops.meta[one])].shape for one in (row, *a.parents(row)[:1])]
     rank = max(map(len, shapes)) if is_foreign else 0
@@ -249,10 +266,13 @@ def whole_numbers(a: Graph, rows_a: Iterable[int], b: Graph, rows_b: Iterable[in
 
 
 def _defaults(graph: Graph, row: int) -> dict[str, str]:
-    """Return the arguments that an operation of a ``.pt2`` file has by default, which the file leaves out."""
-    torch = sys.modules.get("torch")
-    if graph.facts.get("framework") != "torch.export" or torch is None:
-        return {}
+    """Return the arguments that an operation has by default, which a file or a trace leaves out.
+
+    Those of a ``.pt2`` file are all known, of others the ones that choose a way to compute.
+    """
+    torch, framework = sys.modules.get("torch"), graph.facts.get("framework", "")
+    if framework != "torch.export" or torch is None:
+        return _DEFAULTS.get(framework, {}).get(graph.type_of(row), {})
     operator = getattr(torch.ops.aten, graph.type_of(row), None)
     found: dict[str, set[str]] = {}
     for overload in operator.overloads() if operator is not None else ():
@@ -279,10 +299,15 @@ def common(graph: Graph, row: int, arguments: Mapping[str, str]) -> dict[str, st
     """Return arguments by the names of PyTorch; those without one keep theirs."""
     if graph.facts.get("format") == "ONNX":
         own = _OWN_NAMES.get(graph.type_of(row), {})
+        if graph.type_of(row) == "resize":
+            mode = arguments.get("coordinate_transformation_mode")
+            arguments = {**arguments, "align_corners": str(mode == "'align_corners'")}
         return {own.get(name, _ONNX_NAMES.get(name, name)): text for name, text in arguments.items()}
     names = _POSITIONS.get(graph.type_of(row), ())
     by_position = {f"argument {number}": name for number, name in enumerate(names, 1)}
     named = {by_position.get(name, name): text for name, text in arguments.items()}
+    if named.get("align_corners") == "None":
+        named["align_corners"] = "False"
     return {name.removesuffix("_val"): text for name, text in named.items()}  # of hardtanh: min_val
 
 

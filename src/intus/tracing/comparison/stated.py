@@ -16,6 +16,7 @@ from ...core.analysis.walks import ancestors
 from ...core.graph import INPUT, OP, OUTPUT, Graph
 from ...core.vocabularies import common_types
 from ...viewing.repr_text import listed
+from .causal import is_causal_mask
 from .coverage import module_of
 from .elements import eps_of
 from .settings import arguments, common, different_arguments, number_of, same_number, stated_apart
@@ -50,7 +51,7 @@ def different_stated(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> di
 
 
 def different_constants_stated(
-    a: Graph, b: Graph, pairs: Iterable[tuple[int, int]], names: tuple[str, str]
+    a: Trace, b: Trace, pairs: Iterable[tuple[int, int]], names: tuple[str, str]
 ) -> Iterator[str]:
     """Yield what is said of other constants that two operations of one type state differently.
 
@@ -58,22 +59,25 @@ def different_constants_stated(
     another operation.
 
     Args:
-        a: The first graph.
-        b: The second graph.
+        a: The first trace.
+        b: The second trace.
         pairs: The pairs of rows whose values differ by no more than rounding explains.
         names: The names of the passes.
     """
     found: dict[str, list[str]] = {}
     pairs = list(pairs)
-    stated = _Stated(a, b, pairs)
+    graph, other = a.graph, b.graph
+    stated = _Stated(graph, other, pairs)
     for i, j in pairs:
-        if not (a.ops.kind[i] == b.ops.kind[j] == OP) or a.type_of(i) in MOVES:
+        if not (graph.ops.kind[i] == other.ops.kind[j] == OP) or graph.type_of(i) in MOVES - {"pad"}:
             continue
         # Another factor may make up for one, so the tensors that are multiplied have to be the same.
-        found_here = stated.operands(i, j) if stated.are_binary(i, j) else stated_apart(a, i, b, j)
+        found_here = stated.operands(i, j) if stated.are_binary(i, j) else stated_apart(graph, i, other, j)
         for name, x, y in found_here:
-            module = module_of(a, i)
-            where = f"{a.label(i)} in {module}" if module else a.label(i)
+            if name == "is_causal" and is_causal_mask(*((b, j) if x == "True" else (a, i))):
+                continue  # the other pass writes the mask
+            module = module_of(graph, i)
+            where = f"{graph.label(i)} in {module}" if module else graph.label(i)
             found.setdefault(f"{name} is {x} in {names[0]}, {y} in {names[1]}", []).append(where)
     for text, places in found.items():
         yield f"{text}, at {listed(places)}, which rounding hides on these inputs"

@@ -26,7 +26,7 @@ from .other_numbers import apart_on_other_numbers
 from .other_numbers import sentences as other_numbers
 from .output_order import reordered_outputs
 from .parameters import COMBINED, different_parameters, unknown_parameters
-from .reasons import reasons
+from .reasons import drawn, reasons
 from .settings import different_constants, different_settings, whole_numbers
 from .stated import different_constants_stated, different_stated, lower_precisions
 from .without_effect import sentences, unseen_operations
@@ -156,6 +156,7 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
         reordered = reordered_outputs(a, b, pairs)
         table.attrs = {
             "reordered": reordered,
+            "not_run": list(_not_run(a, b, outputs)),
             "first": first,
             "at": origins[0].pair if origins else None,
             "pairs": [(pair.a, pair.b) for pair in pairs],
@@ -174,7 +175,7 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
         hidden = [sentence for row, some in constants.items() if row in same for sentence in some]
         stated = [f"{sentence}, which rounding hides on these inputs" for sentence in hidden]
         names, agreeing = ("a", "b"), [pair for pair in same.items() if pair[0] not in constants]
-        stated += different_constants_stated(a.graph, b.graph, agreeing, names)
+        stated += different_constants_stated(a, b, agreeing, names)
         table.attrs["apart"] = [] if first is not None else apart_on_other_numbers(a, b, agreeing)
         if first is None:
             stated += hidden_steps(a, b, agreeing, names)
@@ -187,9 +188,8 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
         lower = lower_precisions(a.graph, b.graph, names)
         same_precisions = all(one.is_stated for one in lower)
         table.attrs["agree"] = table.attrs["outputs_agree"] and not said and not constants and same_precisions
-        table.attrs["summary"] = "\n".join(
-            [*report.sentences(first), *reordered, *said, *(one.sentence for one in lower), *by_depth]
-        )
+        found = [*report.sentences(first), *table.attrs["not_run"], *reordered, *said]
+        table.attrs["summary"] = "\n".join([*found, *(one.sentence for one in lower), *by_depth])
         return table
 
     def __str__(self) -> str:
@@ -237,6 +237,14 @@ def _row(a: Trace, b: Trace, pair: Pair, unpaired_source: bool) -> dict[str, Any
         facts[f"dtype_{name}"] = op.dtype if op else ""
         facts[f"module_{name}"] = (op.module or "") if op else ""
     return facts
+
+
+def _not_run(a: Trace, b: Trace, outputs: Iterable[Pair]) -> Iterator[str]:
+    """Yield what files among two traces say of what has no value, if an output was not compared for it."""
+    ends = [pair for pair in outputs if pair.difference is None]
+    for trace, rows in ((a, [pair.a for pair in ends]), (b, [pair.b for pair in ends])):
+        if "format" in trace.graph.facts and any(row >= 0 and row not in trace.values for row in rows):
+            yield from trace.graph.facts.get("notes", ())
 
 
 def _module(a: Trace, b: Trace, module: ModulePair, pairs: list[Pair], origins: set[int]) -> dict[str, Any]:
@@ -299,6 +307,8 @@ class _Report:
         kinds_a, kinds_b = self.a.graph.ops.kind, self.b.graph.ops.kind
         rows_a = [pair.a for pair in found if pair.a >= 0 and kinds_a[pair.a] == OP]
         rows_b = [pair.b for pair in found if pair.b >= 0 and kinds_b[pair.b] == OP]
+        if drops := drawn(self.a, rows_a, self.b, rows_b):
+            return drops
         settings = self._settings(rows_a, rows_b, self._buffers(found))
         computing, others = _computing(self.a.graph, rows_a), _computing(self.b.graph, rows_b)
         one_each = len(computing) == len(others) == 1

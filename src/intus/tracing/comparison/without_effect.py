@@ -141,7 +141,7 @@ def unseen_operations(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> l
                 [row for row in rows if side.threshold(row) is None]
                 for side, rows in zip((one, two), rest, strict=True)
             ]
-        elif not any(rest) and max(linear) == math.inf and _is_bent(min(linear), one.eps(root)):
+        elif not any(rest) and max(linear) == math.inf and is_bent(min(linear), one.eps(root)):
             found.append(Unseen("a", root) if linear[0] < linear[1] else Unseen("b", other))
         more = len(rest[0]) - len(rest[1])
         name, at = ("a", 0) if more > 0 else ("b", 1)
@@ -293,8 +293,13 @@ def _same(x: Elements, y: Elements) -> bool:
     return apart.relative <= rounding(x, y) and not apart.lopsided
 
 
-def _is_bent(threshold: float, eps: float) -> bool:
-    """Return whether a softplus differs from its input at a threshold by more than rounding explains."""
+def is_bent(threshold: float, eps: float) -> bool:
+    """Return whether a softplus differs from its input at a threshold by more than rounding explains.
+
+    Args:
+        threshold: The threshold.
+        eps: The distance from 1 to the next number.
+    """
     return threshold < math.inf and float(np.logaddexp(0.0, -threshold)) > eps * abs(threshold)
 
 

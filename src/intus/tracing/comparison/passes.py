@@ -1,0 +1,157 @@
+"""Look at one of two passes that are compared: the types, values and constants of its operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...core.analysis.flops import ELEMENTWISE
+from ...core.vocabularies import common_types
+from .differences import difference, rounding
+from .elements import Elements, eps_of, plain
+from .regions import of_inputs
+from .settings import arguments, common, constant_of
+from .without_effect import NEUTRAL, placed
+
+if TYPE_CHECKING:
+    from ..results.trace import Trace
+
+#: Numbers among the arguments of operations on each element that are no operands.
+_NO_OPERANDS = frozenset({"dim", "fmod", "to", "saturate", "decimals"})
+#: Comparisons, with one name for those that differ where two numbers are equal, or never.
+COMPARISONS = {
+    **dict.fromkeys(("lt", "gt", "less", "greater"), "strict"),
+    **dict.fromkeys(
+        ("le", "ge", "less_or_equal", "less_equal", "greater_or_equal", "greater_equal"), "not strict"
+    ),
+    **dict.fromkeys(("eq", "equal"), "equal"),
+    **dict.fromkeys(("ne", "not_equal"), "unequal"),
+}
+#: Operations that return the same for many numbers, whichever these are.
+_COARSE = COMPARISONS.keys() | {
+    *("argmax", "argmin", "argsort", "sign", "sgn", "floor", "ceil", "round", "trunc", "any", "all"),
+    *(
+        "floordiv",
+        "floor_divide",
+        "mod",
+        "remainder",
+        "fmod",
+        "isnan",
+        "is_nan",
+        "isinf",
+        "is_inf",
+        "isfinite",
+    ),
+}
+#: Operations that round numbers if they return whole ones.
+_CASTS = frozenset({"cast", "to", "type", "long", "int", "short", "bool", "astype", "convert_element_type"})
+#: The relative difference up to which two tensors are one, behind which rounding may have added up.
+_SAME = {"float16": 1e-2, "bfloat16": 3e-2}
+_SAME_EXACT = 1e-3
+#: The epsilons of PyTorch's functions that have no signature to read them from.
+_EPSILONS = {
+    "cosine_similarity": {"eps": "1e-08"},
+    "cosine_embedding_loss": {"eps": "1e-08"},
+    "pairwise_distance": {"eps": "1e-06"},
+}
+
+
+class Pass:
+    """One of two passes."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.graph, self._trace = trace.graph, trace
+        self._types, self._varies = common_types(trace.graph), of_inputs(trace.graph)
+
+    def kind(self, row: int) -> str:
+        """Return the common name of the type of a row."""
+        return self._types[int(self.graph.ops.type[row])]
+
+    def dtype(self, row: int) -> str:
+        """Return the dtype of a row."""
+        return self.graph.dtype_of(row)
+
+    def is_logical(self, row: int) -> bool:
+        """Return whether a row is true or false."""
+        return self.dtype(row) == "bool"
+
+    def place(self, row: int) -> str:
+        """Return the label of a row, with the module that it ran in."""
+        return placed(self.graph, row)
+
+    def rows(self) -> list[int]:
+        """Return the rows that depend on an input."""
+        return sorted(self._varies)
+
+    def eps(self, row: int) -> float:
+        """Return the distance from 1 to the next number of a row's dtype."""
+        return eps_of(self.dtype(row))
+
+    def operands(self, row: int) -> list[int]:
+        """Return what an operation is given that depends on an input."""
+        return [one for one in dict.fromkeys(self.graph.parents(row)) if one in self._varies]
+
+    def inputs_before(self, inputs: set[int]) -> dict[int, set[int]]:
+        """Return which of some inputs each row depends on."""
+        found: dict[int, set[int]] = {row: {row} for row in inputs}
+        for row in sorted(self._varies - inputs):
+            found[row] = set().union(*(found.get(parent, set()) for parent in self.graph.parents(row)))
+        return found
+
+    def value(self, row: int) -> Elements | None:
+        """Return the value of a row; None if it was not saved."""
+        value = self._trace.values.get(row)
+        return None if value is None else plain(value)
+
+    def is_coarse(self, row: int) -> bool:
+        """Return whether an operation returns the same for many numbers."""
+        kind, is_whole = self.kind(row), "float" not in self.dtype(row)
+        if kind in _CASTS:
+            return self.truncates(row)
+        return kind in _COARSE or (is_whole and kind in ("div", "divide"))
+
+    def truncates(self, row: int) -> bool:
+        """Return whether an operation is a cast that makes whole numbers of fractions."""
+        is_cast = self.kind(row) in _CASTS and "float" not in self.dtype(row)
+        return is_cast and any("float" in self.dtype(one) for one in self.graph.parents(row))
+
+    def constants(self, row: int) -> Iterator[float]:
+        """Yield the numbers that an operation has as operands, and that its result does not show."""
+        kind = self.kind(row)
+        given = common(self.graph, row, arguments(self.graph.setting(row)))
+        if self.graph.facts.get("framework") == "torch":
+            given = {**_EPSILONS.get(kind, {}), **given}
+        is_bound = kind in ("max", "min") and not given  # of ONNX: 0.1=[1e-08], the second of its tensors
+        if is_bound:
+            given = {"other": self.graph.setting(row).partition("=")[2]}
+        is_norm = kind.endswith(("_norm", "normalization"))
+        for name, text in given.items():
+            number = constant_of(text.strip("[]"))
+            is_epsilon = name == "eps" and not is_norm  # those of norms are compared
+            is_operand = kind in ELEMENTWISE or is_bound or is_epsilon
+            if number is None or name in _NO_OPERANDS or not is_operand:
+                continue
+            is_shown = kind in NEUTRAL and not self.is_coarse(row) and "rounding_mode" not in given
+            if not is_shown or (number != NEUTRAL[kind] and self._leaves(row)):
+                yield number
+
+    def _leaves(self, row: int) -> bool:
+        """Return whether an operation returned what it was given, but for rounding."""
+        given = self.operands(row)
+        x, y = self.value(row), self.value(given[0]) if len(given) == 1 else None
+        if x is None or y is None or x.array.shape != y.array.shape:
+            return False
+        apart = difference(x, y)
+        return apart.relative <= rounding(x, y) and not apart.lopsided
+
+
+def same_elements(x: Elements, y: Elements) -> bool:
+    """Return whether two values have the same elements, in any order, or repeated otherwise."""
+    find = np.sort if x.array.size == y.array.size else np.unique
+    one, two = (t._replace(array=find(t.array, axis=None)) for t in (x, y))
+    if one.array.shape != two.array.shape:
+        return False
+    apart = difference(one, two)
+    return apart.relative <= max(_SAME.get(t.dtype, _SAME_EXACT) for t in (x, y)) and not apart.lopsided
