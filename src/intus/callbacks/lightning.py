@@ -75,7 +75,9 @@ class LightningProbe(ProbeCallback, _callback()):  # type: ignore[misc]
             self._options = {**self._options, "probe_set": (inputs, *given[1:])}
         done = _trained(trainer)
         self.begin(model, done, is_first=trainer.is_global_zero)
-        if done % 1:  # of an epoch that is resumed, Lightning does not call ``on_train_epoch_start``
+        if getattr(
+            trainer.fit_loop, "restarted_mid_epoch", done % 1
+        ):  # ``on_train_epoch_start`` is not called
             self.at(math.floor(done))
         self._forget_loaders()
 
