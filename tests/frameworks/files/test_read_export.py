@@ -63,7 +63,7 @@ def test_values_have_the_bits_of_torch(exported):
     net, path = exported
     x = torch.randn(3, 3, 8, 8)
     theirs = intus.trace(net, x)
-    graph, values, _ = read(path, (x,))
+    graph, values, *_ = read(path, (x,))
     assert set(values) == set(range(len(graph.ops)))
     for address in theirs.modules:
         rows = graph.rows(address)
@@ -75,7 +75,7 @@ def test_values_have_the_bits_of_torch(exported):
 
 def test_structure_is_that_of_torch(exported):
     net, path = exported
-    graph, values, _ = read(path)
+    graph, values, *_ = read(path)
     assert values == {}
     ours = {p.address: (p.shape, p.dtype, p.trainable) for p in graph.params}
     assert ours == {
@@ -97,7 +97,7 @@ def test_branches_of_cond(tmp_path, sign):
     x = sign * torch.ones(3)
     path = tmp_path / "branches.pt2"
     torch.export.save(torch.export.export(Branches(), (x,)), path)
-    graph, values, _ = read(path, (x,))
+    graph, values, *_ = read(path, (x,))
     (end,) = graph.rows_of(2)
     assert np.array_equal(values[end], Branches()(x).numpy())
     without = {graph.type_of(row) for row in range(len(graph.ops)) if row not in values}
@@ -119,7 +119,7 @@ def test_transformer(tmp_path):
     net, ids = transformers.BertModel(config).eval(), torch.randint(0, 50, (2, 7))
     path = tmp_path / "bert.pt2"
     torch.export.save(torch.export.export(net, (), {"input_ids": ids}), path)
-    graph, values, _ = read(path, (), {"input_ids": ids})
+    graph, values, *_ = read(path, (), {"input_ids": ids})
     theirs = intus.trace(net, input_ids=ids)
     for address in ("embeddings", "encoder.layer.0.attention.self.query", "encoder.layer.1", "pooler"):
         row = graph.rows(address)[0]
@@ -142,7 +142,7 @@ def test_functions_that_a_file_names_are_not_called(exported, tmp_path):
                     size["as_expr"]["expr_str"] = code
         program["range_constraints"] = {code: {"min_val": 0, "max_val": None}}
 
-    graph, values, _ = read(changed(path, tmp_path, change), (torch.randn(3, 3, 8, 8),))
+    graph, values, *_ = read(changed(path, tmp_path, change), (torch.randn(3, 3, 8, 8),))
     assert not trap.exists()
     assert graph.facts["notes"] == [
         "os.system is no operator of torch, so it is not called: what depends on it has no value."

@@ -77,7 +77,7 @@ def saved(tmp_path, script):
 @pytest.mark.parametrize("make", [torch.jit.script, lambda net: torch.jit.trace(net, torch.ones(2, 3, 8, 8))])
 def test_modules_parameters_and_operations(tmp_path, make):
     net = Net().eval()
-    graph, values, _ = read(saved(tmp_path, make(net)))
+    graph, values, *_ = read(saved(tmp_path, make(net)))
     assert values == {}
     assert {m.address: m.type for m in graph.modules} == {
         name: type(module).__name__ if name else graph.modules[0].type for name, module in net.named_modules()

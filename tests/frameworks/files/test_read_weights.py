@@ -43,7 +43,7 @@ def test_safetensors(tmp_path):
     path, tensors = tmp_path / "net.safetensors", state()
     tensors["half"] = torch.ones(2, dtype=torch.bfloat16)
     save_file(tensors, path, metadata={"format": "pt"})
-    graph, values, _ = read(path)
+    graph, values, *_ = read(path)
     assert values == {}
     assert {p.address: (p.shape, p.dtype, p.nbytes, p.trainable) for p in graph.params} == {
         name: (tuple(t.shape), str(t.dtype).removeprefix("torch."), t.nbytes, t.is_floating_point())

@@ -332,7 +332,7 @@ def test_trace_of_block():
     net = Net()
     net.initialize()
     before = values(net)
-    graph, found, _ = MXNetBackend().trace(net, (X,), {})
+    graph, found, *_ = MXNetBackend().trace(net, (X,), {})
     layers = [net.first, net.norm, net.act, net.drop, net.cell, net.cell]
     value, outputs = X, []
     for layer in layers:
@@ -359,7 +359,7 @@ def test_trace_of_model_zoo(make):
     net = make(classes=10)
     net.initialize(mx.init.Xavier())
     x = mx.nd.array(np.random.default_rng(0).normal(size=(1, 3, 64, 64)))
-    graph, found, _ = MXNetBackend().trace(net, (x,), {})
+    graph, found, *_ = MXNetBackend().trace(net, (x,), {})
     (last,) = graph.rows("output")
     np.testing.assert_allclose(found[last], net(x).asnumpy(), rtol=1e-5, atol=1e-5)
     net.hybridize()
@@ -371,7 +371,7 @@ def test_trace_of_model_zoo(make):
 def test_trace_of_module():
     subject = ModuleSubject()
     model = subject.new()
-    graph, found, _ = MXNetBackend().trace(model, (X.asnumpy(),), {})
+    graph, found, *_ = MXNetBackend().trace(model, (X.asnumpy(),), {})
     model.reshape([("data", (4, 6))], [("softmax_label", (4,))])
     model.forward(mx.io.DataBatch([X]), is_train=False)
     (row,) = graph.rows("softmax")

@@ -52,7 +52,7 @@ def exported(request, tmp_path_factory):
 def test_values_of_modules_are_those_of_torch(exported):
     net, x, path = exported
     theirs = intus.trace(net, x)
-    graph, values, _ = read(path, (x,))
+    graph, values, *_ = read(path, (x,))
     assert set(values) == set(range(len(graph.ops)))
     compared = set()
     for address in theirs.modules:
@@ -68,7 +68,7 @@ def test_values_of_modules_are_those_of_torch(exported):
 def test_folded_batch_norm_is_stated(exported):
     net, x, path = exported
     theirs = intus.trace(net, x)
-    graph, values, _ = read(path, (x,))
+    graph, values, *_ = read(path, (x,))
     row = next(row for row in range(len(graph.ops)) if graph.type_of(row) == "conv")
     np.testing.assert_allclose(values[row], theirs.value("bn").detach().numpy(), atol=1e-4)
     setting = graph.setting(row)
@@ -77,7 +77,7 @@ def test_folded_batch_norm_is_stated(exported):
 
 def test_graph_without_inputs(exported):
     net, _, path = exported
-    graph, values, _ = read(path)
+    graph, values, *_ = read(path)
     assert values == {}
     folded = {"bn.weight", "bn.bias"}
     assert sum(np.prod(param.shape) for param in graph.params) == sum(

@@ -31,7 +31,7 @@ def test_all_operations_and_values(path):
     (value,) = (one for one in model.graph.input if one.name not in constants)
     shape = [dim.dim_value or 1 for dim in value.type.tensor_type.shape.dim]
     x = np.random.default_rng(0).random(shape, np.float32)
-    graph, values, _ = read(path, (x,))
+    graph, values, *_ = read(path, (x,))
     assert set(values) == set(range(len(graph.ops)))
     session = onnxruntime.InferenceSession(path)
     for row, expected in zip(graph.rows_of(OUTPUT), session.run(None, {value.name: x}), strict=True):

@@ -51,7 +51,7 @@ def test_if(tmp_path, sign):
     ]
     path = save(tmp_path / "net.onnx", nodes, [vector("x")], [vector("y")])
     x = np.full(2, sign, np.float32)
-    graph, values, _ = read(path, (x,))
+    graph, values, *_ = read(path, (x,))
     assert [(m.address, m.type) for m in graph.modules] == [
         ("", "net.onnx"),
         ("choice", "If"),
@@ -91,7 +91,7 @@ def test_loop(tmp_path):
     ]
     path = save(tmp_path / "net.onnx", nodes, [vector("x")], [vector("z")])
     x = np.array([1, -2], np.float32)
-    graph, values, _ = read(path, (x,))
+    graph, values, *_ = read(path, (x,))
     assert np.array_equal(values[graph.rows("relu_1")[0]], np.maximum(4 * x, 0))
     assert np.array_equal(values[graph.rows("loop")[0]], 4 * x)
     inside = [
@@ -138,7 +138,7 @@ def test_functions_are_modules(tmp_path):
         opsets=(("", 20), ("my", 1)),
         functions=[inner, outer],
     )
-    graph, values, _ = read(path, (np.ones(2, np.float32),))
+    graph, values, *_ = read(path, (np.ones(2, np.float32),))
     assert [(m.address, m.type) for m in graph.modules][1:] == [
         ("both", "Twice"),
         ("both.first", "Scaled"),
@@ -171,7 +171,7 @@ def test_unknown_operator_is_drawn_without_values(tmp_path):
     ]
     opsets = (("", 20), ("my", 1))
     path = save(tmp_path / "net.onnx", nodes, [vector("x")], [vector("y")], opsets=opsets)
-    graph, values, _ = read(path, (np.ones(2, np.float32),))
+    graph, values, *_ = read(path, (np.ones(2, np.float32),))
     assert types(graph, range(len(graph.ops))) == ["input", "sin", "strange", "cos", "add", "output"]
     assert sorted(values) == [0, 1, 3]
     assert graph.setting(2) == "knob=3"
@@ -197,7 +197,7 @@ def external(path, tmp_path, location, content=None):
 
 def test_external_data(tmp_path):
     path = external(tmp_path / "net.onnx", tmp_path, "net.data")
-    graph, values, _ = read(path, (np.ones(2000, np.float32),))
+    graph, values, *_ = read(path, (np.ones(2000, np.float32),))
     assert np.array_equal(values[graph.rows_of(2)[0]], np.arange(2000) + 1)
     assert graph.params[0].shape == (2000,)
 

@@ -57,7 +57,7 @@ def test_values_of_all_modules_in_the_file_are_those_of_torch(make, at_least, dy
         torch.onnx.export(net, (x,), path, dynamo=dynamo, verbose=False)
     logging.disable(logging.NOTSET)
     theirs = intus.trace(net, x)
-    graph, values, _ = read(path, (x,))
+    graph, values, *_ = read(path, (x,))
     assert set(values) == set(range(len(graph.ops)))
     addresses = {module.address for module in graph.modules} - {""}
     assert addresses <= set(theirs.modules)
