@@ -630,7 +630,7 @@ def test_several_arrays_are_told(hybridized):
 
 
 def test_graph_that_cannot_be_made(caplog):
-    """What failed is the graph of the page alone, and that is what is said."""
+    """Only the graph of the page failed, and that is what is said."""
 
     class Last(gluon.HybridBlock):
         def __init__(self):

@@ -28,7 +28,7 @@ class Helper:
 
 
 class Keeping:
-    """What a block keeps. ``next`` returns a number that depends on the calls before."""
+    """The state of a block. ``next`` returns a number that depends on the calls before."""
 
     def build(self, of):
         self.of = of

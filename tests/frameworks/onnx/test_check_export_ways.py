@@ -184,7 +184,10 @@ def test_another_way_to_compute_is_named(case, how, tmp_path):
     if check.verdict == "not proven":
         assert said in " ".join(check.unproven), check.unproven
     same = intus.check_export(Net(other).eval(), path, *x)
-    assert same, str(same)
+    if (case, how) == ("epsilon by default", "old"):  # which bounds the product of the norms, and torch each
+        assert same.verdict == "not proven", str(same)
+    else:
+        assert same, str(same)
 
 
 @pytest.mark.parametrize(

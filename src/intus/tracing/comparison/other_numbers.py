@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -151,9 +151,8 @@ class _Probe:
             return ""
         random = np.random.default_rng(_SEED)
         for numbers, make in _OTHERS.items():
-            others = {
-                row: self._within(row, make(arrays[row], random)).astype(arrays[row].dtype) for row in free
-            }
+            made = {row: self._within(row, make(arrays[row], random)) for row in free}
+            others = {row: _as(arrays[row].dtype, array) for row, array in made.items()}
             if self._is_apart(region, arrays | others):
                 return numbers
         return ""
@@ -180,6 +179,12 @@ class _Probe:
         found = difference(x, y._replace(array=y.array.reshape(x.array.shape)))
         is_half = max(eps_of(one.dtype) for one in (x, y)) > eps_of("float32")
         return found.relative > (_APART_HALF if is_half else _APART) or (found.lopsided and not is_half)
+
+
+def _as(dtype: np.dtype[Any], array: np.ndarray) -> np.ndarray:
+    """Return an array in another dtype, whose largest number stands for larger ones."""
+    most = float(np.finfo(dtype).max)
+    return np.asarray(np.clip(array, -most, most), dtype=dtype)
 
 
 def _shuffled(array: np.ndarray, random: np.random.Generator) -> np.ndarray:

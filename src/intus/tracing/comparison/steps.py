@@ -53,7 +53,7 @@ class Step(NamedTuple):
 
     @property
     def lost(self) -> float:
-        """How much of the result rounding takes, if that is more than half of the digits; else 0.0.
+        """The part of the result that rounding takes, if that is more than half of the digits; else 0.0.
 
         Or more than it takes from the model: then another way to compute it may explain the error.
         """
