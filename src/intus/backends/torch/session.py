@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -26,6 +28,11 @@ _TRANSFORMED = (
     "values to copy, so this call is not recorded. Pass a probe_set, or call the model outside of transforms."
 )
 
+_OVERLAPS = (
+    "A call of the model is not recorded while another thread's call of it is, so that every record is of "
+    "one call. Rows have no labels by order of arrival then. To record all of them, call it one at a time."
+)
+
 
 class Session:
     """The state that the hooks of one attachment share. It keeps no reference to modules or tensors.
@@ -38,7 +45,9 @@ class Session:
     def __init__(self, kinds: tuple[str, ...], tap: Tap) -> None:
         self.kinds = frozenset(kinds)
         self.tap = tap
-        self.inside: set[int] = set()  # ids of threads that are inside a call of the model
+        #: By thread that is inside of observed calls of the model: the identities of their frames.
+        self.inside: dict[int, list[int]] = {}
+        self.refused: set[int] = set()  # threads whose call came meanwhile
         self.is_called = False  # a call of the model is under way, observed or not
         self.outside: set[str] = set()  # modules that ran while none was
         self.several = Several(tap)
@@ -141,37 +150,75 @@ class Session:
     @property
     def running(self) -> bool:
         """True if the call in progress is observed."""
-        return bool(self.inside) and not self.removed
+        return bool(self.inside) and not self.removed and threading.get_ident() not in self.refused
 
     def begin(self, inputs: Any) -> None:
         """Handle the start of a call of the model."""
         self.is_called = True
-        self.inside.discard(threading.get_ident())  # left by a call that was interrupted
-        self.tickets.clear()
-        if peek_interpreter_stack() is not None:
-            told: Callable[[Exception], None] = getattr(self.tap, "refuse_call", self.on_error)
-            told(InputError(_TRANSFORMED))
+        frame = id(_call_frame(sys._getframe()))
+        if not self._enter(frame):
+            self._refuse(_OVERLAPS)
             return
-        wanted: bool | None = None
-        try:  # a CUDA graph that is being captured has no values yet, and its replays call no module
-            wanted = False if is_capturing() else self.tap.on_forward_start(inputs)
+        self.tickets.clear()
+        wanted: bool | None = False
+        try:
+            if peek_interpreter_stack() is not None:
+                self._refuse(_TRANSFORMED)
+            elif not is_capturing():  # a CUDA graph has no values yet, and its replays call no module
+                wanted = None
+                wanted = self.tap.on_forward_start(inputs)
         finally:
-            if wanted is not False:
+            if wanted is False:
+                self._leave()
+            else:
                 self.release()
                 self.calls = {}  # gradients of earlier passes keep theirs
                 self.entered.clear()
                 self.assumed.clear()
                 axis = self._axis_to_follow()
                 self.rows = None if axis is None else RowFollower(_main(inputs), axis, packs=self.packs)
-                self.inside.add(threading.get_ident())
+                self._enter(frame)  # again, if a pass that the tap made has ended in its place
+
+    def _enter(self, frame: int) -> bool:
+        """Return whether a call may be observed, because no other thread is inside of one."""
+        thread = threading.get_ident()
+        with self.lock:
+            if self.inside:  # perhaps by calls that were interrupted
+                self.inside = {
+                    one: alive for one, calls in self.inside.items() if (alive := _alive(one, calls))
+                }
+            if self.inside.keys() - {thread}:
+                self.refused.add(thread)
+                return False
+            self.refused.discard(thread)
+            outer = self.inside.get(thread, ())  # of a pass that the tap makes as a call begins
+            self.inside[thread] = [*(one for one in outer if one != frame), frame]
+            return True
+
+    def _leave(self) -> bool:
+        """Return whether the call that ends is an observed one."""
+        thread = threading.get_ident()
+        with self.lock:
+            calls = self.inside.get(thread)
+            if calls is None:
+                return False
+            calls.pop()
+            if not calls:
+                del self.inside[thread]
+            return True
+
+    def _refuse(self, why: str) -> None:
+        told: Callable[[Exception], None] = getattr(self.tap, "refuse_call", self.on_error)
+        told(InputError(why))
 
     def end(self, output: Any) -> None:
         """Handle the end of a call of the model."""
+        if threading.get_ident() in self.refused:
+            self.refused.discard(threading.get_ident())
+            return
         self.is_called = False
         self.rows = None  # which holds autograd's graph
-        thread = threading.get_ident()
-        if thread in self.inside:
-            self.inside.discard(thread)
+        if self._leave():
             self.tap.on_forward_end(output)
 
     def on_first_call_end(self) -> None:
@@ -213,6 +260,22 @@ class Session:
         self.tickets[address] = ticket
         axis = batch_axis(module)
         return Visit.of(ticket, address, call, self.axes.get(address) if axis is None else axis)
+
+
+def _alive(thread: int, calls: list[int]) -> list[int]:
+    """Return those of the frames that a thread is still inside of."""
+    found, frame = set[int](), sys._current_frames().get(thread)
+    while frame is not None:
+        found.add(id(frame))
+        frame = frame.f_back
+    return [call for call in calls if call in found]
+
+
+def _call_frame(frame: FrameType | None) -> FrameType | None:
+    """Return the frame of the innermost call of a module that a frame is inside of."""
+    while frame is not None and frame.f_code is not nn.Module._call_impl.__code__:
+        frame = frame.f_back
+    return frame
 
 
 def _side(kind: str) -> str:
