@@ -348,7 +348,7 @@ def test_run_during_a_recorded_run_of_another_thread():
 
     with (
         tf1.Session(graph=graph) as session,
-        intus.probe(session, "127.0.0.1", 9, budget=float("inf")) as watch,
+        intus.probe(session, "127.0.0.1", 19, budget=float("inf")) as watch,
     ):
         first = threading.Thread(target=work, args=(0,))
         first.start()
@@ -369,7 +369,7 @@ def test_ids_set_by_two_threads(session, monkeypatch):
     """If nobody can know whose ids are those of a run, its rows have none."""
     seen = []
     monkeypatch.setattr(sender.Sender, "gather", lambda self, record, *_: seen.append(record.items))
-    with intus.probe(session, "127.0.0.1", 9, budget=float("inf")) as watch:
+    with intus.probe(session, "127.0.0.1", 21, budget=float("inf")) as watch:
         watch.items = np.arange(4)
         run_in_threads(lambda _: setattr(watch, "items", np.arange(10, 14)), 1)
         session.run("a:0", {"x:0": ROWS})
