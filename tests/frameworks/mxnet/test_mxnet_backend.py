@@ -363,7 +363,7 @@ def test_trace_of_model_zoo(make):
     (last,) = graph.rows("output")
     np.testing.assert_allclose(found[last], net(x).asnumpy(), rtol=1e-5, atol=1e-5)
     net.hybridize()
-    again, values_again, _ = MXNetBackend().trace(net, (x,), {})
+    again, values_again, *_ = MXNetBackend().trace(net, (x,), {})
     assert graph.labels == again.labels
     assert all(np.array_equal(found[row], values_again[row]) for row in found)
 
