@@ -527,6 +527,12 @@ class Graph:
         start, stop = self._into[row], self._into[row + 1]
         return list(dict.fromkeys(self.edges.src[start:stop].tolist()))
 
+    def parents_by_argument(self, row: int) -> list[tuple[str, int]]:
+        """Return the name of each argument that a row was computed from, and its row, in argument order."""
+        start, stop = self._into[row], self._into[row + 1]
+        names = (self.args[arg] for arg in self.edges.arg[start:stop].tolist())
+        return list(zip(names, self.edges.src[start:stop].tolist(), strict=True))
+
     def children(self, row: int) -> list[int]:
         """Return the rows computed from a row, in order of execution, without duplicates."""
         order, start = self._out_of

@@ -30,13 +30,10 @@ def is_causal_mask(trace: Trace, row: int) -> bool:
         trace: The trace.
         row: The row of the attention.
     """
-    graph = trace.graph
-    start, stop = graph._into[row], graph._into[row + 1]
-    names = (graph.args[arg] for arg in graph.edges.arg[start:stop].tolist())
-    given = dict(zip(names, graph.edges.src[start:stop].tolist(), strict=True))
+    given = dict(trace.graph.parents_by_argument(row))
     masks = [given[name] for name in _MASK if name in given]
     value = plain(trace.values.get(masks[0])) if len(masks) == 1 else None
-    if value is None or value.array.ndim < 2 or masks[0] in of_inputs(graph):
+    if value is None or value.array.ndim < 2 or masks[0] in of_inputs(trace.graph):
         return False
     mask = value.array
     is_seen = np.broadcast_to(np.tri(*mask.shape[-2:]) > 0, mask.shape)

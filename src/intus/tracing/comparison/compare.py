@@ -230,10 +230,7 @@ class _Side:
 
     def parents_by_arg(self, row: int) -> dict[str, int]:
         """Return the row of the parent for each argument's name."""
-        graph = self.graph
-        start, stop = graph._into[row], graph._into[row + 1]
-        names = (graph.args[arg] for arg in graph.edges.arg[start:stop].tolist())
-        return dict(zip(names, graph.edges.src[start:stop].tolist(), strict=True))
+        return dict(self.graph.parents_by_argument(row))
 
 
 def _undisturbed() -> AbstractContextManager[Any]:

@@ -94,8 +94,5 @@ def _axis(trace: Trace, row: int, place: int) -> Iterator[int]:
 
 def _arguments(trace: Trace, row: int) -> dict[int, int]:
     """Return the rows that an operation takes, by the place of the argument; -1 for an unknown name."""
-    graph = trace.graph
-    start, stop = graph._into[row], graph._into[row + 1]
-    names = [graph.args[arg] for arg in graph.edges.arg[start:stop].tolist()]
-    places = [int(name) if name.isdigit() else _NAMES.get(name, -1) for name in names]
-    return dict(zip(places, graph.edges.src[start:stop].tolist(), strict=True))
+    given = trace.graph.parents_by_argument(row)
+    return {int(name) if name.isdigit() else _NAMES.get(name, -1): parent for name, parent in given}

@@ -35,23 +35,17 @@ _WITHIN = MOVES | frozenset(
         *("where", "masked_fill", "dropout", "dropout1d", "dropout2d"),
         *("dropout3d", "max_pool", "max_pool1d", "max_pool2d", "max_pool3d"),
         *("average_pool", "avg_pool1d", "avg_pool2d", "avg_pool3d", "global_average_pool"),
-        *(
-            "global_max_pool",
-            "adaptive_avg_pool1d",
-            "adaptive_avg_pool2d",
-            "adaptive_avg_pool3d",
-            "adaptive_max_pool1d",
-        ),
-        *("adaptive_max_pool2d", "median", "lerp"),
+        *("global_max_pool", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"),
+        *("adaptive_max_pool1d", "adaptive_max_pool2d", "median", "lerp"),
     }
 )
 #: Operations that make no negative number of numbers that are not negative.
 _GROWING = frozenset(
-    {
-        *("add", "mul", "multiply", "div", "divide"),
-        *("true_divide", "sum", "reduce_sum", "cumsum", "matmul"),
-        "pow",
-    }
+    ("add", "mul", "multiply", "div", "divide", "true_divide", "sum", "reduce_sum", "cumsum", "matmul", "pow")
+)
+#: Operations that write a number of their own.
+_FILLING = frozenset(
+    ("pad", "where", "masked_fill", "fill", "scatter", "index_put", "constant_of_shape", "lerp", "setitem")
 )
 
 
@@ -66,7 +60,7 @@ class Ranges:
         self._trace, self.graph = trace, trace.graph
         types = common_types(trace.graph)
         self._kinds = [types[number] for number in trace.graph.ops.type.tolist()]
-        self._found: dict[int, tuple[float, float]] = {}
+        self._found: list[tuple[float, float]] = []  # of the first rows
         self._free: set[int] = set()
         for row, kind in enumerate(trace.graph.ops.kind.tolist()):
             is_float = "float" in trace.graph.dtype_of(row)
@@ -85,9 +79,8 @@ class Ranges:
 
     def of(self, row: int) -> tuple[float, float]:
         """Return the smallest and the largest number that a row may have."""
-        for one in range(row + 1) if not self._found else (row,):
-            if one not in self._found:
-                self._found[one] = self._range(one)
+        while len(self._found) <= row:  # parents come first, and a deep model needs no recursion
+            self._found.append(self._range(len(self._found)))
         return self._found[row]
 
     def _range(self, row: int) -> tuple[float, float]:
@@ -119,8 +112,8 @@ class Ranges:
 
     def _is_square(self, row: int) -> bool:
         """Return whether an operation multiplies a tensor with itself."""
-        start, stop = self.graph._into[row], self.graph._into[row + 1]
-        return int(stop - start) == 2 and len(set(self.graph.edges.src[start:stop].tolist())) == 1
+        given = [parent for _, parent in self.graph.parents_by_argument(row)]
+        return len(given) == 2 and given[0] == given[1]
 
     def _of_values(self, row: int) -> tuple[float, float]:
         """Return the range of what a pass does not compute from its inputs."""
@@ -128,12 +121,3 @@ class Ranges:
         if value is None or not value.array.size or value.array.dtype.kind not in "biuf":
             return _ANY
         return float(value.array.min()), float(value.array.max())
-
-
-#: Operations that write a number of their own.
-_FILLING = frozenset(
-    {
-        *("pad", "where", "masked_fill", "fill", "scatter"),
-        *("index_put", "constant_of_shape", "lerp", "setitem"),
-    }
-)
