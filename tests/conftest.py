@@ -52,6 +52,17 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return out
 
 
+@pytest.fixture
+def unsent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return the records that a probe makes, which are not sent, so that no server needs to answer."""
+    from intus.monitoring.sender import Sender
+
+    out: list[Any] = []
+    monkeypatch.setattr(Sender, "gather", lambda self, record, *_: out.append(record))
+    monkeypatch.setattr(Sender, "reserve", lambda *_: True)
+    return out
+
+
 @pytest.fixture(scope="session")
 def new_postgres() -> Iterator[Callable[[], str]]:
     """Makes a new PostgreSQL database and returns its URL; the server is the tests' own."""

@@ -502,7 +502,7 @@ def batch_samplers():
 @pytest.mark.parametrize("how", list(batch_samplers()))
 @pytest.mark.parametrize("ids_set", [False, True])
 def test_first_epoch_of_another_batch_sampler_is_an_epoch_of_its_own(watched, kept, how, ids_set):
-    """Of accelerate's ``skip_first_batches``, this was epoch 0 and the half of the next."""
+    """Tell the rest of an epoch that accelerate's ``skip_first_batches`` resumes from the next one."""
     torch.manual_seed(0)
     model, (first, rows) = Net(), batch_samplers()[how]
     optimizer = torch.optim.SGD(model.parameters(), 0.05)

@@ -12,8 +12,8 @@ import pytest
 from flax import nnx
 
 import intus
-from intus.monitoring.sender import Sender
 
+pytestmark = pytest.mark.usefixtures("unsent")
 X = np.random.default_rng(0).normal(size=(32, 6)).astype(np.float32)
 SET = X[:8], {"half": np.arange(8) // 4}
 
@@ -83,15 +83,6 @@ PYTHON = {
 NEXT = {**ARRAYS, **PYTHON}
 
 
-@pytest.fixture(autouse=True)
-def records(monkeypatch):
-    """All that is recorded, which a test must not leave empty."""
-    found = []
-    monkeypatch.setattr(Sender, "gather", lambda self, record, *_: found.append(record))
-    monkeypatch.setattr(Sender, "reserve", lambda *_: True)
-    return found
-
-
 def train(of, *, compiled, probed):
     random.seed(0)
     np.random.seed(0)
@@ -125,9 +116,9 @@ def train(of, *, compiled, probed):
 @pytest.mark.parametrize(
     ("of", "compiled"), [*((of, False) for of in NEXT), ("nothing", True), ("rngs", True), ("list", True)]
 )
-def test_training_with_a_probe_set_is_bitwise_identical(of, compiled, records):
+def test_training_with_a_probe_set_is_bitwise_identical(of, compiled, unsent):
     assert train(of, compiled=compiled, probed=True) == train(of, compiled=compiled, probed=False)
-    assert {record.epoch for record in records} >= {0, 1}
+    assert {record.epoch for record in unsent} >= {0, 1}
 
 
 @pytest.mark.parametrize("of", NEXT)

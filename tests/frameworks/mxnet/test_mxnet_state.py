@@ -14,8 +14,8 @@ from mxnet.gluon import nn
 import intus
 from intus.backends.base import for_model
 from intus.core.errors import InputError
-from intus.monitoring.sender import Sender
 
+pytestmark = pytest.mark.usefixtures("unsent")
 X = np.random.default_rng(0).normal(size=(32, 6)).astype(np.float32)
 SET = X[:8], {"half": np.arange(8) // 4}
 
@@ -160,15 +160,6 @@ def hybridized(of):
 BUILDS = [Plain, Hybrid, hybridized, Within]
 
 
-@pytest.fixture(autouse=True)
-def records(monkeypatch):
-    """All that is recorded, which a test must not leave empty."""
-    found = []
-    monkeypatch.setattr(Sender, "gather", lambda self, record, *_: found.append(record))
-    monkeypatch.setattr(Sender, "reserve", lambda *_: True)
-    return found
-
-
 def train(model, *, probed):
     """Return the losses of a training, and the faults of its probe set."""
     mx.random.seed(1)
@@ -199,16 +190,16 @@ def train(model, *, probed):
 
 @pytest.mark.parametrize("of", PYTHON)
 @pytest.mark.parametrize("build", BUILDS)
-def test_training_with_a_probe_set_is_bitwise_identical(build, of, records):
+def test_training_with_a_probe_set_is_bitwise_identical(build, of, unsent):
     *found, faults = train(build(of), probed=True)
     assert found == list(train(build(of), probed=False)[:2])
     assert "random" not in faults
-    assert {record.epoch for record in records if record.mode == "probe"} >= {0, 1}
+    assert {record.epoch for record in unsent if record.mode == "probe"} >= {0, 1}
 
 
-def test_array_of_a_block_is_restored(records):
+def test_array_of_a_block_is_restored(unsent):
     assert train(Summing(), probed=True)[:2] == train(Summing(), probed=False)[:2]
-    assert {record.epoch for record in records if record.mode == "probe"} >= {0, 1}
+    assert {record.epoch for record in unsent if record.mode == "probe"} >= {0, 1}
 
 
 @pytest.mark.parametrize("of", DRAWS)
@@ -283,7 +274,7 @@ def test_module_that_draws_is_refused():
     assert first.asscalar() == 1
 
 
-def test_hybridizing_once_more_for_the_structure_changes_no_attribute(records):
+def test_hybridizing_once_more_for_the_structure_changes_no_attribute(unsent):
     """The graph of symbols runs the block's code, of which the training knows nothing."""
     model = hybridized("counter")
     model.initialize()

@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 
 import intus
-from intus.monitoring.sender import Sender
 
+pytestmark = pytest.mark.usefixtures("unsent")
 X = np.random.default_rng(0).normal(size=(32, 6)).astype(np.float32)
 SET = X[:8], {"half": np.arange(8) // 4}
 
@@ -168,15 +168,6 @@ def seeded(build, of):
     return build(of)
 
 
-@pytest.fixture(autouse=True)
-def records(monkeypatch):
-    """All that is recorded, which a test must not leave empty."""
-    found = []
-    monkeypatch.setattr(Sender, "gather", lambda self, record, *_: found.append(record))
-    monkeypatch.setattr(Sender, "reserve", lambda *_: True)
-    return found
-
-
 def probed(model, is_probed):
     return intus.probe(model, "127.0.0.1", 1, probe_set=SET) if is_probed else contextlib.nullcontext()
 
@@ -207,19 +198,19 @@ def trained(build, of, is_probed):
     [(of_keras, one) for one in NEXT if one not in EAGER_OF_KERAS]
     + [(build, one) for build in (Module, ModuleWithLayer) for one in NEXT],
 )
-def test_training_with_a_probe_set_is_bitwise_identical(build, of, records):
+def test_training_with_a_probe_set_is_bitwise_identical(build, of, unsent):
     assert trained(build, of, True) == trained(build, of, False)
-    assert {record.epoch for record in records} == {0, 1}
+    assert {record.epoch for record in unsent} == {0, 1}
 
 
 @pytest.mark.parametrize("of", WRITTEN)
-def test_training_of_a_function_with_a_probe_set_is_bitwise_identical(of, records):
+def test_training_of_a_function_with_a_probe_set_is_bitwise_identical(of, unsent):
     assert trained(Function, of, True) == trained(Function, of, False)
-    assert {record.epoch for record in records} == {0, 1}
+    assert {record.epoch for record in unsent} == {0, 1}
 
 
 @pytest.mark.parametrize("of", [one for one in NEXT if one not in EAGER_OF_KERAS])
-def test_fit_with_a_probe_set_is_bitwise_identical(of, records):
+def test_fit_with_a_probe_set_is_bitwise_identical(of, unsent):
     losses = {}
     for is_probed in (False, True):
         model = seeded(of_keras, of)
@@ -231,7 +222,7 @@ def test_fit_with_a_probe_set_is_bitwise_identical(of, records):
                     watch.epoch = epoch
                 found += model.fit(X, np.arange(32) % 3, verbose=0, shuffle=False).history["loss"]
     assert losses[True] == losses[False]
-    assert {record.epoch for record in records} == {0, 1}
+    assert {record.epoch for record in unsent} == {0, 1}
 
 
 @pytest.mark.parametrize(

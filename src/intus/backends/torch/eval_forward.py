@@ -7,7 +7,6 @@ and attention without the fast path that calls no modules.
 
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -21,6 +20,7 @@ from torch.nn.parameter import is_lazy
 
 from ...core.errors import InputError
 from ...core.nested import leaves
+from ...core.restoring import global_restorers
 from .sharding import is_sharded, resharded
 
 #: Most parameters of which values are compared, and most values of them.
@@ -262,7 +262,7 @@ def _restored(model: nn.Module) -> Iterator[None]:
         for one in found
         if not (is_lazy(one) or one.is_inference() or one.is_meta)
     }
-    python_state, numpy_state = random.getstate(), np.random.get_state()
+    restorers = global_restorers()
     attributes = Attributes()
     for generator in generators_of(model):
         attributes.remember_generator(generator)
@@ -285,8 +285,8 @@ def _restored(model: nn.Module) -> Iterator[None]:
             for one, value in values.values():
                 if not same(one, value):
                     one.data.copy_(value)
-            random.setstate(python_state)
-            np.random.set_state(numpy_state)
+            for restore in restorers:
+                restore()
             attributes.restore()
 
 

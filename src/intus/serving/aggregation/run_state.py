@@ -537,9 +537,8 @@ class RunState:
             window.absent = self._absent(window)
             window.lacks = "; ".join(filter(None, (window.lacks, absent(window.absent))))
             window.end()
-        # counts are forgotten while an epoch waits for its scores; a window remembers what they said
-        counted = all(each.is_complete for each in progress) if progress else window.counted
-        window.counted = counted
+        if progress:  # which is forgotten while an epoch waits for its scores
+            window.counted = all(each.is_complete for each in progress)
         return window.hand_on(
             self.main_mode,
             tuple(self.clients),

@@ -126,7 +126,7 @@ def unlike_in_longer_batches(called: Called, declared: Graph) -> Iterator[str]:
     """
     rows = declared.rows_of(INPUT)
     shapes = [declared.metas[int(declared.ops.meta[row])].shape for row in rows]
-    is_open = [bool(shape) and shape[0] == -1 and len(shape) > 0 for shape in shapes]
+    is_open = [bool(shape) and shape[0] == -1 for shape in shapes]
     first = [one for one in (*called.args, *called.kwargs.values()) if hasattr(one, "new_empty")]
     if not any(is_open) or [one.ndim for one in first] != [len(shape) for shape in shapes]:
         return

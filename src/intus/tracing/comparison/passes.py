@@ -32,18 +32,8 @@ COMPARISONS = {
 #: Operations that return the same for many numbers, whichever these are.
 _COARSE = COMPARISONS.keys() | {
     *("argmax", "argmin", "argsort", "sign", "sgn", "floor", "ceil", "round", "trunc", "any", "all"),
-    *(
-        "floordiv",
-        "floor_divide",
-        "mod",
-        "remainder",
-        "fmod",
-        "isnan",
-        "is_nan",
-        "isinf",
-        "is_inf",
-        "isfinite",
-    ),
+    *("floordiv", "floor_divide", "mod", "remainder", "fmod"),
+    *("isnan", "is_nan", "isinf", "is_inf", "isfinite"),
 }
 #: Operations that round numbers if they return whole ones.
 _CASTS = frozenset({"cast", "to", "type", "long", "int", "short", "bool", "astype", "convert_element_type"})

@@ -20,6 +20,7 @@ from .causal import is_causal_mask
 from .coverage import module_of
 from .elements import eps_of
 from .settings import arguments, common, different_arguments, number_of, same_number, stated_apart
+from .without_effect import placed
 
 if TYPE_CHECKING:
     from ..results.trace import Trace
@@ -76,9 +77,7 @@ def different_constants_stated(
         for name, x, y in found_here:
             if name == "is_causal" and is_causal_mask(*((b, j) if x == "True" else (a, i))):
                 continue  # the other pass writes the mask
-            module = module_of(graph, i)
-            where = f"{graph.label(i)} in {module}" if module else graph.label(i)
-            found.setdefault(f"{name} is {x} in {names[0]}, {y} in {names[1]}", []).append(where)
+            found.setdefault(f"{name} is {x} in {names[0]}, {y} in {names[1]}", []).append(placed(graph, i))
     for text, places in found.items():
         yield f"{text}, at {listed(places)}, which rounding hides on these inputs"
 
