@@ -17,7 +17,7 @@ from zoo_models import ZOO, Cnn, make
 import intus
 from intus import compare
 from intus.tracing.comparison import differences
-from intus.tracing.comparison.elements import plain
+from intus.tracing.comparison.values.elements import plain
 
 
 def difference(a, b):

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import intus
-from intus.tracing.comparison.ranges import Ranges
+from intus.tracing.comparison.values.ranges import Ranges
 
 
 class Deep(nn.Module):

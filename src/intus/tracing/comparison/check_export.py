@@ -16,18 +16,18 @@ from ..front_door import front_door
 from ..read import read
 from ..results.trace import Trace
 from .compare import compare
-from .coverage import Missing, missing_parameters
-from .elements import plain
 from .first import first_of, joined, place
-from .fixed import decided_by_values, ignored_inputs
-from .hidden import equal_inputs, hidden_steps
-from .modules import pair_modules
-from .other_inputs import Called, agrees_otherwise, unlike_in_longer_batches
-from .other_numbers import sentences as other_numbers
-from .parameters import changed_buffers, changed_parameters
+from .pairing.modules import pair_modules
+from .parameters.coverage import Missing, missing_parameters
+from .parameters.parameters import changed_buffers, changed_parameters
 from .quantization import Quantization, quantization
-from .stated import different_constants_stated, lower_precisions
-from .without_effect import sentences, unseen_operations
+from .unseen.fixed import decided_by_values, ignored_inputs
+from .unseen.hidden import equal_inputs, hidden_steps
+from .unseen.other_inputs import Called, agrees_otherwise, unlike_in_longer_batches
+from .unseen.other_numbers import sentences as other_numbers
+from .unseen.stated import different_constants_stated, lower_precisions
+from .unseen.without_effect import sentences, unseen_operations
+from .values.elements import plain
 
 if TYPE_CHECKING:
     from .table import Comparison

@@ -29,17 +29,17 @@ from ...core.graph import BUFFER, CONSTANT, OP, OUTPUT, Graph
 from ...core.vocabularies import common_types
 from ..results.trace import Trace
 from ..validation.uninitialized import UNINITIALIZED
-from .differences import ROUNDINGS, Difference, difference, element_sums, rounding
-from .elements import Elements, eps_of, plain
-from .modules import pair_modules, with_folded_norms, with_moved_results, with_whole_outputs
-from .moves import with_last_moves
-from .parameters import different_parameters
-from .settings import different_constants
-from .without_effect import idle
+from .pairing.modules import pair_modules, with_folded_norms, with_moved_results, with_whole_outputs
+from .pairing.moves import with_last_moves
+from .parameters.parameters import different_parameters
+from .unseen.without_effect import idle
+from .values.differences import ROUNDINGS, Difference, difference, element_sums, rounding
+from .values.elements import Elements, eps_of, plain
+from .values.settings import different_constants
 
 if TYPE_CHECKING:
-    from .crossing import Calls
-    from .steps import Step, Steps
+    from .judging.crossing import Calls
+    from .judging.steps import Step, Steps
     from .table import Comparison
 
 EQUAL, CLOSE, DIFFERS, SHAPE = "equal", "close", "differs", "shape"
@@ -237,7 +237,7 @@ def _undisturbed() -> AbstractContextManager[Any]:
     """Return a context in which no active trace of torch and no autograd graph records the comparison."""
     if sys.modules.get("torch") is None:
         return nullcontext()
-    from .crossing import undisturbed
+    from .judging.crossing import undisturbed
 
     return undisturbed()
 
@@ -246,7 +246,7 @@ def _calls_of(trace: Trace) -> Calls | None:
     """Return the calls of a trace if they can be run again, which only those of PyTorch can."""
     if trace._replays is None:
         return None
-    from .crossing import calls_of
+    from .judging.crossing import calls_of
 
     return calls_of(trace)
 
@@ -405,7 +405,7 @@ class _Judge:
         """The steps that may begin at the tensors judged so far; None if none can be run, or none rounds."""
         if self.a.calls is None or self.one_pass:
             return None
-        from .steps import Steps
+        from .judging.steps import Steps
 
         return Steps(self.a.calls, self.b.graph, {}, self._apart, self._value_of_file)
 
@@ -441,7 +441,7 @@ class _Judge:
         a, b = self.a.calls, self.b.calls
         if a is None or b is None or pair.other_type or self.a.changed(pair.a):
             return None
-        from .crossing import isolated_error
+        from .judging.crossing import isolated_error
 
         return isolated_error(a, pair.a, b, pair.b, y, edited=self.b.changed(pair.b))
 
@@ -469,7 +469,7 @@ class _Judge:
                 pair.by_depth = True
         if calls is None or not (excused or sources):
             return
-        from .steps import Steps
+        from .judging.steps import Steps
 
         close = {pair.a: pair.b for pair in self.pairs if pair.difference is not None and pair.is_explained}
         close |= {pair.a: pair.b for pair in sources}
@@ -739,7 +739,7 @@ class _Judge:
     @cached_property
     def _agreeing_steps(self) -> Steps:
         """The steps of ``a`` that begin at tensors which rounding explains."""
-        from .steps import Steps
+        from .judging.steps import Steps
 
         assert self.a.calls is not None
         close = {one.a: one.b for one in self.pairs if one.difference is not None and one.is_explained}

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from ...core.graph import OUTPUT, Graph
 from ...viewing.repr_text import listed
-from .differences import half_of_digits
-from .elements import eps_of
-from .without_effect import placed
+from .unseen.without_effect import placed
+from .values.differences import half_of_digits
+from .values.elements import eps_of
 
 if TYPE_CHECKING:
     from .compare import Pair

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...core.graph import OUTPUT, Graph
-from .elements import plain
+from .values.elements import plain
 
 if TYPE_CHECKING:
     from ..results.trace import Trace

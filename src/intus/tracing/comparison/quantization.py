@@ -13,13 +13,13 @@ from ...viewing.repr_text import listed
 from ..read import read
 from ..results.trace import Trace
 from .compare import compare
-from .coverage import missing_parameters
-from .elements import plain, value_of
 from .first import first_of, joined, place
-from .modules import pair_modules
-from .parameters import changed_parameters, is_folded
-from .settings import arguments, common, number_of
-from .stated import different_stated
+from .pairing.modules import pair_modules
+from .parameters.coverage import missing_parameters
+from .parameters.parameters import changed_parameters, is_folded
+from .unseen.stated import different_stated
+from .values.elements import plain, value_of
+from .values.settings import arguments, common, number_of
 
 if TYPE_CHECKING:
     from .check_export import ExportCheck

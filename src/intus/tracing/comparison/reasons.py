@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...core.graph import BUFFER, CONSTANT, INPUT, PARAMETER
-from .differences import difference
-from .elements import plain
-from .parameters import different_parameters
-from .settings import arguments, different_settings, number_of
+from .parameters.parameters import different_parameters
+from .values.differences import difference
+from .values.elements import plain
+from .values.settings import arguments, different_settings, number_of
 
 if TYPE_CHECKING:  # traces of files and of other frameworks have no calls, and need no torch
     from torch import Tensor

@@ -17,19 +17,19 @@ from ...core.graph import BUFFER, OP, OUTPUT, Graph, end_names
 from ...core.vocabularies import common_types
 from ...viewing.repr_text import listed
 from ..results.op import Op
-from .differences import difference
-from .elements import plain
-from .hidden import hidden_steps
 from .lost import judged_by_depth, lost_in_rounding
-from .modules import ModulePair
-from .other_numbers import apart_on_other_numbers
-from .other_numbers import sentences as other_numbers
 from .output_order import reordered_outputs
-from .parameters import COMBINED, different_parameters, unknown_parameters
+from .pairing.modules import ModulePair
+from .parameters.parameters import COMBINED, different_parameters, unknown_parameters
 from .reasons import drawn, reasons
-from .settings import different_constants, different_settings, whole_numbers
-from .stated import different_constants_stated, different_stated, lower_precisions
-from .without_effect import sentences, unseen_operations
+from .unseen.hidden import hidden_steps
+from .unseen.other_numbers import apart_on_other_numbers
+from .unseen.other_numbers import sentences as other_numbers
+from .unseen.stated import different_constants_stated, different_stated, lower_precisions
+from .unseen.without_effect import sentences, unseen_operations
+from .values.differences import difference
+from .values.elements import plain
+from .values.settings import different_constants, different_settings, whole_numbers
 
 if TYPE_CHECKING:
     from ..results.trace import Trace

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...core.graph import Graph
-from .elements import plain
+from ....core.graph import Graph
+from ..values.elements import plain
 
 if TYPE_CHECKING:
-    from ..results.trace import Trace
+    from ...results.trace import Trace
 
 _NAME = re.compile(r"(.*)(weight|bias)_(ih|hh)_l(\d+)(_reverse)?")
 #: The places of torch's gates in ONNX: LSTM has i, o, f, c for i, f, c, o; GRU has z, r, h for r, z, n.

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from ..pairing.regions import Region
+from ..values.settings import arguments, common, number_of
 from .passes import Pass, same_elements
-from .regions import Region
-from .settings import arguments, common, number_of
 from .without_effect import is_bent
 
 _DOWN, _ZERO = "down", "toward zero"

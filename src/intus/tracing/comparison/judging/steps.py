@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...core.graph import Graph
+from ....core.graph import Graph
+from ..pairing.regions import Region, Regions
+from ..values.differences import ROUNDINGS, difference, half_of_digits
+from ..values.elements import Elements, eps_of
 from .crossing import Calls
-from .differences import ROUNDINGS, difference, half_of_digits
-from .elements import Elements, eps_of
-from .regions import Region, Regions
 
 #: How many times as much as the model a file may lose to rounding, whose kernels add in another order.
 _WORSE = 4.0

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...core.errors import IntusError
-from ...core.graph import INPUT, OUTPUT, Graph
-from .differences import difference
-from .elements import eps_of, plain
+from ....core.errors import IntusError
+from ....core.graph import INPUT, OUTPUT, Graph
+from ..values.differences import difference
+from ..values.elements import eps_of, plain
 
 if TYPE_CHECKING:
-    from ..results.trace import Trace
+    from ...results.trace import Trace
 
 #: The relative difference of outputs that rounding explains, in float32 and in half precision.
 _APART, _APART_HALF = 1e-3, 5e-2

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from copy import copy
 from typing import NamedTuple
 
-from ...core.graph import INPUT, OP, Graph
-from ...core.vocabularies import common_types
+from ....core.graph import INPUT, OP, Graph
+from ....core.vocabularies import common_types
 
 #: Operations that read the shape of a tensor and none of its values.
 _OF_SHAPES = frozenset({"shape", "size"})

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ...core.analysis.flops import ELEMENTWISE
-from ...core.analysis.walks import ancestors, descendants
-from ...core.graph import INPUT, OP, OUTPUT, Graph, Param
-from .differences import difference, rounding
-from .elements import Elements, value_of
+from ....core.analysis.flops import ELEMENTWISE
+from ....core.analysis.walks import ancestors, descendants
+from ....core.graph import INPUT, OP, OUTPUT, Graph, Param
+from ..values.differences import difference, rounding
+from ..values.elements import Elements, value_of
 from .orientation import is_turned
 
 if TYPE_CHECKING:
-    from ..results.trace import Trace
-    from .table import Comparison
+    from ...results.trace import Trace
+    from ..table import Comparison
 
 _AGREE = ("equal", "close")
 #: Operations whose result has a shape that no value decides, so that Python learns nothing of them by it.

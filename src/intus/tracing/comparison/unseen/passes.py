@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...core.analysis.flops import ELEMENTWISE
-from ...core.vocabularies import common_types
-from .differences import difference, rounding
-from .elements import Elements, eps_of, plain
-from .regions import of_inputs
-from .settings import arguments, common, constant_of
+from ....core.analysis.flops import ELEMENTWISE
+from ....core.vocabularies import common_types
+from ..pairing.regions import of_inputs
+from ..values.differences import difference, rounding
+from ..values.elements import Elements, eps_of, plain
+from ..values.settings import arguments, common, constant_of
 from .without_effect import NEUTRAL, placed
 
 if TYPE_CHECKING:
-    from ..results.trace import Trace
+    from ...results.trace import Trace
 
 #: Numbers among the arguments of operations on each element that are no operands.
 _NO_OPERANDS = frozenset({"dim", "fmod", "to", "saturate", "decimals"})

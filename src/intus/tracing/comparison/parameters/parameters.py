@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...core.graph import BUFFER, CONSTANT, Param
-from ...viewing.repr_text import listed
-from .differences import Difference, difference, rounding
-from .elements import Elements, plain, value_of
+from ....core.graph import BUFFER, CONSTANT, Param
+from ....viewing.repr_text import listed
+from ..values.differences import Difference, difference, rounding
+from ..values.elements import Elements, plain, value_of
 from .orientation import is_turned
 from .recurrent import unpacked
 
 if TYPE_CHECKING:
-    from ..results.trace import Trace
-    from .modules import ModulePair
+    from ...results.trace import Trace
+    from ..pairing.modules import ModulePair
 
 #: The names of PyTorch for those of Keras and Flax.
 _NAMES = {"kernel": "weight", "gamma": "weight", "scale": "weight", "beta": "bias"}

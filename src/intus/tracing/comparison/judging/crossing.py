@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor, no_grad
 
-from ...core.graph import OP, OUTPUT
-from ..capture.invocation import Invocation
-from ..capture.saving.store import for_replay
-from ..replaying.call_inputs import CallInputs
-from ..replaying.replay import Replays, run_call, unrecorded
-from .differences import difference, rounding
-from .elements import Elements, plain
+from ....core.graph import OP, OUTPUT
+from ...capture.invocation import Invocation
+from ...capture.saving.store import for_replay
+from ...replaying.call_inputs import CallInputs
+from ...replaying.replay import Replays, run_call, unrecorded
+from ..values.differences import difference, rounding
+from ..values.elements import Elements, plain
 
 if TYPE_CHECKING:
-    from ..results.trace import Trace
+    from ...results.trace import Trace
 
 
 def undisturbed() -> ExitStack:

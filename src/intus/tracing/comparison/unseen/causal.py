@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .elements import limit_of, plain
-from .regions import of_inputs
+from ..pairing.regions import of_inputs
+from ..values.elements import limit_of, plain
 
 if TYPE_CHECKING:
-    from ..results.trace import Trace
+    from ...results.trace import Trace
 
 #: The names of the edge to an attention that is its mask: by keyword, or the fourth argument.
 _MASK = ("attn_mask", "3")

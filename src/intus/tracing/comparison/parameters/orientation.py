@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .elements import plain, value_of
+from ..values.elements import plain, value_of
 
 if TYPE_CHECKING:
-    from ..results.trace import Trace
+    from ...results.trace import Trace
 
 #: Frameworks and formats whose operations are known here.
 _KNOWN = frozenset({"torch", "torch.export", "ONNX"})

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from ...core.graph import Graph
-from ...core.vocabularies import common_types, is_translated
-from ...viewing.repr_text import listed
+from ....core.graph import Graph
+from ....core.vocabularies import common_types, is_translated
+from ....viewing.repr_text import listed
 
 #: Arguments without effect in evaluation mode.
 _UNUSED = frozenset({"p", "dropout_p", "momentum"})

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ...core.analysis.flops import ELEMENTWISE, MOVES
-from ...core.analysis.walks import ancestors
-from ...core.graph import BUFFER, OP, OUTPUT, Graph
-from ...core.vocabularies import common_types
-from .coverage import module_of
-from .differences import difference, rounding
-from .elements import Elements, eps_of, plain
-from .regions import of_inputs
-from .settings import arguments, bounds, common, number_of
+from ....core.analysis.flops import ELEMENTWISE, MOVES
+from ....core.analysis.walks import ancestors
+from ....core.graph import BUFFER, OP, OUTPUT, Graph
+from ....core.vocabularies import common_types
+from ..pairing.regions import of_inputs
+from ..parameters.coverage import module_of
+from ..values.differences import difference, rounding
+from ..values.elements import Elements, eps_of, plain
+from ..values.settings import arguments, bounds, common, number_of
 
 if TYPE_CHECKING:
-    from ..results.trace import Trace
+    from ...results.trace import Trace
 
 #: Operations that leave every input as it is, if their other operands are constants for which they do.
 _BY_OPERANDS = frozenset(

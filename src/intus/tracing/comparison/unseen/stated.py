@@ -11,19 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...core.analysis.flops import MOVES
-from ...core.analysis.walks import ancestors
-from ...core.graph import INPUT, OP, OUTPUT, Graph
-from ...core.vocabularies import common_types
-from ...viewing.repr_text import listed
+from ....core.analysis.flops import MOVES
+from ....core.analysis.walks import ancestors
+from ....core.graph import INPUT, OP, OUTPUT, Graph
+from ....core.vocabularies import common_types
+from ....viewing.repr_text import listed
+from ..parameters.coverage import module_of
+from ..values.elements import eps_of
+from ..values.settings import arguments, common, different_arguments, number_of, same_number, stated_apart
 from .causal import is_causal_mask
-from .coverage import module_of
-from .elements import eps_of
-from .settings import arguments, common, different_arguments, number_of, same_number, stated_apart
 from .without_effect import placed
 
 if TYPE_CHECKING:
-    from ..results.trace import Trace
+    from ...results.trace import Trace
 
 #: Dtypes of floats, the finest first.
 _FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")

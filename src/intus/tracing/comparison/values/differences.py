@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..results.arrays import blocks
+from ...results.arrays import blocks
 from .elements import Elements, plain
 
 #: The relative difference that one operation may have, in eps of the coarser dtype. One rounding makes about

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...core.analysis.walks import ancestors
-from ...core.graph import OP, OUTPUT, Graph
-from .differences import difference
-from .elements import Elements, eps_of, plain
-from .ranges import Ranges
-from .regions import Region, Regions
+from ....core.analysis.walks import ancestors
+from ....core.graph import OP, OUTPUT, Graph
+from ..pairing.regions import Region, Regions
+from ..values.differences import difference
+from ..values.elements import Elements, eps_of, plain
+from ..values.ranges import Ranges
 from .without_effect import placed
 
 if TYPE_CHECKING:
-    from ..results.trace import Trace
+    from ...results.trace import Trace
 
 #: How many times as large as those of the pass other numbers are.
 _FACTOR = 20.0
@@ -88,7 +88,7 @@ def _computing(trace: Trace) -> _Computing | None:
         return lambda rows, given: plain(parts.computed(rows, rows[-1], given))
     if trace._replays is None:
         return None
-    from .crossing import calls_of
+    from ..judging.crossing import calls_of
 
     calls = calls_of(trace)
     return None if calls is None else calls.computed

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ...core.analysis.flops import MOVES
-from ...core.graph import INPUT, OP
-from ...core.vocabularies import common_types
+from ....core.analysis.flops import MOVES
+from ....core.graph import INPUT, OP
+from ....core.vocabularies import common_types
 from .elements import plain
 from .settings import arguments, bounds, number_of
 
 if TYPE_CHECKING:
-    from ..results.trace import Trace
+    from ...results.trace import Trace
 
 _ANY = (-math.inf, math.inf)
 _NOT_NEGATIVE = (0.0, math.inf)

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...core.errors import IntusError
-from ...core.shared_array import shared_array
+from ....core.errors import IntusError
+from ....core.shared_array import shared_array
 
 if TYPE_CHECKING:
-    from ..results.trace import Trace
+    from ...results.trace import Trace
 
 #: Of every floating-point dtype: the distance from 1 to the next number, and the largest finite number.
 _FLOATS = {
@@ -125,7 +125,7 @@ def value_of(trace: Trace, address: str) -> Elements | None:
 def _of_tensor(value: Any) -> Elements | None:
     import torch
 
-    from ..capture.memory import local_of
+    from ...capture.memory import local_of
 
     t = local_of(value)
     if t.is_meta or t.is_nested:

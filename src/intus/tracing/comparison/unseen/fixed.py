@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...core.analysis.walks import ancestors
-from ...core.graph import INPUT, OUTPUT, Graph
-from .regions import of_inputs
+from ....core.analysis.walks import ancestors
+from ....core.graph import INPUT, OUTPUT, Graph
+from ..pairing.regions import of_inputs
 
 if TYPE_CHECKING:
-    from ..results.trace import Trace
+    from ...results.trace import Trace
 
 
 def ignored_inputs(a: Graph, b: Graph, partner: Mapping[int, int], names: tuple[str, str]) -> Iterator[str]:

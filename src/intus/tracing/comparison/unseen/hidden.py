@@ -13,17 +13,17 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ...core.graph import INPUT, OP
-from ...viewing.repr_text import listed
-from .elements import Elements, limit_of, plain
+from ....core.graph import INPUT, OP
+from ....viewing.repr_text import listed
+from ..pairing.regions import Region, Regions
+from ..values.elements import Elements, limit_of, plain
+from ..values.settings import same_number, stated_apart
 from .passes import COMPARISONS, Pass, same_elements
-from .regions import Region, Regions
-from .settings import same_number, stated_apart
 from .ways import epsilons_elsewhere, other_ways
 from .without_effect import NEUTRAL
 
 if TYPE_CHECKING:
-    from ..results.trace import Trace
+    from ...results.trace import Trace
 
 
 def hidden_steps(

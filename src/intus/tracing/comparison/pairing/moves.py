@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...core.analysis.alignment import in_order
-from ...core.analysis.flops import MOVES
-from ...core.graph import OP, Graph
-from ...core.vocabularies import common_types
-from .differences import difference
-from .elements import plain
+from ....core.analysis.alignment import in_order
+from ....core.analysis.flops import MOVES
+from ....core.graph import OP, Graph
+from ....core.vocabularies import common_types
+from ..values.differences import difference
+from ..values.elements import plain
 
 if TYPE_CHECKING:
-    from ..results.trace import Trace
+    from ...results.trace import Trace
 
 #: The relative difference up to which two tensors are one, behind which rounding may have added up.
 _SAME = 1e-3

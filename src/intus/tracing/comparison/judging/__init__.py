@@ -1,0 +1,1 @@
+"""Operations of one pass that are run on the tensors of another."""

@@ -1,0 +1,1 @@
+"""Parameters of two passes that are compared."""
