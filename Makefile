@@ -57,7 +57,7 @@ test-engines: .venv/.ready  ## the page in Firefox and in WebKit, Safari's engin
 CUDA_PYTHON ?= python3
 test-cuda:      ## the tests on a GPU, with the torch of CUDA_PYTHON, into which intus need not be installed
 	PYTHONPATH=$(CURDIR)/src:$$PYTHONPATH $(CUDA_PYTHON) -m pytest -p no:cacheprovider -m cuda \
-	  tests/tracing tests/monitoring tests/backends tests/inspection $(ARGS)
+	  $(wildcard tests/*/test_cuda_*.py) $(ARGS)
 
 test-ray: .venvs/ray/.ready  ## scoring on Ray's workers, some of which are killed
 	$(ONE_THREAD) .venvs/ray/bin/python -m pytest -m ray tests/serving tests/inspection/running/test_ray_workers.py $(ARGS)

@@ -9,9 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from intus.core.fingerprints import fingerprints
 from intus.core.record import PROBE_SET_MODE, LateRecord
 from intus.monitoring import flush, probe
-from intus.monitoring.row_check import compare, fingerprints, permutation
+from intus.monitoring.row_check import compare, permutation
 from intus.monitoring.sender import Sender
 from intus.serving.run import Server
 from intus.storage.database import Database

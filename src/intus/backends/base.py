@@ -67,6 +67,8 @@ class CapturedTensor:
             or the tensor is not of floats.
         accelerated: Whether the tensor is on an accelerator, such as a GPU.
         batch_known: False if nothing says which of its axes is the batch, so that it has no rows.
+        fingerprints: ``fingerprints(axis)`` returns ``core.fingerprints.fingerprints`` of the rows, computed
+            on the tensor's device; None if the framework has no implementation.
         contents: Equal for two tensors only if they are the same memory and nothing was written to it in
             between, as far as the framework counts writes. None if that cannot be shown.
     """
@@ -85,6 +87,7 @@ class CapturedTensor:
     sums: Summing | None = None
     accelerated: bool = False
     contents: Hashable | None = None
+    fingerprints: Callable[[int], np.ndarray] | None = None
 
     @property
     def has_batch(self) -> bool:

@@ -19,7 +19,7 @@ from ..core.probes_disabled import probes_disabled
 from ..core.record import PROBE_SET_MODE
 from .batch_axes import possible
 from .probe_set import ProbeSet, taken
-from .row_check import MOST_BYTES, Place, RowCheck, listed, permutation
+from .row_check import Place, RowCheck, Rows, listed, permutation
 from .schedule import Schedule
 from .warn_once import WarningLog
 
@@ -236,22 +236,15 @@ class ProbeSetRunner:
         """Return whether the rows of a tensor of the probe set are not those of its labels in their order."""
         return self._is_written or (self._rows is not None and self._rows.is_refused(Place.of(tensor)))
 
-    def _pass_on(
-        self, tensor: CapturedTensor, take: Callable[[Place, np.ndarray, Sequence[int]], None]
-    ) -> None:
+    def _pass_on(self, tensor: CapturedTensor, take: Callable[[Place, Rows, Sequence[int]], None]) -> None:
         """Pass a tensor to the check of the order of rows, with each axis that may be theirs."""
         assert self._set is not None
         cut = self._schedule.cut(tensor, None)
-        if cut.axis is None or cut.nbytes > MOST_BYTES:
+        if cut.axis is None:
             return
         axes = [cut.axis]
         axes += [axis for axis in possible(tensor.shape, len(self._set.items), cut.axis) if axis != cut.axis]
-        if cut.projected_from is None or tensor.project is None:
-            array = tensor.copy(None, cut.axis)
-        else:
-            array = tensor.project(None, cut.axis)[0]
-            axes = axes if len(tensor.shape) == 3 else [0]  # else all features of a row are projected
-        take(Place.of(tensor), array, axes)
+        take(Place.of(tensor), Rows.of(tensor, cut.axis), axes)
 
     @property
     def number(self) -> float | None:

@@ -7,18 +7,18 @@ shuffles them. If the model gets its rows in another order, those of each layer 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from ..backends.base import CapturedTensor
+from ..core.fingerprints import fingerprints
 
-#: The rows that are looked for among all, and the most bytes of a layer that are compared.
-_SAMPLE, MOST_BYTES = 64, 1 << 27
+#: The rows that are looked for among all.
+_SAMPLE = 64
 #: Differences that are due to rounding: of the median distance between rows, and of their size.
 _OF_DISTANCE, _OF_SIZE = 0.05, 1e-5
-#: The numbers that a row is compared by.
-_NUMBERS = 3
 
 Verdict = Literal["kept", "reordered", "mixed"]
 
@@ -36,6 +36,26 @@ class Place(NamedTuple):
         return cls(tensor.address, tensor.kind, tensor.index)
 
 
+class Rows(NamedTuple):
+    """The rows of a tensor.
+
+    Attributes:
+        shape: The tensor's shape.
+        fingerprints: Returns those of the rows along an axis; see ``core.fingerprints``.
+    """
+
+    shape: tuple[int, ...]
+    fingerprints: Callable[[int], np.ndarray]
+
+    @classmethod
+    def of(cls, tensor: CapturedTensor, axis: int) -> Rows:
+        """Return the rows of a tensor, which is copied to the host only if its framework cannot tell them."""
+        if tensor.fingerprints is not None:
+            return cls(tensor.shape, tensor.fingerprints)
+        array = tensor.copy(None, axis)
+        return cls(array.shape, partial(fingerprints, array))
+
+
 def permutation(rows: int) -> np.ndarray:
     """Return an order of rows that is not their own, always the same.
 
@@ -45,17 +65,6 @@ def permutation(rows: int) -> np.ndarray:
     """
     order = np.random.default_rng(0).permutation(rows)
     return np.roll(order, 1) if np.array_equal(order, np.arange(rows)) else order
-
-
-def fingerprints(array: np.ndarray, axis: int) -> np.ndarray:
-    """Return a few numbers of each row that differ if any of its entries does, shape (rows, numbers).
-
-    The last is the size of the row, in units of which the others are rounded.
-    """
-    rows = np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
-    rows = np.nan_to_num(np.asarray(rows, np.float64), posinf=1e30, neginf=-1e30)
-    steps = np.outer(np.arange(1, rows.shape[1] + 1), 1 / np.arange(1, _NUMBERS + 1) ** 0.5)
-    return np.column_stack([rows @ np.sin(steps), np.linalg.norm(rows, axis=1)])
 
 
 def compare(first: np.ndarray, second: np.ndarray, order: np.ndarray) -> Verdict:
@@ -130,17 +139,17 @@ class RowCheck:
         finally:
             self.is_running = False
 
-    def receive(self, place: Place, array: np.ndarray, axes: Sequence[int]) -> None:
+    def receive(self, place: Place, rows: Rows, axes: Sequence[int]) -> None:
         """Receive a tensor of the pass with rows in another order.
 
         Args:
             place: The tensor.
-            array: Its values.
+            rows: Its rows.
             axes: The axes that may be that of the rows, the likeliest first.
         """
         axes = [self._axes[place]] if place in self._axes else axes
-        rows = len(self._order)
-        found = {axis: fingerprints(array, axis) for axis in axes if array.shape[axis] == rows}
+        count = len(self._order)
+        found = {axis: rows.fingerprints(axis) for axis in axes if rows.shape[axis] == count}
         if found:
             self._moved[place] = found
 
@@ -149,13 +158,13 @@ class RowCheck:
         self._has_news = self._has_news or (place not in self._verdicts and place not in self._moved)
         return place in self._moved
 
-    def compare(self, place: Place, array: np.ndarray, axes: Sequence[int]) -> None:
+    def compare(self, place: Place, rows: Rows, axes: Sequence[int]) -> None:
         """Compare a tensor of the pass of the probe set itself, along the axes of its rows in the other."""
         moved = self._moved.pop(place)
         verdicts: dict[int, Verdict] = {}
         for axis, others in moved.items():
-            same = array.ndim > axis and array.shape[axis] == len(others)
-            verdicts[axis] = compare(fingerprints(array, axis), others, self._order) if same else "mixed"
+            same = len(rows.shape) > axis and rows.shape[axis] == len(others)
+            verdicts[axis] = compare(rows.fingerprints(axis), others, self._order) if same else "mixed"
             if verdicts[axis] == "kept":
                 self._axes[place], self._verdicts[place] = axis, "kept"
                 return

@@ -16,6 +16,7 @@ from ...core.nested import leaves, paths
 from ...core.shared_array import shared_array
 from ..base import CapturedTensor
 from .random_projection import projected, summary
+from .row_fingerprints import fingerprints
 from .row_sums import begin_sums, has_doubles
 
 #: Real dtypes that numpy has; others are converted to float32.
@@ -69,12 +70,14 @@ def captured(address: str, kind: str, index: int, tensor: Tensor, axis: int | No
     """
     size = tensor.element_size() if tensor.dtype in _NUMPY else 4
     copy, shape = partial(to_numpy, tensor), tuple(tensor.shape)
-    plain = tensor.is_floating_point() and type(tensor) in (Tensor, nn.Parameter)
+    plain = type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided
+    is_float, doubles = tensor.is_floating_point(), has_doubles(tensor)
     return CapturedTensor(
         *(address, kind, index, shape, tensor.numel() * size, copy, axis, partial(to_projected, tensor)),
-        sums=partial(begin_sums, tensor) if plain else None,
-        accelerated=tensor.device.type != "cpu" and has_doubles(tensor),
+        sums=partial(begin_sums, tensor) if plain and is_float else None,
+        accelerated=tensor.device.type != "cpu" and doubles,
         contents=Contents.of(tensor),
+        fingerprints=partial(fingerprints, tensor) if plain and doubles and not tensor.is_complex() else None,
     )
 
 
