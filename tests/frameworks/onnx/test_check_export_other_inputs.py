@@ -50,14 +50,17 @@ def export(step, x, path, dynamo=False, **options):
 
 
 def is_same(net, path, x):
-    """Return whether onnxruntime computes what a model does."""
+    """Return whether onnxruntime, or torch of its own files, computes what a model does."""
+    expected = net(*x).detach().numpy()
+    if path.suffix == ".pt2":
+        found = torch.export.load(path).module()(*x).detach().numpy()
+        return np.allclose(found, expected, rtol=1e-4, atol=1e-5)
     session = onnxruntime.InferenceSession(path)
     given = {one.name: value.numpy() for one, value in zip(session.get_inputs(), x, strict=False)}
     try:
         (found,) = session.run(None, given)
     except Exception:  # of a file that takes no such inputs
         return False
-    expected = net(*x).detach().numpy()
     return found.shape == expected.shape and np.allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -164,6 +167,46 @@ def test_difference_on_other_inputs_is_not_proven(case, tmp_path):
     assert said in str(check)
 
 
+def without_gradients(f, x):
+    with torch.no_grad():
+        y = f(x) / 6 + 0.5
+    return y * 2
+
+
+#: The same in a program of torch.export; the judge is torch, which runs the file.
+OF_PROGRAMS = {
+    **{
+        case: OTHERS[case] for case in ("hardsigmoid", "hardswish", "sort of what is in order", "mean of abs")
+    },
+    "graph inside": (
+        lambda f, x: F.hardsigmoid(f(x)) * 2,
+        without_gradients,
+        (ROWS,),
+        (ROWS * 20,),
+        "where they are given larger numbers",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OF_PROGRAMS)
+def test_program_that_differs_on_other_inputs_is_not_proven(case, tmp_path):
+    step, other, x, others, said = OF_PROGRAMS[case]
+    path = export(other, x, tmp_path / "net.pt2")
+    net = Net(step).eval()
+    assert is_same(net, path, x)
+    assert not is_same(net, path, others)
+    check = intus.check_export(net, path, *x)
+    assert check.verdict == "not proven"
+    assert said in str(check)
+
+
+def test_program_with_a_graph_inside_is_equal(tmp_path):
+    path = export(without_gradients, (ROWS,), tmp_path / "net.pt2")
+    for step in (without_gradients, lambda f, x: (f(x) / 6 + 0.5) * 2):
+        check = intus.check_export(Net(step).eval(), path, ROWS)
+        assert check.verdict == "equal", str(check)
+
+
 RIGHT = {
     "hardswish": (lambda f, x: F.hardswish(f(x)), (ROWS,)),
     "softmax of a ReLU": (lambda f, x: f(x).relu().relu().softmax(-1), (ROWS,)),
@@ -182,9 +225,10 @@ RIGHT = {
 @pytest.mark.parametrize("case", RIGHT)
 def test_right_export_is_equal(case, tmp_path):
     step, x = RIGHT[case]
-    path = export(step, x, tmp_path / "net.onnx", **(BATCH if "batch" in case else {}))
-    check = intus.check_export(Net(step).eval(), path, *x)
-    assert check.verdict == "equal", str(check)
+    for ending in ("onnx", "pt2")[: 1 if "skipped" in case else 2]:
+        path = export(step, x, tmp_path / f"net.{ending}", **(BATCH if "batch" in case else {}))
+        check = intus.check_export(Net(step).eval(), path, *x)
+        assert check.verdict == "equal", str(check)
 
 
 def test_program_that_ignores_an_input_is_not_proven(tmp_path):

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from copy import copy
 from typing import NamedTuple
 
+from ....core.analysis.walks import descendants
 from ....core.graph import INPUT, OP, Graph
 from ....core.vocabularies import common_types
 
@@ -88,7 +89,8 @@ class Regions:
             apart = (given & self._varies[0]) ^ begins
             if not apart:
                 return Region(sorted(given), sorted(rows), sorted(more))
-            left |= apart
+            # A file that computes a tensor twice begins at it and before it: then only before it.
+            left |= {*descendants(self._graphs[0], apart)} & (given | begins) or apart
 
     def _before(self, side: int, row: int, left: Collection[int]) -> tuple[set[int], set[int]] | None:
         """Return the first rows on the ways back from a row that have a partner, and the operations between.
