@@ -40,7 +40,7 @@ def export(step, x, path, dynamo=False, **options):
         logging.disable(logging.WARNING)
         try:
             if path.suffix == ".pt2":
-                torch.export.save(torch.export.export(net, x), path)
+                torch.export.save(torch.export.export(net, x), path)  # which takes no dynamic_axes
             else:
                 verbose = {"verbose": False} if dynamo else {}
                 torch.onnx.export(net, x, path, dynamo=dynamo, **verbose, **options)
@@ -207,7 +207,125 @@ def test_program_with_a_graph_inside_is_equal(tmp_path):
         assert check.verdict == "equal", str(check)
 
 
+def harmless(f, x):
+    """Return the same by two ways, of which the values of the input decide."""
+    return f(x) if (x > 0).all() else f(x) * 1.0
+
+
+def in_another_branch(f, x):
+    if x[0, 0] > 0:
+        return f(x)
+    return f(x) * 2 if x.max() > 50 else f(x)
+
+
+POSITIVE = ROWS.abs()
+LENGTH = {"input_names": ["x"], "dynamic_axes": {"x": {1: "length"}}}
+#: The step of the model, that of the file, the inputs, others, what is said, and options of the exporter.
+#: The file agrees on some other inputs.
+ON_FEW_INPUTS = {
+    "second decision": (
+        lambda f, x: harmless(f, x) * (2 if x.max() > 100 else 1),
+        None,
+        (POSITIVE,),
+        (POSITIVE * 900,),
+        "the file does not return what the model does",
+        {},
+    ),
+    "decision in another branch": (
+        in_another_branch,
+        None,
+        (POSITIVE,),
+        (torch.tensor([[-1.0, 90, 0, 0, 0, 0]] * 2),),
+        "The model decides by the value of gt_2",
+        {},
+    ),
+    "decision that no input turns": (
+        lambda f, x: harmless(f, x) * (2 if (x == 1.23456).any() else 1),
+        None,
+        (POSITIVE,),
+        (torch.full((2, 6), 1.23456),),
+        "The model decides by the value of any_1",
+        {},
+    ),
+    "input beside a decision": (
+        lambda f, x, y: harmless(f, x) + y,
+        lambda f, x, y: f(x),
+        (POSITIVE, ONES * 0),
+        (POSITIVE, ONES),
+        "y (input_2) is an input that the model computes with and the file does not",
+        {"dynamo": True},
+    ),
+    "length that is no number of rows": (
+        lambda f, x: x.sum(1) / x.shape[1],
+        lambda f, x: x.sum(1) / 6.0,
+        (ROWS,),
+        (ROWS.repeat(1, 3),),
+        "for 18 in place of 6 on axis 1",
+        LENGTH,
+    ),
+    "length with few positions": (
+        lambda f, x: x * (f(torch.eye(6))[0, : x.shape[1]] + x.shape[1]),
+        lambda f, x: x * (f(torch.eye(6))[0, : x.shape[1]] + 6),
+        (ROWS,),
+        (ROWS[:, :3],),
+        "for 3 in place of 6 on axis 1",
+        LENGTH,
+    ),
+    "rows of a list": (
+        lambda f, x: (f(x[0]) + x[1]) * x[0].shape[0],
+        lambda f, x: (f(x[0]) + x[1]) * 2,
+        ([ROWS, ROWS + 1],),
+        None,
+        "for 6 in place of 2",
+        {"input_names": ["x", "y"], "dynamic_axes": {"x": {0: "batch"}, "y": {0: "batch"}}},
+    ),
+}
+
+
+class Named(Net):
+    def forward(self, x, y=None):
+        return self.step(self.linear, x) if y is None else self.step(self.linear, x, y)
+
+
+@pytest.mark.parametrize("case", ON_FEW_INPUTS)
+def test_agreement_on_few_other_inputs_proves_nothing(case, tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "Net", Named)
+    step, other, x, others, said, options = ON_FEW_INPUTS[case]
+    path = export(other or step, x, tmp_path / "net.onnx", **options)
+    net = Named(step).eval()
+    if others is not None:
+        assert is_same(net, path, x)
+        assert not is_same(net, path, others)
+    check = intus.check_export(net, path, *x)
+    assert check.verdict == "not proven"
+    assert said in str(check)
+
+
+def test_lengths_that_a_program_refuses_are_not_tried(tmp_path):
+    net, x = Net(lambda f, x: f(x) * x.shape[0]).eval(), torch.randn(3, 6)
+    rows = torch.export.Dim("rows", min=2, max=4)
+    program = torch.export.export(net, (x,), dynamic_shapes={"x": ({0: rows},)})
+    torch.export.save(program, tmp_path / "net.pt2")
+    check = intus.check_export(net, tmp_path / "net.pt2", x)
+    assert check.verdict == "equal", str(check)
+    assert not check.notes
+
+
+def test_open_length_that_the_model_does_not_take_is_noted(tmp_path):
+    net = Net(lambda f, x: f(x) + x.reshape(2, 6)).eval()
+    options = {"input_names": ["x"], "dynamic_axes": {"x": {0: "rows"}}}
+    path = export(net.step, (ROWS,), tmp_path / "net.onnx", **options)
+    check = intus.check_export(net, path, ROWS)
+    assert check.verdict == "equal", str(check)
+    assert "No other length than 2 was tried of axis 0 of x: neither model nor file takes one." in check.notes
+    check = intus.check_export(intus.trace(net, ROWS), path)
+    assert check.verdict == "equal", str(check)
+    assert "No other length than 2 was tried of axis 0 of x: the model is not called again." in check.notes
+
+
 RIGHT = {
+    "length": (lambda f, x: x.sum(1) / x.shape[1], (ROWS,)),
+    "decisions": (lambda f, x: harmless(f, x) + harmless(f, x - 2), (POSITIVE,)),
     "hardswish": (lambda f, x: F.hardswish(f(x)), (ROWS,)),
     "softmax of a ReLU": (lambda f, x: f(x).relu().relu().softmax(-1), (ROWS,)),
     "root of a variance": (lambda f, x: (f(x).var(-1) + 1e-5).sqrt(), (ROWS,)),
@@ -222,11 +340,14 @@ RIGHT = {
 }
 
 
+OPTIONS = {"batch": BATCH, "length": LENGTH}
+
+
 @pytest.mark.parametrize("case", RIGHT)
 def test_right_export_is_equal(case, tmp_path):
     step, x = RIGHT[case]
-    for ending in ("onnx", "pt2")[: 1 if "skipped" in case else 2]:
-        path = export(step, x, tmp_path / f"net.{ending}", **(BATCH if "batch" in case else {}))
+    for ending in ("onnx", "pt2")[: 1 if case in ("decisions", "mask that is skipped") else 2]:
+        path = export(step, x, tmp_path / f"net.{ending}", **OPTIONS.get(case, {}))
         check = intus.check_export(Net(step).eval(), path, *x)
         assert check.verdict == "equal", str(check)
 

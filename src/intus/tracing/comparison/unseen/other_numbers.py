@@ -17,7 +17,7 @@ from ....core.analysis.walks import ancestors
 from ....core.graph import OP, OUTPUT, Graph
 from ..pairing.regions import Region, Regions
 from ..values.differences import difference
-from ..values.elements import Elements, eps_of, plain
+from ..values.elements import Elements, is_half, plain
 from ..values.ranges import Ranges
 from .without_effect import placed
 
@@ -177,8 +177,8 @@ class _Probe:
         if x is None or y is None or x.array.size != y.array.size:
             return None
         found = difference(x, y._replace(array=y.array.reshape(x.array.shape)))
-        is_half = max(eps_of(one.dtype) for one in (x, y)) > eps_of("float32")
-        return found.relative > (_APART_HALF if is_half else _APART) or (found.lopsided and not is_half)
+        half = is_half(x, y)
+        return found.relative > (_APART_HALF if half else _APART) or (found.lopsided and not half)
 
 
 def _as(dtype: np.dtype[Any], array: np.ndarray) -> np.ndarray:
