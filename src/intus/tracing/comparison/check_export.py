@@ -26,7 +26,7 @@ from .unseen.hidden import equal_inputs, hidden_steps
 from .unseen.other_inputs import Called, other_lengths, otherwise
 from .unseen.other_numbers import sentences as other_numbers
 from .unseen.stated import different_constants_stated, lower_precisions
-from .unseen.without_effect import sentences, unseen_operations
+from .unseen.without_effect import sentences
 from .values.elements import plain
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class ExportCheck:
         self.constants = [sentence for sentences in stated.values() for sentence in sentences]
         self.first = first_of(model, first, joined(apart | self.changed, stated))
         self._inside = list(table.differences_inside("the model", "in the file"))
-        self._unseen = list(sentences(unseen_operations(model, exported, table.pairs), *graphs, names))
+        self._unseen = list(sentences(table.attrs["unseen"], *graphs, names))
         self._stated = list(different_constants_stated(model, exported, table.agreeing, names))
         self._hidden = [] if first is not None else list(hidden_steps(model, exported, table.agreeing, names))
         self._hidden += other_numbers(table.attrs["apart"], *graphs, names)
