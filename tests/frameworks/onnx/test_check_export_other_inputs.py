@@ -378,3 +378,28 @@ def test_comparison_of_two_passes_runs_them_on_other_numbers():
     assert not table.agree
     assert "where they are given larger numbers" in str(table)
     assert intus.compare(a, intus.trace(Net(steps[0]).eval(), ROWS)).agree
+
+
+@pytest.mark.parametrize("ending", ["onnx", "pt2"])
+def test_tensor_that_is_given_twice_is_two_inputs_of_the_file(ending, tmp_path):
+    step = lambda f, x, y: f(x).exp() * y  # noqa: E731
+    path = export(step, (ROWS, ROWS + 1), tmp_path / f"net.{ending}", dynamo=True)
+    net = Net(step).eval()
+    if ending == "onnx":
+        assert is_same(net, path, (ROWS, ROWS))
+    check = intus.check_export(net, path, ROWS, ROWS)
+    assert check.verdict == "equal", str(check)
+    assert "have equal values" in str(check)
+    wrong = Net(lambda f, x, y: f(y).exp() * x).eval()
+    assert intus.check_export(wrong, path, ROWS, ROWS).verdict == "not proven"
+    # The exporters take a tensor that is given twice for one, so that the file reads one input for both.
+    path = export(step, (ROWS, ROWS), tmp_path / f"one.{ending}", dynamo=True)
+    if ending == "onnx":
+        assert not is_same(net, path, (ROWS, ROWS + 1))
+    assert intus.check_export(net, path, ROWS, ROWS).verdict == "not proven"
+
+
+def test_tensor_that_is_given_twice_is_one_input_of_the_file(tmp_path):
+    path = export(lambda f, x: f(x) * x, (ROWS,), tmp_path / "net.onnx")
+    check = intus.check_export(Net(lambda f, x, y: f(x) * y).eval(), path, ROWS, ROWS)
+    assert check.verdict == "equal", str(check)

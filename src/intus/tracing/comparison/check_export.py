@@ -272,6 +272,7 @@ def check_export(
     else:
         from ..run import trace
 
+        args, kwargs = _apart(args, kwargs or {}, len(declared.rows_of(INPUT)))
         traced = trace(model, *args, kwargs=kwargs)
 
         def again(*args: Any, **kwargs: Any) -> Trace:
@@ -308,6 +309,33 @@ def _fixed(
     )
     fixed = [otherwise_apart] if found.differs else []
     return [*fixed, *ignored, *found.left, *lengths.unlike], lengths.left
+
+
+def _apart(
+    args: tuple[Any, ...], kwargs: Mapping[str, Any], count: int
+) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Return the arguments of a call, with copies where a tensor is given twice and a file takes both.
+
+    Args:
+        args: The positional arguments.
+        kwargs: The keyword arguments.
+        count: How many inputs the file takes.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return args, kwargs
+    seen: set[int] = set()
+
+    def copied(one: Any) -> Any:
+        is_again = id(one) in seen
+        seen.add(id(one))
+        return one.detach().clone() if is_again else one
+
+    every = [one for one in (*args, *kwargs.values()) if isinstance(one, torch.Tensor)]
+    if len(every) != count or len({id(one) for one in every}) == count:
+        return args, kwargs
+    given = [copied(one) if isinstance(one, torch.Tensor) else one for one in (*args, *kwargs.values())]
+    return tuple(given[: len(args)]), dict(zip(kwargs, given[len(args) :], strict=True))
 
 
 def is_quantized(file: Graph) -> bool:
