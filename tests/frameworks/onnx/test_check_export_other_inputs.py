@@ -173,11 +173,26 @@ def without_gradients(f, x):
     return y * 2
 
 
+def in_steps(count):
+    def step(f, x):
+        y = f(x) / 6 / count
+        return sum([y] * (count - 1), y) + 0.5
+
+    return step
+
+
 #: The same in a program of torch.export; the judge is torch, which runs the file.
 OF_PROGRAMS = {
     **{
         case: OTHERS[case] for case in ("hardsigmoid", "hardswish", "sort of what is in order", "mean of abs")
     },
+    "300 operations for one": (
+        lambda f, x: F.hardsigmoid(f(x)),
+        in_steps(300),
+        (ROWS,),
+        (ROWS * 20,),
+        "where they are given larger numbers",
+    ),
     "graph inside": (
         lambda f, x: F.hardsigmoid(f(x)) * 2,
         without_gradients,
@@ -321,6 +336,17 @@ def test_open_length_that_the_model_does_not_take_is_noted(tmp_path):
     check = intus.check_export(intus.trace(net, ROWS), path)
     assert check.verdict == "equal", str(check)
     assert "No other length than 2 was tried of axis 0 of x: the model is not called again." in check.notes
+
+
+def test_operations_that_are_not_run_on_other_numbers_are_noted(tmp_path):
+    path = export(in_steps(1100), (ROWS,), tmp_path / "net.onnx")
+    net = Net(lambda f, x: f(x) / 6 + 0.5).eval()
+    check = intus.check_export(net, path, ROWS)
+    assert any(note.startswith("Not run on other numbers") for note in check.notes), str(check)
+    trace = intus.trace(net, ROWS)
+    trace.save(tmp_path / "net.trace")
+    check = intus.check_export(intus.load(tmp_path / "net.trace"), path)
+    assert any(note.startswith("No operation was run on other numbers") for note in check.notes), str(check)
 
 
 RIGHT = {

@@ -104,6 +104,7 @@ class ExportCheck:
         self._cast = [one.sentence.removesuffix(".") for one in self._lower if not one.is_stated]
         self.unproven += self._cast
         self.notes += [*(one.sentence for one in self._lower if one.is_stated), *table.attrs["by_depth"]]
+        self.notes += table.attrs["untried"]
         used = {number for numbers in model.graph.row_params.values() for number in numbers}
         left = (param.address for number, param in enumerate(model.graph.params) if number not in used)
         unused = [address for address in left if address not in compared]

@@ -23,7 +23,7 @@ from .pairing.modules import ModulePair
 from .parameters.parameters import COMBINED, different_parameters, unknown_parameters
 from .reasons import drawn, reasons
 from .unseen.hidden import hidden_steps
-from .unseen.other_numbers import apart_on_other_numbers, not_shown_to_agree
+from .unseen.other_numbers import OnOthers, not_shown_to_agree, on_other_numbers
 from .unseen.other_numbers import sentences as other_numbers
 from .unseen.stated import different_constants_stated, different_stated, lower_precisions
 from .unseen.without_effect import Unseen, sentences, unseen_operations
@@ -176,7 +176,8 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
         stated = [f"{sentence}, which rounding hides on these inputs" for sentence in hidden]
         names, agreeing = ("a", "b"), [pair for pair in same.items() if pair[0] not in constants]
         stated += different_constants_stated(a, b, agreeing, names)
-        table.attrs["apart"] = [] if first is not None else apart_on_other_numbers(a, b, agreeing)
+        others = OnOthers([], []) if first is not None else on_other_numbers(a, b, agreeing)
+        table.attrs["apart"], table.attrs["untried"] = others
         if first is None:
             stated += hidden_steps(a, b, agreeing, names)
             stated += other_numbers(table.attrs["apart"], a.graph, b.graph, names)

@@ -12,7 +12,7 @@ from ....core.vocabularies import common_types
 
 #: Operations that read the shape of a tensor and none of its values.
 _OF_SHAPES = frozenset({"shape", "size"})
-#: The largest number of operations of a region on each side.
+#: The largest number of operations of a region on each side, if it is not given.
 _MOST = 200
 
 
@@ -37,9 +37,11 @@ class Regions:
         a: The first graph.
         b: The second graph.
         partner: The rows of ``b`` that regions may begin at, by the rows of ``a``.
+        most: The largest number of operations of a region on each side.
     """
 
-    def __init__(self, a: Graph, b: Graph, partner: Mapping[int, int]) -> None:
+    def __init__(self, a: Graph, b: Graph, partner: Mapping[int, int], most: int = _MOST) -> None:
+        self._most = most
         self._graphs, self._partner = (a, b), partner
         self._own: tuple[dict[int, int], dict[int, int]] = (
             {i: i for i in partner},
@@ -61,8 +63,8 @@ class Regions:
         rows[i], others[j] = i, i
 
     def partner(self, row: int) -> int:
-        """Return the row of ``b`` that corresponds to a row of ``a`` that regions may begin at."""
-        return self._partner[row]
+        """Return the row of ``b`` that corresponds to one of ``a`` that regions may begin at; -1 for none."""
+        return self._partner.get(row, -1)
 
     def leave_out(self, row: int) -> None:
         """Let no region begin at a row of ``a``."""
@@ -113,7 +115,7 @@ class Regions:
                     waiting.append(parent)
                 elif graph.ops.kind[parent] == INPUT:
                     return None
-            if len(rows) > _MOST:
+            if len(rows) > self._most:
                 return None
         return given, rows
 

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ....core.analysis.flops import MOVES
 from ....core.analysis.walks import ancestors
 from ....core.graph import OP, OUTPUT, Graph
 from ....core.vocabularies import common_types
+from ....viewing.repr_text import listed
 from ..pairing.regions import Region, Regions
 from ..values.differences import Difference, difference
 from ..values.elements import Elements, eps_of, plain
@@ -36,6 +38,8 @@ _FACTOR = 20.0
 #: The relative difference behind which rounding is no explanation of one region: in float32, in half.
 _APART, _APART_HALF = 1e-2, 5e-2
 _SEED = 0
+#: The largest number of operations of each side that are run at once.
+_MOST = 1000
 
 
 class Apart(NamedTuple):
@@ -64,7 +68,19 @@ class _Effect(NamedTuple):
     chooses_alike: bool
 
 
-def apart_on_other_numbers(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> list[Apart]:
+class OnOthers(NamedTuple):
+    """What was found by running the operations of two passes on other numbers.
+
+    Attributes:
+        apart: Where the passes agree on these inputs alone.
+        untried: What is said of operations that could not be run so.
+    """
+
+    apart: list[Apart]
+    untried: list[str]
+
+
+def on_other_numbers(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> OnOthers:
     """Return where two passes agree on these inputs alone, as far as their operations can be run again.
 
     Args:
@@ -74,7 +90,14 @@ def apart_on_other_numbers(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]])
     """
     both = [(i, j) for i, j in pairs if i >= 0 and j >= 0]
     probe = _probe(a, b, both)
-    return [] if probe is None else list(probe.found(both))
+    if probe is None:
+        why = "because the operations of one side cannot be run again"
+        return OnOthers([], [f"No operation was run on other numbers, {why}."])
+    apart = list(probe.found(both))
+    rows = listed([placed(a.graph, row) for row in probe.untried])
+    return OnOthers(
+        apart, [f"Not run on other numbers, so that only these show them: {rows}."] if rows else []
+    )
 
 
 def not_shown_to_agree(
@@ -104,7 +127,7 @@ def _probe(a: Trace, b: Trace, both: Sequence[tuple[int, int]]) -> _Probe | None
     one, two = _computing(a), _computing(b)
     if one is None or two is None:
         return None
-    return _Probe(a, b, one, two, Regions(a.graph, b.graph, same))
+    return _Probe(a, b, one, two, Regions(a.graph, b.graph, same, _MOST))
 
 
 def sentences(found: Iterable[Apart], a: Graph, b: Graph, names: tuple[str, str]) -> Iterator[str]:
@@ -149,6 +172,9 @@ class _Probe:
         self._a, self._b, self._one, self._two = a, b, one, two
         self._regions = regions
         self._ranges = Ranges(a), Ranges(b)
+        self._types = common_types(a.graph), common_types(b.graph)
+        #: The rows of the first pass that other operations of the second compute, and that could not be run.
+        self.untried: list[int] = []
 
     def found(self, pairs: Iterable[tuple[int, int]]) -> Iterator[Apart]:
         """Yield what differs on other numbers, once for operations that are repeated."""
@@ -156,11 +182,15 @@ class _Probe:
         for i, j in pairs:
             region = self._region(i, j)
             if region is None:
+                if self._is_cut(i, j):
+                    self.untried.append(i)
                 continue
             kind = self._kind(region)
             if kind in seen:
                 continue
             numbers = self._differ(region)
+            if numbers is None:
+                self.untried += [i] if self._are_others(region.rows, region.others) else []
             seen[kind] = bool(numbers)
             if numbers:
                 yield Apart(i, j, numbers)
@@ -270,17 +300,42 @@ class _Probe:
             region = self._regions.of(i, j, without)
         return None
 
+    def _is_cut(self, i: int, j: int) -> bool:
+        """Return whether other operations compute floats of an input, and are too many to be run."""
+        is_free = self._ranges[0].is_free(i) and self._ranges[1].is_free(j)
+        are_ops = self._a.graph.ops.kind[i] == self._b.graph.ops.kind[j] == OP
+        if not (are_ops and is_free):
+            return False
+        before = {
+            self._regions.partner(row) for row in self._a.graph.parents(i) if self._ranges[0].is_free(row)
+        }
+        given = {row for row in self._b.graph.parents(j) if self._ranges[1].is_free(row)}
+        return before != given or self._are_others([i], [j])
+
+    def _are_others(self, rows: Sequence[int], others: Sequence[int]) -> bool:
+        """Return whether operations of the second pass compute in another way than those of the first."""
+        one, two = (
+            sorted(kind for row in some if (kind := types[int(side.graph.ops.type[row])]) not in MOVES)
+            for side, types, some in (
+                (self._a, self._types[0], rows),
+                (self._b, self._types[1], others),
+            )
+        )
+        return one != two
+
     def _kind(self, region: Region) -> object:
         """Return what is the same of regions that are repeated, as the layers of a model are."""
         sides = (self._a.graph, region.rows), (self._b.graph, region.others)
         return tuple(tuple((g.type_of(row), g.setting(row)) for row in rows) for g, rows in sides)
 
-    def _differ(self, region: Region) -> str:
-        """Return on what numbers the operations of a region differ; ``""`` if on none."""
+    def _differ(self, region: Region) -> str | None:
+        """Return on what numbers a region differs; ``""`` if on none, None if it cannot be run on others."""
+        if not any(self._ranges[0].is_free(row) for row in region.given):
+            return ""
         given = self._given(region)
         # They have to agree on the values of the pass, as they do there.
         if given is None or self._is_apart(region, given[0]) is not False:
-            return ""
+            return None
         for numbers, make in _OTHERS.items():
             if self._is_apart(region, given[0] | self._others(*given, make)):
                 return numbers
