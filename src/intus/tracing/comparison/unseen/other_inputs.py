@@ -12,7 +12,7 @@ from ....core.graph import INPUT, OUTPUT, Graph
 from ....reading.exported_ranges import RefusedLengthError
 from ....viewing.repr_text import listed
 from ..pairing.regions import of_inputs
-from ..values.differences import difference
+from ..values.differences import SAME, SAME_HALF, difference
 from ..values.elements import is_half, plain
 from .fixed import decided_by, named_inputs
 
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from ...front_door import Arguments
     from ...results.trace import Conditional, Trace
 
-#: The relative difference of outputs that rounding explains, in float32 and in half precision. A whole model
-#: rounds less than this on numbers like those of its inputs; see ``other_numbers`` for those of any size.
-_APART, _APART_HALF = 1e-3, 5e-2
 #: Other lengths of an axis, from its own. A multiple fits where a model divides a length, one less where
 #: there are no more positions.
 _LENGTHS: tuple[Callable[[int], int], ...] = (
@@ -107,7 +104,7 @@ class Called:
             if x is None or y is None or x.array.shape != y.array.shape:
                 return False
             found = difference(x, y)
-            if found.lopsided or found.relative > (_APART_HALF if is_half(x, y) else _APART):
+            if found.lopsided or found.relative > (SAME_HALF if is_half(x, y) else SAME):
                 return False
         return len(ends[0]) <= len(ends[1])
 

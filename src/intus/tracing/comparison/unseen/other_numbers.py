@@ -19,24 +19,27 @@ from ....core.graph import OP, OUTPUT, Graph
 from ....core.vocabularies import common_types
 from ....viewing.repr_text import listed
 from ..pairing.regions import Region, Regions
-from ..values.differences import Difference, difference
+from ..values.differences import SAME, SAME_HALF, Difference, difference
 from ..values.elements import Elements, eps_of, plain
 from ..values.ranges import Ranges
-from .without_effect import Unseen, placed
+from .passes import placed
+from .without_effect import Unseen
 
 if TYPE_CHECKING:
     from ...results.trace import Trace
 
 #: The relative difference up to which two passes agree where an operation of one alone has an effect.
-_SHOWN = 1e-4
+#: Smaller than ``SAME``, because here it is to be shown that nothing differs.
+_SHOWN = SAME / 10
 #: Operations that choose between tensors.
 _CHOICES = frozenset({"where", "select_n"})
 #: How many tensors are left out at most, before which it is looked for where they do.
 _MOST_WITHOUT = 4
 #: How many times as large as those of the pass other numbers are.
 _FACTOR = 20.0
-#: The relative difference behind which rounding is no explanation of one region: in float32, in half.
-_APART, _APART_HALF = 1e-2, 5e-2
+#: The relative difference behind which rounding is no explanation: larger than ``SAME``, because operations
+#: may amplify rounding on numbers that they are never given in a pass.
+_APART = 10 * SAME
 _SEED = 0
 #: The largest number of operations of each side that are run at once.
 _MOST = 1000
@@ -376,7 +379,7 @@ class _Probe:
         if found is None:
             return None
         half = self._is_half(region)
-        return found.relative > (_APART_HALF if half else _APART) or (found.lopsided and not half)
+        return found.relative > (SAME_HALF if half else _APART) or (found.lopsided and not half)
 
     def _is_half(self, region: Region) -> bool:
         """Return whether a region ends in a precision below float32."""
