@@ -23,7 +23,7 @@ from ..core.doubt import Doubt
 from ..core.errors import IntusError, did_you_mean
 from ..core.probes_disabled import are_probes_disabled
 from ..core.projection import project, summarize
-from ..core.record import PROBE_SET_MODE, LateRecord, Record
+from ..core.record import NO_FACTS, PROBE_SET_MODE, LateRecord, PassFacts, Record
 from ..storage.codec import encode_graph
 from .budget import FREE_S, Budget, Seconds
 from .clocks import process_seconds, process_seconds_since, thread_seconds, thread_seconds_since
@@ -158,7 +158,9 @@ _SET_TAKES = (
     "is always run completely, in {:.2g} s each time, whatever budget= is. To take less, give it fewer rows, "
     "set watch.epoch less often, or pass every=."
 )
+_STOPPED = "a part of the epoch: the training stopped inside of it"
 #: What differs between refusals for one reason: the names of layers, and numbers.
+_TRAINING = "train"
 _MOST_ERRORS = 8  # different texts of one class of errors that are logged
 _NAMES = re.compile(r"'[^']*'|\d+")
 #: Of how many calls in which an epoch is looked for one is timed, for the clock takes as long as the look.
@@ -294,6 +296,7 @@ class ModelTap:
         self._skips = self._skips_epochs = False  # whether the warnings were given
         # The epoch, the mode and whether there were no ids, of the last pass if it was skipped; else None.
         self._skipped_like: tuple[float, str, bool] | None = None
+        self._turns, self._mode_before = 0, ""  # how often a pass of the training followed others
         self._pass_bytes = self._pass_rows = 0  # of the last recorded pass
         self._busy_before = sender.busy  # at the last payment to the budget
         self._pass_began = process_seconds(), self.budget.spent  # the present pass: clocks, and costs so far
@@ -691,6 +694,8 @@ class ModelTap:
         if self.probe_runs.replaces_training:
             return None
         mode, is_unnamed = self._mode_of_pass(), items is None
+        self._turns += mode == _TRAINING != self._mode_before
+        self._mode_before = mode
         self._pay_sender()
         if self._is_of_second(inputs, mode):
             return None
@@ -721,7 +726,28 @@ class ModelTap:
         self._named_passes.setdefault(mode, [0, 0])[items is not None] += 1
         ordered = items is not None or self._order.is_known(mode)
         labels = None if self.statistics is None else self._labels(period, items)
-        return PassTags(epoch, step, mode, items, self.budget.rows, ordered, labels)
+        facts = self._facts(inputs, epoch)
+        return PassTags(epoch, step, mode, items, self.budget.rows, ordered, labels, facts)
+
+    def _facts(self, inputs: Any, epoch: float) -> PassFacts:
+        """Return what the server shall know of a pass of the training that is recorded."""
+        began = thread_seconds()
+        try:
+            trains = self.source.trains()
+            if trains is None:
+                model = self._model()
+                trains = model is None or self._backend.mode(model) == _TRAINING
+            data, turn = self.source.data_of(inputs), 0
+            if not trains:
+                has_gradients = self._has_gradients is not None and self._has_gradients()
+                turn = self._turns or (0 if has_gradients else self.source.stepped)
+            is_part = trains and self.source.is_part(epoch)
+            return PassFacts(*data, turn, is_part, self.source.has_copies)
+        except Exception as error:
+            self.on_error(error)
+            return NO_FACTS
+        finally:
+            self.budget.pay(thread_seconds_since(began))
 
     def _is_of_second(self, inputs: Any, mode: str) -> bool:
         """Return whether a call has rows of a second dataset, and one score must not be of two."""
@@ -1127,6 +1153,8 @@ class ModelTap:
         self.probe_runs.ends()
         self._ended = True
         self.source.end(self.name, self.epoch)
+        if self.source.is_stopped_inside():
+            self.doubt(_of_epoch(_STOPPED, self._epoch))
         self.source.remove()
         if not self.passes and self.operations and self._first and not self.probe_runs.replaces_training:
             self._warn_outside()
@@ -1150,6 +1178,7 @@ class ModelTap:
             "epoch": tags.epoch,
             "mode": tags.mode,
             "index": tensor.index,
+            "of_pass": tags.facts,
         }
 
     def _record(
@@ -1223,6 +1252,11 @@ def _label_patterns(
         patterns = [probe_set.layers.get(target, "") for target in probe_set.labels]
         return lambda: patterns
     return lambda: [one.layer_pattern for one in sender.targets.values() if one.is_for(name, run)]
+
+
+def _of_epoch(note: str, epoch: float) -> Doubt:
+    """Return a note on all scores of the training's own passes in one epoch."""
+    return Doubt(note, after=math.nextafter(epoch, -math.inf), until=epoch, modes=(_TRAINING,), every=True)
 
 
 def _contents(ticket: PassTags, tensor: CapturedTensor, cut: Cut, parts: Iterable[Part]) -> Hashable | None:

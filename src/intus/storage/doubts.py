@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import sqlalchemy as sa
 
@@ -14,7 +14,7 @@ from . import points
 from . import tables as t
 from .points import NUMBERS, SERIES_KEY, Columns
 
-_OF = ("address", "target", "score", "epoch", "mode", "training", "note")
+_OF = ("address", "target", "score", "epoch", "mode", "training", "note", "step")
 
 
 def put(connection: sa.Connection, run: int, doubt: Doubt, number: int) -> int:
@@ -31,8 +31,8 @@ def put(connection: sa.Connection, run: int, doubt: Doubt, number: int) -> int:
     if math.isnan(doubt.training):
         newest = connection.execute(sa.select(t.run.c.training).where(t.run.c.id == run)).scalar()
         doubt = replace(doubt, training=math.nan if newest is None else newest)
-    content = json.dumps(asdict(doubt))
-    if content in _contents(connection, run):
+    content = json.dumps(doubt.stated())
+    if content in (json.dumps(known.stated()) for known in read(connection, run)):
         return 0
     connection.execute(sa.insert(t.doubt).values(run=run, content=content))
     columns = _stored(connection, run, doubt)
@@ -44,12 +44,9 @@ def put(connection: sa.Connection, run: int, doubt: Doubt, number: int) -> int:
 
 def read(connection: sa.Connection, run: int) -> list[Doubt]:
     """Return the doubts of a run."""
-    facts = map(json.loads, _contents(connection, run))
-    return [Doubt(**each | {"modes": tuple(each["modes"])}) for each in facts]
-
-
-def _contents(connection: sa.Connection, run: int) -> Sequence[str]:
-    return connection.execute(sa.select(t.doubt.c.content).where(t.doubt.c.run == run)).scalars().all()
+    contents = connection.execute(sa.select(t.doubt.c.content).where(t.doubt.c.run == run)).scalars()
+    facts = map(json.loads, contents)
+    return [Doubt(**each | {"modes": tuple(each.get("modes", ()))}) for each in facts]
 
 
 def doubted(columns: Columns, doubts: Sequence[Doubt]) -> Columns:
@@ -92,6 +89,8 @@ def _stored(connection: sa.Connection, run: int, doubt: Doubt) -> Columns:
     known = {column.name: column for column in (*t.series.c, *t.point.c)}
     query = sa.select(*(known[name] for name in names)).join(t.series, t.series.c.id == t.point.c.series)
     query = query.where(t.series.c.run == run, t.point.c.value.is_not(None))
+    if doubt.after is not None:
+        query = query.where(t.point.c.epoch > doubt.after)
     if doubt.until is not None:
         query = query.where(t.point.c.epoch <= doubt.until)
     if doubt.address is not None:

@@ -226,15 +226,24 @@ class LoaderObserver:
         of.calls += 1
         return _origin(of)
 
-    def source(self, inputs: Any) -> tuple[Origin, bool] | None:
-        """Return what ``origin`` does, counting no call, and whether a tensor of the batch was recognized."""
+    def source(self, inputs: Any, since: int | None) -> tuple[list[Origin], bool]:
+        """Return what ``origin`` does, counting no call, and whether a tensor of the batch was recognized.
+
+        Args:
+            inputs: The arguments of the call.
+            since: Of a call that is not recognized, all iterations are returned that gave a batch after so
+                many, and that its rows may be of; None for all batches that are kept.
+        """
         recent = list(self._recent)
-        if not recent:
-            return None
         batch = _match(recent, inputs, _shares_rows)
         if batch is None and any(one.iteration is not recent[-1].iteration for one in recent):
             batch = _match(recent, inputs, _has_equal_rows)
-        return _origin((batch or recent[-1]).iteration), batch is not None
+        if batch is not None:
+            return [_origin(batch.iteration)], True
+        tensors = [tensor for tensor in leaves(inputs, Tensor) if tensor.ndim]
+        newest = [one for one in recent if since is None or one.number > since]
+        found = {one.iteration.number: one.iteration for one in newest if _may_be_of(tensors, one)}
+        return [_origin(of) for of in found.values()], False
 
     def outer(self, origin: Origin, dataset: int | None = None) -> Origin:
         """Return an iteration that began before the newest batch of a call's came, and has no call yet.
@@ -407,6 +416,19 @@ def _match(recent: list[_Batch], inputs: Any, same: Callable[[Tensor, Tensor], b
         if any(same(tensor, known) for tensor in tensors for known in batch.tensors):
             return batch
     return None
+
+
+def _may_be_of(tensors: list[Tensor], batch: _Batch) -> bool:
+    """Return whether tensors may be computed from a batch by their numbers of rows, or a multiple of it.
+
+    The rows of a tensor are along its first axis, or along the second with time first.
+    """
+    sizes = {len(known) for known in batch.tensors}
+    return any(
+        size and (one.shape[0] % size == 0 or (one.ndim > 2 and one.shape[1] == size))
+        for one in tensors
+        for size in sizes
+    )
 
 
 def _numbers(batch: _Batch, inputs: Any) -> tuple[int, ...]:
