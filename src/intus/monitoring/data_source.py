@@ -290,14 +290,15 @@ class DataSource:
         feed, data = self._feed, self._data
         if feed is None or data is None or not self.is_searching:
             return epoch
-        data.call_begins()
+        came = feed.came()
+        data.call_begins(came)
         if not feed.is_training():
             return self._epoch_of_evaluation(feed, inputs, epoch)
         self._stepped_at_call = feed.stepped()
         origin = feed.origin(inputs)
         if origin is not None:
             data.trains(origin)
-        self._is_called, self._came = True, feed.came()
+        self._is_called, self._came = True, came
         self.is_first = self._current is None and self._first is None and not self.has_steps()
         if self._finds_epochs:
             epoch = self._epoch_now = self._epoch(feed, inputs, origin, epoch)

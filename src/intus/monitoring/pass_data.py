@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
@@ -52,35 +51,33 @@ class PassData:
 
     def __init__(self, feed: Feed, troubles: WarningLog) -> None:
         self._feed, self._troubles = feed, troubles
-        self._training: deque[Origin] = deque(maxlen=_FEW)  # the newest iterations that train the model
+        self._training: dict[int, Origin] = {}  # the newest iterations that train the model
         self._numbers: dict[Hashable, int] = {}
         self._before = self._came = feed.came()  # batches that had come at the calls before and now
         self._first: dict[str, tuple[float, Data]] = {}  # that of an evaluation and its epoch, by mode
         self._left_out: set[str] = set()  # modes of which it was said that a second dataset is not recorded
 
-    def call_begins(self) -> None:
-        """Register that the model is called."""
-        came = self._feed.came()
+    def call_begins(self, came: int) -> None:
+        """Register that the model is called, and how many batches have come."""
         if came != self._came:
             self._before, self._came = self._came, came
 
     def trains(self, origin: Origin) -> None:
         """Register an iteration whose batches train the model."""
-        if not self._has_trained(origin):
-            self._training.append(origin)
+        if origin.iteration not in self._training:  # else this is all: it runs before each step
+            self._training[origin.iteration] = origin
+            while len(self._training) > _FEW:
+                del self._training[next(iter(self._training))]
             self._number(_key(origin))
 
     def is_stopped_inside(self) -> bool:
         """Return whether the newest iteration that trains was broken off, as none over its data before."""
         if not self._training:
             return False
-        newest = self._training[-1]
-        alike = [one for one in self._training if _key(one) == _key(newest)]
+        *_, newest = self._training.values()
+        alike = [one for one in self._training.values() if _key(one) == _key(newest)]
         broken = [one for one in alike if not self._feed.is_over(one.iteration)]
         return math.isfinite(newest.length) and broken == [newest]
-
-    def _has_trained(self, origin: Origin) -> bool:
-        return any(one.iteration == origin.iteration for one in self._training)
 
     def of(self, inputs: Any, *, trains: bool, is_followed: bool) -> tuple[Data, bool]:
         """Return the data of a call, and whether a batch of them was recognized.
@@ -91,7 +88,7 @@ class PassData:
             is_followed: Whether each call was registered, so that it is known which batches are the newest.
         """
         origins, is_recognized = self._feed.source(inputs, self._before if is_followed else None)
-        may_be = trains or (is_followed and not any(map(self._has_trained, origins)))
+        may_be = trains or (is_followed and not any(one.iteration in self._training for one in origins))
         if not is_recognized and not may_be:
             return UNKNOWN, False
         names = {_key(one): one.name[:_MOST] if one.name.isprintable() else _UNNAMED for one in origins}
