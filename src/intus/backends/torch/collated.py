@@ -19,7 +19,7 @@ def is_reordered(samples: Sequence[Any], tensors: Sequence[Tensor]) -> bool:
     """Return whether the rows of a batch are its samples in another order, which is then known.
 
     A row is a sample if it begins with a tensor of it, behind which there may be padding. If some row is none
-    of the samples, or may be two of them, nothing is known, and neither of a batch of more than ``MOST`` rows.
+    of the samples, or may be two of them, nothing is known, nor of a batch of more than ``MOST`` rows.
 
     Args:
         samples: What the dataset gave, in the order of the sampler.
