@@ -32,7 +32,7 @@ _PACKED = (
 
 
 class Coverage:
-    """What became of the operations of one model that are to be recorded.
+    """The fate of the operations of one model that are to be recorded.
 
     Args:
         name: The name of the model.

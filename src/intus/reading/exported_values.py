@@ -113,7 +113,7 @@ class ExportedParts:
 
 
 class Ran(NamedTuple):
-    """What is known once an exported program ran.
+    """The knowledge that a run of an exported program gives.
 
     Attributes:
         values: The values of its tensors by name.

@@ -129,7 +129,7 @@ class Decision(NamedTuple):
 
 
 class Otherwise(NamedTuple):
-    """What was found by running a model and its file on inputs by which the model decides otherwise.
+    """Results of running a model and its file on inputs by which the model decides otherwise.
 
     Attributes:
         differs: Whether the file returned something else somewhere.
@@ -274,7 +274,7 @@ _WAYS: tuple[Callable[[Any], Any], ...] = (
 
 
 class Lengths(NamedTuple):
-    """What was found by running a model and its file on inputs of other lengths.
+    """Results of running a model and its file on inputs of other lengths.
 
     Attributes:
         unlike: What is said of lengths for which the file returns something else.

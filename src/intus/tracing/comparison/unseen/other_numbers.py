@@ -72,7 +72,7 @@ class _Effect(NamedTuple):
 
 
 class OnOthers(NamedTuple):
-    """What was found by running the operations of two passes on other numbers.
+    """Results of running the operations of two passes on other numbers.
 
     Attributes:
         apart: Where the passes agree on these inputs alone.
