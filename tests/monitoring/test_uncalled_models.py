@@ -283,7 +283,7 @@ def test_kept_batches_of_a_model_that_is_not_called_are_said(watched):
         batches = list(loaded())
         for _ in range(3):
             epoch_of(model.forward, optimizer, batches)
-    assert any("No new epoch was found since epoch 1" in one for one in watch.status()["faults"])
+    assert any("All passes of Net are in epoch 1, because no end" in one for one in watch.status()["faults"])
 
 
 def test_every_counts_calls_that_there_must_be(watched, kept):

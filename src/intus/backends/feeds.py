@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -18,6 +18,8 @@ class Origin(NamedTuple):
         loader: What the loader is made of: one that is made anew for each epoch has an equal value.
         length: How many batches the loader gives; infinity if that is not known.
         part: What tells parts of one dataset apart, such as a validation and a test split.
+        came: The number of its newest batch among all that came.
+        was_under_way: Whether it had begun before it was observed, so that earlier calls may be of it.
     """
 
     iteration: int
@@ -26,12 +28,15 @@ class Origin(NamedTuple):
     loader: Hashable
     length: float
     part: Hashable = ()
+    came: int = 0
+    was_under_way: bool = False
 
 
 class Items(NamedTuple):
     """The rows of a batch.
 
     Attributes:
+        iteration: The number of the iteration over its loader.
         dataset: The number of the dataset; two with one number are known to hold the same rows.
         name: The loader in words.
         ids: The ids of the rows in the dataset, shape (rows,); None if unknown.
@@ -43,6 +48,7 @@ class Items(NamedTuple):
         rows_of: The dataset that the ids are of, in words.
     """
 
+    iteration: int
     dataset: int
     name: str
     ids: np.ndarray | None
@@ -65,8 +71,18 @@ class Feed(Protocol):
     on_end: Callable[[int], None] | None
     on_step: Callable[[], None] | None
 
-    def origin(self, inputs: Any) -> Origin | None:
-        """Return where the batch in a call's arguments comes from; None if nothing is known."""
+    def origin(self, inputs: Any, trained: Collection[int], *, guesses: bool, since: int) -> Origin | None:
+        """Return where the batch in a call's arguments comes from; None if nothing is known.
+
+        Args:
+            inputs: The arguments of the call.
+            trained: Iterations whose batches are known to train the model. A batch that is not recognized is
+                taken to be the newest one, if that is of such an iteration.
+            guesses: Whether it is also taken to be the newest if that is of another iteration which is under
+                way. Of one that has ended, as for validation, it must have come after the last call, and
+                others must have been recognized: that may be read into a list.
+            since: The number of batches that had come at the last call.
+        """
 
     def source(self, inputs: Any, since: int | None) -> tuple[list[Origin], bool]:
         """Return where the batch of a call comes from, and whether it was recognized, not guessed.
@@ -101,6 +117,12 @@ class Feed(Protocol):
     def batches(self, iteration: int) -> int | None:
         """Return how many batches an iteration gave that went on to the end; None of others."""
 
+    def given(self, iteration: int) -> int:
+        """Return how many batches an iteration has given so far."""
+
+    def rounds(self, iteration: int) -> float | None:
+        """Return how many times the rows of its dataset an iteration has given; None if that is not known."""
+
     def is_training(self) -> bool:
         """Return whether the call in progress trains the model: in training mode, with gradients."""
 
@@ -124,6 +146,12 @@ class Feed(Protocol):
 
     def version(self) -> int:
         """Return a number that changes if the parameters change."""
+
+    def remember(self) -> None:
+        """Remember the values of the parameters, for ``is_restored``. It reads them all."""
+
+    def is_restored(self) -> bool:
+        """Return whether the parameters are known to have the remembered values."""
 
     def first_values(self, inputs: Any) -> tuple[Any, ...] | None:
         """Return a few values of a call's arguments, to recognize a batch; None if that is not cheap."""

@@ -3,19 +3,22 @@
 An epoch begins when the DataLoader of the training is iterated anew, or else when the first batch comes
 again, in both cases only after the parameters changed. Iterations that begin while that of the training is
 under way are of other loaders and count no epochs, nor does a loader that takes the place of another which
-was broken off. A loader over another dataset that follows it may be the rest of the same epoch. Which it is,
-shows what comes next: if that is another iteration of it, and not of the first, it is another epoch. Where
-the model itself is not called, as inside ``torch.compile``, the steps of its optimizer stand for its calls.
-Epoch 0 is the model before its training. Ids are the indices that the sampler of the DataLoader gave, for the
-dataset of the training alone: in another one, for validation, the same indices are other items.
+was broken off, nor one whose batches are not seen to train the model: a batch that is not recognized in a
+call is taken to be the newest one only if its iteration is still under way, or has trained the model before.
+A loader over another dataset that follows it may be the rest of the same epoch. Which it is, shows what comes
+next: if that is another iteration of it, and not of the first, it is another epoch. Where the model itself is
+not called, as inside ``torch.compile``, the steps of its optimizer stand for its calls. Epoch 0 is the model
+before its training. Ids are the indices that the sampler of the DataLoader gave, for the dataset of the
+training alone: in another one, for validation, the same indices are other items.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -35,6 +38,28 @@ _USED_AGAIN = (
     " No new epoch was found since epoch {:g}, although {} passes followed the end of an iteration that gave "
     "{} batches: if these were kept and used again, their epochs cannot be told apart. Set watch.epoch = "
     "number before each epoch."
+)
+_ONE_BATCH = (
+    " No new epoch was found since epoch {:g}, although {} steps of its optimizer followed a single batch of "
+    "{}: epochs over parts of it cannot be told apart. Set watch.epoch = number before each epoch."
+)
+_ENDLESS = (
+    " No new epoch was found since epoch {:g}: one iteration of {} has given as many rows as {:.3g} times "
+    "its dataset, and goes on. Set watch.epoch = number before each epoch."
+)
+_NO_LENGTH = (
+    " One iteration of {} gave all passes of epoch {:g}, and it has not ended: if its data begins again "
+    "inside of it, that begins no epoch. Set watch.epoch = number before each epoch to count them."
+)
+_UNDONE = (
+    "Epoch {:g} also has the passes of a training that was undone: the parameters had the values again that "
+    "they had before it, as after a search for a learning rate. To leave them out, search before probe()."
+)
+_UNDONE_BEFORE = (
+    "Epochs up to {:g} are of a training that was undone: in epoch {:g} the parameters began with the values "
+    "that they had before epoch 1, as after a search for a learning rate or in another fold of "
+    "a cross-validation. Search before probe(), begin another run, or set watch.epoch = number before each "
+    "epoch."
 )
 _JOINED = (
     "Epoch {:g} has the passes of {} iterations of {}, because the parameters did not change in the first: "
@@ -85,8 +110,9 @@ _BY_EVALUATION = (
 _PART = "Epoch {:g} is a part: the training was resumed inside of it, and its passes are those since then."
 _BY_BATCH = "Epochs are found from the first batch: one begins when it comes again."
 _NO_EPOCHS = (
-    "All passes of {} are in epoch {:g}, because no end of an epoch was found: no DataLoader gave the "
-    "batches, and the first batch never came again. Set watch.epoch = number before each epoch."
+    "All passes of {} are in epoch {:g}, because no end of an epoch was found: no DataLoader is known to "
+    "have given the batches, and the first batch never came again. Set watch.epoch = number before each "
+    "epoch."
 )
 _BY_SAMPLER = "Items are found from the sampler of {}: label i belongs to row i of {}."
 _BY_ORDER = (
@@ -130,6 +156,7 @@ _COPIES = (
     "Many items of {} are exact copies of others. Labels fitted on a row and tested on its copy show only "
     "that the row is recognized, so their scores have a note. Register them with groups=, one for all copies."
 )
+_Read = TypeVar("_Read")
 _TRAINING = "train"
 _SCRIPT, _NOT_FOUND = "set by the script", "not found"
 
@@ -208,7 +235,13 @@ class DataSource:
         self._version: int | None = None
         self.is_first = False
         self._is_called = False  # in training, since the last step of an optimizer
+        self._calls_of_kept = 0  # in an epoch of batches that were kept
         self._is_again = False  # whether the batches of an iteration were kept and used again
+        self._stepped_alone: int | None = None  # steps of optimizers before a call with a batch of no loader
+        self._came_alone = 0  # batches that had come before the first step of a training without a loader
+        self._came_at_call = 0  # batches that had come at the last call or step of any kind
+        self._stepped_at_begin = 0  # steps of optimizers before the current iteration
+        self._over: float | None = None  # the epoch that is known to be over before the next one begins
         self._came = -1  # batches that had come at the last call or step of the training
         self._is_by_steps = False  # steps of optimizers stand for calls
         self._mixed = 0  # steps in a row before which several loaders gave batches
@@ -217,7 +250,7 @@ class DataSource:
     def epochs(self) -> str:
         """The way in which epochs are found, in words."""
         how = f"{self._how} {_BY_STEPS}" if self._is_by_steps and self._how != _NOT_FOUND else self._how
-        how += self._doubt() if self._finds_epochs else ""
+        how += self._doubt() + self._open_end() if self._finds_epochs else ""
         return f"{how}. {self._part}" if self._part else how
 
     def epochs_are_set(self, how: str = _SCRIPT) -> None:
@@ -276,7 +309,7 @@ class DataSource:
     def remove(self) -> None:
         """Stop observing."""
         if self._feed is not None:
-            self._how += self._doubt() if self._finds_epochs else ""
+            self._how += self._doubt() + self._open_end() if self._finds_epochs else ""
             self._finds_epochs = False
             self._feed.remove()
 
@@ -290,15 +323,15 @@ class DataSource:
         feed, data = self._feed, self._data
         if feed is None or data is None or not self.is_searching:
             return epoch
-        came = feed.came()
-        data.call_begins(came)
+        since, self._came_at_call = self._came_at_call, feed.came()
+        data.call_begins(self._came_at_call)
         if not feed.is_training():
             return self._epoch_of_evaluation(feed, inputs, epoch)
         self._stepped_at_call = feed.stepped()
-        origin = feed.origin(inputs)
+        origin = feed.origin(inputs, data.training, guesses=self._guesses(feed), since=since)
         if origin is not None:
             data.trains(origin)
-        self._is_called, self._came = True, came
+        self._is_called, self._came = True, self._came_at_call
         self.is_first = self._current is None and self._first is None and not self.has_steps()
         if self._finds_epochs:
             epoch = self._epoch_now = self._epoch(feed, inputs, origin, epoch)
@@ -316,8 +349,8 @@ class DataSource:
             epoch: The present epoch.
             name: The name of the model.
         """
-        feed = self._feed
-        if feed is None or not self._finds_epochs:
+        feed, data = self._feed, self._data
+        if feed is None or data is None or not self._finds_epochs:
             return epoch
         is_called, self._is_called = self._is_called, False
         came, before = feed.came(), self._came
@@ -326,10 +359,13 @@ class DataSource:
             return epoch
         self._came, self.is_first = came, epoch == 0 and not self.has_steps() and not self._has_changed(feed)
         self._mixed = self._mixed + 1 if before >= 0 and len(feed.sources(before)) > 1 else 0
-        origin = feed.origin(())
+        since, self._came_at_call = self._came_at_call, came
+        origin = feed.origin((), data.training, guesses=self._guesses(feed), since=since)
         if origin is not None:
+            data.trains(origin)
             self._epoch_now = self._epoch_of_loader(feed, (), origin, epoch)
         elif epoch == 0:
+            self._begin_alone(feed)
             self._version, self._epoch_now = self._read_version(feed), 1
         if not is_called and not self._is_by_steps:
             self._is_by_steps = True
@@ -368,12 +404,19 @@ class DataSource:
             mode: The mode of the call.
         """
         self.is_refused = False
-        if self._feed is None or not self._finds_items or self._dataset == -1:
+        if self._feed is None or self._data is None or not self._finds_items:
+            return None
+        training = self._feed.is_training()
+        if self._dataset == -1 and (not training or self.items != _NOT_FOUND):
             return None
         found = self._feed.items(inputs)
         if found is None:
             return None
-        training = self._feed.is_training()
+        if self._dataset == -1:
+            if found.ids is None:
+                self.items = _BY_ORDER.format(found.name, found.reason)
+                self._troubles.inform("items", self.items)
+            return None
         if training and found.ids is not None and not self._is_certain:
             if self._is_of_evaluation and found.dataset != self._dataset:
                 self._begin_training_on(found.name)
@@ -381,7 +424,8 @@ class DataSource:
         is_known = found.ids is None or self._is_certain or self._is_of_evaluation
         if found.dataset != self._dataset or not is_known:
             self.is_refused = True
-            self._say_other(found.name, mode, training=training)
+            if not training or found.ids is not None or found.iteration in self._data.training:
+                self._say_other(found.name, mode, training=training)
             return None
         if training and self._is_again and self._is_late():
             self.has_ids, self.is_refused = False, True
@@ -415,6 +459,8 @@ class DataSource:
         """Say if passes of a training may be of several epochs, because nothing showed where others begin."""
         if self._feed is None or not self._finds_epochs:
             return
+        if open_end := self._open_end().strip():
+            self._say_once(open_end)
         texts = [self._doubt().strip()]
         if self._how == _NOT_FOUND and self._version not in (None, self._read_version(self._feed)):
             texts.append(_NO_EPOCHS.format(name, epoch))
@@ -424,9 +470,30 @@ class DataSource:
     # ------------------------------------------------------------------------------------------------
 
     def _warn_once(self, text: str) -> None:
+        self._say_once(text, "warning")
+
+    def _say_once(self, text: str, *level: str) -> None:
         if text and text not in self._said:
             self._said.add(text)
-            self._troubles.inform("epochs", text, "warning")
+            self._troubles.inform("epochs", text, *level)
+
+    def _begin_alone(self, feed: Feed) -> None:
+        """Register that the training has begun without a loader."""
+        self._stepped_alone, self._came_alone = feed.stepped(), feed.came()
+        self._timed(feed.remember)
+
+    def _is_alone(self, feed: Feed) -> bool:
+        """Return whether the model was trained without a loader, and by none since."""
+        return self._current is None and self._stepped_alone not in (None, feed.stepped())
+
+    def _guesses(self, feed: Feed) -> bool:
+        """Return whether a call may be of the newest loader, as nothing shows a training without one."""
+        return not (self._is_alone(feed) or self._is_again or self._is_used_again(feed))
+
+    def _is_used_again(self, feed: Feed) -> bool:
+        """Return whether more calls followed the end of the current iteration than it had batches."""
+        given = None if self._current is None or not self._late_calls else self._kept(feed, self._current)
+        return given is not None and self._late_calls > max(given, self._calls_of_kept)
 
     def _is_late(self) -> bool:
         """Return whether the iteration by which epochs are counted has ended."""
@@ -486,6 +553,7 @@ class DataSource:
         """Tell that an epoch is over, unless its last step is still to come."""
         ends = {one.iteration for one in (self._current, self._tail) if one is not None}
         if self._finds_epochs and iteration in ends and self._stepped_at_call != self.stepped:
+            self._over = self._epoch_now
             self._on_epoch_over()
 
     def _epoch_of_evaluation(self, feed: Feed, inputs: Any, epoch: float) -> float:
@@ -497,7 +565,7 @@ class DataSource:
         looks = self._finds_items and self._dataset == -1
         if not counts and not looks:
             return epoch
-        origin = feed.origin(inputs)
+        origin = feed.origin(inputs, (), guesses=True, since=self._came_at_call)
         iteration = origin.iteration if origin is not None else feed.came()
         if iteration == self._evaluated:
             return epoch
@@ -518,14 +586,28 @@ class DataSource:
         if origin is not None:
             return self._epoch_of_loader(feed, inputs, origin, epoch)
         if self._current is not None:
-            return epoch  # a batch of no loader among those of one
+            return self._epoch_within(feed, inputs, self._current, epoch)
         if self._first is None:
             self._first = feed.first_values(inputs), self._order(inputs)
             self._version = self._read_version(feed)
+            self._begin_alone(feed)
             return epoch + 1 if epoch == 0 and feed.has_optimizer() else epoch
+        if not self._is_alone(feed):  # the call before was a look, and no part of the training
+            self._came_alone = feed.came()
         if not self._is_first_again(feed, inputs):
             return epoch
         self._found(_BY_BATCH)
+        return self._next(feed, epoch)
+
+    def _next(self, feed: Feed, epoch: float) -> float:
+        """Return the number of an epoch that begins, unless the training up to here was undone."""
+        if not epoch or not self._timed(feed.is_restored):
+            return epoch + 1
+        level = ["warning"] if self.are_passes_recorded else []
+        if epoch == 1 != self._over:
+            self._say_once(_UNDONE.format(epoch), *level)
+            return epoch
+        self._say_once(_UNDONE_BEFORE.format(epoch, epoch + 1), "warning")
         return epoch + 1
 
     def _is_first_again(self, feed: Feed, inputs: Any) -> bool:
@@ -542,23 +624,20 @@ class DataSource:
     def _epoch_of_loader(self, feed: Feed, inputs: Any, origin: Origin, epoch: float) -> float:
         current = self._current
         if current is None:
-            is_trained, self._version = self._is_evaluated_anew(feed), self._read_version(feed)
+            is_later = self._is_alone(feed) and not origin.was_under_way and origin.came > self._came_alone
+            is_trained = self._is_evaluated_anew(feed) or is_later
+            self._version = self._read_version(feed)
+            if not self._is_alone(feed):
+                self._timed(feed.remember)
             outer = feed.outer(origin)
             self._found(_BY_LOADER.format(outer.name))
             self._moves_on(feed, inputs, outer)
             if outer.iteration != origin.iteration:
                 self._streams.add(origin.iteration)
-            return epoch + 1 if epoch == 0 or is_trained else epoch
+            return self._next(feed, epoch) if epoch == 0 or is_trained else epoch
         if origin.iteration == current.iteration:
-            given = feed.batches(current.iteration)
-            if given and self._calls % given == 0 and self._is_first_again(feed, inputs):
-                self._calls, self._late_calls = 1, 0
-                self._say_again()
-                return epoch + 1
-            self._calls += 1
-            self._late_calls += given is not None
             self._beside = None
-            return epoch
+            return self._epoch_within(feed, inputs, current, epoch)
         outer = origin if feed.is_open(current.iteration) else feed.outer(origin, current.dataset)
         if outer.iteration != origin.iteration and outer.dataset == current.dataset:
             self._streams.add(origin.iteration)
@@ -608,7 +687,22 @@ class DataSource:
             self._how += f" {text}"
             self._troubles.inform("epochs", text, "warning")
         self._version, self._unchanged = version, 0
-        return epoch + 1
+        return self._next(feed, epoch)
+
+    def _epoch_within(self, feed: Feed, inputs: Any, current: Origin, epoch: float) -> float:
+        """Return the epoch of a call that no other iteration than the current one is known to have."""
+        given = self._kept(feed, current)
+        if given and self._calls % given == 0 and self._is_first_again(feed, inputs):
+            self._calls_of_kept, self._calls, self._late_calls = self._calls, 1, 0
+            self._say_again()
+            return self._next(feed, epoch)
+        self._calls += 1
+        self._late_calls += given is not None
+        return epoch
+
+    def _kept(self, feed: Feed, current: Origin) -> int | None:
+        """Return how many batches an iteration gave that gives no more; None if it may."""
+        return None if feed.is_open(current.iteration) else feed.given(current.iteration)
 
     def _moves_on(self, feed: Feed, inputs: Any, origin: Origin) -> None:
         """Count epochs by another iteration from now on."""
@@ -616,7 +710,7 @@ class DataSource:
         self._first = values, None if values is None else self._order(inputs)
         self._current, self._newest, self._beside = origin, origin.iteration, None
         self._seen = {origin.iteration: origin}
-        self._calls, self._late_calls = 1, 0
+        self._calls, self._late_calls, self._stepped_at_begin = 1, 0, feed.stepped()
         self._tail, self._streams = None, {one for one in self._streams if feed.is_open(one)}
 
     def _follows(self, feed: Feed, current: Origin, origin: Origin) -> bool:
@@ -663,18 +757,36 @@ class DataSource:
         if self._unchanged:
             times = "once" if self._unchanged == 1 else f"{self._unchanged} times"
             return _UNCHANGED.format(self._epoch_now, times)
-        given = self._feed.batches(self._current.iteration) if self._feed and self._current else None
-        if given is not None and self._late_calls > given:
-            return _USED_AGAIN.format(self._epoch_now, self._late_calls, given)
+        feed, current = self._feed, self._current
+        if feed is not None and current is not None:
+            came = feed.given(current.iteration)
+            if self._is_used_again(feed):
+                return _USED_AGAIN.format(self._epoch_now, self._late_calls, came)
+            steps, rounds = feed.stepped() - self._stepped_at_begin, feed.rounds(current.iteration)
+            if came == 1 < steps and self._epoch_now <= 1 and not self._is_again:
+                return _ONE_BATCH.format(self._epoch_now, steps, current.name)
+            if rounds is not None and rounds > 1 and not feed.is_over(current.iteration):
+                return _ENDLESS.format(self._epoch_now, current.name, rounds)
         if self._tail is not None and not self._is_alternating and self._current and self.are_passes_recorded:
             return _SHARED.format(self._epoch_now, self._current.name, self._tail.name)
         return ""
 
+    def _open_end(self) -> str:
+        """Return in words that data without a length may begin again inside of an iteration; "" if not."""
+        feed, current = self._feed, self._current
+        if feed is None or current is None or current.length < math.inf or feed.is_over(current.iteration):
+            return ""
+        return _NO_LENGTH.format(current.name, self._epoch_now)
+
     def _read_version(self, feed: Feed) -> int:
+        return self._timed(feed.version)
+
+    def _timed(self, read: Callable[[], _Read]) -> _Read:
+        """Return what a function that reads values returns, and count its processor seconds."""
         began = time.thread_time()
-        version = feed.version()
+        found = read()
         self.checked_s += time.thread_time() - began
-        return version
+        return found
 
     def _found(self, how: str) -> None:
         if self._how == _NOT_FOUND:

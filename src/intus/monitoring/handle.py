@@ -497,7 +497,8 @@ class Probe:
         Args:
             values: Numbers by name, for names that are no identifiers (``{"val/loss": 0.3}``).
             step: Their step. By default that of the last call of the model.
-            epoch: Their epoch. By default ``Probe.epoch``.
+            epoch: Their epoch. By default ``Probe.epoch``: if epochs are found, the one before until the
+                first call of the next one.
             **named: Numbers by name. Scalars of numpy and tensors with one element are numbers too.
 
         Raises:

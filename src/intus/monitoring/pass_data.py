@@ -44,6 +44,9 @@ class PassData:
     those that came after the last call before which any came. If it has another number of rows, or an
     evaluation follows batches of the training alone, its data are unknown.
 
+    Attributes:
+        training: The newest iterations that train the model, by number.
+
     Args:
         feed: What gives the batches.
         troubles: Gets the sentences for the page.
@@ -51,7 +54,7 @@ class PassData:
 
     def __init__(self, feed: Feed, troubles: WarningLog) -> None:
         self._feed, self._troubles = feed, troubles
-        self._training: dict[int, Origin] = {}  # the newest iterations that train the model
+        self.training: dict[int, Origin] = {}
         self._numbers: dict[Hashable, int] = {}
         self._before = self._came = feed.came()  # batches that had come at the calls before and now
         self._first: dict[str, tuple[float, Data]] = {}  # that of an evaluation and its epoch, by mode
@@ -64,18 +67,18 @@ class PassData:
 
     def trains(self, origin: Origin) -> None:
         """Register an iteration whose batches train the model."""
-        if origin.iteration not in self._training:  # else this is all: it runs before each step
-            self._training[origin.iteration] = origin
-            while len(self._training) > _FEW:
-                del self._training[next(iter(self._training))]
+        if origin.iteration not in self.training:  # else this is all: it runs before each step
+            self.training[origin.iteration] = origin
+            while len(self.training) > _FEW:
+                del self.training[next(iter(self.training))]
             self._number(_key(origin))
 
     def is_stopped_inside(self) -> bool:
         """Return whether the newest iteration that trains was broken off, as none over its data before."""
-        if not self._training:
+        if not self.training:
             return False
-        *_, newest = self._training.values()
-        alike = [one for one in self._training.values() if _key(one) == _key(newest)]
+        *_, newest = self.training.values()
+        alike = [one for one in self.training.values() if _key(one) == _key(newest)]
         broken = [one for one in alike if not self._feed.is_over(one.iteration)]
         return math.isfinite(newest.length) and broken == [newest]
 
@@ -88,7 +91,7 @@ class PassData:
             is_followed: Whether each call was registered, so that it is known which batches are the newest.
         """
         origins, is_recognized = self._feed.source(inputs, self._before if is_followed else None)
-        may_be = trains or (is_followed and not any(one.iteration in self._training for one in origins))
+        may_be = trains or (is_followed and not any(one.iteration in self.training for one in origins))
         if not is_recognized and not may_be:
             return UNKNOWN, False
         names = {_key(one): one.name[:_MOST] if one.name.isprintable() else _UNNAMED for one in origins}

@@ -133,6 +133,10 @@ class Host(Protocol):
         """Number of passes so far."""
 
     @property
+    def step(self) -> int:
+        """Number of the next call."""
+
+    @property
     def is_before_training(self) -> bool:
         """True if no epoch is named or found."""
 
@@ -325,8 +329,9 @@ class ProbeSetRunner:
         if state == self._last_state or self._is_unplaced(state) or self._is_same(model, state):
             return
         if self._set.every is not None:
-            self._host.change_epoch(self._step, self._step + 1)
-            self._step += 1
+            calls = max(self._host.step, self._step + 1)  # the script may set another number
+            self._host.change_epoch(self._step, calls)
+            self._step = calls
         self.run(state)
 
     def ends(self) -> None:

@@ -188,6 +188,15 @@ def fingerprint(model: nn.Module) -> int:
     return hash((_writes(others), *_read(values, _sum), *_read(values, _sample))) or 1
 
 
+def values_by_sample(model: nn.Module) -> int:
+    """Return a number of some thousand values of the parameters: if it differs, ``fingerprint`` does too."""
+    return (
+        0
+        if is_sharded(model) or is_capturing()
+        else hash(tuple(_read(_readable(_parameters(model)), _sample)))
+    )
+
+
 def writes(model: nn.Module) -> int:
     """Return a number that changes with each write to a parameter that torch counts, without reading it."""
     return 0 if is_sharded(model) else _writes(_parameters(model))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ...core.nested import leaves
 from ..feeds import Items, Origin
-from .eval_forward import buffer_writes, version_by_sample
+from .eval_forward import buffer_writes, fingerprint, values_by_sample, version_by_sample
 from .loaders import LOADERS, is_trained
 from .updates import StepCounter
 
@@ -31,11 +31,12 @@ class TorchFeed:
         self.on_step: Callable[[], None] | None = None
         self._steps = StepCounter(model, self._before_step)
         self._written = buffer_writes(model)
+        self._remembered = 0, 0
         self._detach = weakref.finalize(self, _all, LOADERS.attach(self._ended), self._steps.remove)
 
-    def origin(self, inputs: Any) -> Origin | None:
+    def origin(self, inputs: Any, trained: Collection[int], *, guesses: bool, since: int) -> Origin | None:
         """Return where the batch in a call's arguments comes from."""
-        return LOADERS.origin(inputs)
+        return LOADERS.origin(inputs, trained, guesses=guesses, since=since)
 
     def source(self, inputs: Any, since: int | None) -> tuple[list[Origin], bool]:
         """Return where the batch may come from, and whether it was recognized."""
@@ -64,6 +65,14 @@ class TorchFeed:
     def batches(self, iteration: int) -> int | None:
         """Return how many batches an iteration gave that went on to the end; None of others."""
         return LOADERS.complete.get(iteration)
+
+    def given(self, iteration: int) -> int:
+        """Return how many batches an iteration has given so far."""
+        return LOADERS.given.get(iteration, 0)
+
+    def rounds(self, iteration: int) -> float | None:
+        """Return how many times the rows of its dataset an iteration has given; None if that is not known."""
+        return LOADERS.rounds(iteration)
 
     def is_training(self) -> bool:
         """Return whether the model is in training mode, with gradients enabled."""
@@ -101,6 +110,21 @@ class TorchFeed:
         model = self._model()
         found = version_by_sample(model) if model is not None else 0
         return hash((self._steps.count(), found)) if found else 0
+
+    def remember(self) -> None:
+        """Remember the values of the parameters, for ``is_restored``. It reads them all."""
+        if (model := self._model()) is not None:
+            self._remembered = values_by_sample(model), fingerprint(model)
+
+    def is_restored(self) -> bool:
+        """Return whether the parameters are known to have the remembered values."""
+        model, (few, every) = self._model(), self._remembered
+        return (
+            model is not None
+            and bool(every)
+            and few == values_by_sample(model)
+            and every == fingerprint(model)
+        )
 
     def first_values(self, inputs: Any) -> tuple[Any, ...] | None:
         """Return a few values of the first tensor; None on another device, which reading would wait for."""

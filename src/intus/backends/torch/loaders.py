@@ -14,7 +14,7 @@ import threading
 import weakref
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial, wraps
@@ -51,6 +51,8 @@ _FIRST_BATCHES = 2  # one batch, and one that is prefetched
 #: ahead, and of a loop that takes more before it calls the model, as to accumulate gradients, so many, if
 #: they have no more bytes.
 _RECENT, _AHEAD, _AHEAD_BYTES = 4, 64, 32 << 20
+#: Calls whose values are compared with those of the batches of an iteration that is new.
+_COMPARED = 3
 #: Indices of a subset that are compared.
 _FEW = 8
 #: Batch samplers around one another that are looked into.
@@ -94,6 +96,10 @@ class _Iteration:
         calls: The number of calls of models with them.
         drawn: The number of rows of these batches.
         samples: Of the newest batches, what a collate function of the script's own was given.
+        compared: The number of calls whose values were compared with those of batches.
+        items: The number of items of its dataset; 0 if that is not known.
+        came: The number of its newest batch among all.
+        was_under_way: Whether it had begun before it was observed.
     """
 
     number: int
@@ -112,6 +118,10 @@ class _Iteration:
     calls: int = 0
     drawn: int = 0
     samples: deque[Sequence[Any]] = field(default_factory=lambda: deque(maxlen=_FIRST_BATCHES))
+    compared: int = 0
+    items: float = 0
+    came: int = 0
+    was_under_way: bool = False
 
 
 @dataclass(eq=False)
@@ -174,6 +184,7 @@ class LoaderObserver:
 
     Attributes:
         complete: How many batches came in iterations that went on to the end, by their numbers.
+        given: How many batches came in each iteration.
         came: The number of batches that came so far.
     """
 
@@ -185,8 +196,12 @@ class LoaderObserver:
         self._iterations: weakref.WeakKeyDictionary[Any, _Iteration] = weakref.WeakKeyDictionary()
         self._datasets = Datasets()
         self._recent: list[_Batch] = []
+        self._iterators: dict[int, weakref.ref[Any]] = {}  # by the number of the iteration
         self.complete: dict[int, int] = {}
+        self.given: dict[int, int] = {}
         self.came = 0
+        self._recognized: set[int] = set()  # iterations that a call had a batch of for certain
+        self._rounds: dict[int, float] = {}
         self._full: set[int] = set()  # of iterations that gave all their batches, perhaps not asked for more
 
     def attach(self, on_end: Callable[[int], None]) -> Callable[[], None]:
@@ -217,25 +232,58 @@ class LoaderObserver:
                 self._originals = {}
                 self._recent = []
                 self.complete.clear()
+                self.given.clear()
+                self._iterators.clear()
                 self._full.clear()
+                self._rounds.clear()
+                self._recognized.clear()
                 self._iterations = weakref.WeakKeyDictionary()
                 self._datasets = Datasets()
 
-    def origin(self, inputs: Any) -> Origin | None:
-        """Return where the batch of a call's arguments comes from; None if no DataLoader gave one.
+    def origin(self, inputs: Any, trained: Collection[int], *, guesses: bool, since: int) -> Origin | None:
+        """Return where the batch of a call's arguments comes from; None if no DataLoader is known to give it.
 
-        It compares addresses in memory, and otherwise takes the batch that came last.
+        It compares addresses in memory. Otherwise it takes the batch that came last, if that is of an
+        iteration that is known to train the model. Of another one, the values of a few calls are compared.
+
+        Args:
+            inputs: The arguments of the call.
+            trained: The iterations that are known to train the model.
+            guesses: Whether a batch of another iteration is taken if it is under way, or is like one that was
+                read into a list: it came after the last call, and others were recognized.
+            since: The number of batches that had come at the last call.
         """
         recent = self._recent
         if not recent:
             return None
         of = recent[-1].iteration
         # the usual case, for which nothing is compared: this runs before each step of a training
-        is_known = of.calls + 1 >= of.batches and all(batch.iteration is of for batch in recent)
-        if not is_known and (batch := _match(recent, inputs, _shares_rows)) is not None:
-            batch.used, of = True, batch.iteration
+        is_trained = of.number in trained
+        is_usual = is_trained and of.calls + 1 >= of.batches
+        if not is_usual or any(batch.iteration is not of for batch in recent):
+            batch = _match(recent, inputs, _shares_rows)
+            # Training without a loader may have rows that equal those of one that was read through meanwhile.
+            may_be = guesses or self.is_open(of.number)
+            if batch is None and not is_trained and may_be and of.compared < _COMPARED:
+                of.compared += 1
+                batch = _match(recent, inputs, _is_copy)
+            if batch is not None:
+                batch.used, of = True, batch.iteration
+                self._recognized.add(of.number)
+            elif not is_trained and not (
+                guesses and (self.is_open(of.number) or self._is_listed(inputs, trained, since))
+            ):
+                return None
         of.calls += 1
         return _origin(of)
+
+    def _is_listed(self, inputs: Any, trained: Collection[int], since: int) -> bool:
+        """Return whether a call may have an early batch of an iteration that was read into a list."""
+        if self._recent[-1].number <= since or self._recognized.isdisjoint(trained):
+            return False
+        of = self._recent[-1].iteration
+        shapes = {one.shape for batch in self._recent if batch.iteration is of for one in batch.tensors}
+        return any(one.shape in shapes for one in leaves(inputs, Tensor) if one.ndim)
 
     def source(self, inputs: Any, since: int | None) -> tuple[list[Origin], bool]:
         """Return what ``origin`` does, counting no call, and whether a tensor of the batch was recognized.
@@ -284,7 +332,7 @@ class LoaderObserver:
         of = (batch or recent[-1]).iteration
         if batch is None:
             reason = of.reason if of.is_mixed else _CHANGED.format(len(recent))
-            return Items(of.dataset, of.name, None, reason, of.is_mixed)
+            return Items(of.number, of.dataset, of.name, None, reason, of.is_mixed)
         ids, reason = (None, _WRITTEN) if _is_written(batch, inputs) else _items(batch)
         tensors = _numbers(batch, inputs)
         shuffles = _shuffles(batch, [batch.tensors[one] for one in tensors])
@@ -292,7 +340,9 @@ class LoaderObserver:
         contents = None if ids is None else _contents(batch, tensors, len(ids))
         form = hash(tuple((batch.tensors[one].shape[1:], batch.tensors[one].dtype) for one in tensors))
         is_reordered = of.is_mixed or reason is _WRITTEN or bool(shuffles)
-        return Items(of.dataset, of.name, ids, reason, is_reordered, tensors, contents, form, of.rows_of)
+        return Items(
+            of.number, of.dataset, of.name, ids, reason, is_reordered, tensors, contents, form, of.rows_of
+        )
 
     def sources(self, since: int) -> set[int]:
         """Return the iterations that gave a batch after the first ``since`` batches, as far as kept."""
@@ -304,11 +354,18 @@ class LoaderObserver:
 
     def is_open(self, number: int) -> bool:
         """Return whether an iteration may still give batches: its iterator exists, and has not ended."""
-        return number not in self.complete and any(one.number == number for one in self._iterations.values())
+        reference = self._iterators.get(number)
+        iterator = None if reference is None or number in self.complete else reference()
+        known = None if iterator is None else self._iterations.get(iterator)  # it may have begun anew
+        return known is not None and known.number == number
 
     def is_over(self, number: int) -> bool:
         """Return whether an iteration has given all batches of its loader."""
         return number in self.complete or number in self._full
+
+    def rounds(self, number: int) -> float | None:
+        """Return how many times the rows of its dataset an iteration has given; None if that is not known."""
+        return self._rounds.get(number)
 
     # -- called by the iterators -----------------------------------------------------------------------
 
@@ -347,9 +404,12 @@ class LoaderObserver:
         iteration = _Iteration(
             next(self._numbers), number, name, loader, part, length, reason, bool(mixed), subsets, rows_of
         )
+        if math.isfinite(size := _length(iterator._dataset)):
+            iteration.items = size
         self._iterations[iterator] = iteration
         if _own_collate(iterator):
             _keep_samples(iterator, iteration)
+        self._iterators[iteration.number] = weakref.ref(iterator)
         return iteration
 
     def _inside(self, dataset: Any) -> tuple[Any, list[Any]]:
@@ -376,7 +436,9 @@ class LoaderObserver:
         known = self._iterations.get(iterator)
         if known is not None:
             return known
-        return self._begin(iterator, "" if type(iterator) is _SingleProcessDataLoaderIter else _LATE)
+        begun = self._begin(iterator, "" if type(iterator) is _SingleProcessDataLoaderIter else _LATE)
+        begun.was_under_way = True
+        return begun
 
     def _drawn(self, iterator: Any, index: Any) -> None:
         self._of(iterator).indices.append(index)
@@ -385,7 +447,13 @@ class LoaderObserver:
         iteration = self._of(iterator)
         index = iteration.indices.popleft() if iteration.indices else None
         iteration.batches += 1
+        self.given[iteration.number] = iteration.batches
+        if iteration.items and isinstance(index, list | tuple):
+            self._rounds[iteration.number] = (
+                self._rounds.get(iteration.number, 0.0) + len(index) / iteration.items
+            )
         self.came += 1
+        iteration.came = self.came
         tensors = [one for one in leaves(data, Tensor) if one.ndim]
         samples = iteration.samples.popleft() if iteration.samples else ()
         iteration.newest.append(_Batch(iteration, tensors, index, self.came, iteration.drawn, samples))
@@ -423,7 +491,7 @@ LOADERS = LoaderObserver()
 
 
 def _origin(of: _Iteration) -> Origin:
-    return Origin(of.number, of.dataset, of.name, of.loader, of.length, of.part)
+    return Origin(of.number, of.dataset, of.name, of.loader, of.length, of.part, of.came, of.was_under_way)
 
 
 def _match(recent: list[_Batch], inputs: Any, same: Callable[[Tensor, Tensor], bool]) -> _Batch | None:
@@ -625,6 +693,11 @@ def _has_equal_rows(tensor: Tensor, known: Tensor) -> bool:
         if every == 1 or len(torch.unique(few, dim=0)) == len(few):
             return True
         return torch.equal(one, other.to(one.device, one.dtype))
+
+
+def _is_copy(tensor: Tensor, known: Tensor) -> bool:
+    """Return whether a tensor is a copy of another, and not just as constant, as a mask of ones is."""
+    return _has_equal_rows(tensor, known) and bool((tensor != tensor.flatten()[0]).any())
 
 
 def random_loader() -> str | None:
