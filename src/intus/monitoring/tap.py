@@ -343,6 +343,11 @@ class ModelTap:
         self._epoch, self._is_named = value, True
 
     @property
+    def is_over(self) -> bool:
+        """True once the probe was removed."""
+        return self._ended
+
+    @property
     def is_before_training(self) -> bool:
         """True if no epoch is named or found."""
         return not self._is_named

@@ -57,7 +57,9 @@ class Window:
         lacks: What is missing, in words; empty if nothing is.
         absent: Layers that earlier epochs have and this one lacks.
         closed: Whether nothing more is expected.
-        touched: The time of the last record, in seconds.
+        touched: The time of the last record, in seconds, or of the restart of the server after it.
+        first: The time of the first record, in seconds; 0 if unknown.
+        arrived: The time of the last record, in seconds; 0 if unknown.
         journaled: Whether records of it are on disk.
         waits: Whether it was told that it waits for a silent client.
         short: Number of records that a damaged journal lost.
@@ -93,6 +95,8 @@ class Window:
     absent: list[str] = field(default_factory=list)
     closed: bool = False
     touched: float = 0.0
+    first: float = 0.0
+    arrived: float = 0.0
     journaled: bool = False
     waits: bool = False
     short: int = 0
@@ -206,12 +210,16 @@ class Window:
             tally.handed = tally.arrived
             of_run = clients, began, self.attempt, before(key)
             pooled = self.pooled and key.mode == (self.ids_of or key).mode and blocks[0].items is not None
-            facts = (*of_run, pooled, self.training)
+            facts = (*of_run, pooled, self.training, self.arrived or math.inf)
             out.append(DataPoint(key, kind, self.epoch, self.step, blocks, lacks, serial, *facts))
         self.handed.update(passed_on)
         for key in passed_on:
             self.fresh.pop(key, None)
         return out
+
+    def touch(self, now: float) -> None:
+        """Note the time of a record."""
+        self.first, self.arrived, self.touched = self.first or now, now, now
 
     def reload(self, records: list[Record], head: Mapping[str, Any]) -> None:
         """Replace the contents by these records, as they were when the journal got them.
@@ -303,6 +311,7 @@ class Window:
             "closed": self.closed,
             "counted": self.counted,
             "over": self.is_done,
+            "times": [self.first, self.arrived],
             "lost": [list(key) for key in self.lost],
             "scored": [list(key) for key in scored - self.awaited.keys()],
             "left": [[list(key), *range_] for key, range_ in self._left().items()],
@@ -323,6 +332,8 @@ class Window:
         self.lacks, self.closed = snapshot["lacks"], snapshot["closed"]
         self.pooled = snapshot.get("pooled", False)  # older versions did not store it
         self.counted = snapshot.get("counted", False)  # likewise
+        first, arrived = snapshot.get("times", (0.0, 0.0))  # likewise
+        self.first, self.arrived = first or self.first, max(arrived, self.arrived)
         lost, scored = ({Key(*key) for key in snapshot[name]} for name in ("lost", "scored"))
         left = {Key(*key): range_ for key, *range_ in snapshot.get("left", ())}  # older ones did not store it
         newly_lost = lost - self.lost - left.keys()
