@@ -12,6 +12,7 @@ import numpy as np
 
 from ..core.errors import InputError
 from ..core.record import KIND_LABELS, Record
+from ..scores.statistics.summed import are_sums
 from .messages import MomentMessage, PointEnvelope
 from .schedule import Moment, Place
 
@@ -184,7 +185,7 @@ class DataPoint:
         Raises:
             InputError: If some records have statistics and others have not.
         """
-        found = {record.statistics is not None for record in self.records}
+        found = {record.statistics is not None and not are_sums(record) for record in self.records}
         if len(found) > 1:
             raise InputError(
                 f"Rows of {self.key.address!r} were sent by some processes or passes, statistics by others, "

@@ -16,6 +16,7 @@ import msgspec
 
 from ...core.errors import CodecError, InputError, ServeError
 from ...core.record import Record
+from ...scores.statistics.summed import arrays_in
 from ...storage.codec import decode_graph, decode_records, encode_records
 from ...storage.same_file import ReplacedError
 from ..data_point import DataPoint
@@ -651,7 +652,7 @@ class AggregatorService:
             log.release(log.windows() - held, self.aggregator.snapshot(run_key, now))
         news = [damaged_journal(owner, clauses) for owner, clauses in journal.damage.items()]
         if runs := {point.key[:2] for point in ready}:
-            news.append(continued(sum(len(point.records) for point in ready), len(runs)))
+            news.append(continued(sum(arrays_in(point.records) for point in ready), len(runs)))
         self._notify(news)
         self._hand_on(ready)
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...core.record import PROBE_SET_MODE, Record
+from ...scores.statistics.summed import are_sums, arrays_in, is_of_step, summed
 from ..data_point import DataPoint, Key, size_of
 from ..schedule import Moment
 from .ledger import Tally
@@ -121,7 +122,7 @@ class Window:
         """Number of records that it would hold if no journal had been damaged."""
         if self.is_done:
             return 0
-        return sum(map(len, [*self.points.values(), *self.evicted.values()])) + self.short
+        return sum(map(arrays_in, [*self.points.values(), *self.evicted.values()])) + self.short
 
     @property
     def is_done(self) -> bool:
@@ -137,13 +138,17 @@ class Window:
         """Add a record."""
         key = Key.of(record)
         blocks = self.points.setdefault(key, [])
-        if record.batch_axis is None:  # a parameter has a state, not samples: the newest replaces it
-            self.nbytes -= sum(map(size_of, blocks))
-            blocks.clear()
+        arrays, taken = arrays_in([record]), list[Record]()
+        if is_of_step(record):
+            taken = blocks[-1:] if blocks and blocks[-1].array.shape == record.array.shape else []
+            record = summed(taken[0] if taken else None, record)
+        elif record.batch_axis is None:  # a parameter has a state, not samples: the newest replaces it
+            taken = list(blocks)
+        del blocks[len(blocks) - len(taken) :]
         blocks.append(record)
         self.fresh[key] = None
-        self.tallies.setdefault(key, Tally()).arrived += 1
-        self.nbytes += size_of(record)
+        self.tallies.setdefault(key, Tally()).arrived += arrays
+        self.nbytes += size_of(record) - sum(map(size_of, taken))
         self.journaled = True
 
     def repeats(self, record: Record) -> bool:
@@ -271,7 +276,7 @@ class Window:
         self.scored |= batched & self.handed
         self.lost |= batched - self.handed
         for key in batched - self.handed:
-            self.skipped[key] = self.skipped.get(key, 0) + len(self.points[key])
+            self.skipped[key] = self.skipped.get(key, 0) + arrays_in(self.points[key])
         unscored = sum(self.tallies[key].drop() for key in self.fresh if key in self.tallies)
         for key in self.points.keys() & self.awaited.keys():
             handed = self.tallies[key].handed if key in batched else None
@@ -325,7 +330,7 @@ class Window:
         """
         keys = dict.fromkeys([*self.lost, *(self.evicted.keys() & self.scored)])
         held = self.evicted | self.points
-        return {key: (self.skipped.get(key, 0), len(held.get(key, ()))) for key in keys}
+        return {key: (self.skipped.get(key, 0), arrays_in(held.get(key, ()))) for key in keys}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Restore a snapshot, and free the arrays of data points that it newly marks as scored or lost."""
@@ -349,17 +354,24 @@ class Window:
             self._keep(key, first, number)
 
     def _keep(self, key: Key, first: int, number: int) -> None:
-        """Free the arrays of a data point but ``number``, from the one that came as number ``first``."""
+        """Free the arrays of a data point but ``number``, from the one that came as number ``first``.
+
+        Of sums of steps none can be taken out: they then have more steps than they had, of the same epoch.
+        """
         before = self.skipped.get(key, 0)
         self.skipped[key] = max(first, before)
         for held in (self.points, self.evicted):
             blocks = held.get(key, [])
+            if number and any(map(are_sums, blocks)):
+                if key in self.tallies:
+                    self.tallies[key].arrived = number
+                continue
             kept = blocks[max(first - before, 0) : max(first + number - before, 0)]
             if len(kept) == len(blocks):
                 continue
             held[key] = kept
             if key in self.tallies:
-                self.tallies[key].arrived -= len(blocks) - len(kept)
+                self.tallies[key].arrived -= arrays_in(blocks) - arrays_in(kept)
             if held is self.points:
                 self.nbytes -= sum(map(size_of, blocks)) - sum(map(size_of, kept))
         if not self.points.get(key, True):
@@ -389,5 +401,9 @@ class Window:
         self.short = max(held - self.held, 0)
 
     def _batched(self) -> set[Key]:
-        """Return the data points with a batch axis, which parameters lack."""
-        return {key for key, blocks in self.points.items() if blocks[0].batch_axis is not None}
+        """Return the data points of which every array counts, not the newest alone as of a parameter."""
+        return {
+            key
+            for key, blocks in self.points.items()
+            if blocks[0].batch_axis is not None or are_sums(blocks[0])
+        }
