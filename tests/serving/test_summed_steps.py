@@ -1,4 +1,4 @@
-"""Gradients and updates of parameters: an epoch's scores are of all its steps, of which only sums are kept."""
+"""Gradients and updates of parameters: scores of an epoch are of all its steps, of which sums are kept."""
 
 from __future__ import annotations
 

@@ -12,9 +12,12 @@ from serving_help import record, target_of
 from intus.serving.aggregation.aggregator import Aggregator
 from intus.serving.aggregation.journal import Journal
 from intus.serving.aggregation.service import AggregatorService
+from intus.serving.data_point import DataPoint
+from intus.serving.decoding import decode, encode
 from intus.serving.evaluation.evaluator import Evaluator
-from intus.serving.evaluation.targets import KnownTargets
+from intus.serving.evaluation.targets import KnownTargets, Target
 from intus.serving.frontend import Frontend
+from intus.serving.messages import PointEnvelope, TargetRequest
 from intus.storage.database import Database
 
 RUNS = "abc"
@@ -134,6 +137,37 @@ def test_finished_run_keeps_its_labels_when_the_next_registers_its_own(tmp_path,
         service.flush()
         assert classes(database, "fold-0") == ("one 0", "one 1")
         assert classes(database, "fold-1") == ("two 0", "two 1")
+        service.close()
+
+
+def test_another_role_gets_the_place_of_labels_among_the_arrays(tmp_path):
+    evaluator = FakeEvaluator()
+    got = []
+    evaluator.put_target = got.append
+    service = AggregatorService(evaluator)
+    facts = {"name": "y", "targets": LABELS[0], "client": "c", "during": ["fold-0"]}
+    service.records([record()], {"client": "c", "seq": 0})
+    service.put_target(target_of(facts))
+    service.flush()
+    (target,), (point,) = got, evaluator.got
+    received = Target.parse(decode(encode(target.request()), TargetRequest))
+    places = [(one.registered, one.waiting, one.during) for one in (target, received)]
+    assert places[0] == places[1] == (places[0][0], point.arrived, ("fold-0",))
+    envelope = decode(encode(point.envelope(last=True)), PointEnvelope)
+    assert DataPoint.read(point.records, envelope).arrived == point.arrived < received.registered
+
+
+def test_labels_of_another_run_are_noted(tmp_path):
+    with Database(tmp_path / "intus.db") as database:
+        service = AggregatorService(Evaluator(Frontend(database), ["linear_accuracy"]))
+        facts = {"name": "y", "targets": LABELS[0], "client": "c", "during": ["a"]}
+        service.put_target(target_of(facts))
+        for number, run in enumerate("ab"):
+            block = record(array=BLOCK, run=run, items=np.arange(40))
+            service.records([block], {"client": "c", "seq": number})
+        service.flush()
+        notes = [database.points(run, "m", score="linear_accuracy")["note"].tolist() for run in "ab"]
+        assert notes == [[""], ["labels registered during 'a', perhaps of other data"]]
         service.close()
 
 

@@ -17,7 +17,7 @@ from .row_statistics import ROW_SCALARS, RowStatistics
 
 _KINDS = "parameter_grad", "update"
 _FINITE = SUMMARY.index("nonfinite")
-assert SUMMARY == (*ROW_SCALARS, "low", "high", "nonfinite")
+assert (*ROW_SCALARS, "low", "high", "nonfinite") == SUMMARY
 
 
 class StepSums(NamedTuple):
@@ -38,7 +38,8 @@ class StepSums(NamedTuple):
     @property
     def finite(self) -> np.ndarray:
         """Whether all numbers of a step are finite, shape (steps,)."""
-        return np.asarray(self.summary[:, _FINITE] == 0)
+        finite: np.ndarray = self.summary[:, _FINITE] == 0
+        return finite
 
 
 def is_of_step(record: Record) -> bool:
@@ -66,7 +67,8 @@ def sums_of(record: Record) -> StepSums:
         alive = np.unpackbits(arrays["alive"], count=record.array.size).astype(bool)
         return StepSums(record.array.reshape(-1), arrays["summary"], arrays["step"], alive)
     x = record.array.reshape(1, -1).astype(np.float64)
-    finite, tally = np.isfinite(x).all(axis=1), RowStatistics(x.shape[1])
+    finite = np.asarray(np.isfinite(x).all(axis=1))
+    tally = RowStatistics(x.shape[1])
     with np.errstate(all="ignore"):
         tally.update(x, finite, np.zeros(1, np.int64))
     summary = np.array([[*tally.means[0], tally.low, tally.high, tally.nonfinite]])
@@ -86,8 +88,10 @@ def summed(before: Record | None, record: Record) -> Record:
     new = sums_of(record)
     if before is not None:
         old = sums_of(before)
-        joined = (np.concatenate(pair) for pair in zip(old[1:3], new[1:3], strict=True))
-        new = StepSums(old.total + new.total, *joined, old.alive | new.alive)
+        summary, step = (
+            np.concatenate([getattr(one, name) for one in (old, new)]) for name in ("summary", "step")
+        )
+        new = StepSums(old.total + new.total, summary, step, old.alive | new.alive)
     arrays = {"summary": new.summary, "step": new.step, "alive": np.packbits(new.alive)}
     statistics = LayerStatistics(arrays, {"steps": len(new.step)})
     return replace(record, array=new.total.reshape(record.array.shape), statistics=statistics)

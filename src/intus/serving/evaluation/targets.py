@@ -353,7 +353,9 @@ def _positions(target: Target, labels: np.ndarray, record: Record, point: DataPo
         raise MisfitError(
             f"Target {target.name!r} has labels for up to {used} positions of an item, but "
             f"{point.key.address!r} of {point.key.model!r} sent arrays of shape {shape}; expected (rows, "
-            "positions, features)."
+            "positions, features). "
+            "For one label per row, register each column as a target of its own, or labels.argmax(1) if they "
+            "are one-hot; for labels of positions, name the layers that they are for."
         )
     if _is_full(target) and used < shape[1]:
         raise MisfitError(
