@@ -147,3 +147,24 @@ def test_steps_that_memory_could_not_hold_are_said_to_be_missing():
     (point,) = [point for point in aggregator.flush() if point.key.kind == "update"]
     assert "arrays of this epoch were dropped from memory" in point.lacks
     assert scored(point)["norm"][-1] == 1
+
+
+def test_loss_is_the_mean_of_all_passes_and_of_one_look_at_a_probe_set():
+    losses = np.float32([0.8, 0.4, 0.6])
+    for mode, wanted in (("train", [losses.mean(), 3]), ("probe", [losses[-1], 1])):
+        aggregator = Aggregator()
+        for number, loss in enumerate(losses):
+            facts = {"kind": "output", "mode": mode, "address": "loss", "array": np.array(loss)}
+            aggregator.accept([step(number, **facts)])
+        (point,) = aggregator.flush()
+        value, *_, n = scored(point, ["mean"])["mean"]
+        assert [value, n] == pytest.approx(wanted)
+
+
+def test_other_output_without_rows_says_that_it_is_of_one_pass():
+    aggregator = Aggregator()
+    for number in range(2):
+        aggregator.accept([step(number, kind="output")])
+    (point,) = aggregator.flush()
+    notes = evaluate(point, [], ["mean"]).results["note"].tolist()
+    assert notes == ["of the last recorded pass alone, since its rows are not known"]

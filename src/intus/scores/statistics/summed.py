@@ -1,4 +1,4 @@
-"""Sums of the arrays of training steps: of a gradient or an update, which is one row in each step.
+"""Sums of the arrays of training steps: a gradient, an update or a loss, which is one row in each step.
 
 Nothing else is kept of the arrays, so that the number of steps costs no memory.
 """
@@ -12,10 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ...core.projection import SUMMARY
-from ...core.record import LayerStatistics, Record
-from .row_statistics import ROW_SCALARS, RowStatistics
+from ...core.record import PROBE_SET_MODE, LayerStatistics, Record
+from .row_statistics import ROW_SCALARS
 
 _KINDS = "parameter_grad", "update"
+_BLOCK = 1 << 13  # of which the products need no threads
 _FINITE = SUMMARY.index("nonfinite")
 assert (*ROW_SCALARS, "low", "high", "nonfinite") == SUMMARY
 
@@ -27,13 +28,13 @@ class StepSums(NamedTuple):
         total: The sum of the arrays that are finite, shape (numbers,).
         summary: The scalars that ``SUMMARY`` names, of each step, shape (steps, 8).
         step: The number of each step, -1 if unknown.
-        alive: True for numbers that were not 0 in every finite step.
+        bits: A bit for each number, set unless it was 0 in every finite step.
     """
 
     total: np.ndarray
     summary: np.ndarray
     step: np.ndarray
-    alive: np.ndarray
+    bits: np.ndarray
 
     @property
     def finite(self) -> np.ndarray:
@@ -41,10 +42,21 @@ class StepSums(NamedTuple):
         finite: np.ndarray = self.summary[:, _FINITE] == 0
         return finite
 
+    @property
+    def alive(self) -> np.ndarray:
+        """True for numbers that were not 0 in every finite step, shape (numbers,)."""
+        return np.unpackbits(self.bits, count=len(self.total)).astype(bool)
+
 
 def is_of_step(record: Record) -> bool:
-    """Return whether a record is the array of one step, or the sums of several."""
-    return record.kind in _KINDS and record.batch_axis is None and record.projected_from is None
+    """Return whether a record without rows is of one step, and counts beside those of other steps.
+
+    A parameter is a state instead, and the passes of a probe set are all of one state.
+    """
+    if record.batch_axis is not None or record.projected_from is not None:
+        return False
+    is_number = record.array.ndim == 0 and record.kind != "parameter" and record.mode != PROBE_SET_MODE
+    return record.kind in _KINDS or is_number
 
 
 def are_sums(record: Record) -> bool:
@@ -62,18 +74,17 @@ def arrays_in(records: Iterable[Record]) -> int:
 
 def sums_of(record: Record) -> StepSums:
     """Return the sums of a record, or those of its one step."""
+    x = record.array.reshape(-1)
     if record.statistics is not None and are_sums(record):
         arrays = record.statistics.arrays
-        alive = np.unpackbits(arrays["alive"], count=record.array.size).astype(bool)
-        return StepSums(record.array.reshape(-1), arrays["summary"], arrays["step"], alive)
-    x = record.array.reshape(1, -1).astype(np.float64)
-    finite = np.asarray(np.isfinite(x).all(axis=1))
-    tally = RowStatistics(x.shape[1])
-    with np.errstate(all="ignore"):
-        tally.update(x, finite, np.zeros(1, np.int64))
-    summary = np.array([[*tally.means[0], tally.low, tally.high, tally.nonfinite]])
+        return StepSums(x, arrays["summary"], arrays["step"], arrays["alive"])
     step = np.array([-1 if record.step is None else record.step])
-    return StepSums(x[0] if finite[0] else np.zeros(x.shape[1]), summary, step, tally.alive)
+    nonfinite = int((~np.isfinite(x)).sum())
+    if nonfinite:
+        x = np.zeros_like(x)
+    with np.errstate(all="ignore"):
+        summary = np.array([[*_scalars(x), nonfinite]])
+    return StepSums(x, summary, step, np.packbits(x != 0))
 
 
 def summed(before: Record | None, record: Record) -> Record:
@@ -86,12 +97,29 @@ def summed(before: Record | None, record: Record) -> Record:
     if before is None and are_sums(record):
         return record
     new = sums_of(record)
+    total, summary, step, bits = new.total.astype(np.float64, copy=False), *new[1:]
     if before is not None:
         old = sums_of(before)
-        summary, step = (
-            np.concatenate([getattr(one, name) for one in (old, new)]) for name in ("summary", "step")
-        )
-        new = StepSums(old.total + new.total, summary, step, old.alive | new.alive)
-    arrays = {"summary": new.summary, "step": new.step, "alive": np.packbits(new.alive)}
-    statistics = LayerStatistics(arrays, {"steps": len(new.step)})
-    return replace(record, array=new.total.reshape(record.array.shape), statistics=statistics)
+        total, bits = old.total + new.total, old.bits | bits
+        summary = np.concatenate([old.summary, summary])
+        step = np.concatenate([old.step, step])
+    statistics = LayerStatistics({"summary": summary, "step": step, "alive": bits}, {"steps": len(step)})
+    return replace(record, array=total.reshape(record.array.shape), statistics=statistics)
+
+
+def _scalars(x: np.ndarray) -> list[float]:
+    """Return the scalars of ``SUMMARY`` but the last of a finite array, by blocks that fit into the cache."""
+    n, mean, spread, magnitude, squares, zeros, low, high = 0, 0.0, 0.0, 0.0, 0.0, 0, np.inf, -np.inf
+    for start in range(0, len(x), _BLOCK):
+        block = x[start : start + _BLOCK].astype(np.float64)
+        size, own = len(block), float(block.mean())
+        gap, share = own - mean, len(block) / (n + len(block))
+        squares += float(block @ block)
+        zeros += size - int(np.count_nonzero(block))
+        low, high = min(low, float(block.min())), max(high, float(block.max()))
+        magnitude += float(np.abs(block).sum())
+        block -= own
+        spread += float(block @ block) + gap**2 * n * share  # the update of Chan, Golub and LeVeque (1979)
+        mean, n = mean + gap * share, n + size
+    n = max(n, 1)
+    return [mean, magnitude / n, spread / n, squares**0.5, zeros / n, low, high]

@@ -81,6 +81,7 @@ class Evaluation:
     later: Results = field(default_factory=Results)
 
 
+_LAST_ALONE = "of the last recorded pass alone, since its rows are not known"
 _NEEDS_ROWS = "needs every row, and the probe sent statistics; probe(statistics=False) sends the rows"
 #: A score without results, which makes the statistics keep the sample for comparing layers.
 _SAMPLED = Score("sampled", lambda statistics: (), frozenset({"sample"}))
@@ -345,7 +346,8 @@ def _scorers(
                 scorer.update_steps(sums_of(record))
             yield scorer, ""
             return
-        yield _fed(scorer, records, ((record.features(), record.items) for record in records), {}), ""
+        note = "" if point.key.kind == "parameter" or point.key.mode == PROBE_SET_MODE else _LAST_ALONE
+        yield _fed(scorer, records, ((record.features(), record.items) for record in records), {}), note
     elif axes := _uneven(records):
         projected = any(record.projected_from is not None for record in records)
         of_rows = [score for score in describing if not (projected and score.needs == {"tally"})]
