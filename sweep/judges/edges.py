@@ -279,7 +279,7 @@ class _Judge:
         self.found.pairs += len(expected | near.results)
         self.found.parameters += len(params | near.params)
         reached = self._recorded(op, wide=True) if custom else near
-        lost = [self._name(n) for n in sorted(expected - reached.results)]
+        lost = [self._name(n) for n in sorted(expected - reached.results) if not self._is_beside(n, op)]
         lost += sorted(params - self._aliases(reached.params))
         self.found.lost += [f"{op.label}: {name}" for name in lost]
         if custom:  # what ran inside a custom function is in the graph, and not in autograd's
@@ -327,12 +327,40 @@ class _Judge:
                 todo += [before] if before >= 0 else []
         return found
 
+    def _is_beside(self, number: int, op: Any) -> bool:
+        """Return whether a result was written into other elements of the memory than an operation reads.
+
+        Autograd follows writes by whole tensors: after one into a row, it computes each row from it.
+        """
+        if number < 0 or not self.observed.results[number].written:
+            return False
+        written = self.observed.results[number].tensor
+        matched = (self.match.get(parent.row, -1) for parent in op.parents)
+        read = [self.observed.results[other].tensor for other in matched if other >= 0]
+        of_same = [tensor for tensor in read if _memory(tensor) == _memory(written)]
+        return bool(of_same) and not any(_elements(tensor) & _elements(written) for tensor in of_same)
+
     def _name(self, number: int) -> str:
         if number < 0:
             return f"input {-1 - number}"
         row = self.rows.get(number)
         name = self.observed.results[number].name
         return f"call {number} ({name}), not in the graph" if row is None else self.trace.graph.label(row)
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _elements(tensor: Tensor) -> set[int]:
+    """Return the numbers of the elements of its memory that a tensor has."""
+    count = tensor.untyped_storage().nbytes() // tensor.element_size()
+    return set(
+        torch.arange(count)
+        .as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        .flatten()
+        .tolist()
+    )
 
 
 def _trainable(op: Any) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -92,11 +93,53 @@ def test_training_that_is_resumed_inside_of_an_epoch_continues_it_and_has_no_epo
             callback.show()
         callback.finish()
         assert [record.epoch for record in kept] == [epoch, epoch + 1]
+        marks = [record.of_pass.is_part for record in kept]
+        assert marks == [each == {} and done != 1, False]  # from which the note on the scores follows
         kept.clear()
         is_said = f"Epoch {epoch} is a part" in callback.watch.status()["epochs"]
         assert is_said == (
             each == {} and done != 1
         )  # the probe set shows the model at its end, which is whole
+
+
+def test_epoch_without_a_pass_is_no_part(unused_tcp_port_number):
+    """The Trainer resumes at the end of a stream, of which it knows no length, with an epoch of no steps."""
+    model, callback = nn.Linear(4, 2), ProbeCallback()
+    callback.prepare("127.0.0.1", unused_tcp_port_number, {}, wait=False)
+    callback.begin(model, 0.92)
+    for done in range(2):
+        callback.at(done)
+        for x in [SET[0]] * done:
+            model(x).sum().backward()
+    callback.finish()
+    assert "is a part" not in callback.watch.status()["epochs"]
+
+
+@pytest.mark.parametrize(
+    ("saved", "epochs", "is_part"),
+    [
+        ({"epoch": 12 / 13, "global_step": 3, "max_steps": 12}, (1, 2), True),  # two batches are left
+        ({"epoch": 12 / 13, "global_step": 3, "max_steps": 9}, (2, 3), False),  # a version that drops them
+        ({"epoch": 1.0, "global_step": 4, "max_steps": 12}, (2, 3), False),
+        ({"epoch": 1.5, "global_step": 6, "max_steps": 12}, (2, 3), True),
+    ],
+)
+@pytest.mark.parametrize("skips", [True, False])
+def test_epoch_of_a_trainer_is_a_part_if_steps_of_it_were_made(
+    kept, unused_tcp_port_number, saved, epochs, is_part, skips
+):
+    from transformers import TrainerControl, TrainerState
+
+    model, callback = nn.Linear(4, 2), callbacks.TrainerProbe(port=unused_tcp_port_number, wait=False)
+    state, control = TrainerState(**saved), TrainerControl()
+    args = SimpleNamespace(max_steps=-1, num_train_epochs=3, ignore_data_skip=not skips)
+    callback.on_train_begin(args, state, control, model=model)
+    for _ in epochs:
+        callback.on_epoch_begin(args, state, control, model=model)
+        model(SET[0]).sum().backward()
+    callback.on_train_end(args, state, control, model=model)
+    assert [record.epoch for record in kept] == list(epochs)
+    assert [record.of_pass.is_part for record in kept] == [is_part and skips, False]
 
 
 def test_end_waits_for_scores_only_if_wanted(monkeypatch, unused_tcp_port_number):

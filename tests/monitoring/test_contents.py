@@ -122,6 +122,29 @@ def test_scores_of_copies_have_a_note_and_no_finding(tmp_path):
     assert not any("noise can be decoded" in text or "noise is learned" in text for text in texts)
 
 
+@pytest.mark.long
+def test_scores_of_copies_have_a_note_after_a_restart_of_the_server_too(tmp_path):
+    """Before, only the server that was told of them knew it, and epochs that the next one scored had none."""
+    base, path = torch.randn(40, 8, generator=torch.Generator().manual_seed(1)), tmp_path / "x.db"
+    data = TensorDataset(base.repeat(3, 1), torch.arange(120) % 2)
+    servers = [Server(database=path, port=0)]
+    port = servers[0].port
+
+    def restart(data):
+        assert flush(HOST, port)
+        servers.pop().stop()
+        servers.append(Server(database=path, port=port))
+
+    try:
+        register_targets(HOST, port, name="parity", targets=torch.arange(120) % 2)
+        train(servers[0], data, restart, epochs=3)
+    finally:
+        servers[0].stop()
+    with Database(path) as database:
+        points = database.points("r", "m").where(target="parity", score="lda_f1", address="0")
+    assert [COPIES_NOTE in note for note in points["note"]] == [True] * 3
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     items=st.integers(20, 900),

@@ -699,7 +699,7 @@ def test_layers_of_skipped_and_recomputed_calls_are_not_outside_of_them(server):
         with pytest.raises(RuntimeError):
             model(torch.ones(4, 5))
         model(torch.ones(4, 6)).sum().backward()
-        assert watch._tap.outside == set()
+        assert watch._tap.coverage.outside == set()
         model.inner(torch.ones(4, 6))
-        assert watch._tap.outside == {"inner"}
+        assert watch._tap.coverage.outside == {"inner"}
     assert not watch.status()["faults"]

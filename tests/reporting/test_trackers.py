@@ -19,6 +19,7 @@ from process_help import wait_for_end
 from sklearn.datasets import load_digits
 
 import intus
+from intus.core.doubt import Doubt
 from intus.core.errors import MissingExtraError
 from intus.monitoring.follower import Follower, _NewScores
 from intus.monitoring.trackers import Place
@@ -321,23 +322,60 @@ class Collected:
 )
 def test_each_score_is_found_once_in_any_order_of_epochs(rounds):
     """A reply has all scores of the epochs that changed, and perhaps of others."""
-    stored, scores, found, wanted = {}, _NewScores(), [], []
+    stored, scores, found, wanted, given_, taken_back = {}, _NewScores(), [], [], {}, 0
     for written in rounds:
         for epoch, score, value in written:
             revision = stored.get((epoch, score), (-1, None))[0] + 1
             stored[epoch, score] = revision, value
         last = {(epoch, score): value for epoch, score, value in written}
         wanted += [(score, epoch, value) for (epoch, score), value in last.items() if value is not None]
+        taken_back += sum(value is None and given_.get(key) is not None for key, value in last.items())
+        given_ |= last
         changed = {epoch for epoch, *_ in written}
         rows = [
-            (epoch, -1, "", "output", "", score, *each)
+            (epoch, -1, "", "output", "", score, *each, "withdrawn: why" if each[1] is None else "")
             for (epoch, score), each in stored.items()
             if epoch in changed or not epoch
         ]
-        names = ("epoch", "step", "address", "kind", "target", "score", "revision", "value")
+        names = ("epoch", "step", "address", "kind", "target", "score", "revision", "value", "note")
         columns = {name: [row[n] for row in rows] for n, name in enumerate(names)}
         found += [(point.name.removesuffix("/model"), point.x, point.value) for point in scores.take(columns)]
     assert Counter(found) == Counter(wanted)
+    assert sum(scores.taken_back.values()) == taken_back
+    assert scores.corrections() == [
+        f"{taken_back} of the scores here are withdrawn since they were written: why"
+    ] * bool(taken_back)
+
+
+def test_tracker_is_told_of_scores_that_it_has_and_that_no_longer_hold(tmp_path):
+    """Before, nothing said that it keeps scores that the page no longer shows."""
+    images = torch.randn(60, 6, generator=torch.Generator().manual_seed(0))
+    collected, doubted = Collected(fails=0), "labels are perhaps of other rows: the order changed"
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        model = torch.nn.Sequential(torch.nn.Linear(6, 4))
+        held_out = images, {"digit": torch.arange(60) % 2}
+        with intus.probe(model, server.host, server.port, run="r", probe_set=held_out) as watch:
+            tap, places = watch._tap, [(Place("list", ""), collected)]
+            follower = Follower(tap.sender, tap.run, tap.name, places, tap.troubles)
+            for watch.epoch in (1, 2):
+                watch.run_probe_set()
+            assert watch.flush()
+            written = [one for one in collected.points if "/digit/" in one.name]
+            tap.doubt(Doubt("withdrawn: they were of others", True, until=1.0))
+            tap.doubt(Doubt(doubted, after=1.0))
+            watch.run_probe_set()
+            tap._tell(2)
+            assert watch.flush()
+            follower.end()
+        faults = watch.status()["faults"]
+    said = [f"Scores that the tracker list has got {what}" for what in ("are withdrawn", "are in doubt")]
+    assert [sum(one.startswith(words) for one in faults) for words in said] == [1, 1]
+    withdrawn, doubtful = (int(one.split()[0]) for one in collected.told[-2:])
+    assert written
+    assert "are withdrawn since they were written: they were of others" in collected.told[-2]
+    assert doubted in collected.told[-1]
+    assert withdrawn >= len([one for one in written if one.x == 1])
+    assert doubtful >= len([one for one in written if one.x == 2])
 
 
 @pytest.mark.long

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import permutations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intus.core.doubt import Doubt
 from intus.core.results import Results
+from intus.storage import doubts as doubts_module
 from intus.storage.database import Database
 
 SHOWN = ["address", "target", "score", "epoch", "mode", "value", "low", "note", "training"]
@@ -33,6 +36,7 @@ ROWS = [
         {"target": "", "score": "cka_layer"},
         {"epoch": 0, "training": 5.0},
         {"epoch": 3, "value": math.nan, "low": math.nan, "note": "no value, because"},
+        {"target": "", "score": "mean", "step": 4},
     )
 ]
 DOUBTS = st.builds(
@@ -44,6 +48,8 @@ DOUBTS = st.builds(
     st.sampled_from([(), ("train",), ("eval", "probe")]),
     st.sampled_from([None, "fc1"]),
     st.sampled_from([5.0, 10.0]),
+    st.just(""),
+    st.booleans(),
 )
 
 
@@ -86,11 +92,12 @@ def test_points_have_doubts_in_whatever_order_both_come_and_however_often(tmp_pa
         (Doubt("d", address="fc1", training=10.0), {0, 1, 2, 5, 6}),
         (Doubt("d", training=5.0), {7}),
         (Doubt("d"), {0, 1, 2, 3, 5}),  # of the newest training
+        (Doubt("d", after=0.5, until=1.0, modes=("train",), every=True), {0, 3, 4, 5, 6}),  # of whole epochs
     ],
 )
 @pytest.mark.parametrize("withdraw", [False, True])
 def test_doubt_is_of_the_named_rows_alone(tmp_path, doubt, doubted, withdraw):
-    doubt = Doubt(doubt.note, withdraw, doubt.after, doubt.until, doubt.modes, doubt.address, doubt.training)
+    doubt = replace(doubt, withdraw=withdraw)
     with Database(tmp_path / "x.db") as database:
         for one in ROWS:
             database.add(Results.from_rows([one]))
@@ -98,6 +105,7 @@ def test_doubt_is_of_the_named_rows_alone(tmp_path, doubt, doubted, withdraw):
         database.put_doubt("r", "m", doubt)
         for number, one in enumerate(ROWS):
             named = {name: one[name] for name in ("address", "target", "score", "epoch", "mode")}
+            named["step"] = one.get("step", -1)
             found = database.columns("r", "m", ["value", "low", "note"], **named)
             note = found["note"][0].partition("; of an earlier training")[0]
             if number not in doubted:
@@ -109,3 +117,104 @@ def test_doubt_is_of_the_named_rows_alone(tmp_path, doubt, doubted, withdraw):
                 assert (found["value"], found["low"], note) == ([0.5], [0.4], "a note; d"), number
         epochs = database.epochs_after("r", "m", before)
     assert set(epochs) == {ROWS[number]["epoch"] for number in doubted}
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def place(request, tmp_path):
+    return tmp_path / "x.db" if request.param == "sqlite" else request.getfixturevalue("new_postgres")()
+
+
+def expected(added, doubts):
+    """Return what the points of a plain list are: the last row of each key, with each doubt about it."""
+    out = []
+    for one in added.values():
+        facts = [one[name] for name in ("address", "target", "score", "epoch", "mode", "training", "note")]
+        told = [each for each in doubts if each.concerns(*facts, one.get("step", -1))]
+        value, low, note = one["value"], one["low"], one["note"]
+        if math.isnan(value):
+            value = low = None
+        elif withdrawn := [each.note for each in told if each.withdraw]:
+            value, low, note = None, None, min(withdrawn)
+        else:
+            note = "; ".join([note, *sorted({each.note for each in told})])
+        note += "; of an earlier training under the same run=" if one["training"] < 10.0 else ""
+        shown_ = note if ";" not in note else "; ".join(sorted(note.split("; ")))
+        of_key = (one[name] for name in ("address", "target", "score", "epoch", "mode"))
+        out.append((*of_key, value, low, shown_, one["training"]))
+    return sorted(out, key=repr)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_points_that_are_written_while_a_doubt_is_stored_have_it_and_none_is_lost(place, monkeypatch, seed):
+    """Points are added, overwritten and doubted between the steps; the judge is a plain list."""
+    rng = np.random.default_rng(seed)
+    some = ["doubt a", "doubt b"][: 1 + seed % 2]
+    added, doubts, busy = {}, [], []
+    monkeypatch.setattr(doubts_module, "MOST_AT_ONCE", 2)
+
+    def add(database):
+        rows_ = [ROWS[number] for number in rng.choice(len(ROWS), 4, replace=False)]
+        rows_ = [
+            one | {"epoch": float(one["epoch"]), "value": one["value"] + int(rng.integers(3))}
+            for one in rows_
+        ]
+        database.add(Results.from_rows(rows_))
+        for one in rows_:
+            added[
+                (*(one[name] for name in ("address", "target", "score", "epoch", "mode")), one.get("step"))
+            ] = one
+
+    def put(database):
+        after, until = [(None, None), (0.0, 1.0), (None, 2.0)][rng.integers(3)]
+        modes = [(), ("train",)][rng.integers(2)]
+        doubt = Doubt(some[rng.integers(len(some))], len(some) == 1, after, until, modes, training=10.0)
+        doubts.append(replace(doubt, every=bool(rng.integers(2))))
+        database.put_doubt("r", "m", doubts[-1])
+
+    def between(name):
+        original = getattr(doubts_module, name)
+
+        def call(connection, *args):
+            if name == "concerned" and len(busy) < 3:
+                busy.append(name)
+                (add if rng.integers(2) else put)(database)
+            out = original(connection, *args)
+            if name == "concerned":
+                add(database)
+            return out
+
+        monkeypatch.setattr(doubts_module, name, call)
+
+    with Database(place) as database:
+        add(database)
+        between("concerned")
+        for _ in range(seed % 4):
+            (add if rng.integers(2) else put)(database)
+            busy.clear()
+        put(database)
+        found = shown(database)
+    assert found == expected(added, doubts)
+
+
+def test_doubt_that_a_kill_has_left_half_done_is_finished(tmp_path, monkeypatch):
+    doubt = Doubt("d", training=10.0, every=True)
+    apply = doubts_module.apply
+    monkeypatch.setattr(doubts_module, "MOST_AT_ONCE", 2)
+    calls = []
+
+    def killed(*args):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return apply(*args)
+
+    with Database(tmp_path / "x.db") as database:
+        database.add(Results.from_rows(ROWS))
+        monkeypatch.setattr(doubts_module, "apply", killed)
+        with pytest.raises(KeyboardInterrupt):
+            database.put_doubt("r", "m", doubt)
+        monkeypatch.setattr(doubts_module, "apply", apply)
+        assert sum("; d" in note for note in database.columns("r", "m", ["note"])["note"]) == 2
+    with Database(tmp_path / "x.db") as database:
+        assert sum("; d" in note for note in database.columns("r", "m", ["note"])["note"]) == 7
+        assert database.put_doubt("r", "m", doubt) == 0

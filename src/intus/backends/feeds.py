@@ -68,10 +68,15 @@ class Feed(Protocol):
     def origin(self, inputs: Any) -> Origin | None:
         """Return where the batch in a call's arguments comes from; None if nothing is known."""
 
-    def source(self, inputs: Any) -> tuple[Origin, bool] | None:
-        """Return where the batch of a call comes from, and whether it was recognized, not guessed; or None.
+    def source(self, inputs: Any, since: int | None) -> tuple[list[Origin], bool]:
+        """Return where the batch of a call comes from, and whether it was recognized, not guessed.
 
         The call is not counted among those of its iteration.
+
+        Args:
+            inputs: The arguments of the call.
+            since: If it is not recognized, all iterations are returned that gave a batch after so many, and
+                that the rows of the call may be of by their number; None for all batches that are kept.
         """
 
     def outer(self, origin: Origin, dataset: int | None = None) -> Origin:

@@ -41,7 +41,7 @@ class ProbeCallback:
                 raise InputError(f"probe has no option {name!r}. {did_you_mean(name, sorted(known))}")
         self._host, self._port, self._options, self._wait = host, port, options, wait
 
-    def begin(self, model: Any, done: float, *, is_first: bool = True) -> None:
+    def begin(self, model: Any, done: float, *, is_first: bool = True, begins_anew: bool = False) -> None:
         """Attach a probe at the start of a training, or when it continues.
 
         Of several processes the first one is probed. If they share a sharded model, they can run a probe set
@@ -52,6 +52,7 @@ class ProbeCallback:
             done: The number of epochs that the model was trained before, such as 1.5 of a training that is
                 resumed inside of its second epoch.
             is_first: Whether this is the first of the processes, or the only one.
+            begins_anew: Whether an epoch inside of which the training is resumed has all its data again.
         """
         self.end()
         self.watch, self._is_shown = None, False
@@ -60,8 +61,8 @@ class ProbeCallback:
         self.watch = probe(model, self._host, self._port, **self._options)
         self.watch._tap.probe_runs.begins_untrained = not done
         self.watch.epoch = done
-        if done % 1:
-            self.watch._tap.source.say_part(math.floor(done) + 1)
+        if done % 1 and not begins_anew:
+            self.watch._tap.source.resumes_inside(math.floor(done) + 1)
 
     def at(self, done: int) -> None:
         """Begin an epoch after ``done`` others, which ends the one before.

@@ -51,9 +51,10 @@ class TrainerProbe(ProbeCallback, _callback()):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **others: Any) -> None:
         """Attach the probe."""
-        done = state.epoch or 0
+        done = _trained(args, state)
         self._done = math.floor(done)  # counted from here: without a length of the data, the Trainer does not
-        self.begin(model, done, is_first=state.is_world_process_zero)
+        again = bool(getattr(args, "ignore_data_skip", False))
+        self.begin(model, done, is_first=state.is_world_process_zero, begins_anew=again)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         """Set the probe's epoch."""
@@ -67,3 +68,15 @@ class TrainerProbe(ProbeCallback, _callback()):  # type: ignore[misc]
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         """Remove the probe, and wait for the scores unless ``wait`` is False."""
         self.finish()
+
+
+def _trained(args: Any, state: Any) -> float:
+    """Return how many epochs a model was trained before its training begins or is resumed.
+
+    It follows from the steps, as for the Trainer: ``state.epoch`` is 0.92 at the end of an epoch in versions
+    that leave out the last batches if they are fewer than those of a step.
+    """
+    if getattr(args, "max_steps", 1) > 0 or state.max_steps <= 0:
+        return float(state.epoch or 0)
+    steps = max(math.floor(state.max_steps / args.num_train_epochs), 1)
+    return float(state.global_step / steps)

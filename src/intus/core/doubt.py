@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 #: Scores that match the rows of two data points by their items, besides those of labels: of a layer with the
 #: epoch before, and with another layer of the same pass.
@@ -25,6 +26,7 @@ class Doubt:
         address: The layer; None for all.
         training: The time of the first request of the training; NaN if unknown.
         of: What the notes of the scores say that it is about; "" for all.
+        every: Whether it is about all scores of whole epochs, not only those that need to know the items.
 
     Example:
         >>> doubt = Doubt("of other rows", until=2)
@@ -42,6 +44,14 @@ class Doubt:
     address: str | None = None
     training: float = math.nan
     of: str = ""
+    every: bool = False
+
+    def stated(self) -> dict[str, Any]:
+        """Return what it says, by name, without what holds by default."""
+        values = ((one, getattr(self, one.name)) for one in fields(self))
+        return {
+            one.name: value for one, value in values if value != one.default and value == value
+        }  # not NaN
 
     def concerns(
         self,
@@ -52,6 +62,7 @@ class Doubt:
         mode: str,
         training: float | None,
         note: str = "",
+        step: int = -1,
     ) -> bool:
         """Return whether it is about a score.
 
@@ -63,11 +74,12 @@ class Doubt:
             mode: The mode of the pass.
             training: The time of the first request of the training; None or NaN if unknown.
             note: What its note says.
+            step: The step; -1 for a whole epoch.
         """
         # layers of one pass have their rows in one order, unless it is one of them that is in doubt
         of_items = target or score == _WITH_EPOCH or (self.address is not None and score == _WITH_LAYER)
         return bool(
-            of_items
+            (of_items or (self.every and step < 0))
             and self.address in (None, address)
             and self.of in note
             and (not self.modes or mode in self.modes)

@@ -28,8 +28,8 @@ LAST_BEFORE = "step {:,}, the last one recorded before, had none"
 #: The modes that findings are about, if a model was scored in several; "" if it is not known.
 _TRAINING = ("", "train", "probe")
 
-#: The code of the notice that many items are copies of others, and the note on scores of labels of these.
-COPIES, COPIES_NOTE = "copies", "many held-out rows are exact copies of fitted ones: pass groups="
+#: The note on scores of labels of items of which many are copies of others.
+COPIES_NOTE = "many held-out rows are exact copies of fitted ones: pass groups="
 
 
 class Finding(NamedTuple):

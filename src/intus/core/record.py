@@ -49,6 +49,39 @@ class LayerStatistics:
         return sum(array.nbytes for array in self.arrays.values())
 
 
+@dataclass(frozen=True, slots=True)
+class PassFacts:
+    """Facts of the pass that a record is of, from which notes follow on the scores of records put together.
+
+    Attributes:
+        data: A number of the data that its rows are of; 0 if unknown.
+        rows_of: The same in words.
+        is_unsure: Whether these name several data, of which the rows may be.
+        turn: Of a pass that trains nothing, a number that changes when the model was trained in between.
+        is_part: Whether it is of an epoch inside of which the training was resumed.
+        has_copies: Whether many items of its dataset are known to be exact copies of others.
+
+    Example:
+        >>> PassFacts(turn=2).stated()
+        {'turn': 2}
+    """
+
+    data: int = 0
+    rows_of: str = ""
+    is_unsure: bool = False
+    turn: int = 0
+    is_part: bool = False
+    has_copies: bool = False
+
+    def stated(self) -> dict[str, Any]:
+        """Return those that are known, by name."""
+        return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) != one.default}
+
+
+#: Those of a pass of which nothing is known.
+NO_FACTS = PassFacts()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Record:
     """One array and its origin.
@@ -73,6 +106,7 @@ class Record:
             if they are all that was to be recorded.
         statistics: The statistics of all rows, of which the array has those that were kept; None for an array
             of all rows.
+        of_pass: Facts of the pass.
 
     Raises:
         InputError: If the arguments contradict each other.
@@ -97,6 +131,7 @@ class Record:
     summary: np.ndarray | None = field(default=None)
     cut_from: int | None = None
     statistics: LayerStatistics | None = field(default=None)
+    of_pass: PassFacts = NO_FACTS
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -154,6 +189,7 @@ class LateRecord:
         epoch: The epoch.
         mode: The mode.
         index: The index among several tensors.
+        of_pass: Facts of the pass.
     """
 
     made: Callable[[], tuple[np.ndarray, np.ndarray, LayerStatistics]]
@@ -165,6 +201,7 @@ class LateRecord:
     epoch: float | None = None
     mode: str = ""
     index: int = 0
+    of_pass: PassFacts = NO_FACTS
 
     def record(self) -> Record:
         """Return the record, once it is there."""

@@ -13,7 +13,6 @@ dataset of the training alone: in another one, for validation, the same indices 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any
@@ -22,8 +21,8 @@ import numpy as np
 
 from ..backends.feeds import Feed, Items, Origin
 from ..core.doubt import DOUBTED
-from ..core.findings import COPIES
 from .contents import Contents
+from .pass_data import UNKNOWN, Data, PassData
 from .warn_once import WarningLog
 
 _BY_LOADER = "Epochs are found from {}: one begins when it is iterated anew after the parameters changed."
@@ -107,12 +106,6 @@ _NOT_TRAINED_ON = (
     "were taken to be the rows of the labels. Scores with labels of that time are withdrawn."
 )
 _NOT_OF_LABELS = "withdrawn: labels are for the rows of {}, and these were rows of {}"
-_TWO_DATASETS = (
-    "Passes of mode {} with rows of {} are not recorded in epoch {:g}, nor in later epochs that are like it: "
-    "the epoch has passes of this mode with rows of another dataset before, those of {}, and one score "
-    "cannot be of both. To record both, set watch.mode to a name of its own for each, such as "
-    "watch.mode = 'test'."
-)
 _ANEW = (
     "Rows of {} have no labels: its dataset was made anew, and is not known to hold the rows of the first, "
     "{}, which labels are for. Make the dataset once, before the epochs, or set watch.items = ids."
@@ -137,7 +130,6 @@ _COPIES = (
     "Many items of {} are exact copies of others. Labels fitted on a row and tested on its copy show only "
     "that the row is recognized, so their scores have a note. Register them with groups=, one for all copies."
 )
-_FEW = 8  # iterations
 _TRAINING = "train"
 _SCRIPT, _NOT_FOUND = "set by the script", "not found"
 
@@ -160,6 +152,7 @@ class DataSource:
         is_first: Whether the last call or step with an epoch was the first of the training, so that the model
             is as it was before.
         are_passes_recorded: Whether the passes themselves are recorded, and not a probe set instead.
+        has_copies: Whether many items are known to be exact copies of others.
         is_refused: Whether labels cannot be for the rows of the last call without ids, not even in their
             order: they are of another dataset than the labels, or were reordered.
     """
@@ -178,9 +171,10 @@ class DataSource:
         self._feed, self._order, self._troubles = feed, order, troubles
         self._how = self.items = _NOT_FOUND
         self._part = ""  # says which epoch is a part
+        self._resumed: float | None = None  # the epoch inside of which the training was resumed
         self._finds_epochs = self._finds_items = feed is not None
         self.checked_s = 0.0
-        self.has_ids = self.is_refused = False
+        self.has_ids = self.is_refused = self.has_copies = False
         # The iteration by which epochs are counted. If its dataset is made anew in each epoch, and not known
         # to be the same, it moves on, and labels stay with the first dataset.
         self._current: Origin | None = None
@@ -208,9 +202,7 @@ class DataSource:
         self._tensors: tuple[int, ...] = ()  # of a batch, that the first call with ids had
         self._contents = Contents()
         self._is_reordered = False  # the dataset gave an item for another
-        self._tested: dict[str, tuple[float, Origin]] = {}  # the first that trains nothing, by mode
-        self._left_out: set[str] = set()  # modes of which it was said that a second dataset is not recorded
-        self._training: deque[int] = deque(maxlen=_FEW)  # the newest iterations that train the model
+        self._data = None if feed is None else PassData(feed, troubles)
         self._said: set[str] = set()  # modes of rows without labels, and sentences
         self._first: tuple[tuple[Any, ...] | None, Any] | None = None
         self._version: int | None = None
@@ -264,11 +256,22 @@ class DataSource:
             self._how = text.strip() if self._how == _NOT_FOUND else self._how + text
             self._troubles.inform("epochs", text.strip())
 
-    def say_part(self, epoch: float) -> None:
-        """Say that the training was resumed inside of an epoch, whose passes are then a part."""
-        if self.are_passes_recorded:
+    def resumes_inside(self, epoch: float) -> None:
+        """Register that the training is resumed inside of an epoch, whose passes are then a part."""
+        self._resumed = epoch
+
+    def is_part(self, epoch: float) -> bool:
+        """Return whether a pass that trains is of an epoch inside of which the training was resumed."""
+        if epoch != self._resumed:
+            return False
+        if not self._part:
             self._part = _PART.format(epoch)
             self._troubles.inform("epochs", self._part)
+        return True
+
+    def is_stopped_inside(self) -> bool:
+        """Return whether the training has stopped inside of an epoch whose passes were recorded."""
+        return self._data is not None and self.are_passes_recorded and self._data.is_stopped_inside()
 
     def remove(self) -> None:
         """Stop observing."""
@@ -284,16 +287,18 @@ class DataSource:
             inputs: The arguments of the call.
             epoch: The present epoch.
         """
-        feed = self._feed
-        if feed is None or not self.is_searching:
+        feed, data = self._feed, self._data
+        if feed is None or data is None or not self.is_searching:
             return epoch
+        came = feed.came()
+        data.call_begins(came)
         if not feed.is_training():
             return self._epoch_of_evaluation(feed, inputs, epoch)
         self._stepped_at_call = feed.stepped()
         origin = feed.origin(inputs)
-        if origin is not None and origin.iteration not in self._training:
-            self._training.append(origin.iteration)
-        self._is_called, self._came = True, feed.came()
+        if origin is not None:
+            data.trains(origin)
+        self._is_called, self._came = True, came
         self.is_first = self._current is None and self._first is None and not self.has_steps()
         if self._finds_epochs:
             epoch = self._epoch_now = self._epoch(feed, inputs, origin, epoch)
@@ -340,36 +345,20 @@ class DataSource:
         return self._feed is not None and self._feed.steps() > 0
 
     def is_of_second(self, inputs: Any, epoch: float, mode: str) -> bool:
-        """Return whether a call that trains nothing has rows of a second dataset in its epoch and mode.
+        """Return whether a call that trains nothing has rows of a second dataset in its epoch and mode."""
+        if self._feed is None or self._data is None or mode == _TRAINING or self._feed.is_training():
+            return False
+        return self._data.is_of_second(inputs, epoch, mode, is_followed=self.is_searching)
 
-        If its batch is not recognized, it is taken to be the newest, unless that is of an iteration that
-        trains the model: then where it comes from is not known.
+    def data_of(self, inputs: Any) -> Data:
+        """Return the data that the rows of a call are of."""
+        if self._feed is None or self._data is None:
+            return UNKNOWN
+        return self._data.of(inputs, trains=self._feed.is_training(), is_followed=self.is_searching)[0]
 
-        Args:
-            inputs: The arguments of the call.
-            epoch: The epoch.
-            mode: The mode of the call.
-        """
-        feed = self._feed
-        if feed is None or mode == _TRAINING or feed.is_training():
-            return False
-        found = feed.source(inputs)
-        if found is None:
-            return False
-        origin, is_recognized = found
-        if not is_recognized and (origin.iteration in self._training or not self.is_searching):
-            return False
-        began, first = self._tested.get(mode, (None, origin))
-        if began != epoch:
-            self._tested[mode] = epoch, origin
-            return False
-        if (first.dataset, first.part) == (origin.dataset, origin.part):
-            return False
-        if mode not in self._left_out:
-            self._left_out.add(mode)
-            text = _TWO_DATASETS.format(mode, origin.name, epoch, first.name)
-            self._troubles.inform("epochs", text, "warning")
-        return True
+    def trains(self) -> bool | None:
+        """Return whether the call in progress trains the model; None if the framework does not tell."""
+        return None if self._feed is None else self._feed.is_training()
 
     def items_of(self, inputs: Any, mode: str) -> np.ndarray | None:
         """Return the ids of the rows of a call that is about to be recorded; None if they are not known.
@@ -490,7 +479,8 @@ class DataSource:
                 self.items = _CHANGED.format(found.name)
                 self._troubles.inform("items", self.items)
             case "copies":
-                self._troubles.inform(COPIES, _COPIES.format(found.name))
+                self.has_copies = True
+                self._troubles.inform("copies", _COPIES.format(found.name))
 
     def _ended(self, iteration: int) -> None:
         """Tell that an epoch is over, unless its last step is still to come."""

@@ -7,10 +7,12 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
+from ..core.doubt import DOUBTED
 from ..core.errors import ServeError
 from ..core.findings import Finding
 from .client import Client
@@ -24,7 +26,7 @@ POLL_S = 1.0  # between questions to the server
 AWAY_S = 10.0  # the same, while it does not answer
 END_S = 30.0  # the longest wait for a tracker at the end
 MOST = 100_000  # numbers that wait for a tracker that fails
-_COLUMNS = ("epoch", "step", "address", "kind", "target", "score", "revision", "value")
+_COLUMNS = ("epoch", "step", "address", "kind", "target", "score", "revision", "value", "note")
 QUIET_S = 60.0  # without news of a probe that was removed
 _RAISED = "intus: the function on_finding raised an error, and is called again with the next finding: %s: %s"
 _NO_PAGE = (
@@ -37,6 +39,11 @@ _FRACTIONS = (
     "intus: the tracker %s counts steps in whole numbers, so what belongs to epoch %s is written at %s. "
     "Number the epochs 0, 1, 2 to keep them apart."
 )
+_TAKEN_BACK = (
+    "Scores that the tracker {} has got {}, and stay there as they were: {}. Read the corrected ones on the "
+    "page of the server, or with intus.runs."
+)
+_WITHDRAWN, _IN_DOUBT = "are withdrawn", "are in doubt"
 #: The names of all runs of trackers in this process begin with these words, by tracker's run and words.
 _PREFIXES: dict[tuple[str, str], tuple[str, str]] = {}
 
@@ -167,7 +174,8 @@ class Follower:
             self._call_back(news["findings"])
             for outlet in self._outlets:
                 outlet.add(points)
-                outlet.findings = [each["text"] for each in news["findings"]]
+                outlet.findings = [each["text"] for each in news["findings"]] + self._scores.corrections()
+                outlet.tell_taken_back(self._scores.taken_back)
         with self._changed:
             logged, self._logged = self._logged, []
         for outlet in self._outlets:
@@ -211,32 +219,55 @@ class _NewScores:
     """Finds the scores that were not read before, in replies with all scores of the epochs that changed.
 
     The scores of a training come in any order of epochs: the server begins with the newest.
+
+    Attributes:
+        taken_back: How many scores that were read with a value are withdrawn since or in doubt, by which of
+            the two and the reason.
     """
 
     def __init__(self) -> None:
+        self.taken_back: Counter[tuple[str, str]] = Counter()
         self._series: dict[tuple[Any, ...], int] = {}  # a number for each, which takes less memory
+        self._doubted: set[tuple[Any, ...]] = set()  # scores, and why they are in doubt
         self._revisions: dict[tuple[Any, ...], dict[int, int]] = {}  # by epoch and step, then by series
 
     def leave_out(self, columns: dict[str, list[Any]]) -> None:
         """Count the scores of a reply as read, such as those of an earlier part of the training."""
         for _ in self.take(columns):
             pass
+        self.taken_back.clear()
+
+    def corrections(self) -> list[str]:
+        """Return sentences on the scores that were read and that no longer hold."""
+        return [
+            f"{count} of the scores here {what} since they were written: {why}"
+            for (what, why), count in self.taken_back.items()
+        ]
 
     def take(self, columns: dict[str, list[Any]]) -> Iterator[Point]:
         """Yield the new scores of a reply that have a value; one that was replaced by another is new."""
         now = time.time()
-        for epoch, step, *series_, revision, value in zip(*map(columns.__getitem__, _COLUMNS), strict=True):
+        for epoch, step, *series_, revision, value, note in zip(
+            *map(columns.__getitem__, _COLUMNS), strict=True
+        ):
             if epoch is None:
                 continue
             series = self._series.setdefault(tuple(series_), len(self._series))
             known = self._revisions.setdefault((epoch, step), {})
             if known.get(series) == revision:
                 continue
+            if value is None:
+                if known.pop(series, None) is not None:
+                    self.taken_back[_WITHDRAWN, note.removeprefix("withdrawn: ")] += 1
+                continue
             known[series] = revision
-            if value is not None:
-                address, kind, target, score = series_
-                name = score_name(target, score, address, kind)
-                yield Point(name, *(("step", step) if step >= 0 else ("epoch", epoch)), now, value)
+            for part in note.split("; "):
+                if part.startswith(DOUBTED) and (doubted := (epoch, step, series, part)) not in self._doubted:
+                    self._doubted.add(doubted)
+                    self.taken_back[_IN_DOUBT, part] += 1
+            address, kind, target, score = series_
+            name = score_name(target, score, address, kind)
+            yield Point(name, *(("step", step) if step >= 0 else ("epoch", epoch)), now, value)
 
 
 def score_name(target: str, score: str, address: str, kind: str) -> str:
@@ -287,6 +318,11 @@ class _Outlet:
             if not self.tracker.has_fractions and point.x % 1:
                 self._troubles.warn_once(_FRACTIONS, self._name, f"{point.x:g}", math.floor(point.x))
             self._waiting.append(point._replace(name=self._prefix + point.name))
+
+    def tell_taken_back(self, scores: Iterable[tuple[str, str]]) -> None:
+        """Say once of each reason that the tracker has scores that no longer hold."""
+        for what, why in scores:
+            self._troubles.warn_once(f"intus: {_TAKEN_BACK.format(self._name, what, why)}")
 
     def write(self) -> None:
         """Write what waits, or leave it for the next time."""

@@ -362,7 +362,7 @@ class Probe:
     @property
     def operations(self) -> tuple[str, ...]:
         """The addresses of the recorded operations."""
-        return self._tap.operations
+        return self._tap.coverage.operations
 
     @property
     def epoch(self) -> float:
@@ -443,8 +443,8 @@ class Probe:
             "spent": tap.budget.spent.processor,
             "recorded": tap.recorded,
             "troubles": tap.troubles.total(),
-            "never_called": tap.never_called(),
-            "silent": tap.silent(),
+            "never_called": tap.coverage.never_called(),
+            "silent": tap.coverage.silent(),
             "epochs": tap.source.epochs,
             "items": tap.source.items,
             "faults": tap.troubles.faults() + tap.sender.faults() + tap.sender.no_scores(tap.run, tap.name),

@@ -16,7 +16,7 @@ from ..backends.base import Backend, CapturedTensor
 from ..backends.sharding import Together
 from ..core.doubt import DOUBTED, Doubt
 from ..core.probes_disabled import probes_disabled
-from ..core.record import PROBE_SET_MODE
+from ..core.record import NO_FACTS, PROBE_SET_MODE, PassFacts
 from .batch_axes import possible
 from .probe_set import ProbeSet, taken
 from .row_check import Place, RowCheck, Rows, listed, permutation
@@ -94,6 +94,7 @@ class PassTags:
         rows: The maximum number of rows to record; None for all.
         ordered: Whether rows without ids can be identified by their order of arrival.
         labels: The labels to make statistics with in a pass of the training; None to send its rows.
+        facts: What else the server shall know of the pass.
     """
 
     epoch: float
@@ -103,6 +104,7 @@ class PassTags:
     rows: int | None = None
     ordered: bool = True
     labels: Labels | None = None
+    facts: PassFacts = NO_FACTS
 
 
 class _State(NamedTuple):

@@ -17,7 +17,7 @@ import uuid
 import weakref
 from collections import deque
 from collections.abc import Hashable, Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -342,7 +342,7 @@ class Sender:
         self._reset_if_forked()
         with self._changed:
             training = self._sent_counts.current(EpochKey(run, model, None)).training
-        facts = asdict(doubt) | {"run": run, "model": model, "client": self._id, "training": training}
+        facts = doubt.stated() | {"run": run, "model": model, "client": self._id, "training": training}
         self.send("/doubts", json.dumps(facts).encode(), JSON, takes_room=False)
 
     def send_json(self, path: str, value: Any, topic: str = "") -> Job:

@@ -23,10 +23,11 @@ from ..core.doubt import Doubt
 from ..core.errors import IntusError, did_you_mean
 from ..core.probes_disabled import are_probes_disabled
 from ..core.projection import project, summarize
-from ..core.record import PROBE_SET_MODE, LateRecord, Record
+from ..core.record import NO_FACTS, PROBE_SET_MODE, LateRecord, PassFacts, Record
 from ..storage.codec import encode_graph
 from .budget import FREE_S, Budget, Seconds
 from .clocks import process_seconds, process_seconds_since, thread_seconds, thread_seconds_since
+from .coverage import Coverage
 from .data_source import DataSource
 from .pass_axes import PassAxes
 from .probe_set import ProbeSet
@@ -47,27 +48,6 @@ _NO_BATCH = (
     "intus: which axis of the %s of %r of %s is the batch is not known, because it is inside of several "
     "transforms such as jax.vmap. It is recorded without ids of items and labels. Let one jax.vmap run over "
     "the batch, and the model itself over the other axis."
-)
-_SILENT = (
-    "intus: %s of %s layers of %s have recorded nothing so far, for example %r. They did not run as modules, "
-    "or what they return is no tensor that can be recorded. %s"
-)
-_NO_KIND = (
-    "intus: nothing of kind %s of %s has been recorded so far: no layer had it in a recorded pass, as "
-    "gradients that the training does not take, or takes where they cannot be seen. %s"
-)
-_OUTSIDE = (
-    "intus: %s of %s layers of %s ran outside of a call of it, for example %r, as model.encode(x) runs them: "
-    "only calls of the model itself are recorded. Call the model, or probe the part that is called."
-)
-_PARTS = (
-    "{} of {} layers of {} return several tensors, of which the first with axes is recorded: of {!r} {!r}, "
-    "and not {}. To record another, let the model pass it through a module of its own, such as nn.Identity."
-)
-_PACKED = (
-    "Layers of {} that return a PackedSequence ({}) are recorded as pad_packed_sequence(…, batch_first=True) "
-    "returns it: rows in the order of the batch, and zeros behind the end of each, which count in scores "
-    "without labels, such as the mean."
 )
 _NO_GRAPH = (
     "intus: the page has no graph of %s, as it could not be made: %s: %s. Layers are recorded without."
@@ -163,7 +143,9 @@ _SET_TAKES = (
     "is always run completely, in {:.2g} s each time, whatever budget= is. To take less, give it fewer rows, "
     "set watch.epoch less often, or pass every=."
 )
+_STOPPED = "a part of the epoch: the training stopped inside of it"
 #: What differs between refusals for one reason: the names of layers, and numbers.
+_TRAINING = "train"
 _MOST_ERRORS = 8  # different texts of one class of errors that are logged
 _NAMES = re.compile(r"'[^']*'|\d+")
 #: Of how many calls in which an epoch is looked for one is timed, for the clock takes as long as the look.
@@ -220,8 +202,7 @@ class ModelTap:
         together: Together | None = None,
         kinds: Collection[str] = ("output",),
     ) -> None:
-        self._kinds = kinds
-        self.operations: tuple[str, ...] = ()
+        self.coverage = Coverage(name, kinds, troubles, backend.blind_spot)
         self._chosen: dict[str, bool] = {}  # by address, including operations discovered during a pass
         self.sender, self.troubles = sender, troubles
         self.run, self.name = run, name
@@ -234,14 +215,6 @@ class ModelTap:
         self._names_items = False  # whether the script ever did
         # How many calls a backend may still leave out, and what it said of them; None if none.
         self._left_out: tuple[int, Callable[[bool], int]] | None = None
-        self.called: set[str] = set()
-        self.outside: set[str] = set()  # addresses that ran outside of a call of the model
-        # By address that returns several tensors, the name of the recorded one and those of the others.
-        self._several: dict[str, tuple[str, list[str]]] = {}
-        self._packed: list[str] = []  # addresses that return packed items
-        self._recorded_at: set[str] = set()  # addresses with calls
-        self._kinds_seen: set[str] = set()  # kinds of tensors that passes of the training had
-        self._idle: dict[str, bool] = {}  # operations that ran in this epoch -> whether ``when`` declined all
         self._fitting: bool | None = None  # whether the ids of this pass are as many as the rows of an array
         self._misfits = 0  # passes of this epoch whose ids do not fit
         # Of this epoch, by mode, the recorded passes without ids and those with; and modes with both in some.
@@ -251,7 +224,7 @@ class ModelTap:
         self._ended = False
         self._replaced = False  # whether another training of this process has the same names
         self.evaluates = probe_set is not None
-        self._is_silence_known = self._are_skips_known = False
+        self._are_skips_known = False
         self._model = weakref.ref(model)
         self._backend, self._schedule, self._wait = backend, schedule, wait
         self.statistics: PassStatistics | None = None  # None to send rows
@@ -299,6 +272,7 @@ class ModelTap:
         self._skips = self._skips_epochs = False  # whether the warnings were given
         # The epoch, the mode and whether there were no ids, of the last pass if it was skipped; else None.
         self._skipped_like: tuple[float, str, bool] | None = None
+        self._turns, self._mode_before = 0, ""  # how often a pass of the training followed others
         self._pass_bytes = self._pass_rows = 0  # of the last recorded pass
         self._busy_before = sender.busy  # at the last payment to the budget
         self._pass_began = process_seconds(), self.budget.spent  # the present pass: clocks, and costs so far
@@ -307,9 +281,9 @@ class ModelTap:
 
     def attach(self, known: Iterable[Operation], chosen: Iterable[Operation]) -> None:
         """Store the operations known before the first call, and those of them to record."""
-        self.operations = tuple(operation.address for operation in chosen)
+        self.coverage.operations = tuple(operation.address for operation in chosen)
         self._chosen = {operation.address: False for operation in known} | dict.fromkeys(
-            self.operations, True
+            self.coverage.operations, True
         )
 
     def check_target(self, target: RegisteredTarget) -> None:
@@ -325,12 +299,12 @@ class ModelTap:
 
     def check_layers(self, what: str, pattern: str) -> None:
         """Warn if a pattern matches none of the recorded operations that are known before the first call."""
-        of_values = all(kind in ("output", "input") for kind in self._kinds)
+        of_values = all(kind in ("output", "input") for kind in self.coverage.kinds)
         of_calls = any(mark in pattern for mark in ("@", "\\["))  # parts and calls are not known yet
-        if not self.operations or not of_values or of_calls:
+        if not self.coverage.operations or not of_values or of_calls:
             return
-        if not any(re.search(pattern, address) for address in self.operations):
-            count, near = len(self.operations), did_you_mean(pattern, self.operations)
+        if not any(re.search(pattern, address) for address in self.coverage.operations):
+            count, near = len(self.coverage.operations), did_you_mean(pattern, self.coverage.operations)
             text = (
                 f"intus: the pattern {what}, {pattern!r}, matches none of the {count} layers of {self.name}. "
             )
@@ -454,17 +428,11 @@ class ModelTap:
             self.troubles.inform("items", _MISFITS.format(f"{epoch:g}", self._misfits, passes), "warning")
             self._misfits = 0
         self._tell_partly_named(epoch)
-        if recorded and not self._is_silence_known:
-            self._warn_silent()
-        self._tell_returned()
+        self.coverage.tell(recorded=recorded > 0)
         self._axes.tell()
-        if recorded:
-            self._warn_kinds()
         self._tell_cost_of_set(epoch)
         self._tell(epoch)
-        idle = {address for address, declined in self._idle.items() if declined}
-        self.sender.end(EpochKey(self.run, self.name, epoch), idle)
-        self._idle = {}
+        self.sender.end(EpochKey(self.run, self.name, epoch), self.coverage.take_idle())
 
     def _tell_partly_named(self, epoch: float) -> None:
         """Say once for each mode that only a part of an epoch's passes have ids."""
@@ -623,21 +591,11 @@ class ModelTap:
 
     def ran_outside(self, address: str) -> None:
         """Register an operation that ran outside of a call of the model, so that it was not observed."""
-        self.outside.add(address)
+        self.coverage.outside.add(address)
 
     def returned(self, address: str, recorded: str, others: list[str], *, packed: bool) -> None:
-        """Register an operation that returns several tensors, or packed items, which the page shall say.
-
-        Args:
-            address: The operation.
-            recorded: The path of the tensor that is recorded, in what the operation returns.
-            others: Those of the others.
-            packed: Whether it has packed items.
-        """
-        if others:
-            self._several[address] = recorded, others
-        if packed:
-            self._packed.append(address)
+        """Register an operation that returns several tensors, or packed items; see ``Coverage.returned``."""
+        self.coverage.returned(address, recorded, others, packed=packed)
 
     def note(self, text: str) -> None:
         """Register a fact about what is recorded, as a sentence that the page shall say."""
@@ -707,6 +665,8 @@ class ModelTap:
         if self.probe_runs.replaces_training:
             return None
         mode, is_unnamed = self._mode_of_pass(), items is None
+        self._turns += mode == _TRAINING != self._mode_before
+        self._mode_before = mode
         self._pay_sender()
         if self._is_of_second(inputs, mode):
             return None
@@ -739,7 +699,28 @@ class ModelTap:
         self._named_passes.setdefault(mode, [0, 0])[items is not None] += 1
         ordered = items is not None or self._order.is_known(mode)
         labels = None if self.statistics is None else self._labels(period, items)
-        return PassTags(epoch, step, mode, items, self.budget.rows, ordered, labels)
+        facts = self._facts(inputs, epoch)
+        return PassTags(epoch, step, mode, items, self.budget.rows, ordered, labels, facts)
+
+    def _facts(self, inputs: Any, epoch: float) -> PassFacts:
+        """Return what the server shall know of a pass of the training that is recorded."""
+        began = thread_seconds()
+        try:
+            trains = self.source.trains()
+            if trains is None:
+                model = self._model()
+                trains = model is None or self._backend.mode(model) == _TRAINING
+            data, turn = self.source.data_of(inputs), 0
+            if not trains:
+                has_gradients = self._has_gradients is not None and self._has_gradients()
+                turn = self._turns or (0 if has_gradients else self.source.stepped)
+            is_part = trains and self.source.is_part(epoch)
+            return PassFacts(*data, turn, is_part, self.source.has_copies)
+        except Exception as error:
+            self.on_error(error)
+            return NO_FACTS
+        finally:
+            self.budget.pay(thread_seconds_since(began))
 
     def _check_items(self, items: np.ndarray) -> None:
         """Warn of targets that have fewer labels than there are items."""
@@ -824,7 +805,7 @@ class ModelTap:
         chosen = self._chosen.get(operation.address)
         if chosen is None:  # discovered during the pass
             chosen = self._chosen[operation.address] = self._schedule.chooses(self._model(), operation)
-            self.operations += (operation.address,) if chosen else ()
+            self.coverage.operations += (operation.address,) if chosen else ()
         return chosen
 
     def wants(self, operation: Operation) -> PassTags | None:
@@ -832,10 +813,11 @@ class ModelTap:
         chosen = self.met(operation)
         if self.probe_runs.checks_rows:
             return self._tags if chosen else None
-        self.called.add(operation.address)
+        self.coverage.called.add(operation.address)
         wanted = chosen and self._schedule.wants(self._model(), operation)
         if chosen:
-            self._idle[operation.address] = self._idle.get(operation.address, True) and not wanted
+            idle = self.coverage.idle
+            idle[operation.address] = idle.get(operation.address, True) and not wanted
         return self._tags if wanted else None
 
     def on_tensor(self, ticket: PassTags, tensor: CapturedTensor) -> None:
@@ -844,7 +826,7 @@ class ModelTap:
             self.probe_runs.receive(tensor)
             return
         if ticket.mode == "train":
-            self._kinds_seen.add(tensor.kind)
+            self.coverage.kinds_seen.add(tensor.kind)
         began = thread_seconds() if tensor.began is None else Seconds(*tensor.began)
         if tensor.pass_apart:
             self._apart = self._pass_began
@@ -938,7 +920,7 @@ class ModelTap:
         ):
             return False
         self.recorded += count
-        self._recorded_at.add(tensor.address)
+        self.coverage.recorded_at.add(tensor.address)
         return True
 
     def _send(self, ticket: PassTags, tensor: CapturedTensor, cut: Cut, parts: list[Part]) -> None:
@@ -961,7 +943,7 @@ class ModelTap:
                 raise
             self.sender.gather(record, nbytes, _contents(ticket, tensor, cut, parts))
             self.recorded += 1
-            self._recorded_at.add(tensor.address)
+            self.coverage.recorded_at.add(tensor.address)
 
     def _fit(self, tensor: CapturedTensor, cut: Cut, rows: int | None) -> Cut:
         """Return the part of a tensor to copy, or less of it if the queue is smaller.
@@ -998,7 +980,7 @@ class ModelTap:
             return
         if self._first and output is not None:
             self._first = False
-            self._warn_never_called()
+            self.coverage.warn_never_called()
         if self._fitting is False and self._tags.items is not None:
             self._fitting = None
             self._misfits += 1
@@ -1063,63 +1045,6 @@ class ModelTap:
 
     # ------------------------------------------------------------------------------------------------
 
-    def never_called(self) -> list[str]:
-        """Return the addresses of recorded operations that never ran."""
-        ran = self.called | self.outside
-        return [address for address in self.operations if address not in ran]
-
-    def _warn_never_called(self) -> None:
-        """Warn if most operations did not run in the first pass."""
-        never_called = self.never_called()
-        if 2 * len(never_called) > len(self.operations):
-            text = "intus: %s of %s operations of %s did not run in its first call, for example %r. %s"
-            counts = len(never_called), len(self.operations)
-            self.troubles.warn_once(text, *counts, self.name, never_called[0], self._backend.blind_spot)
-            self._is_silence_known = True
-
-    def silent(self) -> list[str]:
-        """Return the addresses of chosen operations that have recorded nothing, but not for ``when``."""
-        recorded = {without_call(address) for address in self._recorded_at}
-        return [
-            address
-            for address in self.operations
-            if address not in recorded and not self._idle.get(address, False)
-        ]
-
-    def _warn_silent(self) -> None:
-        """Warn once of operations that recorded nothing in the first epoch."""
-        if not any(kind in ("output", "input") for kind in self._kinds):
-            return  # addresses of parameters are not those of operations
-        self._is_silence_known = True
-        self._warn_outside()
-        if silent := [address for address in self.silent() if address not in self.outside]:
-            counts = len(silent), len(self.operations)
-            self.troubles.warn_once(_SILENT, *counts, self.name, silent[0], self._backend.blind_spot)
-
-    def _tell_returned(self) -> None:
-        """Say once which tensors of operations are not recorded, and how packed items are."""
-        several, self._several = self._several, {}
-        packed, self._packed = self._packed, []
-        if several:
-            address, (recorded, others) = next(iter(several.items()))
-            counts = len(several), len(self.operations)
-            names = self.name, address, recorded, listed(others)
-            self.troubles.inform("parts", _PARTS.format(*counts, *names))
-        if packed:
-            self.troubles.inform("packed", _PACKED.format(self.name, listed(packed)))
-
-    def _warn_kinds(self) -> None:
-        """Warn once of kinds that were asked for and that no layer had in a training that was recorded."""
-        missing = [kind for kind in self._kinds if kind not in self._kinds_seen]
-        if missing and self._kinds_seen:
-            self.troubles.warn_once(_NO_KIND, ", ".join(missing), self.name, self._backend.blind_spot)
-
-    def _warn_outside(self) -> None:
-        """Warn once of operations that ran only outside of a call of the model."""
-        if outside := [one for one in self.operations if one in self.outside and one not in self.called]:
-            counts = len(outside), len(self.operations)
-            self.troubles.warn_once(_OUTSIDE, *counts, self.name, outside[0])
-
     def before_flush(self) -> None:
         """Run the probe set if it is due, and report what is missing so far."""
         if not self._ended:
@@ -1155,10 +1080,17 @@ class ModelTap:
         self.probe_runs.ends()
         self._ended = True
         self.source.end(self.name, self.epoch)
+        if self.source.is_stopped_inside():
+            self.doubt(_of_epoch(_STOPPED, self._epoch))
         self.source.remove()
-        if not self.passes and self.operations and self._first and not self.probe_runs.replaces_training:
-            self._warn_outside()
-            if not self.outside:
+        if (
+            not self.passes
+            and self.coverage.operations
+            and self._first
+            and not self.probe_runs.replaces_training
+        ):
+            self.coverage.warn_outside()
+            if not self.coverage.outside:
                 self.troubles.warn_once(_NO_CALL, self.name, self._backend.blind_spot)
         try:
             self.on_forward_end(None)
@@ -1178,6 +1110,7 @@ class ModelTap:
             "epoch": tags.epoch,
             "mode": tags.mode,
             "index": tensor.index,
+            "of_pass": tags.facts,
         }
 
     def _record(
@@ -1251,6 +1184,11 @@ def _label_patterns(
         patterns = [probe_set.layers.get(target, "") for target in probe_set.labels]
         return lambda: patterns
     return lambda: [one.layer_pattern for one in sender.targets.values() if one.is_for(name, run)]
+
+
+def _of_epoch(note: str, epoch: float) -> Doubt:
+    """Return a note on all scores of the training's own passes in one epoch."""
+    return Doubt(note, after=math.nextafter(epoch, -math.inf), until=epoch, modes=(_TRAINING,), every=True)
 
 
 def _contents(ticket: PassTags, tensor: CapturedTensor, cut: Cut, parts: Iterable[Part]) -> Hashable | None:

@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.building import GraphBuilder, Scope
 from ..core.errors import check_installed
@@ -20,6 +20,9 @@ from ..core.traced import Traced
 from .bounds import check_depth
 from .inputs import Expected, bind
 from .pickled_weights import places
+
+if TYPE_CHECKING:
+    from .exported_values import Ran
 
 #: The numbers of dtypes in such a file.
 DTYPES = {
@@ -69,15 +72,14 @@ def read(path: Path, inputs: tuple[Any, ...] | None, named: Mapping[str, Any]) -
         program = json.loads(archive.read(member), object_hook=_with_numbers)
         _name_apart(program["graph_module"]["graph"])
         rows = _Rows(path, program, _places(archive))
-        values: dict[str, Any] = {}
-        notes: list[str] = []
+        ran: Ran | None = None
         if inputs or named or (inputs is not None and not rows.expected):
             check_installed("Computing the values of a .pt2 file", ["torch"], "torch")
             from .exported_values import values_of
 
             given = bind(path.name, rows.expected, inputs or (), named)
-            values, notes = values_of(path, archive, program, rows.expected, given)
-        return rows.traced(values, notes)
+            ran = values_of(path, archive, program, rows.expected, given)
+        return rows.traced(ran)
 
 
 def _with_numbers(fields: dict[str, Any]) -> dict[str, Any]:
@@ -234,9 +236,10 @@ class _Rows:
                 scopes.append(Scope(address, parts[2].rpartition(".")[2], call or None))
         return scopes
 
-    def traced(self, values: Mapping[str, Any], notes: Sequence[str]) -> Traced:
-        """Return the graph, with values by the name of the tensor."""
-        self._values = values
+    def traced(self, ran: Ran | None) -> Traced:
+        """Return the graph, with values if the program ran."""
+        self._values = values = {} if ran is None else ran.values
+        notes: Sequence[str] = () if ran is None else ran.notes
         declared: dict[Hashable, str] = {}  # the first address of each weight, by its place
         unplaced: dict[Hashable, list[str]] = {}  # addresses of weights without a place, by shape and dtype
         for name, (kind, address) in self._state.items():
@@ -285,7 +288,11 @@ class _Rows:
             for name, (kind, address) in self._state.items()
             if kind == "parameter" and name in values
         }
-        return Traced(graph, {int(rows[row]): values[name] for row, name in names if name in values}, params)
+        known = {int(rows[row]): values[name] for row, name in names if name in values}
+        named: dict[int, list[str]] = {}
+        for row, name in names:
+            named.setdefault(int(rows[row]), []).append(name)
+        return Traced(graph, known, params, None if ran is None else ran.parts(named))
 
     def _found(self, name: str) -> tuple[tuple[int, ...], str]:
         value = self._values.get(name)

@@ -10,6 +10,10 @@ from typing import Any, NamedTuple
 from ..core.errors import InputError
 
 
+class RefusedLengthError(InputError):
+    """A length of an input is outside of the range that its file states."""
+
+
 class Range(NamedTuple):
     """The lengths that a file allows, ends included."""
 
@@ -35,7 +39,7 @@ _LEAST = 2
 def check_ranges(
     file: str, program: Mapping[str, Any], inputs: Sequence[tuple[str, Sequence[Any], Sequence[int]]]
 ) -> None:
-    """Raise InputError if a length is outside of its range, or does not fit to another.
+    """Raise RefusedLengthError if a length is outside of its range, or does not fit to another.
 
     Args:
         file: The name of the file.
@@ -55,7 +59,7 @@ def check_ranges(
     for where, expression, length in sorted(lengths, key=lambda one: _symbol(one[1]) is None):
         for allowed in (_range(expression, symbols), _range(expression, symbols | known)):
             if allowed is not None and not allowed.has(length):
-                raise InputError(f"{where} must be {allowed}, got {length}.")
+                raise RefusedLengthError(f"{where} must be {allowed}, got {length}.")
         symbol = _symbol(expression)
         if symbol is not None:
             known[symbol] = Range(length, length)

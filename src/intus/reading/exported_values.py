@@ -11,16 +11,17 @@ import json
 import operator
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from ..core.errors import CodecError, InputError
+from ..core.errors import CodecError, InputError, IntusError
 from .bounds import check_unpacked
-from .export import DTYPES, operator_of, subgraph
+from .export import DTYPES, operator_of, subgraph, tensors_in
 from .exported_ranges import check_ranges
 from .inputs import Expected, as_array, check
 
@@ -44,14 +45,95 @@ class _UnknownError(Exception):
     """Something that is not called, or depends on such; its text says what."""
 
 
+class Step(NamedTuple):
+    """An operation that ran.
+
+    Attributes:
+        made: The names of the tensors that it returned.
+        read: The names of the tensors that it was given.
+        call: Runs it again on tensors by name, and returns its results by name.
+    """
+
+    made: list[str]
+    read: list[str]
+    call: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+class ExportedParts:
+    """The operations of an exported program that ran, to be run again.
+
+    Args:
+        steps: The operations, in order.
+        values: The values of the pass by name.
+        dtypes: Their dtypes, some of which numpy lacks.
+        lengths: Numbers of the pass by name.
+        names: The names of the tensor of each row of the graph.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        values: Mapping[str, np.ndarray],
+        dtypes: Mapping[str, torch.dtype],
+        lengths: Mapping[str, Any],
+        names: Mapping[int, Sequence[str]],
+    ) -> None:
+        self._steps, self._values, self._dtypes = steps, values, dtypes
+        self._lengths, self._names = lengths, names
+
+    def computed(self, rows: Collection[int], row: int, given: Mapping[int, np.ndarray]) -> np.ndarray | None:
+        """Return what operations compute for one of their rows; None if they cannot be run so.
+
+        Args:
+            rows: The rows of the operations.
+            row: One of them.
+            given: Arrays in the place of rows that they begin at. Others are as in the pass.
+        """
+        if row not in self._names or not given.keys() <= self._names.keys():
+            return None
+        known: dict[str, Any] = dict(self._lengths)
+        for one, array in given.items():
+            known |= {name: self._tensor(name, array) for name in self._names[one]}
+        inside = {name for one in rows for name in self._names.get(one, ())}
+        try:
+            with torch.no_grad():
+                for step in self._steps:
+                    if inside.isdisjoint(step.made) or known.keys() >= {*step.made}:
+                        continue
+                    for name in step.read:
+                        if name not in known:  # an operation may write to its memory, so each has a copy
+                            known[name] = self._tensor(name, self._values[name])
+                    known |= step.call(known)
+            return _array(known[self._names[row][0]])
+        except (IntusError, _UnknownError, KeyError):  # what an operator raised, or what has no value
+            return None
+
+    def _tensor(self, name: str, array: np.ndarray) -> torch.Tensor:
+        return torch.as_tensor(np.array(array)).to(self._dtypes[name])
+
+
+class Ran(NamedTuple):
+    """The knowledge that a run of an exported program gives.
+
+    Attributes:
+        values: The values of its tensors by name.
+        notes: Why others are missing.
+        parts: Returns its operations, to be run again, for the names of the tensor of each row.
+    """
+
+    values: Mapping[str, np.ndarray]
+    notes: list[str]
+    parts: Callable[[Mapping[int, Sequence[str]]], ExportedParts]
+
+
 def values_of(
     path: Path,
     archive: zipfile.ZipFile,
     program: Mapping[str, Any],
     expected: Sequence[Expected],
     inputs: Mapping[str, Any],
-) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Return the values of all tensors of an exported program, and why others are missing.
+) -> Ran:
+    """Return the values of all tensors of an exported program.
 
     Args:
         path: The file, for messages.
@@ -91,7 +173,7 @@ def values_of(
             tensors[entry["arg"]["name"]] = torch.nn.Parameter(found, needs) if kind == "parameter" else found
     with torch.no_grad():
         running.run(module["graph"], tensors)
-    return running.values, running.notes
+    return Ran(running.values, running.notes, running.parts)
 
 
 class _Program:
@@ -99,6 +181,13 @@ class _Program:
         self._path, self._module = path, module
         self.values: dict[str, np.ndarray] = {}
         self.notes: list[str] = []
+        self._steps: list[Step] = []
+        self._dtypes: dict[str, torch.dtype] = {}
+        self._lengths: dict[str, Any] = {}
+
+    def parts(self, names: Mapping[int, Sequence[str]]) -> ExportedParts:
+        """Return what ran, to be run again."""
+        return ExportedParts(self._steps, self.values, self._dtypes, self._lengths, names)
 
     def run(self, graph: Mapping[str, Any], known: dict[str, Any]) -> None:
         """Run a graph; add its results to the tensors that are known."""
@@ -111,7 +200,15 @@ class _Program:
                 if str(error):  # otherwise it depends on what was left out before
                     self.notes.append(str(error))
                 continue
-            self._bind(node["outputs"], result, known)
+            for name, value in _bound(node["outputs"], result).items():
+                known[name] = value
+                self._keep(name, value)
+            if not any(subgraph(one["arg"]) for one in node["inputs"]):
+                read = _names(one["arg"] for one in node["inputs"])
+                self._steps.append(Step(_names(node["outputs"]), read, partial(self._again, node)))
+
+    def _again(self, node: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+        return _bound(node["outputs"], self._call(node, known))
 
     def _call(self, node: Mapping[str, Any], known: Mapping[str, Any]) -> Any:
         target = node["target"]
@@ -122,7 +219,7 @@ class _Program:
         args = [value for one, value in given if one.get("kind") != 2]
         kwargs = {one["name"]: value for one, value in given if one.get("kind") == 2}
         if graphs:
-            return self._branch(target, graphs, args)
+            return self._branch(target, graphs, args, node)
         try:
             return _function(target)(*args, **kwargs)
         except _UnknownError:
@@ -134,7 +231,9 @@ class _Program:
                 f"{type(error).__name__}: {text}"
             ) from None
 
-    def _branch(self, target: str, graphs: Sequence[Mapping[str, Any]], args: Sequence[Any]) -> Any:
+    def _branch(
+        self, target: str, graphs: Sequence[Mapping[str, Any]], args: Sequence[Any], node: Mapping[str, Any]
+    ) -> Any:
         """Run the graph inside an operation that runs one once: a branch of ``cond``, or a block."""
         kind = operator_of(target)
         if kind == "cond" and len(graphs) == 2:
@@ -146,8 +245,18 @@ class _Program:
             raise _UnknownError(f"What is inside of {kind} is not computed, nor what depends on it.")
         names = [one["as_tensor"]["name"] for one in graph["inputs"]]
         known = dict(zip(names, operands, strict=True))
+        if kind != "cond":  # which may take the other branch on other tensors, so it is not run again
+            outer = [one["arg"] for one in node["inputs"] if subgraph(one["arg"]) is None][-len(names) :]
+            self._same(names, _names(outer))
         self.run(graph, known)
+        if kind != "cond":
+            self._same(_names(node["outputs"]), _names(graph["outputs"]))
         return [self._value(one, known) for one in graph["outputs"]]
+
+    def _same(self, made: Sequence[str], read: Sequence[str]) -> None:
+        """Let tensors of a graph have other names inside of an operation that runs it."""
+        for name, other in zip(made, read, strict=False):
+            self._steps.append(Step([name], [other], partial(_renamed, name, other)))
 
     def _value(self, argument: Mapping[str, Any], known: Mapping[str, Any]) -> Any:
         """Return the value of an argument."""
@@ -180,26 +289,43 @@ class _Program:
             f"An argument of the kind {kind} is not known, so what depends on it has no value."
         )
 
-    def _bind(self, outputs: Sequence[Mapping[str, Any]], result: Any, known: dict[str, Any]) -> None:
-        results = [result] if len(outputs) == 1 else result or ()  # an assertion returns None
-        for output, value in zip(outputs, results, strict=False):
-            ((kind, entry),) = output.items()
-            if kind == "as_tensors":
-                self._bind(
-                    [{"as_tensor": one} for one in entry], value if len(entry) > 1 else value[0], known
-                )
-            elif kind == "as_tensor":
-                value = value[0] if isinstance(value, list | tuple) else value
-                known[entry["name"]] = value
-                self._keep(entry["name"], value)
-            elif kind.startswith("as_sym_"):
-                known[entry.get("as_name", "")] = value
-
     def _keep(self, name: str, value: Any) -> None:
         if isinstance(value, torch.Tensor):
-            is_foreign = value.dtype in (torch.bfloat16,) or "float8" in str(value.dtype)
-            array = (value.float() if is_foreign else value).resolve_conj().resolve_neg().numpy()
-            self.values[name] = array.copy()  # a later operation may write to its memory
+            self.values[name] = _array(value).copy()  # a later operation may write to its memory
+            self._dtypes[name] = value.dtype
+        else:
+            self._lengths[name] = value
+
+
+def _bound(outputs: Sequence[Mapping[str, Any]], result: Any) -> dict[str, Any]:
+    """Return the results of an operation by name."""
+    found: dict[str, Any] = {}
+    results = [result] if len(outputs) == 1 else result or ()  # an assertion returns None
+    for output, value in zip(outputs, results, strict=False):
+        ((kind, entry),) = output.items()
+        if kind == "as_tensors":
+            found |= _bound([{"as_tensor": one} for one in entry], value if len(entry) > 1 else value[0])
+        elif kind == "as_tensor":
+            found[entry["name"]] = value[0] if isinstance(value, list | tuple) else value
+        elif kind.startswith("as_sym_"):
+            found[entry.get("as_name", "")] = value
+    return found
+
+
+def _renamed(name: str, other: str, known: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: known[other]}
+
+
+def _names(arguments: Iterable[Any]) -> list[str]:
+    """Return the names of the tensors in some arguments."""
+    return [name for one in arguments for _, name in tensors_in(one)]
+
+
+def _array(value: torch.Tensor) -> np.ndarray:
+    """Return a tensor as an array, in float32 if numpy lacks its dtype."""
+    is_foreign = value.dtype in (torch.bfloat16,) or "float8" in str(value.dtype)
+    array: np.ndarray = (value.float() if is_foreign else value).resolve_conj().resolve_neg().numpy()
+    return array
 
 
 class _Weights:

@@ -16,6 +16,11 @@ from ..scores.statistics.summed import are_sums
 from .messages import MomentMessage, PointEnvelope
 from .schedule import Moment, Place
 
+#: The note on scores of the rest of an epoch.
+PART = "a part of the epoch: the training was resumed inside of it"
+#: The words for data of which some rows of a data point are, if it is known of others.
+_UNKNOWN_DATA = "unknown data"
+
 
 class Key(NamedTuple):
     """The key of a data point: records with equal keys belong together.
@@ -163,7 +168,7 @@ class DataPoint:
 
     @property
     def doubt(self) -> str:
-        """A note on all of its scores: records are missing, pooled, or were cut to fit a client's queue."""
+        """A note on all of its scores: what is missing, and what was put together that may differ."""
         notes = [f"incomplete: {self.lacks}"] if self.lacks else []
         if self.pooled:
             notes.append("several processes sent rows of the same items, and each row counts")
@@ -171,7 +176,18 @@ class DataPoint:
         if cut:
             rows, of = min(cut)
             notes.append(f"the first {rows} of {of} rows: a pass exceeds the queue")
+        if any(record.of_pass.is_part for record in self.records):
+            notes.append(PART)
+        if of_several := _of_several(self.records):
+            notes.append(of_several)
+        if (turns := len({record.of_pass.turn for record in self.records})) > 1:
+            notes.append(f"of {turns} evaluations in one epoch, between which the model was trained")
         return "; ".join(notes)
+
+    @property
+    def has_copies(self) -> bool:
+        """True if many items of its dataset are known to be exact copies of others."""
+        return any(record.of_pass.has_copies for record in self.records)
 
     @property
     def complete(self) -> bool:
@@ -210,7 +226,7 @@ class DataPoint:
         sha = hashlib.blake2b(about.encode(), digest_size=16)
         for record in self.records:
             array = record.array
-            of_pass = record.step, record.cut_from
+            of_pass = record.step, record.cut_from, record.of_pass
             facts = array.dtype, array.shape, record.batch_axis, record.projected_from, of_pass
             sha.update(repr(facts).encode())
             for part in (array, record.items, record.summary):
@@ -237,6 +253,27 @@ class DataPoint:
             return self
         flat = tuple(replace(record, array=record.features()) for record in records)
         return replace(self, records=flat)
+
+
+def _of_several(records: Sequence[Record]) -> str:
+    """Return a note that says of which data records are, and how many rows of each; "" if of one.
+
+    Processes of one training number their data alike, also if their words differ, as of shards.
+    """
+    words: dict[int, str] = {}
+    passes: dict[tuple[int, int], int] = {}
+    for place, record in enumerate(records):
+        data, sent = record.of_pass.data, record.statistics
+        words.setdefault(data, record.of_pass.rows_of or "unknown data")
+        # statistics of a pass may come twice, by item and by position
+        which = place if sent is None or record.step is None else -1 - record.step
+        rows = record.rows if sent is None else sent.facts["rows"]
+        passes[data, which] = max(passes.get((data, which), 0), rows)
+    if len(words) == 1:
+        is_unsure = any(record.of_pass.is_unsure for record in records)
+        return f"perhaps of several data: of {words.popitem()[1]}" if is_unsure else ""
+    counts = {each: sum(rows for (data, _), rows in passes.items() if data == each) for each in words}
+    return f"of {' and '.join(f'{rows:,} rows of {words[data]}' for data, rows in counts.items())}"
 
 
 def with_last(batch: Sequence[DataPoint]) -> list[tuple[DataPoint, bool]]:

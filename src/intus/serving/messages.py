@@ -234,6 +234,10 @@ class DoubtRequest(Message):
     modes: Annotated[list[Text], Meta(description="the modes of the passes; empty for all")] = []
     address: Annotated[Text, Meta(description="the layer; null for all")] | None = None
     of: Annotated[Text, Meta(description="what the notes of these scores say; empty for all")] = ""
+    every: Annotated[
+        bool,
+        Meta(description="whether it is about all scores of whole epochs, not only those that need items"),
+    ] = False
     client: Client | None = None
     training: Annotated[
         Count, Meta(description="how many trainings the client began before under the same names")
@@ -250,7 +254,7 @@ class DoubtRequest(Message):
         """Return the doubt, without the names that it is stored under."""
         began = math.nan if self.began is None else self.began
         ranges = self.after, self.until, tuple(self.modes), self.address
-        return Doubt(self.note, self.withdraw, *ranges, began, self.of)
+        return Doubt(self.note, self.withdraw, *ranges, began, self.of, self.every)
 
 
 # -- targets -------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from safetensors.numpy import save as _save
 from ..core.errors import CodecError, InputError
 from ..core.graph import OP_COLUMNS, Branch, Calls, Edges, Graph, Meta, ModuleInfo, Ops, Param, Source
 from ..core.projection import PROJECTED
-from ..core.record import KINDS, LayerStatistics, Record
+from ..core.record import KINDS, NO_FACTS, LayerStatistics, PassFacts, Record
 from .tensors import CheckedFile, tensors_blob
 
 #: The version of the messages that carry records; of those in which some have statistics of rows that are not
@@ -32,6 +32,7 @@ GRAPH_FORMAT = "2"
 _READABLE = {"records": (FORMAT, STATISTICS_FORMAT, SHARED_FORMAT), "graph": ("1", GRAPH_FORMAT)}
 _SUMS = "statistics."  # prefix of the names of a record's statistics
 MAX_HEADER = 64 << 20  # bytes of JSON, which take many times as much memory once parsed
+MOST_WORDS = 1000  # characters of the words for the data that rows are of
 _RECORD_ARRAYS = ("array", "items", "summary", "statistics")
 _RECORD_FACTS = ("address", "kind", "run", "model", "step", "epoch", "mode", "batch_axis", "index")
 _FACT_TYPES: dict[str, tuple[type, ...]] = {
@@ -76,6 +77,8 @@ def records_blob(records: Iterable[Record], envelope: Mapping[str, Any] | None =
             facts[-1]["projected_from"] = record.projected_from
         if record.cut_from is not None:
             facts[-1]["cut_from"] = record.cut_from
+        if of_pass := record.of_pass.stated():
+            facts[-1]["of_pass"] = of_pass
         same = encoded.setdefault(tuple(id(getattr(record, name)) for name in _RECORD_ARRAYS), number)
         if same != number:
             version = SHARED_FORMAT
@@ -421,6 +424,7 @@ def _record(
     checked = {name: fact[name] for name in _RECORD_FACTS}
     checked["projected_from"] = _projected_from(array, fact)
     checked["cut_from"] = _cut_from(fact)
+    checked["of_pass"] = _of_pass(fact)
     try:
         return Record(array, items=items, summary=summary, statistics=statistics, **checked)
     except InputError as error:
@@ -443,6 +447,21 @@ def _cut_from(fact: dict[str, Any]) -> int | None:
     if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or not 0 < rows < 2**53):
         raise CodecError(f"A record's cut_from must be a number of rows, got {rows!r}.")
     return rows
+
+
+def _of_pass(fact: dict[str, Any]) -> PassFacts:
+    facts = fact.get("of_pass", {})
+    if not isinstance(facts, dict):
+        raise CodecError(f"A record's of_pass must be an object, got {facts!r}.")
+    known = {one.name: facts[one.name] for one in fields(PassFacts) if one.name in facts}
+    for name, value in known.items():
+        kind = type(getattr(NO_FACTS, name))
+        if type(value) is not kind:
+            raise CodecError(f"A record's {name} must be of type {kind.__name__}, got {value!r}.")
+    words = known.get("rows_of", "")
+    if len(words) > MOST_WORDS or not words.isprintable():
+        raise CodecError(f"A record's rows_of must have at most {MOST_WORDS} characters that can be printed.")
+    return PassFacts(**known)
 
 
 def _open(blob: bytes | memoryview, part: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:

@@ -95,6 +95,7 @@ class Database:
                 migrate(connection)
                 is_new = log_owner.give_id(connection)
             self._watch(is_new)
+            self._finish_doubts()
         except InputError:
             self.close()
             raise
@@ -228,12 +229,33 @@ class Database:
             doubt: The doubt.
 
         Returns:
-            The number of stored points that it is about, 0 if it was stored before.
+            The number of stored points that changed, 0 if it was stored before. Until all have, others can
+            write, and some points are seen with it and some without.
         """
         with self._write() as connection:
             number = _run_id(connection, run, model)
-            change = _increment_counter(connection, [("points", run, model)])
-            return doubts.put(connection, number, doubt, change)
+            doubt = doubts.put(connection, number, doubt)  # from now on, points are added with it
+        return self._apply_doubt(number, run, model, doubt)
+
+    def _finish_doubts(self) -> None:
+        """Change the points that doubts are about which a kill has left half done."""
+        with self._read() as connection:
+            left = doubts.opened(connection)
+        for each in left:
+            self._apply_doubt(*each)
+
+    def _apply_doubt(self, number: int, run: str, model: str, doubt: Doubt) -> int:
+        """Change the points that a stored doubt is about, some at a time; return how many changed."""
+        with self._read() as connection:
+            ranges = doubts.concerned(connection, number, doubt)
+        count = 0
+        for series in ranges:
+            with self._write() as connection:
+                change = _increment_counter(connection, [("points", run, model)])
+                count += doubts.apply(connection, number, doubt, series, change)
+        with self._write() as connection:
+            doubts.close(connection, number, doubt)
+        return count
 
     def revise(self, run: str, model: str, mode: str, old: str, new: str) -> int:
         """Replace a text in the notes of a run's points.

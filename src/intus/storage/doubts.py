@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import sqlalchemy as sa
 
@@ -14,42 +15,98 @@ from . import points
 from . import tables as t
 from .points import NUMBERS, SERIES_KEY, Columns
 
-_OF = ("address", "target", "score", "epoch", "mode", "training", "note")
+#: About how many points are changed in one transaction, so that others can write in between.
+MOST_AT_ONCE = 1000
+#: The key of a stored doubt's JSON that not all points have.
+_OPEN = "open"
+_OF = ("address", "target", "score", "epoch", "mode", "training", "note", "step")
 
 
-def put(connection: sa.Connection, run: int, doubt: Doubt, number: int) -> int:
-    """Store a doubt, and change the points that it is about; return their number.
+def put(connection: sa.Connection, run: int, doubt: Doubt) -> Doubt:
+    """Store a doubt, which points that are added later have then; return it with its training.
 
     A repetition changes nothing.
 
     Args:
-        connection: A connection inside a transaction.
+        connection: A connection inside a transaction that writes.
         run: The id of the run.
         doubt: The doubt. If its training is not known, it is about the newest that has points.
-        number: The number of this change.
     """
     if math.isnan(doubt.training):
         newest = connection.execute(sa.select(t.run.c.training).where(t.run.c.id == run)).scalar()
         doubt = replace(doubt, training=math.nan if newest is None else newest)
-    content = json.dumps(asdict(doubt))
-    if content in _contents(connection, run):
-        return 0
-    connection.execute(sa.insert(t.doubt).values(run=run, content=content))
+    if not any(_content(known) == _content(doubt) for known in read(connection, run)):
+        connection.execute(sa.insert(t.doubt).values(run=run, content=_content(doubt, is_open=True)))
+    return doubt
+
+
+def close(connection: sa.Connection, run: int, doubt: Doubt) -> None:
+    """Register that all stored points have been changed as a doubt says."""
+    of = t.doubt.c.run == run, t.doubt.c.content == _content(doubt, is_open=True)
+    connection.execute(sa.update(t.doubt).where(*of).values(content=_content(doubt)))
+
+
+def opened(connection: sa.Connection) -> list[tuple[int, str, str, Doubt]]:
+    """Return the doubts that a kill has left before all points were changed: id, run, model and doubt."""
+    found = sa.select(t.run.c.id, t.run.c.run, t.run.c.model, t.doubt.c.content)
+    found = found.join(t.doubt, t.doubt.c.run == t.run.c.id).where(t.doubt.c.content.contains(f'"{_OPEN}"'))
+    return [(*of, _parsed(content)) for *of, content in connection.execute(found)]
+
+
+def concerned(connection: sa.Connection, run: int, doubt: Doubt) -> list[tuple[int, int]]:
+    """Return ranges of series, in order, that have all points of a run that a doubt changes.
+
+    Each has about ``MOST_AT_ONCE`` of these points, or those of one series.
+
+    Args:
+        connection: A connection, which need not write: of points that are changed later, ``apply`` knows.
+        run: The id of the run.
+        doubt: The doubt, as ``put`` returned it.
+    """
     columns = _stored(connection, run, doubt)
+    series = sorted(columns["series"][row] for row in _changed(columns, doubted(columns, [doubt])))
+    ranges, at = list[tuple[int, int]](), 0
+    while at < len(series):
+        last = series[min(at + MOST_AT_ONCE, len(series)) - 1]
+        ranges.append((series[at], last))
+        at = bisect_right(series, last)
+    return ranges
+
+
+def apply(connection: sa.Connection, run: int, doubt: Doubt, series: tuple[int, int], number: int) -> int:
+    """Change points as a doubt says, as they are now; return the number of those that changed.
+
+    Args:
+        connection: A connection inside a transaction that writes.
+        run: The id of the run.
+        doubt: The doubt, as ``put`` returned it.
+        series: The first and the last of the series of the points.
+        number: The number of this change.
+    """
+    columns = _stored(connection, run, doubt, series)
     changed = doubted(columns, [doubt])
-    rows = [row for row, note in enumerate(changed["note"]) if note != columns["note"][row]]
+    rows = _changed(columns, changed)
     points.overwrite(connection, run, {name: [c[row] for row in rows] for name, c in changed.items()}, number)
     return len(rows)
 
 
+def _changed(before: Columns, after: Columns) -> list[int]:
+    return [row for row, note in enumerate(after["note"]) if note != before["note"][row]]
+
+
 def read(connection: sa.Connection, run: int) -> list[Doubt]:
     """Return the doubts of a run."""
-    facts = map(json.loads, _contents(connection, run))
-    return [Doubt(**each | {"modes": tuple(each["modes"])}) for each in facts]
+    contents = connection.execute(sa.select(t.doubt.c.content).where(t.doubt.c.run == run)).scalars()
+    return [_parsed(content) for content in contents]
 
 
-def _contents(connection: sa.Connection, run: int) -> Sequence[str]:
-    return connection.execute(sa.select(t.doubt.c.content).where(t.doubt.c.run == run)).scalars().all()
+def _content(doubt: Doubt, *, is_open: bool = False) -> str:
+    return json.dumps(doubt.stated() | ({_OPEN: True} if is_open else {}))
+
+
+def _parsed(content: str) -> Doubt:
+    facts = {name: value for name, value in json.loads(content).items() if name != _OPEN}
+    return Doubt(**facts | {"modes": tuple(facts.get("modes", ()))})
 
 
 def doubted(columns: Columns, doubts: Sequence[Doubt]) -> Columns:
@@ -86,15 +143,23 @@ def _told(columns: Columns, doubts: Sequence[Doubt]) -> Iterator[tuple[int, list
             yield row, told
 
 
-def _stored(connection: sa.Connection, run: int, doubt: Doubt) -> Columns:
+def _stored(
+    connection: sa.Connection, run: int, doubt: Doubt, series: tuple[int, int] | None = None
+) -> Columns:
     """Return the points of a run that have a value, without most of those that the doubt is not about."""
     names = [*SERIES_KEY, *points.WRITTEN]
     known = {column.name: column for column in (*t.series.c, *t.point.c)}
     query = sa.select(*(known[name] for name in names)).join(t.series, t.series.c.id == t.point.c.series)
     query = query.where(t.series.c.run == run, t.point.c.value.is_not(None))
+    if series is not None:
+        query = query.where(t.point.c.series.between(*series))
+    if doubt.after is not None:
+        query = query.where(t.point.c.epoch > doubt.after)
     if doubt.until is not None:
         query = query.where(t.point.c.epoch <= doubt.until)
     if doubt.address is not None:
         query = query.where(t.series.c.address == doubt.address)
+    if doubt.modes:
+        query = query.where(t.point.c.mode.in_(doubt.modes))
     rows = connection.execute(query).all()
     return {name: [row[at] for row in rows] for at, name in enumerate(names)}

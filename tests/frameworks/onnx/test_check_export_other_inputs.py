@@ -40,7 +40,7 @@ def export(step, x, path, dynamo=False, **options):
         logging.disable(logging.WARNING)
         try:
             if path.suffix == ".pt2":
-                torch.export.save(torch.export.export(net, x), path)
+                torch.export.save(torch.export.export(net, x), path)  # which takes no dynamic_axes
             else:
                 verbose = {"verbose": False} if dynamo else {}
                 torch.onnx.export(net, x, path, dynamo=dynamo, **verbose, **options)
@@ -50,14 +50,17 @@ def export(step, x, path, dynamo=False, **options):
 
 
 def is_same(net, path, x):
-    """Return whether onnxruntime computes what a model does."""
+    """Return whether onnxruntime, or torch of its own files, computes what a model does."""
+    expected = net(*x).detach().numpy()
+    if path.suffix == ".pt2":
+        found = torch.export.load(path).module()(*x).detach().numpy()
+        return np.allclose(found, expected, rtol=1e-4, atol=1e-5)
     session = onnxruntime.InferenceSession(path)
     given = {one.name: value.numpy() for one, value in zip(session.get_inputs(), x, strict=False)}
     try:
         (found,) = session.run(None, given)
     except Exception:  # of a file that takes no such inputs
         return False
-    expected = net(*x).detach().numpy()
     return found.shape == expected.shape and np.allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -164,7 +167,191 @@ def test_difference_on_other_inputs_is_not_proven(case, tmp_path):
     assert said in str(check)
 
 
+def without_gradients(f, x):
+    with torch.no_grad():
+        y = f(x) / 6 + 0.5
+    return y * 2
+
+
+def in_steps(count):
+    def step(f, x):
+        y = f(x) / 6 / count
+        return sum([y] * (count - 1), y) + 0.5
+
+    return step
+
+
+#: The same in a program of torch.export; the judge is torch, which runs the file.
+OF_PROGRAMS = {
+    **{
+        case: OTHERS[case] for case in ("hardsigmoid", "hardswish", "sort of what is in order", "mean of abs")
+    },
+    "300 operations for one": (
+        lambda f, x: F.hardsigmoid(f(x)),
+        in_steps(300),
+        (ROWS,),
+        (ROWS * 20,),
+        "where they are given larger numbers",
+    ),
+    "graph inside": (
+        lambda f, x: F.hardsigmoid(f(x)) * 2,
+        without_gradients,
+        (ROWS,),
+        (ROWS * 20,),
+        "where they are given larger numbers",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OF_PROGRAMS)
+def test_program_that_differs_on_other_inputs_is_not_proven(case, tmp_path):
+    step, other, x, others, said = OF_PROGRAMS[case]
+    path = export(other, x, tmp_path / "net.pt2")
+    net = Net(step).eval()
+    assert is_same(net, path, x)
+    assert not is_same(net, path, others)
+    check = intus.check_export(net, path, *x)
+    assert check.verdict == "not proven"
+    assert said in str(check)
+
+
+def test_program_with_a_graph_inside_is_equal(tmp_path):
+    path = export(without_gradients, (ROWS,), tmp_path / "net.pt2")
+    for step in (without_gradients, lambda f, x: (f(x) / 6 + 0.5) * 2):
+        check = intus.check_export(Net(step).eval(), path, ROWS)
+        assert check.verdict == "equal", str(check)
+
+
+def harmless(f, x):
+    """Return the same by two ways, of which the values of the input decide."""
+    return f(x) if (x > 0).all() else f(x) * 1.0
+
+
+def in_another_branch(f, x):
+    if x[0, 0] > 0:
+        return f(x)
+    return f(x) * 2 if x.max() > 50 else f(x)
+
+
+POSITIVE = ROWS.abs()
+LENGTH = {"input_names": ["x"], "dynamic_axes": {"x": {1: "length"}}}
+#: The step of the model, that of the file, the inputs, others, what is said, and options of the exporter.
+#: The file agrees on some other inputs.
+ON_FEW_INPUTS = {
+    "second decision": (
+        lambda f, x: harmless(f, x) * (2 if x.max() > 100 else 1),
+        None,
+        (POSITIVE,),
+        (POSITIVE * 900,),
+        "the file does not return what the model does",
+        {},
+    ),
+    "decision in another branch": (
+        in_another_branch,
+        None,
+        (POSITIVE,),
+        (torch.tensor([[-1.0, 90, 0, 0, 0, 0]] * 2),),
+        "The model decides by the value of gt_2",
+        {},
+    ),
+    "decision that no input turns": (
+        lambda f, x: harmless(f, x) * (2 if (x == 1.23456).any() else 1),
+        None,
+        (POSITIVE,),
+        (torch.full((2, 6), 1.23456),),
+        "The model decides by the value of any_1",
+        {},
+    ),
+    "input beside a decision": (
+        lambda f, x, y: harmless(f, x) + y,
+        lambda f, x, y: f(x),
+        (POSITIVE, ONES * 0),
+        (POSITIVE, ONES),
+        "y (input_2) is an input that the model computes with and the file does not",
+        {"dynamo": True},
+    ),
+    "length that is no number of rows": (
+        lambda f, x: x.sum(1) / x.shape[1],
+        lambda f, x: x.sum(1) / 6.0,
+        (ROWS,),
+        (ROWS.repeat(1, 3),),
+        "for 18 in place of 6 on axis 1",
+        LENGTH,
+    ),
+    "length with few positions": (
+        lambda f, x: x * (f(torch.eye(6))[0, : x.shape[1]] + x.shape[1]),
+        lambda f, x: x * (f(torch.eye(6))[0, : x.shape[1]] + 6),
+        (ROWS,),
+        (ROWS[:, :3],),
+        "for 3 in place of 6 on axis 1",
+        LENGTH,
+    ),
+    "rows of a list": (
+        lambda f, x: (f(x[0]) + x[1]) * x[0].shape[0],
+        lambda f, x: (f(x[0]) + x[1]) * 2,
+        ([ROWS, ROWS + 1],),
+        None,
+        "for 6 in place of 2",
+        {"input_names": ["x", "y"], "dynamic_axes": {"x": {0: "batch"}, "y": {0: "batch"}}},
+    ),
+}
+
+
+class Named(Net):
+    def forward(self, x, y=None):
+        return self.step(self.linear, x) if y is None else self.step(self.linear, x, y)
+
+
+@pytest.mark.parametrize("case", ON_FEW_INPUTS)
+def test_agreement_on_few_other_inputs_proves_nothing(case, tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "Net", Named)
+    step, other, x, others, said, options = ON_FEW_INPUTS[case]
+    path = export(other or step, x, tmp_path / "net.onnx", **options)
+    net = Named(step).eval()
+    if others is not None:
+        assert is_same(net, path, x)
+        assert not is_same(net, path, others)
+    check = intus.check_export(net, path, *x)
+    assert check.verdict == "not proven"
+    assert said in str(check)
+
+
+def test_lengths_that_a_program_refuses_are_not_tried(tmp_path):
+    net, x = Net(lambda f, x: f(x) * x.shape[0]).eval(), torch.randn(3, 6)
+    rows = torch.export.Dim("rows", min=2, max=4)
+    program = torch.export.export(net, (x,), dynamic_shapes={"x": ({0: rows},)})
+    torch.export.save(program, tmp_path / "net.pt2")
+    check = intus.check_export(net, tmp_path / "net.pt2", x)
+    assert check.verdict == "equal", str(check)
+    assert not check.notes
+
+
+def test_open_length_that_the_model_does_not_take_is_noted(tmp_path):
+    net = Net(lambda f, x: f(x) + x.reshape(2, 6)).eval()
+    options = {"input_names": ["x"], "dynamic_axes": {"x": {0: "rows"}}}
+    path = export(net.step, (ROWS,), tmp_path / "net.onnx", **options)
+    check = intus.check_export(net, path, ROWS)
+    assert check.verdict == "equal", str(check)
+    assert "No other length than 2 was tried of axis 0 of x: neither model nor file takes one." in check.notes
+    check = intus.check_export(intus.trace(net, ROWS), path)
+    assert check.verdict == "equal", str(check)
+    assert "No other length than 2 was tried of axis 0 of x: the model is not called again." in check.notes
+
+
+def test_operations_that_are_not_run_on_other_numbers_are_noted(tmp_path):
+    path = export(in_steps(1100), (ROWS,), tmp_path / "net.onnx")
+    net = Net(lambda f, x: f(x) / 6 + 0.5).eval()
+    check = intus.check_export(net, path, ROWS)
+    assert any(note.startswith("Not run on other numbers") for note in check.notes), str(check)
+    trace = intus.trace(net, ROWS)
+    trace.save(tmp_path / "net.trace")
+    check = intus.check_export(intus.load(tmp_path / "net.trace"), path)
+    assert any(note.startswith("No operation was run on other numbers") for note in check.notes), str(check)
+
+
 RIGHT = {
+    "length": (lambda f, x: x.sum(1) / x.shape[1], (ROWS,)),
+    "decisions": (lambda f, x: harmless(f, x) + harmless(f, x - 2), (POSITIVE,)),
     "hardswish": (lambda f, x: F.hardswish(f(x)), (ROWS,)),
     "softmax of a ReLU": (lambda f, x: f(x).relu().relu().softmax(-1), (ROWS,)),
     "root of a variance": (lambda f, x: (f(x).var(-1) + 1e-5).sqrt(), (ROWS,)),
@@ -179,12 +366,16 @@ RIGHT = {
 }
 
 
+OPTIONS = {"batch": BATCH, "length": LENGTH}
+
+
 @pytest.mark.parametrize("case", RIGHT)
 def test_right_export_is_equal(case, tmp_path):
     step, x = RIGHT[case]
-    path = export(step, x, tmp_path / "net.onnx", **(BATCH if "batch" in case else {}))
-    check = intus.check_export(Net(step).eval(), path, *x)
-    assert check.verdict == "equal", str(check)
+    for ending in ("onnx", "pt2")[: 1 if case in ("decisions", "mask that is skipped") else 2]:
+        path = export(step, x, tmp_path / f"net.{ending}", **OPTIONS.get(case, {}))
+        check = intus.check_export(Net(step).eval(), path, *x)
+        assert check.verdict == "equal", str(check)
 
 
 def test_program_that_ignores_an_input_is_not_proven(tmp_path):
@@ -213,3 +404,64 @@ def test_comparison_of_two_passes_runs_them_on_other_numbers():
     assert not table.agree
     assert "where they are given larger numbers" in str(table)
     assert intus.compare(a, intus.trace(Net(steps[0]).eval(), ROWS)).agree
+
+
+@pytest.mark.parametrize("ending", ["onnx", "pt2"])
+def test_tensor_that_is_given_twice_is_two_inputs_of_the_file(ending, tmp_path):
+    step = lambda f, x, y: f(x).exp() * y  # noqa: E731
+    path = export(step, (ROWS, ROWS + 1), tmp_path / f"net.{ending}", dynamo=True)
+    net = Net(step).eval()
+    if ending == "onnx":
+        assert is_same(net, path, (ROWS, ROWS))
+    check = intus.check_export(net, path, ROWS, ROWS)
+    assert check.verdict == "equal", str(check)
+    assert "have equal values" in str(check)
+    wrong = Net(lambda f, x, y: f(y).exp() * x).eval()
+    assert intus.check_export(wrong, path, ROWS, ROWS).verdict == "not proven"
+    # The exporters take a tensor that is given twice for one, so that the file reads one input for both.
+    path = export(step, (ROWS, ROWS), tmp_path / f"one.{ending}", dynamo=True)
+    if ending == "onnx":
+        assert not is_same(net, path, (ROWS, ROWS + 1))
+    assert intus.check_export(net, path, ROWS, ROWS).verdict == "not proven"
+
+
+def test_tensor_that_is_given_twice_is_one_input_of_the_file(tmp_path):
+    path = export(lambda f, x: f(x) * x, (ROWS,), tmp_path / "net.onnx")
+    check = intus.check_export(Net(lambda f, x, y: f(x) * y).eval(), path, ROWS, ROWS)
+    assert check.verdict == "equal", str(check)
+
+
+class Encoder(nn.Module):
+    """A transformer with as few positions as twice the tokens of the test."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.positions, self.out = nn.Embedding(20, 8), nn.Embedding(16, 8), nn.Linear(8, 3)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2)
+
+    def forward(self, ids, mask):
+        x = self.table(ids) + self.positions(torch.arange(ids.shape[1]))
+        return self.out(self.layers(x, src_key_padding_mask=mask == 0).mean(1))
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+def test_open_lengths_of_a_transformer(dynamo, tmp_path):
+    """The older exporter of torch fixes the number of tokens inside of the attention."""
+    net, path = Encoder().eval(), tmp_path / "net.onnx"
+    ids, mask = torch.randint(0, 20, (2, 8)), (torch.arange(16).view(2, 8) < 13).float()
+    rows, tokens = torch.export.Dim("rows"), torch.export.Dim("tokens", max=16)
+    axes = {0: "rows", 1: "tokens"}
+    options = (
+        {"dynamic_shapes": ({0: rows, 1: tokens},) * 2, "verbose": False}
+        if dynamo
+        else {"input_names": ["ids", "mask"], "dynamic_axes": {"ids": axes, "mask": axes}}
+    )
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporters
+        torch.onnx.export(net, (ids, mask), path, dynamo=dynamo, **options)
+    assert is_same(net, path, (ids, mask))
+    assert is_same(net, path, (ids.repeat(1, 2), mask.repeat(1, 2))) == dynamo
+    check = intus.check_export(net, path, ids, mask)
+    assert check.verdict == ("equal" if dynamo else "not proven"), str(check)

@@ -185,3 +185,37 @@ def test_choice_by_a_constant_is_no_step_of_the_file_alone(weight, dynamo, tmp_p
         torch.onnx.export(Between(weight), (x,), tmp_path / "net.onnx", dynamo=dynamo, verbose=False)
     assert intus.check_export(Between(weight), tmp_path / "net.onnx", x).verdict == "equal"
     assert intus.check_export(Between(0.4), tmp_path / "net.onnx", x).verdict == "differs"
+
+
+#: Operations that exporters write as several, some of which have an effect on few numbers or on none.
+COMPOSITE = {
+    "lerp": lambda y, x: torch.lerp(y, y.flip(-1), y.sigmoid()),
+    "nan_to_num": lambda y, x: torch.nan_to_num(y),
+    "nansum": lambda y, x: torch.nansum(y, -1, keepdim=True) + y,
+}
+#: Steps that differ from these where the inputs do not show it.
+NOT_COMPOSITE = {
+    "lerp": lambda y, x: torch.where(y.sigmoid() > 0.999, y, torch.lerp(y, y.flip(-1), y.sigmoid())),
+    "nan_to_num": lambda y, x: torch.nan_to_num(y, nan=2.0),
+    "nansum": lambda y, x: torch.where(y.isnan(), 1.0, y).sum(-1, keepdim=True) + y,
+}
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+@pytest.mark.parametrize("name", COMPOSITE)
+def test_composite_operation_that_the_file_writes_as_several_is_equal(name, dynamo, tmp_path):
+    if name == "nansum" and not dynamo:
+        pytest.skip("the older exporter has no nansum")
+    assert verdicts(COMPOSITE[name], dynamo, tmp_path)[0] == "equal"
+
+
+@pytest.mark.parametrize("name", NOT_COMPOSITE)
+def test_step_that_differs_on_few_numbers_is_not_proven(name, tmp_path):
+    torch.manual_seed(0)
+    net, x = Net().eval(), torch.randn(5, 6)
+    net.step = NOT_COMPOSITE[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter
+        torch.onnx.export(net, (x,), tmp_path / "net.onnx", dynamo=True, verbose=False)
+    net.step = COMPOSITE[name]
+    assert intus.check_export(net, tmp_path / "net.onnx", x).verdict == "not proven"

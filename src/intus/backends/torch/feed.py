@@ -37,9 +37,9 @@ class TorchFeed:
         """Return where the batch in a call's arguments comes from."""
         return LOADERS.origin(inputs)
 
-    def source(self, inputs: Any) -> tuple[Origin, bool] | None:
-        """Return where the batch probably comes from, and whether it was recognized."""
-        return LOADERS.source(inputs)
+    def source(self, inputs: Any, since: int | None) -> tuple[list[Origin], bool]:
+        """Return where the batch may come from, and whether it was recognized."""
+        return LOADERS.source(inputs, since)
 
     def outer(self, origin: Origin, dataset: int | None = None) -> Origin:
         """Return the iteration within which that of a call is under way; itself if there is none."""

@@ -41,6 +41,7 @@ from torch.utils.data.dataloader import (
 
 from ...core.nested import leaves
 from ..feeds import Items, Origin
+from .collated import is_reordered
 from .datasets import Datasets
 from .order import row_contents
 
@@ -65,6 +66,8 @@ _WRITTEN = (
     "its batches were written to in place after the DataLoader gave them, so their rows may come in another "
     "order than the sampler's"
 )
+_DRAWN = "its sampler draws in another order than that of the dataset, and {}"
+_SORTED = "its collate_fn changes the order of the rows"
 _LATE = "the probe was attached when its workers had already drawn some of them"
 #: Modules of collate functions that keep the order of the rows.
 _IN_ORDER = ("torch.utils.data", "transformers.data.data_collator", "transformers.trainer_utils")
@@ -89,6 +92,8 @@ class _Iteration:
         newest: The batches that came last: one, and the one before, which may wait for its call.
         batches: The number of batches that came.
         calls: The number of calls of models with them.
+        drawn: The number of rows of these batches.
+        samples: Of the newest batches, what a collate function of the script's own was given.
     """
 
     number: int
@@ -105,6 +110,8 @@ class _Iteration:
     newest: deque[_Batch] = field(default_factory=lambda: deque(maxlen=_FIRST_BATCHES))
     batches: int = 0
     calls: int = 0
+    drawn: int = 0
+    samples: deque[Sequence[Any]] = field(default_factory=lambda: deque(maxlen=_FIRST_BATCHES))
 
 
 @dataclass(eq=False)
@@ -116,6 +123,8 @@ class _Batch:
         tensors: Its tensors.
         index: What the sampler gave for it.
         number: Its number among all batches.
+        first: The number of its first row among those of the iteration.
+        samples: What a collate function of the script's own made it of; empty if that is not known.
         used: Whether a model has used it.
         versions: How often each tensor had been written to when it came.
         nbytes: The bytes of its tensors.
@@ -125,6 +134,8 @@ class _Batch:
     tensors: list[Tensor]
     index: Any
     number: int
+    first: int = 0
+    samples: Sequence[Any] = ()
     used: bool = False
     versions: list[int | None] = field(init=False)
     nbytes: int = field(init=False)
@@ -226,15 +237,24 @@ class LoaderObserver:
         of.calls += 1
         return _origin(of)
 
-    def source(self, inputs: Any) -> tuple[Origin, bool] | None:
-        """Return what ``origin`` does, counting no call, and whether a tensor of the batch was recognized."""
+    def source(self, inputs: Any, since: int | None) -> tuple[list[Origin], bool]:
+        """Return what ``origin`` does, counting no call, and whether a tensor of the batch was recognized.
+
+        Args:
+            inputs: The arguments of the call.
+            since: Of a call that is not recognized, all iterations are returned that gave a batch after so
+                many, and that its rows may be of; None for all batches that are kept.
+        """
         recent = list(self._recent)
-        if not recent:
-            return None
         batch = _match(recent, inputs, _shares_rows)
         if batch is None and any(one.iteration is not recent[-1].iteration for one in recent):
             batch = _match(recent, inputs, _has_equal_rows)
-        return _origin((batch or recent[-1]).iteration), batch is not None
+        if batch is not None:
+            return [_origin(batch.iteration)], True
+        tensors = [tensor for tensor in leaves(inputs, Tensor) if tensor.ndim]
+        newest = [one for one in recent if since is None or one.number > since]
+        found = {one.iteration.number: one.iteration for one in newest if _may_be_of(tensors, one)}
+        return [_origin(of) for of in found.values()], False
 
     def outer(self, origin: Origin, dataset: int | None = None) -> Origin:
         """Return an iteration that began before the newest batch of a call's came, and has no call yet.
@@ -267,9 +287,11 @@ class LoaderObserver:
             return Items(of.dataset, of.name, None, reason, of.is_mixed)
         ids, reason = (None, _WRITTEN) if _is_written(batch, inputs) else _items(batch)
         tensors = _numbers(batch, inputs)
+        shuffles = _shuffles(batch, [batch.tensors[one] for one in tensors])
+        reason = shuffles or reason
         contents = None if ids is None else _contents(batch, tensors, len(ids))
         form = hash(tuple((batch.tensors[one].shape[1:], batch.tensors[one].dtype) for one in tensors))
-        is_reordered = of.is_mixed or reason is _WRITTEN
+        is_reordered = of.is_mixed or reason is _WRITTEN or bool(shuffles)
         return Items(of.dataset, of.name, ids, reason, is_reordered, tensors, contents, form, of.rows_of)
 
     def sources(self, since: int) -> set[int]:
@@ -326,6 +348,8 @@ class LoaderObserver:
             next(self._numbers), number, name, loader, part, length, reason, bool(mixed), subsets, rows_of
         )
         self._iterations[iterator] = iteration
+        if _own_collate(iterator):
+            _keep_samples(iterator, iteration)
         return iteration
 
     def _inside(self, dataset: Any) -> tuple[Any, list[Any]]:
@@ -363,7 +387,9 @@ class LoaderObserver:
         iteration.batches += 1
         self.came += 1
         tensors = [one for one in leaves(data, Tensor) if one.ndim]
-        iteration.newest.append(_Batch(iteration, tensors, index, self.came))
+        samples = iteration.samples.popleft() if iteration.samples else ()
+        iteration.newest.append(_Batch(iteration, tensors, index, self.came, iteration.drawn, samples))
+        iteration.drawn += len(index) if isinstance(index, list) else 1
         self._keep(iteration)
         if iteration.batches == iteration.length:
             self._full.add(iteration.number)
@@ -407,6 +433,19 @@ def _match(recent: list[_Batch], inputs: Any, same: Callable[[Tensor, Tensor], b
         if any(same(tensor, known) for tensor in tensors for known in batch.tensors):
             return batch
     return None
+
+
+def _may_be_of(tensors: list[Tensor], batch: _Batch) -> bool:
+    """Return whether tensors may be computed from a batch by their numbers of rows, or a multiple of it.
+
+    The rows of a tensor are along its first axis, or along the second with time first.
+    """
+    sizes = {len(known) for known in batch.tensors}
+    return any(
+        size and (one.shape[0] % size == 0 or (one.ndim > 2 and one.shape[1] == size))
+        for one in tensors
+        for size in sizes
+    )
 
 
 def _numbers(batch: _Batch, inputs: Any) -> tuple[int, ...]:
@@ -477,12 +516,53 @@ def _unordered(iterator: Any) -> str:
     """Return why the sampler's indices do not tell the rows of the batches; "" if they do."""
     if iterator._dataset_kind != _DatasetKind.Map:
         return "an IterableDataset has no indices"
-    collate = iterator._collate_fn
+    own = _own_collate(iterator)
+    return f"its collate_fn, {own}, may change the order of the rows" if own else ""
+
+
+def _own_collate(iterator: Any) -> str:
+    """Return the name of a collate function that may change the order of rows; "" if it does not."""
+    collate = _given_collate(iterator)
     while (inner := getattr(collate, "data_collator", None)) is not None:  # of transformers
         collate = inner
     kind = collate if hasattr(collate, "__qualname__") else type(collate)
     known = collate in (default_collate, default_convert) or str(kind.__module__).startswith(_IN_ORDER)
-    return "" if known else f"its collate_fn, {kind.__qualname__}, may change the order of the rows"
+    return "" if known else str(kind.__qualname__)
+
+
+def _keep_samples(iterator: Any, iteration: _Iteration) -> None:
+    """Keep what the collate function of an iterator of this process is given, of its newest batches."""
+    is_here = isinstance(iterator, _SingleProcessDataLoaderIter) and iterator._auto_collation
+    if not is_here or iterator._dataset_kind != _DatasetKind.Map:
+        return
+    collate = _given_collate(iterator)
+
+    def collated(samples: Any) -> Any:
+        iteration.samples.append(list(samples))  # which it may sort in place
+        return collate(samples)
+
+    collated.given = collate  # type: ignore[attr-defined]
+    iterator._collate_fn = collated  # which the fetcher is made with, unless the iteration is under way
+    if (fetcher := getattr(iterator, "_dataset_fetcher", None)) is not None:
+        fetcher.collate_fn = collated
+
+
+def _given_collate(iterator: Any) -> Any:
+    """Return the collate function of the script."""
+    return getattr(iterator._collate_fn, "given", iterator._collate_fn)
+
+
+def _shuffles(batch: _Batch, tensors: list[Tensor]) -> str:
+    """Return why rows are known to come in another order than that of the dataset; "" if they are not.
+
+    Of a collate function of the script's own, which otherwise is taken to keep it.
+    """
+    index, reason = batch.index, batch.iteration.reason
+    if not batch.samples and not reason.startswith("its collate_fn"):
+        return ""
+    if isinstance(index, list) and index != list(range(batch.first, batch.first + len(index))):
+        return _DRAWN.format(reason)
+    return _SORTED if is_reordered(list(batch.samples), tensors) else ""
 
 
 def _mixed(iterator: Any) -> str:

@@ -72,10 +72,14 @@ def heat(drawn: Any, panel: Any, values: pandas.DataFrame, title: str) -> None:
 def over(
     panel: Any, image: np.ndarray, unit: np.ndarray, threshold: float, title: str, frame: float = 9
 ) -> None:
-    """Draw an image (height, width, 3), dark where a unit is low; frame the pixels where it is active."""
-    share = (unit / threshold).clip(0, 1)
+    """Draw an image (height, width, 3), dark where a unit is low; frame the pixels where it is active.
+
+    It is active above the threshold, as in ``iou``.
+    """
+    active = unit > threshold
+    share = (unit / threshold).clip(0, 1) if threshold > 0 else active.astype(float)
     panel.imshow((image * (0.3 + 0.7 * share[..., None])).clip(0, 1))
-    for row, column in zip(*np.nonzero(unit >= threshold), strict=True):
+    for row, column in zip(*np.nonzero(active), strict=True):
         panel.plot(column, row, "s", markersize=frame, markerfacecolor="none", markeredgecolor="white")
     panel.set(title=title, xticks=[], yticks=[])
 

@@ -10,8 +10,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from ...core.errors import did_you_mean
-from ...core.findings import COPIES, COPIES_NOTE
-from ...core.record import PROBE_SET_MODE
 from ...core.results import Results
 from ...engines import Answer, Engine, LocalEngine, Task
 from ..data_point import DataPoint, with_last
@@ -34,7 +32,6 @@ from .scoring import (
     related,
     renamed,
     warm_up,
-    with_note,
 )
 from .targets import Choice, KnownTargets, Target
 
@@ -147,8 +144,7 @@ class Evaluator:
         self._relations = Relations(seed) if scores is None else None
         self._order = ArrivalOrder()
         self._noticed: set[tuple[str, ...]] = set()
-        self._copied: set[RunKey] = set()  # runs whose training data have many copies of rows
-        self._lock = threading.Lock()  # around _noticed, _copied and _batches
+        self._lock = threading.Lock()  # around _noticed and _batches
         self._storing = threading.RLock()  # held while something of a job is stored, or its run is removed
         self._removed: deque[tuple[str, str | None]] = deque()  # to be forgotten by the thread that scores
         self._batches: dict[tuple[str, str, Moment], _Batch] = {}  # those of which more is to come
@@ -236,9 +232,7 @@ class Evaluator:
         self.frontend.put_doubt(request)
 
     def notices(self, notices: Sequence[Notice]) -> None:
-        """Pass notices on, and remember of which runs items are copies of each other."""
-        with self._lock:
-            self._copied |= {(one.run, one.model) for one in notices if one.code == COPIES}
+        """Pass notices on."""
         self.frontend.notices(notices)
 
     def report(self, report: StatusReport) -> None:
@@ -296,7 +290,6 @@ class Evaluator:
             self._relations.forget(run, model)
         with self._lock:
             self._noticed = {noticed for noticed in self._noticed if not unwanted(*noticed[1:3])}
-            self._copied = {copied for copied in self._copied if not unwanted(*copied)}
 
     def status(self) -> dict[str, int]:
         """Return the counts of data points: scored, failed, pending."""
@@ -430,10 +423,6 @@ class Evaluator:
     def _store_now(self, job: _Job, evaluation: Evaluation) -> None:
         point = job.point
         ordered = self._ordered(point, evaluation.results)
-        if point.key[:2] in self._copied and point.key.mode != PROBE_SET_MODE:
-            ordered = with_note(
-                ordered, COPIES_NOTE, {one.name for one in job.targets or () if one.groups is None}
-            )
         results = Results.concat([ordered, evaluation.later])
         infos = infos_of(results, self.splits)
         self.frontend.results(results, infos, evaluation.predictions, self._unscored(job))

@@ -28,7 +28,7 @@ from ..data_point import DataPoint, Key
 from ..errors import MisfitError, fault
 from ..messages import TargetRequest
 from .relations import Relations
-from .targets import Fitted, Target, coverage, fit, matched
+from .targets import Fitted, Target, coverage, fit, matched, of_copies
 
 _log = logging.getLogger("intus.serving")
 
@@ -277,7 +277,12 @@ def _measured_from_statistics(
     sent = [(record.statistics, record.rows) for record in point.records]
     are_kept = all(statistics is not None and statistics.facts["rows"] == rows for statistics, rows in sent)
     own = point.key.mode != PROBE_SET_MODE and are_kept  # else the items of all rows are not known
-    unmatched = {target.name: matched(target, point) for target in applying} if own else {}
+    unmatched = {
+        target.name: "; ".join(
+            filter(None, (matched(target, point) if own else "", of_copies(target, point)))
+        )
+        for target in applying
+    }
     able = [score for score in scores if score.needs <= SENT and score.per != "unit"]
     of_targets = [score for score in able if score.per == "target"]
     out = Measured()

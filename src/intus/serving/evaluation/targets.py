@@ -19,6 +19,7 @@ import numpy as np
 import re2
 
 from ...core.errors import InputError
+from ...core.findings import COPIES_NOTE
 from ...core.record import OF_PROBE_SET, PROBE_SET_MODE, Record
 from ...scores.statistics.labels import as_wide, id_table, label_array
 from ...storage.labels import needed_beside
@@ -312,7 +313,13 @@ def _items(target: Target, point: DataPoint) -> list[np.ndarray]:
 
 def coverage(target: Target, point: DataPoint) -> str:
     """Return a note for the scores: how labels were matched to rows, where that leaves doubt."""
-    return "; ".join(filter(None, (matched(target, point), _of_positions(target, point))))
+    notes = matched(target, point), _of_positions(target, point), of_copies(target, point)
+    return "; ".join(filter(None, notes))
+
+
+def of_copies(target: Target, point: DataPoint) -> str:
+    """Return a note if held-out rows may be copies of fitted ones."""
+    return COPIES_NOTE if point.has_copies and target.groups is None else ""
 
 
 def matched(target: Target, point: DataPoint) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from ...core.errors import CodecError, InputError, require
 from ...core.graph import INPUT, OP, OUTPUT, Graph
 from ...viewing.repr_text import listed
-from ..front_door import front_door
+from ..front_door import arguments, front_door
 from ..read import read
 from ..results.trace import Trace
 from .compare import compare
@@ -21,12 +21,12 @@ from .pairing.modules import pair_modules
 from .parameters.coverage import Missing, missing_parameters
 from .parameters.parameters import changed_buffers, changed_parameters
 from .quantization import Quantization, quantization
-from .unseen.fixed import decided_by_values, ignored_inputs
+from .unseen.fixed import ignored_inputs, named_inputs, read_inputs
 from .unseen.hidden import equal_inputs, hidden_steps
-from .unseen.other_inputs import Called, agrees_otherwise, unlike_in_longer_batches
+from .unseen.other_inputs import Called, other_lengths, otherwise
 from .unseen.other_numbers import sentences as other_numbers
 from .unseen.stated import different_constants_stated, lower_precisions
-from .unseen.without_effect import sentences, unseen_operations
+from .unseen.without_effect import sentences
 from .values.elements import plain
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ class ExportCheck:
             that no input, parameter or output of it has; tensors of which rounding takes more than half of
             the digits.
         notes: What else differs: the dtype of an output, the number of outputs, the precision of all that a
-            side computes. And which tensors could only be judged by the rounding that adds up with depth.
+            side computes. And which tensors could only be judged by the rounding that adds up with depth,
+            which operations were not run on other numbers, and which lengths not with another.
         quantization: What was found out about a quantized file that differs; None for any other file.
     """
 
@@ -88,7 +89,7 @@ class ExportCheck:
         self.constants = [sentence for sentences in stated.values() for sentence in sentences]
         self.first = first_of(model, first, joined(apart | self.changed, stated))
         self._inside = list(table.differences_inside("the model", "in the file"))
-        self._unseen = list(sentences(unseen_operations(model, exported, table.pairs), *graphs, names))
+        self._unseen = list(sentences(table.attrs["unseen"], *graphs, names))
         self._stated = list(different_constants_stated(model, exported, table.agreeing, names))
         self._hidden = [] if first is not None else list(hidden_steps(model, exported, table.agreeing, names))
         self._hidden += other_numbers(table.attrs["apart"], *graphs, names)
@@ -98,12 +99,13 @@ class ExportCheck:
         self.unproven += [*self._hidden, *self._lost, *self._fixed]
         self.unproven += [one.removesuffix(".") for one in table.attrs["not_run"]]
         for rows in equal_inputs(model):
-            inputs = listed([*_named(model.graph, rows)])
+            inputs = listed([name for name, row in named_inputs(model.graph).items() if row in rows])
             self.notes.append(f"The inputs {inputs} have equal values, so the values do not tell them apart.")
         self._lower = lower_precisions(*graphs, names)
         self._cast = [one.sentence.removesuffix(".") for one in self._lower if not one.is_stated]
         self.unproven += self._cast
         self.notes += [*(one.sentence for one in self._lower if one.is_stated), *table.attrs["by_depth"]]
+        self.notes += table.attrs["untried"]
         used = {number for numbers in model.graph.row_params.values() for number in numbers}
         left = (param.address for number, param in enumerate(model.graph.params) if number not in used)
         unused = [address for address in left if address not in compared]
@@ -230,7 +232,7 @@ def check_export(
     that precision. A quantized file differs by more: the result is false, and its ``verdict`` is
     ``"quantized"`` if nothing but the quantization differs. Use inputs as the model gets them: the result
     holds for these. Operations are also run on other numbers, and both sides on other inputs if the model
-    decides by values of its inputs or the file takes any number of rows.
+    decides by values of its inputs or the file leaves lengths of them open.
 
     Args:
         model: The model that was exported, in the mode it was exported in, which usually is evaluation mode.
@@ -272,38 +274,70 @@ def check_export(
     else:
         from ..run import trace
 
+        args, kwargs = _apart(args, kwargs or {}, len(declared.rows_of(INPUT)))
         traced = trace(model, *args, kwargs=kwargs)
 
         def again(*args: Any, **kwargs: Any) -> Trace:
             return trace(model, *args, kwargs=kwargs)
 
-        called = Called(again, lambda one: read(file, *_inputs(one, declared, file)), args, kwargs or {})
+        if traced.graph.facts.get("framework") == "torch":
+            given = arguments(args, kwargs or {})
+            called = Called(model, again, lambda one: read(file, *_inputs(one, declared, file)), given)
     exported = read(file, *_inputs(traced, declared, file))
     if not exported.values:
         raise CodecError(f"{str(file)!r} has no operations that can be run, so nothing can be compared.")
     table = compare(traced, exported)
-    fixed = list(_fixed(traced, exported, declared, called)) if table.attrs["outputs_agree"] else []
+    fixed, notes = _fixed(traced, exported, declared, called) if table.attrs["outputs_agree"] else ([], [])
     check = ExportCheck(table, traced, exported, file, fixed)
+    check.notes += notes
     if not check and is_quantized(exported.graph):
         check.explain(quantization(check, traced, exported, file))
     return check
 
 
-def _fixed(model: Trace, exported: Trace, declared: Graph, called: Called | None) -> Iterator[str]:
-    """Yield what a file may have fixed that the model takes from its inputs."""
+def _fixed(
+    model: Trace, exported: Trace, declared: Graph, called: Called | None
+) -> tuple[list[str], list[str]]:
+    """Return what a file may have fixed that the model takes from its inputs, and notes on the rest."""
     graphs = model.graph, exported.graph
-    chosen = _chosen(*graphs)
-    partner = dict.fromkeys(model.graph.rows_of(INPUT), -1)
-    partner |= dict(zip(chosen, exported.graph.rows_of(INPUT), strict=True))
-    found = [*ignored_inputs(*graphs, partner, ("the model", "the file"))]
-    decided = [*decided_by_values(model)]
-    agrees = agrees_otherwise(called, model) if decided and called is not None else None
-    if agrees is False:
-        yield "On inputs by which the model decides otherwise, the file does not return what the model does"
-    if not agrees:
-        yield from (*found, *decided)
-    if called is not None:
-        yield from unlike_in_longer_batches(called, declared)
+    rows, chosen = model.graph.rows_of(INPUT), _chosen(*graphs)
+    partner = dict.fromkeys(rows, -1) | dict(zip(chosen, exported.graph.rows_of(INPUT), strict=True))
+    found = otherwise(called, model)
+    read = [read_inputs(one.graph) for one in found.agreeing]
+    ignored = ignored_inputs(*graphs, partner, ("the model", "the file"), set().union(*read))
+    lengths = other_lengths(called, model.graph, declared, [rows.index(row) for row in chosen])
+    otherwise_apart = (
+        "On inputs by which the model decides otherwise, the file does not return what the model does"
+    )
+    fixed = [otherwise_apart] if found.differs else []
+    return [*fixed, *ignored, *found.left, *lengths.unlike], lengths.left
+
+
+def _apart(
+    args: tuple[Any, ...], kwargs: Mapping[str, Any], count: int
+) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Return the arguments of a call, with copies where a tensor is given twice and a file takes both.
+
+    Args:
+        args: The positional arguments.
+        kwargs: The keyword arguments.
+        count: How many inputs the file takes.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return args, kwargs
+    seen: set[int] = set()
+
+    def copied(one: Any) -> Any:
+        is_again = id(one) in seen
+        seen.add(id(one))
+        return one.detach().clone() if is_again else one
+
+    every = [one for one in (*args, *kwargs.values()) if isinstance(one, torch.Tensor)]
+    if len(every) != count or len({id(one) for one in every}) == count:
+        return args, kwargs
+    given = [copied(one) if isinstance(one, torch.Tensor) else one for one in (*args, *kwargs.values())]
+    return tuple(given[: len(args)]), dict(zip(kwargs, given[len(args) :], strict=True))
 
 
 def is_quantized(file: Graph) -> bool:
@@ -319,8 +353,8 @@ def _inputs(trace: Trace, file: Graph, path: Path) -> list[Any]:
     chosen = _chosen(trace.graph, file)
     if len(chosen) < len(ends):
         raise InputError(
-            f"{path.name} takes {len(ends)} inputs ({listed([*_named(file, ends)])}), and the model was "
-            f"called with {len(rows)} tensors ({listed([*_named(trace.graph, rows)])}). Call it with the "
+            f"{path.name} takes {len(ends)} inputs ({listed([*named_inputs(file)])}), and the model was "
+            f"called with {len(rows)} tensors ({listed([*named_inputs(trace.graph)])}). Call it with the "
             "inputs that it was exported with."
         )
     dtypes = [file.dtype_of(end) for end in ends]
@@ -330,17 +364,11 @@ def _inputs(trace: Trace, file: Graph, path: Path) -> list[Any]:
 
 def _chosen(model: Graph, file: Graph) -> list[int]:
     """Return the inputs of the model that those of the file are given, in their order; empty if none fit."""
-    ends, rows = file.rows_of(INPUT), model.rows_of(INPUT)
-    names, own = _named(file, ends), _named(model, rows)
-    if set(names) <= set(own):
-        return [own[name] for name in names]
-    return rows if len(ends) == len(rows) else []
-
-
-def _named(graph: Graph, rows: Sequence[int]) -> dict[str, int]:
-    """Return the rows of inputs by name, or by label if they have none."""
-    names = list(graph.facts.get("inputs", ())) or [""] * len(rows)
-    return {name or graph.label(row): row for name, row in zip(names, rows, strict=True)}
+    names, own = named_inputs(file), named_inputs(model)
+    rest = [row for name, row in own.items() if name not in names]
+    if len(names) > len(own) or (len(names) < len(own) and not names.keys() <= own.keys()):
+        return []
+    return [own[name] if name in own else rest.pop(0) for name in names]
 
 
 def _tensor(value: Any, dtype: str) -> Any:

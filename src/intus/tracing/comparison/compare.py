@@ -33,7 +33,7 @@ from .pairing.modules import pair_modules, with_folded_norms, with_moved_results
 from .pairing.moves import with_last_moves
 from .parameters.parameters import different_parameters
 from .unseen.without_effect import idle
-from .values.differences import ROUNDINGS, Difference, difference, element_sums, rounding
+from .values.differences import ROUNDINGS, SAME, Difference, difference, element_sums, rounding
 from .values.elements import Elements, eps_of, plain
 from .values.settings import different_constants
 
@@ -57,8 +57,6 @@ _HIDING = frozenset(
     | {"floor", "ceil", "trunc", "max_pool", "max_pool1d", "max_pool2d", "max_pool3d", "eq", "ne", "lt", "le"}
     | {"gt", "ge", "equal", "less", "greater", "less_or_equal", "greater_or_equal", "topk", "sort", "argsort"}
 )
-#: The relative difference up to which two tensors of other shapes have the same elements.
-_SAME_ELEMENTS = 1e-3
 _MOST_AXES = 4
 #: The largest number of operations of both sides in which the ones that make a difference are looked for.
 _MOST_OF_A_REGION = 40
@@ -349,17 +347,17 @@ class _Judge:
         is_end = any(graph.ops.kind[row] != OP for graph, row in rows)
         if is_end or all(graph.type_of(row) in MOVES for graph, row in rows):
             return y
-        if x.array.shape == y.array.shape and difference(x, y).relative <= _SAME_ELEMENTS:
+        if x.array.shape == y.array.shape and difference(x, y).relative <= SAME:
             return y
         sizes = [np.abs(one.array).sum(dtype=np.float64) for one in (x, y)]
-        if not math.isclose(*sizes, rel_tol=_SAME_ELEMENTS):
+        if not math.isclose(*sizes, rel_tol=SAME):
             return y
         orders = [y.array]
         if y.array.ndim == x.array.ndim <= _MOST_AXES:
             orders += [y.array.transpose(axes) for axes in itertools.permutations(range(y.array.ndim))]
         flat = (one for one in orders if one.shape == x.array.shape or one is y.array)
         moved = (y._replace(array=np.ascontiguousarray(one).reshape(x.array.shape)) for one in flat)
-        return next((one for one in moved if difference(x, one).relative <= _SAME_ELEMENTS), y)
+        return next((one for one in moved if difference(x, one).relative <= SAME), y)
 
     def _judge_values(self, pair: Pair, x: Elements, y: Elements, parents: list[int]) -> None:
         pair.difference = found = difference(x, y)

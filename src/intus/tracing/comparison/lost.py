@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...core.graph import OUTPUT, Graph
 from ...viewing.repr_text import listed
-from .unseen.without_effect import placed
+from .unseen.passes import placed
 from .values.differences import half_of_digits
 from .values.elements import eps_of
 

@@ -23,10 +23,10 @@ from .pairing.modules import ModulePair
 from .parameters.parameters import COMBINED, different_parameters, unknown_parameters
 from .reasons import drawn, reasons
 from .unseen.hidden import hidden_steps
-from .unseen.other_numbers import apart_on_other_numbers
+from .unseen.other_numbers import OnOthers, not_shown_to_agree, on_other_numbers
 from .unseen.other_numbers import sentences as other_numbers
 from .unseen.stated import different_constants_stated, different_stated, lower_precisions
-from .unseen.without_effect import sentences, unseen_operations
+from .unseen.without_effect import Unseen, sentences, unseen_operations
 from .values.differences import difference
 from .values.elements import plain
 from .values.settings import different_constants, different_settings, whole_numbers
@@ -176,15 +176,21 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
         stated = [f"{sentence}, which rounding hides on these inputs" for sentence in hidden]
         names, agreeing = ("a", "b"), [pair for pair in same.items() if pair[0] not in constants]
         stated += different_constants_stated(a, b, agreeing, names)
-        table.attrs["apart"] = [] if first is not None else apart_on_other_numbers(a, b, agreeing)
+        others = OnOthers([], []) if first is not None else on_other_numbers(a, b, agreeing)
+        table.attrs["apart"], table.attrs["untried"] = others
         if first is None:
             stated += hidden_steps(a, b, agreeing, names)
             stated += other_numbers(table.attrs["apart"], a.graph, b.graph, names)
+        unseen = unseen_operations(a, b, table.pairs)
+        table.attrs["unseen"] = not_shown_to_agree(a, b, agreeing, unseen)
         table.attrs["lost"] = lost = list(lost_in_rounding(a.graph, b.graph, pairs, idle))
         table.attrs["by_depth"] = by_depth = list(judged_by_depth(a.graph, pairs, idle))
         stated += lost
         inside = list(table.differences_inside())
-        said = [*report.unseen(), *(f"{one[0].upper()}{one[1:]}." for one in (*inside, *stated))]
+        said = [
+            *report.unseen(table.attrs["unseen"]),
+            *(f"{one[0].upper()}{one[1:]}." for one in (*inside, *stated)),
+        ]
         lower = lower_precisions(a.graph, b.graph, names)
         same_precisions = all(one.is_stated for one in lower)
         table.attrs["agree"] = table.attrs["outputs_agree"] and not said and not constants and same_precisions
@@ -379,11 +385,10 @@ class _Report:
             return []
         return self._settings([pair.a], [pair.b])
 
-    def unseen(self) -> list[str]:
+    def unseen(self, found: Iterable[Unseen]) -> list[str]:
         """Return the operations of one pass alone that have no effect on these inputs, if nothing differs."""
         if self.origins:
             return []
-        found = unseen_operations(self.a, self.b, [(pair.a, pair.b) for pair in self.pairs])
         return [f"{one}." for one in sentences(found, self.a.graph, self.b.graph, ("a", "b"))]
 
     def sentences(self, first: dict[str, Any] | None) -> list[str]:

@@ -13,14 +13,11 @@ from ....core.analysis.alignment import in_order
 from ....core.analysis.flops import MOVES
 from ....core.graph import OP, Graph
 from ....core.vocabularies import common_types
-from ..values.differences import difference
+from ..values.differences import SAME, difference
 from ..values.elements import plain
 
 if TYPE_CHECKING:
     from ...results.trace import Trace
-
-#: The relative difference up to which two tensors are one, behind which rounding may have added up.
-_SAME = 1e-3
 
 
 def with_last_moves(a: Trace, b: Trace, pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -67,4 +64,4 @@ def _same(a: Trace, i: int, b: Trace, j: int) -> bool:
     if x is None or y is None or x.array.shape != y.array.shape:
         return False
     apart = difference(x, y)
-    return apart.relative <= _SAME and not apart.lopsided
+    return apart.relative <= SAME and not apart.lopsided

@@ -6,12 +6,13 @@ from collections.abc import Collection, Mapping
 from copy import copy
 from typing import NamedTuple
 
+from ....core.analysis.walks import descendants
 from ....core.graph import INPUT, OP, Graph
 from ....core.vocabularies import common_types
 
 #: Operations that read the shape of a tensor and none of its values.
 _OF_SHAPES = frozenset({"shape", "size"})
-#: The largest number of operations of a region on each side.
+#: The largest number of operations of a region on each side, if it is not given.
 _MOST = 200
 
 
@@ -36,9 +37,11 @@ class Regions:
         a: The first graph.
         b: The second graph.
         partner: The rows of ``b`` that regions may begin at, by the rows of ``a``.
+        most: The largest number of operations of a region on each side.
     """
 
-    def __init__(self, a: Graph, b: Graph, partner: Mapping[int, int]) -> None:
+    def __init__(self, a: Graph, b: Graph, partner: Mapping[int, int], most: int = _MOST) -> None:
+        self._most = most
         self._graphs, self._partner = (a, b), partner
         self._own: tuple[dict[int, int], dict[int, int]] = (
             {i: i for i in partner},
@@ -60,8 +63,8 @@ class Regions:
         rows[i], others[j] = i, i
 
     def partner(self, row: int) -> int:
-        """Return the row of ``b`` that corresponds to a row of ``a`` that regions may begin at."""
-        return self._partner[row]
+        """Return the row of ``b`` that corresponds to one of ``a`` that regions may begin at; -1 for none."""
+        return self._partner.get(row, -1)
 
     def leave_out(self, row: int) -> None:
         """Let no region begin at a row of ``a``."""
@@ -88,7 +91,8 @@ class Regions:
             apart = (given & self._varies[0]) ^ begins
             if not apart:
                 return Region(sorted(given), sorted(rows), sorted(more))
-            left |= apart
+            # A file that computes a tensor twice begins at it and before it: then only before it.
+            left |= {*descendants(self._graphs[0], apart)} & (given | begins) or apart
 
     def _before(self, side: int, row: int, left: Collection[int]) -> tuple[set[int], set[int]] | None:
         """Return the first rows on the ways back from a row that have a partner, and the operations between.
@@ -111,7 +115,7 @@ class Regions:
                     waiting.append(parent)
                 elif graph.ops.kind[parent] == INPUT:
                     return None
-            if len(rows) > _MOST:
+            if len(rows) > self._most:
                 return None
         return given, rows
 

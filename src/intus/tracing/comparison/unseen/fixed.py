@@ -6,19 +6,20 @@ Python took on the value of a tensor, or a number that it read, is that of the i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....core.analysis.walks import ancestors
 from ....core.graph import INPUT, OUTPUT, Graph
-from ..pairing.regions import of_inputs
 
 if TYPE_CHECKING:
-    from ...results.trace import Trace
+    from ...results.trace import Conditional
 
 
-def ignored_inputs(a: Graph, b: Graph, partner: Mapping[int, int], names: tuple[str, str]) -> Iterator[str]:
+def ignored_inputs(
+    a: Graph, b: Graph, partner: Mapping[int, int], names: tuple[str, str], also_read: Set[int] = frozenset()
+) -> Iterator[str]:
     """Yield what is said of inputs that the outputs of only one of two passes depend on.
 
     Args:
@@ -26,45 +27,40 @@ def ignored_inputs(a: Graph, b: Graph, partner: Mapping[int, int], names: tuple[
         b: The second graph.
         partner: The inputs of ``b`` by those of ``a`` that they are given the values of; -1 for none.
         names: The names of the passes.
+        also_read: Inputs of ``a`` that its outputs depend on in other passes, where ``b`` returns the same.
     """
-    read = _read(a), _read(b)
+    read = read_inputs(a) | also_read, read_inputs(b)
+    label = {row: name for name, row in named_inputs(a).items()}
     for row, other in partner.items():
         ways = row in read[0], other in read[1]
         if ways[0] != ways[1]:
             reads, ignores = names if ways[0] else names[::-1]
             does = "does not have" if other < 0 else "does not read"
-            yield f"{_name(a, row)} is an input that {reads} computes with and {ignores} {does}"
+            text = a.label(row) if label[row] == a.label(row) else f"{label[row]} ({a.label(row)})"
+            yield f"{text} is an input that {reads} computes with and {ignores} {does}"
 
 
-def decided_by_values(model: Trace) -> Iterator[str]:
-    """Yield what Python code of the model took from the values of its inputs, which a file may have fixed.
+def decided_by(conditional: Conditional) -> str:
+    """Return what is said of a value that Python code of the model took, which a file may have fixed.
 
     Args:
-        model: The trace of the model.
+        conditional: The tensor that it is of, with what Python did.
     """
-    varies, found = of_inputs(model.graph), dict[str, None]()
-    for one in model.conditionals:
-        if one.op.row in varies and one.kind != "assert":
-            source = one.op.source
-            where = f" ({Path(source.file).name}, line {source.line})" if source else ""
-            what = (
-                f"reads the value of {one.op.label} in Python"
-                if one.kind == "read"
-                else (f"decides by the value of {one.op.label} in Python")
-            )
-            found[f"The model {what}{where}, which a file may have fixed to that of other inputs"] = None
-    yield from found
+    op = conditional.op
+    where = f" ({Path(op.source.file).name}, line {op.source.line})" if op.source else ""
+    does = "reads the value" if conditional.kind == "read" else "decides by the value"
+    what = f"{does} of {op.label} in Python{where}"
+    return f"The model {what}, which a file may have fixed to that of other inputs"
 
 
-def _read(graph: Graph) -> set[int]:
+def read_inputs(graph: Graph) -> set[int]:
     """Return the inputs that outputs depend on."""
     outputs = graph.rows_of(OUTPUT)
-    return {row for row in ancestors(graph, outputs) if graph.ops.kind[row] == INPUT} | (
-        {row for row in outputs if graph.ops.kind[row] == INPUT}
-    )
+    return {row for row in (*outputs, *ancestors(graph, outputs)) if graph.ops.kind[row] == INPUT}
 
 
-def _name(graph: Graph, row: int) -> str:
-    names = list(graph.facts.get("inputs", ()))
-    name = dict(zip(graph.rows_of(INPUT), names, strict=False)).get(row, "")
-    return f"{name} ({graph.label(row)})" if name else graph.label(row)
+def named_inputs(graph: Graph) -> dict[str, int]:
+    """Return the rows of inputs by name, or by label if they have none."""
+    rows = graph.rows_of(INPUT)
+    names = list(graph.facts.get("inputs", ())) or [""] * len(rows)
+    return {name or graph.label(row): row for name, row in zip(names, rows, strict=True)}

@@ -18,9 +18,8 @@ from ....viewing.repr_text import listed
 from ..pairing.regions import Region, Regions
 from ..values.elements import Elements, limit_of, plain
 from ..values.settings import same_number, stated_apart
-from .passes import COMPARISONS, Pass, same_elements
+from .passes import COMPARISONS, NEUTRAL, Pass, same_elements
 from .ways import epsilons_elsewhere, other_ways
-from .without_effect import NEUTRAL
 
 if TYPE_CHECKING:
     from ...results.trace import Trace

@@ -2,60 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....core.errors import IntusError
 from ....core.graph import INPUT, OUTPUT, Graph
-from ..values.differences import difference
-from ..values.elements import eps_of, plain
+from ....reading.exported_ranges import RefusedLengthError
+from ....viewing.repr_text import listed
+from ..pairing.regions import of_inputs
+from ..values.differences import SAME, SAME_HALF, difference
+from ..values.elements import is_half, plain
+from .fixed import decided_by, named_inputs
 
 if TYPE_CHECKING:
-    from ...results.trace import Trace
+    import torch
 
-#: The relative difference of outputs that rounding explains, in float32 and in half precision.
-_APART, _APART_HALF = 1e-3, 5e-2
+    from ...front_door import Arguments
+    from ...results.trace import Conditional, Trace
+
+#: Other lengths of an axis, from its own. A multiple fits where a model divides a length, one less where
+#: there are no more positions.
+_LENGTHS: tuple[Callable[[int], int], ...] = (
+    lambda length: 3 * length,
+    lambda length: 2 * length,
+    lambda length: length + 1,
+    lambda length: length // 2,
+    lambda length: length - 1,
+)
 
 
-class Called(NamedTuple):
-    """A call of a model, and the file that is run on the same inputs.
+class Called:
+    """A call of a model of PyTorch, and the file that is run on the same inputs.
 
     Attributes:
+        inputs: The tensors that the model was called with, in the order of the inputs of its trace.
+
+    Args:
+        model: The model.
         trace: Traces the model on arguments.
         run: Returns the trace of the file on the inputs of a trace of the model.
-        args: The arguments of the call.
-        kwargs: Its keyword arguments.
+        given: The arguments of the call.
     """
 
-    trace: Callable[..., Trace]
-    run: Callable[[Trace], Trace]
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        trace: Callable[..., Trace],
+        run: Callable[[Trace], Trace],
+        given: Arguments,
+    ) -> None:
+        from ...capture.argument_names import by_name
+        from ...capture.containers import named_tensors
+        from ...capture.invocation import flatten
 
-    def on(self, change: Callable[[int, Any], Any]) -> Trace | None:
-        """Return a trace of the model on other tensors; None if it raises, or its inputs are nested.
+        self._trace, self._run = trace, run
+        self._tensors: list[torch.Tensor] = []
+        self._args = tuple(flatten(one, self._tensors) for one in given.args)
+        self._kwargs = {name: flatten(one, self._tensors) for name, one in given.kwargs.items()}
+        named = named_tensors(by_name(model, given.args, given.kwargs))
+        self.inputs = list({id(t): t for _, t in named}.values())
+
+    @property
+    def can_change(self) -> bool:
+        """True if the model can be called on other tensors: none is inside of an object."""
+        return {id(t) for t in self.inputs} == {id(t) for t in self._tensors}
+
+    def on(self, change: Callable[[int, torch.Tensor], torch.Tensor]) -> Trace | None:
+        """Return a trace of the model on other tensors; None if it raises, or cannot be called on others.
 
         Args:
             change: Returns another tensor for the number and the tensor of an input.
         """
-        number = 0
-        given: list[Any] = []
-        for one in (*self.args, *self.kwargs.values()):
-            is_tensor = hasattr(one, "new_empty")
-            given.append(change(number, one) if is_tensor else one)
-            number += is_tensor
-            if isinstance(one, list | tuple | dict):
-                return None
-        kwargs = dict(zip(self.kwargs, given[len(self.args) :], strict=True))
+        if not self.can_change:
+            return None
+        from ...capture.invocation import arguments
+
+        others = {id(t): change(number, t) for number, t in enumerate(self.inputs)}
         try:
-            return self.trace(*given[: len(self.args)], **kwargs)
+            args, kwargs = arguments(self._args, self._kwargs, [others[id(t)] for t in self._tensors])
+            return self._trace(*args, **kwargs)
         except Exception:  # of the model, which may not take such inputs
             return None
 
-    def agrees(self, traced: Trace) -> bool:
-        """Return whether the file returns what a trace of the model did, on the same inputs."""
+    def agrees(self, traced: Trace) -> bool | None:
+        """Return whether the file returns what a trace of the model did; None if it states that it cannot.
+
+        Args:
+            traced: The trace, on whose inputs the file is run.
+        """
         try:
-            other = self.run(traced)
+            other = self._run(traced)
+        except RefusedLengthError:
+            return None
         except IntusError:
             return False
         ends = traced.graph.rows_of(OUTPUT), other.graph.rows_of(OUTPUT)
@@ -64,34 +104,121 @@ class Called(NamedTuple):
             if x is None or y is None or x.array.shape != y.array.shape:
                 return False
             found = difference(x, y)
-            is_half = max(eps_of(one.dtype) for one in (x, y)) > eps_of("float32")
-            if found.lopsided or found.relative > (_APART_HALF if is_half else _APART):
+            if found.lopsided or found.relative > (SAME_HALF if is_half(x, y) else SAME):
                 return False
         return len(ends[0]) <= len(ends[1])
 
 
-def agrees_otherwise(called: Called, first: Trace) -> bool | None:
-    """Return whether a file does what the model does where that decides otherwise by values of its inputs.
+# -- decisions -----------------------------------------------------------------------------------------------
+
+
+class Decision(NamedTuple):
+    """A value of a tensor that Python code of a model took; the same code may take one several times.
+
+    Attributes:
+        file: The file of the code.
+        line: Its line.
+        kind: What Python did with the value.
+        number: How often the same code had done so before.
+    """
+
+    file: str
+    line: int
+    kind: str
+    number: int
+
+
+class Otherwise(NamedTuple):
+    """Results of running a model and its file on inputs by which the model decides otherwise.
+
+    Attributes:
+        differs: Whether the file returned something else somewhere.
+        agreeing: The traces of the model where the file returned the same.
+        left: Sentences about the decisions that were not taken otherwise.
+    """
+
+    differs: bool
+    agreeing: list[Trace]
+    left: list[str]
+
+
+def otherwise(called: Called | None, first: Trace) -> Otherwise:
+    """Take each decision of a model by values of its inputs otherwise, and compare what its file returns.
+
+    Also the decisions of code that only runs then. A file has recorded what ran, so each has to be shown.
 
     Args:
-        called: The call.
+        called: The call; None if the model cannot be called again.
         first: The trace of the model.
-
-    Returns:
-        None if no inputs were found on which the model decides otherwise.
     """
-    for change in (_mixed, _ones, _turned):
-        traced = called.on(lambda _, t, change=change: change(t))  # type: ignore[misc]
-        if traced is not None and _decisions(traced) != _decisions(first):
-            return called.agrees(traced)
-    return None
+    taken, sentences = _decisions(first), said_of_decisions(first)
+    left, agreeing = {**sentences}, list["Trace"]()
+    for change in _changes(len(called.inputs)) if called is not None else ():
+        if not left or called is None:
+            break
+        traced = called.on(change)
+        if traced is None:
+            continue
+        others = _decisions(traced)
+        new = [one for one in left if one in others and others[one] != taken.setdefault(one, others[one])]
+        if not new:
+            continue
+        if not called.agrees(traced):
+            return Otherwise(True, agreeing, [*left.values()])
+        agreeing.append(traced)
+        more = {one: text for one, text in said_of_decisions(traced).items() if one not in sentences}
+        taken |= {one: others[one] for one in more}
+        sentences |= more
+        left = {one: text for one, text in (left | more).items() if one not in new}
+    return Otherwise(False, agreeing, list(dict.fromkeys(left.values())))
 
 
-def _decisions(trace: Trace) -> list[tuple[Any, ...]]:
-    """Return what Python code of a model took from the values of tensors."""
-    values = (plain(trace.values.get(one.op.row)) for one in trace.conditionals)
-    found = (() if value is None else tuple(value.array.reshape(-1)[:100].tolist()) for value in values)
-    return [(one.kind, one.way, value) for one, value in zip(trace.conditionals, found, strict=True)]
+def said_of_decisions(model: Trace) -> dict[Decision, str]:
+    """Return what is said of what Python code of a model took from the values of its inputs, by decision.
+
+    Args:
+        model: The trace of the model.
+    """
+    varies = of_inputs(model.graph)
+    return {
+        one: decided_by(conditional)
+        for one, conditional in _numbered(model).items()
+        if conditional.op.row in varies and conditional.kind != "assert"
+    }
+
+
+def _numbered(trace: Trace) -> dict[Decision, Conditional]:
+    """Return the conditionals of a trace by decision."""
+    found: dict[Decision, Conditional] = {}
+    before: Counter[tuple[str, int, str]] = Counter()
+    for one in trace.conditionals:
+        source = one.op.source
+        place = (source.file, source.line, one.kind) if source else ("", 0, one.kind)
+        found[Decision(*place, before[place])] = one
+        before[place] += 1
+    return found
+
+
+def _decisions(trace: Trace) -> dict[Decision, tuple[Any, ...]]:
+    """Return what Python code of a model took from the values of tensors, by decision."""
+    found: dict[Decision, tuple[Any, ...]] = {}
+    for decision, one in _numbered(trace).items():
+        value = plain(trace.values.get(one.op.row))
+        numbers = () if value is None else tuple(value.array.reshape(-1)[:100].tolist())
+        found[decision] = one.way, numbers
+    return found
+
+
+_Change = Callable[[int, Any], Any]
+
+
+def _changes(count: int) -> Iterator[_Change]:
+    """Yield ways to change the inputs of a model: all of them, and each alone."""
+    for way in _WAYS:
+        yield lambda _, t, way=way: way(t)  # type: ignore[misc]
+    for one in range(count) if count > 1 else ():
+        for way in _WAYS:
+            yield lambda n, t, way=way, one=one: way(t) if n == one else t  # type: ignore[misc]
 
 
 def _is_mask(t: Any) -> bool:
@@ -117,25 +244,124 @@ def _turned(t: Any) -> Any:
     return t.flip(tuple(range(t.ndim)))
 
 
-def unlike_in_longer_batches(called: Called, declared: Graph) -> Iterator[str]:
-    """Yield what is said of a file that takes batches of any size, and returns other numbers for another.
+def _moved(by: float) -> Callable[[Any], Any]:
+    """Return what adds to floats some of their largest number."""
+    return lambda t: t + by * (1 + t.abs().max()) if t.is_floating_point() and t.numel() else t
+
+
+def _scaled(factor: float) -> Callable[[Any], Any]:
+    return lambda t: t * factor if t.is_floating_point() else t
+
+
+def _lowest(t: Any) -> Any:
+    """Return the least number of a tensor everywhere."""
+    return t.amin().expand(t.shape).clone() if t.numel() and not t.is_complex() else t
+
+
+def _highest(t: Any) -> Any:
+    """Return the largest number of a tensor everywhere."""
+    return t.amax().expand(t.shape).clone() if t.numel() and not t.is_complex() else t
+
+
+#: Changes of a tensor, the likely ones first.
+_WAYS: tuple[Callable[[Any], Any], ...] = (
+    *(_mixed, _ones, _turned, _moved(2), _moved(-2), _scaled(0.01), _scaled(0), _scaled(100)),
+    *(_lowest, _highest),
+)
+
+
+# -- lengths -------------------------------------------------------------------------------------------------
+
+
+class Lengths(NamedTuple):
+    """Results of running a model and its file on inputs of other lengths.
+
+    Attributes:
+        unlike: What is said of lengths for which the file returns something else.
+        left: What is said of open axes for which no other length was run.
+    """
+
+    unlike: list[str]
+    left: list[str]
+
+
+def other_lengths(called: Called | None, model: Graph, declared: Graph, chosen: Sequence[int]) -> Lengths:
+    """Run a model and its file with other lengths of the axes that the file leaves open.
+
+    Axes of one length are taken for one, such as those of a mask and of what it is of.
 
     Args:
-        called: The call.
+        called: The call; None if the model cannot be called again.
+        model: The graph of the model.
         declared: The graph of the file without values, in which lengths that are open are -1.
+        chosen: The numbers of the inputs of the model that those of the file are given.
     """
     rows = declared.rows_of(INPUT)
-    shapes = [declared.metas[int(declared.ops.meta[row])].shape for row in rows]
-    is_open = [bool(shape) and shape[0] == -1 for shape in shapes]
-    first = [one for one in (*called.args, *called.kwargs.values()) if hasattr(one, "new_empty")]
-    if not any(is_open) or [one.ndim for one in first] != [len(shape) for shape in shapes]:
-        return
+    shapes = [model.metas[int(model.ops.meta[row])].shape for row in model.rows_of(INPUT)]
+    open_axes = [
+        (number, axis)
+        for number, row in zip(chosen, rows, strict=True)
+        for axis, length in enumerate(declared.metas[int(declared.ops.meta[row])].shape)
+        if length == -1
+    ]
+    names = dict(zip(chosen, named_inputs(declared), strict=True))
+    axes: dict[int, list[tuple[int, int]]] = {}
+    for number, axis in open_axes:
+        axes.setdefault(shapes[number][axis], []).append((number, axis))
+    found, left = Lengths([], []), dict(axes)
+    if called is not None and called.can_change:
+        left = {length: some for length, some in axes.items() if not _is_tried(called, {length: some}, found)}
+        if len(left) > 1 and _is_tried(called, left, found):  # one may be the sum of others
+            left = {}
+    why = (
+        "neither model nor file takes one"
+        if called is not None and called.can_change
+        else "the model is not called again"
+    )
+    for length, some in left.items():
+        places = listed([f"axis {axis} of {names[number]}" for number, axis in some])
+        found.left.append(f"No other length than {length} was tried of {places}: {why}.")
+    return found
+
+
+def _is_tried(called: Called, axes: Mapping[int, Sequence[tuple[int, int]]], found: Lengths) -> bool:
+    """Return whether model and file ran with other lengths of some axes; add what is said of the file."""
+    where = {place for some in axes.values() for place in some}
+    for other in _LENGTHS:
+        lengths = {length: other(length) for length in axes}
+        if any(new < 1 or new == length for length, new in lengths.items()):
+            continue
+        traced = called.on(partial(_with_lengths, where, lengths))
+        agrees = None if traced is None else called.agrees(traced)
+        if agrees is None:
+            continue
+        if not agrees:
+            is_batch = {axis for _, axis in where} == {0}
+            what = "any number of rows" if is_batch else "any length there"
+            changed = ", ".join(f"{new} in place of {length}" for length, new in lengths.items())
+            inside = (
+                "" if is_batch else f" on axis {', '.join(map(str, sorted({axis for _, axis in where})))}"
+            )
+            found.unlike.append(
+                f"The file takes {what}, and for {changed}{inside} it does not return what the model does"
+            )
+        return True
+    return False
+
+
+def _with_lengths(where: Collection[tuple[int, int]], lengths: Mapping[int, int], number: int, t: Any) -> Any:
+    """Return an input with other lengths: its numbers, the same in the opposite order, and again.
+
+    Args:
+        where: The numbers of the inputs and their axes that have other lengths.
+        lengths: The other lengths by the ones of the axes.
+        number: The number of the input.
+        t: The input.
+    """
     import torch
 
-    lengths = [one.shape[0] for one, is_batch in zip(first, is_open, strict=True) if is_batch]
-    longer = called.on(lambda n, t: torch.cat([t, t.flip(0), t]) if is_open[n] else t)
-    if longer is not None and len(set(lengths)) == 1 and not called.agrees(longer):
-        yield (
-            f"The file takes any number of rows, and for {3 * lengths[0]} in place of {lengths[0]} it does "
-            "not return what the model does"
-        )
+    for axis in (axis for one, axis in where if one == number):
+        length, new = t.shape[axis], lengths[t.shape[axis]]
+        repeated = torch.cat([t, t.flip(axis)] * (new // length // 2 + 1), axis)
+        t = repeated.narrow(axis, 0, new).clone()
+    return t

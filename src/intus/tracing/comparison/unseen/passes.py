@@ -8,16 +8,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ....core.analysis.flops import ELEMENTWISE
+from ....core.graph import Graph
 from ....core.vocabularies import common_types
 from ..pairing.regions import of_inputs
-from ..values.differences import difference, rounding
+from ..parameters.coverage import module_of
+from ..values.differences import SAME, difference, rounding
 from ..values.elements import Elements, eps_of, plain
 from ..values.settings import arguments, common, constant_of
-from .without_effect import NEUTRAL, placed
 
 if TYPE_CHECKING:
     from ...results.trace import Trace
 
+#: The number that leaves every number as it is, of arithmetic.
+NEUTRAL = {
+    **dict.fromkeys(("add", "sub", "subtract", "rsub"), 0.0),
+    **dict.fromkeys(("mul", "multiply", "div", "divide", "true_divide", "pow"), 1.0),
+}
 #: Numbers among the arguments of operations on each element that are no operands.
 _NO_OPERANDS = frozenset({"dim", "fmod", "to", "saturate", "decimals"})
 #: Comparisons, with one name for those that differ where two numbers are equal, or never.
@@ -37,9 +43,9 @@ _COARSE = COMPARISONS.keys() | {
 }
 #: Operations that round numbers if they return whole ones.
 _CASTS = frozenset({"cast", "to", "type", "long", "int", "short", "bool", "astype", "convert_element_type"})
-#: The relative difference up to which two tensors are one, behind which rounding may have added up.
-_SAME = {"float16": 1e-2, "bfloat16": 3e-2}
-_SAME_EXACT = 1e-3
+#: The relative difference up to which two tensors in half precision have the same elements: less than
+#: ``SAME_HALF``, because these are sorted, so that some others come near.
+_SAME_ELEMENTS = {"float16": 1e-2, "bfloat16": 3e-2}
 #: The epsilons of PyTorch's functions that have no signature to read them from.
 _EPSILONS = {
     "cosine_similarity": {"eps": "1e-08"},
@@ -48,8 +54,21 @@ _EPSILONS = {
 }
 
 
+def placed(graph: Graph, row: int) -> str:
+    """Return the label of a row, with the module that it ran in."""
+    module = module_of(graph, row)
+    return f"{graph.label(row)} in {module}" if module else graph.label(row)
+
+
 class Pass:
-    """One of two passes."""
+    """One of two passes.
+
+    Attributes:
+        graph: Its graph.
+
+    Args:
+        trace: Its trace.
+    """
 
     def __init__(self, trace: Trace) -> None:
         self.graph, self._trace = trace.graph, trace
@@ -144,4 +163,4 @@ def same_elements(x: Elements, y: Elements) -> bool:
     if one.array.shape != two.array.shape:
         return False
     apart = difference(one, two)
-    return apart.relative <= max(_SAME.get(t.dtype, _SAME_EXACT) for t in (x, y)) and not apart.lopsided
+    return apart.relative <= max(_SAME_ELEMENTS.get(t.dtype, SAME) for t in (x, y)) and not apart.lopsided

@@ -20,7 +20,7 @@ from ..parameters.coverage import module_of
 from ..values.elements import eps_of
 from ..values.settings import arguments, common, different_arguments, number_of, same_number, stated_apart
 from .causal import is_causal_mask
-from .without_effect import placed
+from .passes import placed
 
 if TYPE_CHECKING:
     from ...results.trace import Trace

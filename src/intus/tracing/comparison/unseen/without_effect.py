@@ -15,12 +15,10 @@ import numpy as np
 from ....core.analysis.flops import ELEMENTWISE, MOVES
 from ....core.analysis.walks import ancestors
 from ....core.graph import BUFFER, OP, OUTPUT, Graph
-from ....core.vocabularies import common_types
-from ..pairing.regions import of_inputs
-from ..parameters.coverage import module_of
 from ..values.differences import difference, rounding
-from ..values.elements import Elements, eps_of, plain
+from ..values.elements import Elements
 from ..values.settings import arguments, bounds, common, number_of
+from .passes import NEUTRAL, Pass, placed
 
 if TYPE_CHECKING:
     from ...results.trace import Trace
@@ -46,11 +44,6 @@ _BY_OPERANDS = frozenset(
 #: Operations that return no negative number, and those that return none of no negative numbers.
 _NOT_NEGATIVE = frozenset({"square", "squared_difference", "abs", "exp"})
 _MEANS = frozenset({"mean", "sum", "reduce_mean", "reduce_sum", "detach"})
-#: The number that leaves every number as it is, of the arithmetic among them.
-NEUTRAL = {
-    **dict.fromkeys(("add", "sub", "subtract", "rsub"), 0.0),
-    **dict.fromkeys(("mul", "multiply", "div", "divide", "true_divide", "pow"), 1.0),
-}
 #: Operations on each element that have the name of a reduction in ONNX.
 _LARGER = frozenset({"max", "min"})
 _DROPOUTS = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout"})
@@ -128,7 +121,7 @@ def unseen_operations(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> l
             is_a = limits[0][0] > limits[1][0] or limits[0][1] < limits[1][1]
             name, side, at = ("a", one, root) if is_a else ("b", two, other)
             rows = side.limiting(at)
-            if not rows and one.type_of(root) == two.type_of(other):  # a mean of abs, and of no abs
+            if not rows and one.kind(root) == two.kind(other):  # a mean of abs, and of no abs
                 rows = side.not_negative_by(at)
             found += [Unseen(name, row) for row in rows[-1:]]
         rest = [
@@ -150,23 +143,20 @@ def unseen_operations(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> l
     return sorted(found)
 
 
-class _Unchanged:
+class _Unchanged(Pass):
     """The tensors of a pass that are the same elements as another before them.
 
     Attributes:
-        graph: The graph.
         root: The first row with the same elements, by row.
         steps: The operations that returned what they were given, but need not, by root.
     """
 
     def __init__(self, trace: Trace) -> None:
-        self.graph, self._trace = trace.graph, trace
-        self.types = common_types(trace.graph)
+        super().__init__(trace)
         outputs = self.graph.rows_of(OUTPUT)
         live = {*outputs, *ancestors(self.graph, outputs)}
         is_torch = trace.graph.facts.get("framework") in ("torch", "torch.export")
         self._defaults = {"beta": "1", "threshold": "20"} if is_torch else {}  # of a softplus
-        self._varies = of_inputs(trace.graph)
         self.root: dict[int, int] = {}
         self.steps: dict[int, list[int]] = {}
         for row in range(len(self.graph.ops)):
@@ -174,10 +164,6 @@ class _Unchanged:
             self.root[row] = row if source is None else self.root[source]
             if source is not None and row in live and self._is_step(row):
                 self.steps.setdefault(self.root[row], []).append(row)
-
-    def type_of(self, row: int) -> str:
-        """Return the common name of the type of a row."""
-        return self.types[int(self.graph.ops.type[row])]
 
     def limiting(self, root: int) -> list[int]:
         """Return the operations that limit the numbers of a root to bounds, with itself."""
@@ -193,13 +179,13 @@ class _Unchanged:
 
     def not_negative_by(self, row: int) -> list[int]:
         """Return the operation by which a row is never negative, in a list; empty if there is none."""
-        while self._is_never_negative(row) and self.type_of(row) not in _NOT_NEGATIVE:
-            (row, *_) = self._operands(row)
+        while self._is_never_negative(row) and self.kind(row) not in _NOT_NEGATIVE:
+            (row, *_) = self.operands(row)
         return [row] if self._is_never_negative(row) else []
 
     def _is_never_negative(self, row: int) -> bool:
         """Return whether an operation returns no negative number, whatever the inputs are."""
-        kind, operands = self.type_of(row), self._operands(row)
+        kind, operands = self.kind(row), self.operands(row)
         is_mean = kind in _MEANS and bool(operands)
         return kind in _NOT_NEGATIVE or (is_mean and all(map(self._is_never_negative, operands)))
 
@@ -208,43 +194,36 @@ class _Unchanged:
 
         An exporter writes ``where(x > threshold, x, softplus(x))``. Infinity for any other operation.
         """
-        if self.type_of(root) != "softplus":
+        if self.kind(root) != "softplus":
             return math.inf
         given = {**self._defaults, **common(self.graph, root, arguments(self.graph.setting(root)))}
         own = number_of(given.get("threshold", "")) if number_of(given.get("beta", "")) == 1 else None
         found = [own, *(self.threshold(row) for row in self.steps.get(root, []))]
         return min((number for number in found if number is not None), default=math.inf)
 
-    def eps(self, row: int) -> float:
-        """Return the distance from 1 to the next number of a row's dtype."""
-        return eps_of(self.graph.dtype_of(row))
-
     def threshold(self, row: int) -> float | None:
         """Return the number above which a ``where`` returns what a softplus was given; None for any other."""
         graph, parents = self.graph, self.graph.parents(row)
-        softplus = [one for one in parents if self.type_of(one) == "softplus"]
-        if self.type_of(row) != "where" or len(parents) != 3 or len(softplus) != 1:
+        softplus = [one for one in parents if self.kind(one) == "softplus"]
+        if self.kind(row) != "where" or len(parents) != 3 or len(softplus) != 1:
             return None
         given = graph.parents(softplus[0])
         (above,) = [one for one in parents if one not in softplus and one not in given] or (-1,)
-        if above < 0 or self.type_of(above) not in ("greater", "gt") or graph.parents(above) != given:
+        if above < 0 or self.kind(above) not in ("greater", "gt") or graph.parents(above) != given:
             return None
         # In this order: the condition, what was given, the softplus.
         return number_of(graph.setting(above)) if parents == [above, *given, *softplus] else None
 
-    def _operands(self, row: int) -> list[int]:
-        return [parent for parent in self.graph.parents(row) if parent in self._varies]
-
     def _source(self, row: int) -> int | None:
         """Return the operand whose elements an operation returned; None if it has others."""
-        kind, operands = self.type_of(row), self._operands(row)
+        kind, operands = self.kind(row), self.operands(row)
         if self.graph.ops.kind[row] == OUTPUT:
             return operands[0] if operands else None
         if self.graph.ops.kind[row] != OP or kind not in ELEMENTWISE | MOVES | _LARGER | _DROPOUTS:
             return None
-        value = self._value(row)
+        value = self.value(row)
         for operand in operands:
-            given = None if value is None else self._value(operand)
+            given = None if value is None else self.value(operand)
             if value is None or given is None or given.array.size != value.array.size:
                 continue
             if kind in MOVES or (given.array.shape == value.array.shape and _same(given, value)):
@@ -252,14 +231,14 @@ class _Unchanged:
         return None
 
     def _is_step(self, row: int) -> bool:
-        kind = self.type_of(row)
+        kind = self.kind(row)
         if self.graph.ops.kind[row] != OP or kind in _DROPOUTS:
             return False
         if kind in MOVES:
             return self._rounds(row)
         if kind == "where" and self._chooses_always(row):
             return False
-        return kind not in _BY_OPERANDS or len(self._operands(row)) > 1 or self._adds(row)
+        return kind not in _BY_OPERANDS or len(self.operands(row)) > 1 or self._adds(row)
 
     def _chooses_always(self, row: int) -> bool:
         """Return whether the condition of a ``where`` is a constant, so that it returns one operand."""
@@ -268,20 +247,16 @@ class _Unchanged:
 
     def _rounds(self, row: int) -> bool:
         """Return whether an operation makes whole numbers of fractions."""
-        dtypes = [self.graph.dtype_of(n) for n in (row, *self._operands(row)[:1])]
+        dtypes = [self.graph.dtype_of(n) for n in (row, *self.operands(row)[:1])]
         return len(dtypes) == 2 and "float" in dtypes[1] and dtypes[0].startswith(("int", "uint", "bool"))
 
     def _adds(self, row: int) -> bool:
         """Return whether an operation adds a number, or multiplies with one, that changes other numbers."""
-        neutral = NEUTRAL.get(self.type_of(row))
+        neutral = NEUTRAL.get(self.kind(row))
         given = common(self.graph, row, arguments(self.graph.setting(row)))
         found = [number_of(text) for name, text in given.items() if name != "alpha"]
         numbers = [number for number in found if number is not None]
         return neutral is not None and len(numbers) == 1 and numbers[0] != neutral
-
-    def _value(self, row: int) -> Elements | None:
-        value = self._trace.values.get(row)
-        return None if value is None else plain(value)
 
 
 def _same(x: Elements, y: Elements) -> bool:
@@ -305,19 +280,13 @@ def is_bent(threshold: float, eps: float) -> bool:
 
 def _alike(a: _Unchanged, root: int, b: _Unchanged, other: int) -> bool:
     """Return whether what computed two tensors is no operation that may include one on each element."""
-    kinds = a.type_of(root), b.type_of(other)
+    kinds = a.kind(root), b.kind(other)
     if any("activation=" in side.graph.setting(row) for side, row in ((a, root), (b, other))):
         return False
     if bounds(a.graph, root) is not None and bounds(b.graph, other) is not None:
         return True
     may_include = [kind in ELEMENTWISE and kind not in _BY_OPERANDS for kind in kinds]
     return kinds[0] == kinds[1] or not any(may_include)
-
-
-def placed(graph: Graph, row: int) -> str:
-    """Return the label of a row, with the module that it ran in."""
-    module = module_of(graph, row)
-    return f"{graph.label(row)} in {module}" if module else graph.label(row)
 
 
 def sentences(found: Iterable[Unseen], a: Graph, b: Graph, names: tuple[str, str]) -> Iterator[str]:

@@ -13,6 +13,9 @@ from .elements import Elements, plain
 #: The relative difference that one operation may have, in eps of the coarser dtype. One rounding makes about
 #: a third of eps, and a composite operation rounds several times.
 ROUNDINGS = 4.0
+#: The relative difference up to which two tensors are taken for one where it is not known how many operations
+#: rounded before: in float32, and in half precision, in which a whole model rounds this much.
+SAME, SAME_HALF = 1e-3, 5e-2
 
 
 class Difference(NamedTuple):

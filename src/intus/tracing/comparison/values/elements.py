@@ -84,6 +84,11 @@ def eps_of(dtype: str) -> float:
     return _FLOATS[dtype][0] if dtype in _FLOATS else 0.0
 
 
+def is_half(*values: Elements) -> bool:
+    """Return whether any of some values is of a precision below float32."""
+    return max(one.eps for one in values) > eps_of("float32")
+
+
 def limit_of(dtype: str) -> float:
     """Return the largest finite number of a dtype; infinity for one of no floats."""
     return _FLOATS[dtype][1] if dtype in _FLOATS else np.inf

@@ -1,0 +1,133 @@
+"""Tell of which data the rows of a pass are, and leave out a second dataset of an evaluation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+from ..backends.feeds import Feed, Origin
+from .warn_once import WarningLog
+
+_TWO_DATASETS = (
+    "Passes of mode {} with rows of {}{} are not recorded in epoch {:g}, nor in later epochs that are like "
+    "it: the epoch has passes of this mode with rows of another dataset before, those of {}, and one score "
+    "cannot be of both. To record both, set watch.mode to a name of its own for each, such as "
+    "watch.mode = 'test'."
+)
+_COMPUTED = " (as far as can be seen: their input was computed, and the newest batch is of it)"
+_FEW = 8  # iterations
+_MOST, _UNNAMED = 120, "a DataLoader"  # characters of the words for one
+
+
+class Data(NamedTuple):
+    """The data that rows are of.
+
+    Attributes:
+        number: A number for each dataset, or part of one; 0 if unknown.
+        words: Its loader in words.
+        is_unsure: Whether the words name several, of which the rows may be.
+    """
+
+    number: int
+    words: str
+    is_unsure: bool = False
+
+
+UNKNOWN = Data(0, "")
+
+
+class PassData:
+    """The data of the passes of one model, as far as its batches tell.
+
+    A pass whose input is no batch, nor a view or a copy of one, is taken to be computed from the newest ones:
+    those that came after the last call before which any came. If it has another number of rows, or an
+    evaluation follows batches of the training alone, its data are unknown.
+
+    Args:
+        feed: What gives the batches.
+        troubles: Gets the sentences for the page.
+    """
+
+    def __init__(self, feed: Feed, troubles: WarningLog) -> None:
+        self._feed, self._troubles = feed, troubles
+        self._training: dict[int, Origin] = {}  # the newest iterations that train the model
+        self._numbers: dict[Hashable, int] = {}
+        self._before = self._came = feed.came()  # batches that had come at the calls before and now
+        self._first: dict[str, tuple[float, Data]] = {}  # that of an evaluation and its epoch, by mode
+        self._left_out: set[str] = set()  # modes of which it was said that a second dataset is not recorded
+
+    def call_begins(self, came: int) -> None:
+        """Register that the model is called, and how many batches have come."""
+        if came != self._came:
+            self._before, self._came = self._came, came
+
+    def trains(self, origin: Origin) -> None:
+        """Register an iteration whose batches train the model."""
+        if origin.iteration not in self._training:  # else this is all: it runs before each step
+            self._training[origin.iteration] = origin
+            while len(self._training) > _FEW:
+                del self._training[next(iter(self._training))]
+            self._number(_key(origin))
+
+    def is_stopped_inside(self) -> bool:
+        """Return whether the newest iteration that trains was broken off, as none over its data before."""
+        if not self._training:
+            return False
+        *_, newest = self._training.values()
+        alike = [one for one in self._training.values() if _key(one) == _key(newest)]
+        broken = [one for one in alike if not self._feed.is_over(one.iteration)]
+        return math.isfinite(newest.length) and broken == [newest]
+
+    def of(self, inputs: Any, *, trains: bool, is_followed: bool) -> tuple[Data, bool]:
+        """Return the data of a call, and whether a batch of them was recognized.
+
+        Args:
+            inputs: The arguments of the call.
+            trains: Whether it trains the model.
+            is_followed: Whether each call was registered, so that it is known which batches are the newest.
+        """
+        origins, is_recognized = self._feed.source(inputs, self._before if is_followed else None)
+        may_be = trains or (is_followed and not any(one.iteration in self._training for one in origins))
+        if not is_recognized and not may_be:
+            return UNKNOWN, False
+        names = {_key(one): one.name[:_MOST] if one.name.isprintable() else _UNNAMED for one in origins}
+        if not names or (len(names) > 1 and not is_followed):
+            return UNKNOWN, False
+        if len(names) == 1:
+            ((key, name),) = names.items()
+            return Data(self._number(key), name), is_recognized
+        return Data(self._number(frozenset(names)), " or ".join([*names.values()][:_FEW]), True), False
+
+    def is_of_second(self, inputs: Any, epoch: float, mode: str, *, is_followed: bool) -> bool:
+        """Return whether a call that trains nothing has rows of a second dataset in its epoch and mode.
+
+        Args:
+            inputs: The arguments of the call.
+            epoch: The epoch.
+            mode: The mode of the call.
+            is_followed: As for ``of``.
+        """
+        data, is_recognized = self.of(inputs, trains=False, is_followed=is_followed)
+        if data.is_unsure or not data.number:
+            return False
+        began, first = self._first.get(mode, (None, data))
+        if began != epoch:
+            self._first[mode] = epoch, data
+            return False
+        if first.number == data.number:
+            return False
+        if mode not in self._left_out:
+            self._left_out.add(mode)
+            guess = "" if is_recognized else _COMPUTED
+            text = _TWO_DATASETS.format(mode, data.words, guess, epoch, first.words)
+            self._troubles.inform("epochs", text, "warning")
+        return True
+
+    def _number(self, key: Hashable) -> int:
+        return self._numbers.setdefault(key, len(self._numbers) + 1)
+
+
+def _key(origin: Origin) -> Hashable:
+    """Return what datasets, and parts of one, are told apart by."""
+    return origin.dataset, origin.part
