@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from journal_help import Machine
 from serving_help import record
 
+from intus.core.record import PassFacts
 from intus.scores import Scorer
 from intus.serving.aggregation.aggregator import Aggregator
 from intus.serving.aggregation.ingest import IngestRequest
@@ -168,3 +169,14 @@ def test_other_output_without_rows_says_that_it_is_of_one_pass():
     (point,) = aggregator.flush()
     notes = evaluate(point, [], ["mean"]).results["note"].tolist()
     assert notes == ["of the last recorded pass alone, since its rows are not known"]
+
+
+def test_steps_on_several_data_are_told_of():
+    aggregator = Aggregator()
+    for number in range(7):
+        data = int(number % 3 == 0)
+        aggregator.accept([step(number, of_pass=PassFacts(data=data, rows_of=f"data {data}"))])
+    (point,) = aggregator.flush()
+    assert len(point.records) == 2
+    assert scored(point)["norm"][-1] == 6  # one is not finite
+    assert {"3 rows of data 1", "4 rows of data 0"} == set(point.doubt.removeprefix("of ").split(" and "))

@@ -87,11 +87,16 @@ def sums_of(record: Record) -> StepSums:
     return StepSums(x, summary, step, np.packbits(x != 0))
 
 
+def go_together(one: Record, other: Record) -> bool:
+    """Return whether the steps of two records can be summed, and all that is said of them is the same."""
+    return one.array.shape == other.array.shape and one.of_pass == other.of_pass
+
+
 def summed(before: Record | None, record: Record) -> Record:
     """Return a record with the sums of the steps of two, neither of which changes.
 
     Args:
-        before: Sums of arrays of the same shape; None for none.
+        before: Sums of arrays that ``go_together`` with it; None for none.
         record: The array of a step, or sums.
     """
     if before is None and are_sums(record):
@@ -103,7 +108,8 @@ def summed(before: Record | None, record: Record) -> Record:
         total, bits = old.total + new.total, old.bits | bits
         summary = np.concatenate([old.summary, summary])
         step = np.concatenate([old.step, step])
-    statistics = LayerStatistics({"summary": summary, "step": step, "alive": bits}, {"steps": len(step)})
+    facts = {"steps": len(step), "rows": len(step)}
+    statistics = LayerStatistics({"summary": summary, "step": step, "alive": bits}, facts)
     return replace(record, array=total.reshape(record.array.shape), statistics=statistics)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...core.record import PROBE_SET_MODE, Record
-from ...scores.statistics.summed import are_sums, arrays_in, is_of_step, summed
+from ...scores.statistics.summed import are_sums, arrays_in, go_together, is_of_step, summed
 from ..data_point import DataPoint, Key, size_of
 from ..schedule import Moment
 from .ledger import Tally
@@ -140,11 +140,12 @@ class Window:
         blocks = self.points.setdefault(key, [])
         arrays, taken = arrays_in([record]), list[Record]()
         if is_of_step(record):
-            taken = blocks[-1:] if blocks and blocks[-1].array.shape == record.array.shape else []
+            taken = [block for block in blocks if go_together(block, record)]
             record = summed(taken[0] if taken else None, record)
         elif record.batch_axis is None:  # a parameter has a state, not samples: the newest replaces it
             taken = list(blocks)
-        del blocks[len(blocks) - len(taken) :]
+        for block in taken:
+            blocks.remove(block)
         blocks.append(record)
         self.fresh[key] = None
         self.tallies.setdefault(key, Tally()).arrived += arrays
