@@ -410,7 +410,9 @@ def test_snapshot_of_version_0_1_0_is_restored():
         "shares": [[0, "c", 2, 3, 0, False, 3, 0, 0]],  # "failed" and "elsewhere" are new
         "layers": [],
         "windows": [
-            window | {"lost": [key], "scored": [], "pooled": False, "counted": False, "left": [[key, 0, 0]]}
+            window
+            | {"lost": [key], "scored": [], "pooled": False, "counted": False, "left": [[key, 0, 0]]}
+            | {"times": [0.0, 0.0]}
         ],
         "held": [[[0, 0], 0, False, 0]],
         "doubtful": 0,

@@ -245,6 +245,7 @@ def test_targets_persist(place):
             "groups": None,
             "types": None,
             "exact": False,
+            "during": [],
         }
         assert found == [
             common

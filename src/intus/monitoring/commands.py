@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from ..core.errors import ServeError, did_you_mean
@@ -35,7 +36,8 @@ def register_targets(
     of the epoch in order of arrival, which requires a data loader that does not shuffle. Labels that a
     training process registers apply to its own runs. Labels of a process without a probe apply to all runs
     that have no labels of that name from their own process. Labels of the same name and patterns replace
-    earlier ones; with other patterns they stand beside them, and where both match, the later count.
+    earlier ones for what is recorded from then on; with other patterns they stand beside them, and where both
+    match, the later count.
 
     Args:
         host: The server's host name.
@@ -81,7 +83,8 @@ def register_targets(
     sender.targets[target.key] = target  # the newest last
     for tap in list(sender.taps):
         tap.check_target(target)
-    job = queue_targets(sender, name, labels, groups=ids[0], types=ids[1], **patterns)
+    during = sorted({tap.run for tap in list(sender.taps) if not tap.is_over})
+    job = queue_targets(sender, name, labels, groups=ids[0], types=ids[1], during=during, **patterns)
     return sender.wait(job, ANSWER_S)
 
 
@@ -96,8 +99,11 @@ def queue_targets(
     layer_pattern: str = ".*",
     run_pattern: str = ".*",
     owner: str = "",
+    during: Sequence[str] = (),
 ) -> Job:
-    """Queue validated labels. They replace those of the same name, patterns and owner.
+    """Queue validated labels. They replace those of the same name, patterns and owner for later records.
+
+    In the queue they replace such labels too, but not with records in between, which are scored on these.
 
     Args:
         sender: The sender for the server.
@@ -109,12 +115,15 @@ def queue_targets(
         layer_pattern: Regular expression for the addresses of layers.
         run_pattern: Regular expression for the names of runs.
         owner: The client that owns them; this process by default.
+        during: The runs that this process records now.
 
     Returns:
         The queued request.
     """
-    topic = json.dumps([name, model_pattern, layer_pattern, run_pattern, owner])
-    ids = {"groups": groups, "types": types, "exact": are_ragged(labels) or None}
+    sender.post()
+    topic = json.dumps([name, model_pattern, layer_pattern, run_pattern, owner, sender.requests])
+    ids: dict[str, Any] = {"groups": groups, "types": types, "exact": are_ragged(labels) or None}
+    ids["during"] = list(during) or None
     message = {
         "name": name,
         "client": owner or sender.id,

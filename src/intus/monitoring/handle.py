@@ -280,6 +280,7 @@ def probe(
         patterns = {"model_pattern": f"^{re.escape(tap.name)}$", "run_pattern": f"^{re.escape(tap.run)}$"}
         owner = f"{sender.id}{OF_PROBE_SET}{tap.run} {tap.name}"  # the process may train other models too
         for of, labels in checked_set.labels.items():
+            tap.check_shape(of, labels)
             queue_targets(
                 sender,
                 of,

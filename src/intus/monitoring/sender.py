@@ -109,6 +109,12 @@ class Sender:
         self._reset_if_forked()
         return self._id
 
+    @property
+    def requests(self) -> int:
+        """The number of requests with records that were queued so far."""
+        self._reset_if_forked()
+        return self._seq
+
     # -- called by the training ------------------------------------------------------------------------
 
     def reserve(self, nbytes: int, wait: float = 0.0, epoch: EpochKey | None = None) -> bool:

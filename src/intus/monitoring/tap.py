@@ -37,7 +37,7 @@ from .row_order import RowOrder
 from .schedule import Cut, Schedule
 from .sender import BLOCK_S, Sender
 from .sent_counts import EpochKey
-from .targets import RegisteredTarget
+from .targets import RegisteredTarget, doubt_of_shape
 from .warn_once import WarningLog
 
 if TYPE_CHECKING:
@@ -128,6 +128,11 @@ _MIXED = (
     "{} of {} sent rows after statistics in one epoch, first in epoch {:g}. These cannot be put together, so "
     "data points with both have no scores. Rows are sent of passes whose items are not known, do not fit, or "
     "have no entry in the labels. Set Probe.items = ids before each call, or leave statistics out."
+)
+_FEW_LABELS = (
+    "intus: the target {} has {} labels, but %s was called with item %s, so it has no scores there. Label i "
+    "belongs to item i of the whole dataset, of which a Subset, as of random_split, has a part: register the "
+    "labels of all its rows."
 )
 _OTHER_GROUPS = (
     "intus: targets %s of %s have no scores, because statistics are made for targets with the same groups. "
@@ -282,9 +287,15 @@ class ModelTap:
         )
 
     def check_target(self, target: RegisteredTarget) -> None:
-        """Warn if a target is for this model and run, but for none of the layers."""
+        """Warn if a target is for this model and run, but for none of the layers, or looks one-hot."""
         if target.is_for(self.name, self.run):
+            self.check_shape(target.name, target.labels)
             self.check_layers(f"layer_pattern of the target {target.name!r}", target.layer_pattern)
+
+    def check_shape(self, name: str, labels: list[Any]) -> None:
+        """Warn if labels look one-hot."""
+        if doubt := doubt_of_shape(name, labels):
+            self.troubles.warn_once(f"intus: {doubt}")
 
     def check_layers(self, what: str, pattern: str) -> None:
         """Warn if a pattern matches none of the recorded operations that are known before the first call."""
@@ -315,6 +326,11 @@ class ModelTap:
             value += self._epoch - before  # of a model that changed after its epoch was shown
             self.change_epoch(self._epoch, value)
         self._epoch, self._is_named = value, True
+
+    @property
+    def is_over(self) -> bool:
+        """True once the probe was removed."""
+        return self._ended
 
     @property
     def is_before_training(self) -> bool:
@@ -663,6 +679,8 @@ class ModelTap:
             items = self._find_items(inputs, mode)
             if items is None and self.source.is_refused:
                 self._order.refuse(mode)
+        if items is not None:
+            self._check_items(items)
         named = items is not None or (not watched and (self.source.has_ids or period == self._named))
         if named:
             self._named = period
@@ -703,6 +721,16 @@ class ModelTap:
             return NO_FACTS
         finally:
             self.budget.pay(thread_seconds_since(began))
+
+    def _check_items(self, items: np.ndarray) -> None:
+        """Warn of targets that have fewer labels than there are items."""
+        if not self.sender.targets or not items.size:
+            return
+        last = int(items.max())
+        for one in list(self.sender.targets.values()):
+            if last >= len(one.labels) and one.is_for(self.name, self.run):
+                named = repr(one.name).replace("%", "%%")
+                self.troubles.warn_once(_FEW_LABELS.format(named, len(one.labels)), self.name, last)
 
     def _is_of_second(self, inputs: Any, mode: str) -> bool:
         """Return whether a call has rows of a second dataset, and one score must not be of two."""

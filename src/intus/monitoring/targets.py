@@ -53,7 +53,7 @@ def plain_labels(name: str, targets: Any) -> list[Any]:
     Args:
         name: The name of the target, for error messages.
         targets: A list, numpy array, torch tensor, pandas Series, or anything else with ``tolist``. NaN and
-            pandas' missing values become None, which means no label.
+            pandas' missing values become None, which means no label. An array of shape (N, 1) has N labels.
 
     Raises:
         InputError: If the targets are empty, of another type, or nested differently in each row, or contain
@@ -64,10 +64,48 @@ def plain_labels(name: str, targets: Any) -> list[Any]:
         [['N', 'V'], ['V', None, 'N']]
     """
     what = f"targets of {name!r}"
-    labels, shape = _nested(what, targets)
+    labels, shape = _nested(what, _column(targets))
     if not _any_label(labels):
         raise InputError(f"{what} contain no label: all entries (shape {shape}) are missing.")
     return labels
+
+
+def _column(given: Any) -> Any:
+    """Return an array of shape (N, 1) as one of shape (N,): it has one entry for each row."""
+    shape = tuple(getattr(given, "shape", ()))
+    if len(shape) != 2 or shape[1] != 1:
+        return given
+    return given.to_numpy().reshape(-1) if hasattr(given, "to_numpy") else given.reshape(-1)
+
+
+def doubt_of_shape(name: str, labels: list[Any]) -> str:
+    """Return a warning if lists of labels look like classes in another form than one label per row.
+
+    They may be labels of positions, such as which word of a sentence is its verb, so they are not changed.
+
+    Args:
+        name: The name of the target.
+        labels: Its labels, from ``plain_labels``.
+
+    Example:
+        >>> doubt_of_shape("digit", [[0, 1, 0], [1, 0, 0], [0, 0, 1], [0, 1, 0]])[:58]
+        "labels of 'digit' of shape (4, 3) look one-hot, and are ta"
+        >>> doubt_of_shape("pos", [["N", "V"], ["V", "N"]])
+        ''
+    """
+    if not isinstance(labels[0], list) or are_ragged(labels):
+        return ""
+    width = len(labels[0])
+    if not 1 < width < len(labels) or not all(_is_one_hot(row) for row in labels):
+        return ""
+    return (
+        f"labels of {name!r} of shape ({len(labels)}, {width}) look one-hot, and are taken as labels of "
+        f"{width} positions of each row. For one class per row, pass labels.argmax(1)."
+    )
+
+
+def _is_one_hot(row: list[Any]) -> bool:
+    return row.count(1) == 1 and row.count(0) == len(row) - 1
 
 
 def are_ragged(labels: list[Any]) -> bool:
@@ -119,7 +157,7 @@ def plain_ids(what: str, given: Any, labels: list[Any]) -> list[Any] | None:
     """
     if given is None:
         return None
-    ids, shape = _nested(what, given)
+    ids, shape = _nested(what, _column(given))
     wanted = _shape("targets", labels)
     wanted = wanted[:1] if what == "groups" else wanted
     if shape != wanted:

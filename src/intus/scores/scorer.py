@@ -15,6 +15,7 @@ from .probes.judging import Confusion, ConfusionCounts, Gap
 from .registry import as_score
 from .statistics.sent import SentStatistics
 from .statistics.statistics import Statistics
+from .statistics.summed import StepSums
 
 #: Most bytes of the samples that a Scorer keeps, by default.
 SAMPLE_BYTES = 64 << 20
@@ -109,6 +110,10 @@ class Scorer:
             InputError: If shapes, targets or ``projected_from`` do not fit one another or earlier rows.
         """
         self.statistics.update(behaviours, labels, items, projected_from, summary, groups, types, given)
+
+    def update_steps(self, sums: StepSums) -> None:
+        """Add the arrays of training steps by their sums; for scores of entries and of steps alone."""
+        self.statistics.add_steps(sums)
 
     def receive(self, records: Sequence[Record]) -> None:
         """Take the statistics of a layer that were made where the model runs, instead of rows.

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..core.errors import InputError
 from ..core.record import KIND_LABELS, Record
+from ..scores.statistics.summed import are_sums
 from .messages import MomentMessage, PointEnvelope
 from .schedule import Moment, Place
 
@@ -90,6 +91,8 @@ class DataPoint:
         previous: The (epoch, step) before it of the same key in an earlier epoch; None if there was none.
         pooled: Whether several processes sent rows of the same items.
         training: The time of the first request of its training, in seconds since 1970; NaN if unknown.
+        arrived: The time of the last array of its window, in seconds since 1970; infinite if unknown. It is
+            scored on the labels that were registered then.
     """
 
     key: Key
@@ -105,6 +108,7 @@ class DataPoint:
     previous: tuple[float, int] | None = None
     pooled: bool = False
     training: float = math.nan
+    arrived: float = math.inf
 
     @classmethod
     def read(cls, records: Sequence[Record], envelope: PointEnvelope) -> DataPoint:
@@ -127,6 +131,7 @@ class DataPoint:
             previous=envelope.previous,
             pooled=envelope.pooled,
             training=envelope.training or math.nan,
+            arrived=envelope.arrived or math.inf,
         )
 
     def envelope(self, *, last: bool, waiting: Moment | None = None) -> PointEnvelope:
@@ -139,9 +144,10 @@ class DataPoint:
         clients = list(self.clients)
         of_run = clients, self.began, self.attempt, self.previous
         training = self.training if math.isfinite(self.training) else 0.0
+        arrived = self.arrived if math.isfinite(self.arrived) else 0.0
         of_sender = MomentMessage.of(waiting)
         return PointEnvelope(
-            self.kind, self.step, self.lacks, last, *of_run, self.pooled, training, of_sender
+            self.kind, self.step, self.lacks, last, *of_run, self.pooled, arrived, training, of_sender
         )
 
     @property
@@ -195,7 +201,7 @@ class DataPoint:
         Raises:
             InputError: If some records have statistics and others have not.
         """
-        found = {record.statistics is not None for record in self.records}
+        found = {record.statistics is not None and not are_sums(record) for record in self.records}
         if len(found) > 1:
             raise InputError(
                 f"Rows of {self.key.address!r} were sent by some processes or passes, statistics by others, "

@@ -273,6 +273,9 @@ class Frontend:
             groups=request.groups,
             types=request.types,
             exact=request.exact,
+            during=request.during,
+            registered=request.registered,
+            waiting=request.waiting,
         )
 
     @_storing

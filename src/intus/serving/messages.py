@@ -264,6 +264,10 @@ Exact = Annotated[
     bool, Meta(description="whether a list has one label for each position of its item, without padding")
 ]
 
+During = Annotated[
+    list[Text], Meta(description="the runs that the client was recording as it registered the labels")
+]
+
 
 class Patterns(Message):
     """A target's name, and patterns for the runs, models and layers that it applies to."""
@@ -282,6 +286,13 @@ class TargetRequest(Patterns, kw_only=True):
     types: Types = None
     exact: Exact = False
     client: Client = ""
+    during: During = []
+    registered: (
+        Annotated[Number, Meta(description="when, in seconds since 1970, as the aggregator knows")] | None
+    ) = None
+    waiting: (
+        Annotated[Number, Meta(description="no array waits that came before, as the aggregator knows")] | None
+    ) = None
 
 
 class LegacyTargetRequest(Patterns, kw_only=True):
@@ -303,6 +314,7 @@ class StoredTarget(Patterns, kw_only=True):
     types: Types = None
     exact: Exact = False
     owner: Annotated[Derived, Meta(description="the client that registered it")] = ""
+    during: During = []
     registered: Annotated[float, Meta(description="when, in seconds since 1970")] = 0.0
     until: Annotated[float, Meta(description="when a run must have begun to be scored on it")] | None = None
     claimed: Annotated[bool, Meta(description="whether it applies to its owner's runs only")] = False
@@ -359,6 +371,9 @@ class PointEnvelope(Message):
         Meta(description="the epoch and step before it of the same layer, in an earlier epoch"),
     ] = None
     pooled: Annotated[bool, Meta(description="whether several processes sent rows of the same items")] = False
+    arrived: Annotated[
+        Number, Meta(description="when the last array of its epoch came, in seconds since 1970; 0 if unknown")
+    ] = 0.0
     training: Annotated[Number, Meta(description="when its training began, in seconds since 1970")] = 0.0
     waiting: Annotated[
         MomentMessage | None,

@@ -690,8 +690,14 @@ class Database:
         groups: Sequence[Any] | None = None,
         types: Sequence[Any] | None = None,
         exact: bool = False,
+        during: Sequence[str] = (),
+        registered: float | None = None,
+        waiting: float | None = None,
     ) -> None:
-        """Store a registered target, replacing the same owner's target of that name and those patterns.
+        """Store a registered target.
+
+        The same owner's targets of that name and those patterns are removed, but those on which arrays may
+        have to be scored that wait.
 
         Args:
             name: The name of the target.
@@ -703,9 +709,13 @@ class Database:
             groups: The group of each item, JSON-serializable.
             types: The type of each label, JSON-serializable.
             exact: Whether a list has one label for each position of its item.
+            during: The runs that the owner was recording.
+            registered: When it was registered, in seconds since 1970; now by default.
+            waiting: No array waits that came before that time. By default none waits.
         """
         facts: dict[str, Any] = {"name": name, "targets": targets, "owner": owner, "run_pattern": run_pattern}
-        facts |= {"groups": groups, "types": types, "exact": exact}
+        facts |= {"groups": groups, "types": types, "exact": exact, "during": during}
+        facts |= {"registered": registered, "waiting": waiting}
         with self._write() as connection:
             labels.put(connection, facts | {"model_pattern": model_pattern, "layer_pattern": layer_pattern})
 
@@ -713,8 +723,9 @@ class Database:
         """Return the registered targets as dicts, ordered by name and time of registration.
 
         Each has ``name``, ``owner``, ``targets``, ``groups``, ``types``, the three patterns, ``registered``
-        (a time), ``until`` (only runs that began before are scored on it; None for all), ``claimed`` (whether
-        it applies only to its owner's runs) and ``runs`` (the [run, model] pairs with scores against it).
+        (a time), ``during`` (the runs that the owner was recording then), ``until`` (only runs that began
+        before are scored on it; None for all), ``claimed`` (whether it applies only to its owner's runs) and
+        ``runs`` (the [run, model] pairs with scores against it).
         """
         with self._read() as connection:
             return labels.read(connection)

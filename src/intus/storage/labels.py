@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,41 +16,66 @@ OWNERS = 100
 #: The number of choices of patterns of an owner that are kept for one name, the newest first.
 CHOICES = 1000
 _KEYS = ("name", "owner", "model_pattern", "layer_pattern", "run_pattern")
-_JSON = ("labels", "group_ids", "type_ids")
+_JSON = ("labels", "group_ids", "type_ids", "during")
 
 
 def put(connection: sa.Connection, facts: Mapping[str, Any]) -> None:
-    """Store a target's labels, replacing the same owner's labels of that name and patterns.
+    """Store a target's labels, and remove those of the same owner, name and patterns that are not needed.
 
     Args:
         connection: A connection inside a transaction.
         facts: ``name``, ``targets`` (JSON-serializable), and optionally ``groups`` and ``types`` (likewise),
-            ``exact``, ``owner`` and the three patterns.
+            ``exact``, ``owner``, the three patterns, ``during``, ``registered`` and ``waiting``.
     """
     of_name = t.target.c.name == facts["name"]
     before = connection.execute(sa.select(sa.func.max(t.target.c.registered)).where(of_name)).scalar()
+    registered, waiting = facts.get("registered"), facts.get("waiting")
     row = {
         "name": facts["name"],
         "owner": facts.get("owner", ""),
         "labels": json.dumps(facts["targets"]),
         "group_ids": _json(facts.get("groups")),
         "type_ids": _json(facts.get("types")),
-        "registered": max(time.time(), (before or 0.0) + 1e-3),  # the clock may have been set back
+        # the clock may have been set back
+        "registered": max(time.time(), (before or 0.0) + 1e-3) if registered is None else registered,
         "until": None,
         "claimed": 0,
         "exact": int(facts.get("exact", False)),
+        "during": json.dumps(list(facts.get("during", ()))),
     } | {name: facts.get(name, ".*") for name in ("model_pattern", "layer_pattern", "run_pattern")}
-    same = (t.target.c[key] == row[key] for key in _KEYS)
-    connection.execute(sa.delete(t.target).where(*same))
+    same = [t.target.c[key] == row[key] for key in _KEYS]
+    times = connection.execute(sa.select(t.target.c.registered).where(*same)).scalars().all()
+    needed = needed_beside(row["registered"], times, waiting)
+    connection.execute(sa.delete(t.target).where(*same, t.target.c.registered.not_in(needed)))
     connection.execute(sa.insert(t.target).values(row))
     last = sa.func.max(t.target.c.registered)
     owners = sa.select(t.target.c.owner).where(of_name).group_by(t.target.c.owner)
     kept = owners.order_by(last.desc()).limit(OWNERS)
     connection.execute(sa.delete(t.target).where(of_name, t.target.c.owner.not_in(kept)))
     of_owner = of_name & (t.target.c.owner == row["owner"])
-    times = sa.select(t.target.c.registered).where(of_owner)
-    newest = times.order_by(t.target.c.registered.desc()).limit(CHOICES)
+    of_owner_times = sa.select(t.target.c.registered).where(of_owner)
+    newest = of_owner_times.order_by(t.target.c.registered.desc()).limit(CHOICES)
     connection.execute(sa.delete(t.target).where(of_owner, t.target.c.registered.not_in(newest)))
+
+
+def needed_beside(newest: float, times: Sequence[float], waiting: float | None) -> list[float]:
+    """Return which earlier labels for the same layers are needed beside the newest, by their times.
+
+    Those that seem to be registered later are of before the clock was set back, and no array waits that came
+    after them.
+
+    Args:
+        newest: When the newest labels were registered.
+        times: When the others were.
+        waiting: No array waits that came before that time; None if none waits.
+
+    >>> needed_beside(7.0, [1.0, 3.0, 5.0], 4.0)
+    [3.0, 5.0]
+    """
+    waiting = newest if waiting is None else waiting
+    earlier = [each for each in times if each < newest]
+    first = max((each for each in [*earlier, newest] if each <= waiting), default=min([*earlier, newest]))
+    return [each for each in earlier if each >= first]
 
 
 def end(connection: sa.Connection, now: float) -> None:
@@ -83,6 +108,7 @@ def read(connection: sa.Connection) -> list[dict[str, Any]]:
     return [
         {"targets": json.loads(row["labels"]), "runs": runs.get(row["name"], [])}
         | {"groups": _parsed(row["group_ids"]), "types": _parsed(row["type_ids"])}
+        | {"during": json.loads(row["during"])}
         | {str(name): value for name, value in row.items() if name not in _JSON}
         | {name: bool(row[name]) for name in ("claimed", "exact")}
         for row in rows

@@ -182,6 +182,10 @@ CREATE TABLE doubt (
 CREATE INDEX doubt_by_run ON doubt (run)
 """
 
+# The runs that a client was recording as it registered a target, as JSON. Since then an owner has several
+# targets of a name and patterns while arrays wait that came before the newest.
+_DURING = "ALTER TABLE target ADD COLUMN during TEXT NOT NULL DEFAULT '[]'"
+
 #: SQL of every step, in order; the first takes an empty database to version 1.
 STEPS: Sequence[str] = (
     _TABLES,
@@ -200,6 +204,7 @@ STEPS: Sequence[str] = (
     _MODES,
     _TRAININGS,
     _DOUBTS,
+    _DURING,
 )
 
 

@@ -44,7 +44,8 @@ RELATIONS = (
         name="update_ratio",
         label="Update over weight (ratio of norms)",
         about="Size of a parameter's updates relative to the parameter; about 0.001 is usual.",
-        formula="mean norm of the updates of an epoch divided by the norm of the parameter",
+        formula="mean norm of the recorded updates of an epoch divided by the norm of the parameter at its "
+        "end",
         low=0.0,
         requires='records of the kinds "parameter" and "update"',
     ),

@@ -65,8 +65,11 @@ _GROUPS: tuple[tuple[str, str, Callable[[ScoreInfo], bool]], ...] = (
     ),
     (
         "What activations are like",
-        "Scores of a whole layer that need no target. A parameter is a single row: it has the scores of "
-        "entries, from `mean` to `nonfinite`.",
+        "Scores of a whole layer that need no target. A parameter is a single row, as it was when the epoch "
+        "ended. Of its gradients and updates each recorded step of the epoch is a row: `norm` is the mean "
+        "over steps, `min` the smallest entry of any, `dead` counts entries that are 0 in all, and `n` "
+        "is the number of steps. So it is with an output that is one number, as a loss. All of these have "
+        "the scores of entries, from `mean` to `nonfinite`.",
         lambda info: info.level == "layer" and not info.needs_target and not _compares(info),
     ),
     (

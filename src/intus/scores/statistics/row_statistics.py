@@ -145,6 +145,13 @@ class Steps:
             self.total += x.sum(axis=0)
             self.squares += float((x * x).sum())
 
+    def add(self, n: int, total: np.ndarray, squares: float) -> None:
+        """Add the sums of ``n`` rows."""
+        if not self.too_wide:
+            self.n += n
+            self.total += total
+            self.squares += squares
+
     def merge(self, other: Steps) -> None:
         """Add the sums of ``other``."""
         self.n += other.n

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...core.errors import InputError
+from ...core.projection import SUMMARY
 from ..base import Need
 from .labels import CODE, Classes, columns, numbers
 from .magnitude import Magnitude
@@ -19,6 +20,7 @@ from .projection import Projection
 from .row_statistics import RowStatistics, Steps
 from .sample import Sample
 from .split import Places, places
+from .summed import StepSums
 
 _BLOCK = 32 << 20  # bytes of one block in float64
 _PLACE = 57  # bytes of the place of a row
@@ -165,6 +167,20 @@ class Statistics:
                 None if moved_from is None else taken(bank, moved_from[part]),
                 None if held_fixed is None else held_fixed[part],
             )
+
+    def add_steps(self, sums: StepSums) -> None:
+        """Add rows that are the arrays of steps, by their sums."""
+        if self.features < 0:
+            self._start(len(sums.total), (), None)
+        self._check(len(sums.total), (), None)
+        finite, norms = sums.finite, sums.summary[:, SUMMARY.index("norm")]
+        group = places(self._items(None, len(finite)), self.seed).group
+        self._once.clear()
+        self._left_out += int((~finite).sum())
+        self.tally.absorb(sums.summary, group)
+        self.tally.alive |= sums.alive
+        if "steps" in self.needs:
+            self.steps.add(int(finite.sum()), sums.total, float(norms[finite] @ norms[finite]))
 
     def _add(
         self,

@@ -341,6 +341,11 @@ class Aggregator:
             window.stored(key)
         return run.run_key
 
+    def waiting_since(self) -> float:
+        """Return a time before which no array came that waits to be scored; infinite if none waits."""
+        windows = (each for run in self._runs.values() for each in run.unsettled())
+        return min((window.first for window in windows), default=math.inf)
+
     @property
     def queued(self) -> int:
         """Number of data points that were passed on and are not done."""
@@ -673,7 +678,7 @@ class Aggregator:
         window.add(record)
         if window.begins_pooling(record, part.client_id):
             part.out.notices.append(notices.pooled(record))
-        window.touched = part.now
+        window.touch(part.now)
         part.out.placed.setdefault(part.run.run_key, set()).add(window.number)
         return True
 

@@ -690,6 +690,11 @@ class RunState:
         self.leaving = {number: window for number, window in self.leaving.items() if not window.is_disposable}
         return out
 
+    def unsettled(self) -> list[Window]:
+        """Return the windows with arrays that wait to be scored."""
+        windows = [*self.windows.values(), *self.leaving.values()]
+        return [window for window in windows if window.fresh or window.awaited]
+
     def reopen(self) -> list[Window]:
         """Mark all data points as not passed on, after a restart; return the windows that had ended."""
         windows = [*self.leaving.values(), *self.windows.values()]

@@ -9,12 +9,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from ...core.errors import CodecError, InputError, ServeError
 from ...core.record import Record
+from ...scores.statistics.summed import arrays_in
 from ...storage.codec import decode_graph, decode_records, encode_records
 from ...storage.same_file import ReplacedError
 from ..data_point import DataPoint
@@ -88,6 +90,7 @@ class AggregatorService:
         self.journal, self._clock = journal, clock
         self.malformed = 0
         self._lock = threading.Lock()
+        self._latest = 0.0  # when the last arrays or labels came
         self._frozen: list[tuple[str, str | None]] = []  # runs, or a model of each, that are being changed
         self._held_back: list[DataPoint] = []  # data points of them, to be passed on if they stay
         self._said = LastMinute()
@@ -168,7 +171,7 @@ class AggregatorService:
         request = IngestRequest.read(records, envelope, body)
         with self._noting_refusals(), self._lock:
             self._take_settled()
-            now = self._clock()
+            now = self._now()
             for run_key in request.run_keys:
                 if self._is_frozen(run_key):
                     raise BusyError(f"The run {run_key[0]!r} is being changed. Send this again in a second.")
@@ -185,6 +188,14 @@ class AggregatorService:
             self._release(request.run_keys, set() if result.duplicate else refused)
         self._notify([*request.unread, *result.notices])
         return IngestReply(result.accepted, result.duplicate)
+
+    def _now(self) -> float:
+        """Return the time, later than any before, also than those in the journal.
+
+        So it is known which came first, arrays or labels.
+        """
+        self._latest = max(self._clock(), self._latest + 1e-6)
+        return self._latest
 
     def _accept(self, request: IngestRequest, now: float) -> IngestResult:
         envelope = request.envelope
@@ -220,8 +231,12 @@ class AggregatorService:
             self.evaluator.put_doubt(msgspec.structs.replace(request, began=began))
 
     def put_target(self, target: Target) -> None:
-        """Pass a target on."""
-        self.evaluator.put_target(target)
+        """Pass a target on, with its place among the arrays: those that came before are not scored on it."""
+        self._require_journal(PATIENCE_S)
+        with self._lock:
+            self._take_settled()
+            now, since = self._now(), self.aggregator.waiting_since()
+        self.evaluator.put_target(replace(target, registered=now, waiting=min(since, now)))
 
     def flush(
         self,
@@ -637,7 +652,7 @@ class AggregatorService:
             log.release(log.windows() - held, self.aggregator.snapshot(run_key, now))
         news = [damaged_journal(owner, clauses) for owner, clauses in journal.damage.items()]
         if runs := {point.key[:2] for point in ready}:
-            news.append(continued(sum(len(point.records) for point in ready), len(runs)))
+            news.append(continued(sum(arrays_in(point.records) for point in ready), len(runs)))
         self._notify(news)
         self._hand_on(ready)
 
@@ -649,6 +664,7 @@ class AggregatorService:
         records, envelope = decode_records(frame.body)
         if frame.head.get("again"):
             return self.aggregator.reload(records, frame.head)
+        self._latest = max(self._latest, frame.head["time"])
         result = self._accept(IngestRequest.read(records, envelope), frame.head["time"])
         return result.placed.get(run_key, set())
 

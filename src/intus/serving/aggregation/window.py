@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...core.record import PROBE_SET_MODE, Record
+from ...scores.statistics.summed import are_sums, arrays_in, go_together, is_of_step, summed
 from ..data_point import DataPoint, Key, size_of
 from ..schedule import Moment
 from .ledger import Tally
@@ -57,7 +58,9 @@ class Window:
         lacks: What is missing, in words; empty if nothing is.
         absent: Layers that earlier epochs have and this one lacks.
         closed: Whether nothing more is expected.
-        touched: The time of the last record, in seconds.
+        touched: The time of the last record, in seconds, or of the restart of the server after it.
+        first: The time of the first record, in seconds; 0 if unknown.
+        arrived: The time of the last record, in seconds; 0 if unknown.
         journaled: Whether records of it are on disk.
         waits: Whether it was told that it waits for a silent client.
         short: Number of records that a damaged journal lost.
@@ -93,6 +96,8 @@ class Window:
     absent: list[str] = field(default_factory=list)
     closed: bool = False
     touched: float = 0.0
+    first: float = 0.0
+    arrived: float = 0.0
     journaled: bool = False
     waits: bool = False
     short: int = 0
@@ -117,7 +122,7 @@ class Window:
         """Number of records that it would hold if no journal had been damaged."""
         if self.is_done:
             return 0
-        return sum(map(len, [*self.points.values(), *self.evicted.values()])) + self.short
+        return sum(map(arrays_in, [*self.points.values(), *self.evicted.values()])) + self.short
 
     @property
     def is_done(self) -> bool:
@@ -133,13 +138,18 @@ class Window:
         """Add a record."""
         key = Key.of(record)
         blocks = self.points.setdefault(key, [])
-        if record.batch_axis is None:  # a parameter has a state, not samples: the newest replaces it
-            self.nbytes -= sum(map(size_of, blocks))
-            blocks.clear()
+        arrays, taken = arrays_in([record]), list[Record]()
+        if is_of_step(record):
+            taken = [block for block in blocks if go_together(block, record)]
+            record = summed(taken[0] if taken else None, record)
+        elif record.batch_axis is None:  # a parameter has a state, not samples: the newest replaces it
+            taken = list(blocks)
+        for block in taken:
+            blocks.remove(block)
         blocks.append(record)
         self.fresh[key] = None
-        self.tallies.setdefault(key, Tally()).arrived += 1
-        self.nbytes += size_of(record)
+        self.tallies.setdefault(key, Tally()).arrived += arrays
+        self.nbytes += size_of(record) - sum(map(size_of, taken))
         self.journaled = True
 
     def repeats(self, record: Record) -> bool:
@@ -206,12 +216,16 @@ class Window:
             tally.handed = tally.arrived
             of_run = clients, began, self.attempt, before(key)
             pooled = self.pooled and key.mode == (self.ids_of or key).mode and blocks[0].items is not None
-            facts = (*of_run, pooled, self.training)
+            facts = (*of_run, pooled, self.training, self.arrived or math.inf)
             out.append(DataPoint(key, kind, self.epoch, self.step, blocks, lacks, serial, *facts))
         self.handed.update(passed_on)
         for key in passed_on:
             self.fresh.pop(key, None)
         return out
+
+    def touch(self, now: float) -> None:
+        """Note the time of a record."""
+        self.first, self.arrived, self.touched = self.first or now, now, now
 
     def reload(self, records: list[Record], head: Mapping[str, Any]) -> None:
         """Replace the contents by these records, as they were when the journal got them.
@@ -263,7 +277,7 @@ class Window:
         self.scored |= batched & self.handed
         self.lost |= batched - self.handed
         for key in batched - self.handed:
-            self.skipped[key] = self.skipped.get(key, 0) + len(self.points[key])
+            self.skipped[key] = self.skipped.get(key, 0) + arrays_in(self.points[key])
         unscored = sum(self.tallies[key].drop() for key in self.fresh if key in self.tallies)
         for key in self.points.keys() & self.awaited.keys():
             handed = self.tallies[key].handed if key in batched else None
@@ -303,6 +317,7 @@ class Window:
             "closed": self.closed,
             "counted": self.counted,
             "over": self.is_done,
+            "times": [self.first, self.arrived],
             "lost": [list(key) for key in self.lost],
             "scored": [list(key) for key in scored - self.awaited.keys()],
             "left": [[list(key), *range_] for key, range_ in self._left().items()],
@@ -316,13 +331,15 @@ class Window:
         """
         keys = dict.fromkeys([*self.lost, *(self.evicted.keys() & self.scored)])
         held = self.evicted | self.points
-        return {key: (self.skipped.get(key, 0), len(held.get(key, ()))) for key in keys}
+        return {key: (self.skipped.get(key, 0), arrays_in(held.get(key, ()))) for key in keys}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Restore a snapshot, and free the arrays of data points that it newly marks as scored or lost."""
         self.lacks, self.closed = snapshot["lacks"], snapshot["closed"]
         self.pooled = snapshot.get("pooled", False)  # older versions did not store it
         self.counted = snapshot.get("counted", False)  # likewise
+        first, arrived = snapshot.get("times", (0.0, 0.0))  # likewise
+        self.first, self.arrived = first or self.first, max(arrived, self.arrived)
         lost, scored = ({Key(*key) for key in snapshot[name]} for name in ("lost", "scored"))
         left = {Key(*key): range_ for key, *range_ in snapshot.get("left", ())}  # older ones did not store it
         newly_lost = lost - self.lost - left.keys()
@@ -338,17 +355,24 @@ class Window:
             self._keep(key, first, number)
 
     def _keep(self, key: Key, first: int, number: int) -> None:
-        """Free the arrays of a data point but ``number``, from the one that came as number ``first``."""
+        """Free the arrays of a data point but ``number``, from the one that came as number ``first``.
+
+        Of sums of steps none can be taken out: they then have more steps than they had, of the same epoch.
+        """
         before = self.skipped.get(key, 0)
         self.skipped[key] = max(first, before)
         for held in (self.points, self.evicted):
             blocks = held.get(key, [])
+            if number and any(map(are_sums, blocks)):
+                if key in self.tallies:
+                    self.tallies[key].arrived = number
+                continue
             kept = blocks[max(first - before, 0) : max(first + number - before, 0)]
             if len(kept) == len(blocks):
                 continue
             held[key] = kept
             if key in self.tallies:
-                self.tallies[key].arrived -= len(blocks) - len(kept)
+                self.tallies[key].arrived -= arrays_in(blocks) - arrays_in(kept)
             if held is self.points:
                 self.nbytes -= sum(map(size_of, blocks)) - sum(map(size_of, kept))
         if not self.points.get(key, True):
@@ -378,5 +402,9 @@ class Window:
         self.short = max(held - self.held, 0)
 
     def _batched(self) -> set[Key]:
-        """Return the data points with a batch axis, which parameters lack."""
-        return {key for key, blocks in self.points.items() if blocks[0].batch_axis is not None}
+        """Return the data points of which every array counts, not the newest alone as of a parameter."""
+        return {
+            key
+            for key, blocks in self.points.items()
+            if blocks[0].batch_axis is not None or are_sums(blocks[0])
+        }

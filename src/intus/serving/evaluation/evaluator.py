@@ -204,7 +204,7 @@ class Evaluator:
         return self._worker.nbytes
 
     def put_target(self, target: Target) -> None:
-        """Use and store a target, in place of the same client's target of that name and those patterns."""
+        """Use and store a target, for what arrives from now on."""
         self._warm_up()
         changed = self._targets.put(target)
         with self._lock:
@@ -213,8 +213,8 @@ class Evaluator:
             whose = f"the run {target.run!r} is" if target.run else "the runs that it is for are"
             text = (
                 f"Target {target.name!r} was registered again with other labels and the same patterns: "
-                f"{whose} now scored on the new ones. For runs that train side by side, use other names, or "
-                "a run_pattern for each."
+                f"{whose} now scored on the new ones, and what arrived before on the earlier ones. For "
+                "runs that train side by side, use other names, or a run_pattern for each."
             )
             self._notify([Notice("target_replaced", text, "warning", target.run)])
 

@@ -84,7 +84,7 @@ class Relations:
         self._seed = seed
         self._sketches = _Latest[_At, _Known](MOST_SKETCHES)
         self._next = _Latest[_At, _At](MOST_SKETCHES)  # the epoch after one
-        self._norms = _Latest[_At, float](10_000)
+        self._norms = _Latest[_At, ScoreResult](10_000)
         self._before = _Latest[tuple[str, ...], _Known](MOST_SKETCHES // 4)  # by run, kind and mode
 
     def of(
@@ -155,14 +155,14 @@ class Relations:
         norm = next((result for result in results if result.score == "norm"), None)
         if norm is None:
             return
-        self._norms.set((key, moment), norm.value)
+        self._norms.set((key, moment), norm)
         update, parameter = (
             self._norms.get((key._replace(kind=kind), moment)) for kind in ("update", "parameter")
         )
         if update is not None and parameter is not None:
-            value = update / parameter if parameter > 0 else math.nan
-            note = "" if parameter > 0 else "all weights are 0"
-            yield ScoreResult("update_ratio", value, n=norm.n, note=note)
+            value = update.value / parameter.value if parameter.value > 0 else math.nan
+            note = "" if parameter.value > 0 else "all weights are 0"
+            yield ScoreResult("update_ratio", value, n=update.n, note=note)
 
 
 def _moment(point: DataPoint) -> Moment:

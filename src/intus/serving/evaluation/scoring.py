@@ -23,6 +23,7 @@ from ...scores.multiple import depends_on_split, info_over_splits
 from ...scores.repeated import RepeatedScorer
 from ...scores.scorer import SAMPLE_BYTES
 from ...scores.statistics.sent import SENT, rank_of
+from ...scores.statistics.summed import are_sums, is_of_step, sums_of
 from ..data_point import DataPoint, Key
 from ..errors import MisfitError, fault
 from ..messages import TargetRequest
@@ -80,6 +81,7 @@ class Evaluation:
     later: Results = field(default_factory=Results)
 
 
+_LAST_ALONE = "of the last recorded pass alone, since its rows are not known"
 _NEEDS_ROWS = "needs every row, and the probe sent statistics; probe(statistics=False) sends the rows"
 #: A score without results, which makes the statistics keep the sample for comparing layers.
 _SAMPLED = Score("sampled", lambda statistics: (), frozenset({"sample"}))
@@ -206,9 +208,10 @@ def _first_nonfinite(point: DataPoint, results: Sequence[ScoreResult]) -> list[S
         return []
     finite: dict[int, bool] = {}
     for record in point.records:
-        if record.step is None:
-            return []
-        finite[record.step] = finite.get(record.step, True) and _is_finite(record)
+        for step, is_finite in _finite_steps(record):
+            if step is None:
+                return []
+            finite[step] = finite.get(step, True) and is_finite
     first = min(step for step, is_finite in finite.items() if not is_finite)
     before = max((step for step in finite if step < first), default=None)
     if before is None:
@@ -220,6 +223,15 @@ def _first_nonfinite(point: DataPoint, results: Sequence[ScoreResult]) -> list[S
 
 def _count_nonfinite(results: Iterable[ScoreResult]) -> int:
     return int(sum(result.value for result in results if result.score == "nonfinite"))
+
+
+def _finite_steps(record: Record) -> list[tuple[int | None, bool]]:
+    """Return the steps of a record, each with whether all its entries are finite."""
+    if not are_sums(record):
+        return [(record.step, _is_finite(record))]
+    sums = sums_of(record)
+    known = (None if step < 0 else step for step in sums.step.tolist())
+    return list(zip(known, sums.finite.tolist(), strict=True))
 
 
 def _is_finite(record: Record) -> bool:
@@ -334,7 +346,13 @@ def _scorers(
     if any(record.batch_axis is None for record in records):
         # A parameter is one row, so scores of a spread over rows do not apply.
         scorer = scorer_of([score for score in describing if score.needs <= {"tally", "steps"}])
-        yield _fed(scorer, records, ((record.features(), record.items) for record in records), {}), ""
+        if any(map(is_of_step, records)):
+            for record in records:
+                scorer.update_steps(sums_of(record))
+            yield scorer, ""
+            return
+        note = "" if point.key.kind == "parameter" or point.key.mode == PROBE_SET_MODE else _LAST_ALONE
+        yield _fed(scorer, records, ((record.features(), record.items) for record in records), {}), note
     elif axes := _uneven(records):
         projected = any(record.projected_from is not None for record in records)
         of_rows = [score for score in describing if not (projected and score.needs == {"tally"})]

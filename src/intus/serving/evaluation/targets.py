@@ -7,6 +7,7 @@ are matched by order of arrival, and only if there are exactly as many labels as
 from __future__ import annotations
 
 import logging
+import math
 import re
 import threading
 import time
@@ -21,6 +22,7 @@ from ...core.errors import InputError
 from ...core.findings import COPIES_NOTE
 from ...core.record import OF_PROBE_SET, PROBE_SET_MODE, Record
 from ...scores.statistics.labels import as_wide, id_table, label_array
+from ...storage.labels import needed_beside
 from ..data_point import DataPoint
 from ..decoding import read
 from ..errors import MisfitError
@@ -47,7 +49,10 @@ class Target:
         types: What each label's row is an instance of, int64 of the shape of ``labels``; None if unknown.
         lengths: The number of positions of each item, int64 of shape (items,), if the labels tell; else None.
         owner: The client that registered it.
-        registered: When it was registered, in seconds since 1970.
+        registered: When it was registered, in seconds since 1970, by the clock of the aggregator, which also
+            says when arrays came; 0 if it is not stated.
+        waiting: No array waits that came before that time; infinite if none waits.
+        during: The runs that its owner was recording as it registered it; empty if none or unknown.
         until: When a run must have begun to be scored on it; None for any time. It is set when the server is
             started again.
         claimed: Whether it applies to its owner's runs only, because its owner has sent records.
@@ -65,6 +70,8 @@ class Target:
     lengths: np.ndarray | None = None
     owner: str = ""
     registered: float = 0.0
+    waiting: float = math.inf
+    during: tuple[str, ...] = ()
     until: float | None = None
     claimed: bool = False
     runs: frozenset[tuple[str, str]] = frozenset()
@@ -76,7 +83,9 @@ class Target:
         >>> Target.parse(TargetRequest(name="digit", targets=[3, 1, None])).labels.tolist()
         [3, 1, None]
         """
-        return cls._of(request, request.client)
+        waiting = math.inf if request.waiting is None else request.waiting
+        target = cls._of(request, request.client)
+        return replace(target, registered=request.registered or 0.0, waiting=waiting)
 
     @classmethod
     def stored(cls, row: Mapping[str, Any]) -> Target:
@@ -106,7 +115,9 @@ class Target:
         lengths = None
         if per_position and message.exact:
             lengths = np.array([len(row) if isinstance(row, list) else 0 for row in labels], np.int64)
-        return cls(name, table, per_position, model, layer, run, groups, types, lengths, owner)
+        during = tuple(message.during)
+        patterns = model, layer, run
+        return cls(name, table, per_position, *patterns, groups, types, lengths, owner, during=during)
 
     def request(self) -> TargetRequest:
         """Return the request that registers it."""
@@ -117,6 +128,9 @@ class Target:
             types=None if self.types is None else self._lists(self.types),
             exact=self.lengths is not None,
             client=self.owner,
+            during=list(self.during),
+            registered=self.registered or None,
+            waiting=self.waiting if math.isfinite(self.waiting) else None,
             model_pattern=self.model_pattern.pattern,
             layer_pattern=self.layer_pattern.pattern,
             run_pattern=self.run_pattern.pattern,
@@ -152,7 +166,7 @@ class Target:
 
     @property
     def key(self) -> _Key:
-        """Key that a later registration must share to replace it."""
+        """Key that a later registration must share to replace it for what arrives from then on."""
         return self.name, self.owner, *self.patterns
 
     @property
@@ -309,12 +323,21 @@ def of_copies(target: Target, point: DataPoint) -> str:
 
 
 def matched(target: Target, point: DataPoint) -> str:
-    """Return a note if labels were matched by order of arrival, or only some of them have rows."""
+    """Return a note if labels were matched by order, are of another run, or some of them have no rows."""
     known = [record.items for record in point.records if record.items is not None]
     if not known:
-        return UNVERIFIED
+        return "; ".join(filter(None, (UNVERIFIED, _of_other_runs(target, point))))
     used = np.unique(np.concatenate(known)).size
-    return f"matched {used} of {len(target)} labels" if used < len(target) else ""
+    matched = f"matched {used} of {len(target)} labels" if used < len(target) else ""
+    return "; ".join(filter(None, (matched, _of_other_runs(target, point))))
+
+
+def _of_other_runs(target: Target, point: DataPoint) -> str:
+    """Return a note if labels were registered while the process recorded other runs, and not this one."""
+    if not target.during or point.key.run in target.during:
+        return ""
+    runs = ", ".join(map(repr, target.during[:3]))
+    return f"labels registered during {runs}, perhaps of other data"
 
 
 def _of_positions(target: Target, point: DataPoint) -> str:
@@ -337,7 +360,9 @@ def _positions(target: Target, labels: np.ndarray, record: Record, point: DataPo
         raise MisfitError(
             f"Target {target.name!r} has labels for up to {used} positions of an item, but "
             f"{point.key.address!r} of {point.key.model!r} sent arrays of shape {shape}; expected (rows, "
-            "positions, features)."
+            "positions, features). "
+            "For one label per row, register each column as a target of its own, or labels.argmax(1) if they "
+            "are one-hot; for labels of positions, name the layers that they are for."
         )
     if _is_full(target) and used < shape[1]:
         raise MisfitError(
@@ -441,15 +466,18 @@ class Choice(NamedTuple):
 def choose(targets: Sequence[Target], point: DataPoint) -> Choice:
     """Choose from targets of one name that apply to a data point.
 
-    Those of the data point's own clients come before others, a client's last one before its earlier ones, and
-    then those with more patterns. The same patterns replace each other. If several are left with different
-    labels, the first stays for runs that began before the second was registered. Other runs have none.
+    Those that were registered when the last array of its epoch came count; if none was, the first that was
+    registered afterwards. Of these, those of the data point's own clients come before others, a client's last
+    one before its earlier ones, and then those with more patterns. The same patterns replace each other. If
+    several are left with different labels, the first stays for runs that began before the second was
+    registered. Other runs have none.
 
     Args:
         targets: The targets, in order of registration; at least one.
         point: The data point.
     """
-    rivals = [target for target in targets if target.is_own(point)] or targets
+    known = [target for target in targets if target.registered <= point.arrived] or targets[:1]
+    rivals = [target for target in known if target.is_own(point)] or known
     last = {target.client or target.patterns: target for target in rivals}  # "" is no single client
     by_patterns = {target.patterns: target for target in sorted(last.values(), key=_registered)}
     left = [
@@ -488,41 +516,46 @@ class TargetStore(Protocol):
 class KnownTargets:
     """Targets by name, owner and patterns.
 
-    Those of earlier server processes are loaded from the store when needed. The dict is replaced, never
-    changed, so that it can be read without a lock.
+    Of those of one name, owner and patterns, the earlier ones are kept while arrays wait that came before the
+    newest. Those of earlier server processes are loaded from the store when needed. The list is replaced,
+    never changed, so that it can be read without a lock.
     """
 
     def __init__(self, store: TargetStore) -> None:
         self._store = store
-        self._targets: dict[_Key, Target] | None = None
+        self._targets: Sequence[Target] | None = None  # in order of registration
         self._senders: set[str] = set()  # clients that sent records
         self._used: set[_Key] = set()  # targets that were for runs of others
         self._newest = 0.0
         self._lock = threading.Lock()
 
     def put(self, target: Target) -> bool:
-        """Use and store a target, in place of the same owner's target of that name and those patterns.
+        """Use and store a target, for what arrives from now on.
 
         Returns:
-            True if this replaces a target in use that has other labels, groups or types: the one that it is
-            stored in place of, or one with these patterns of another client that trains nothing.
+            True if this replaces a target in use that has other labels, groups or types: the same owner's of
+            that name and those patterns, or one with these patterns of another client that trains nothing.
         """
         with self._lock:
+            known = self._known()
+            if not target.registered:
+                earlier = max([self._newest, *(old.registered for old in known)])
+                target = replace(target, registered=max(time.time(), earlier + 1e-3))
+            self._newest = max(self._newest, target.registered)
             self._store.put_target(target)
-            known, key = self._known(), target.key
-            before = known.get(key)
-            earlier = max([self._newest, *(old.registered for old in known.values())])
-            self._newest = max(time.time(), earlier + 1e-3)  # the clock may have been set back
-            others = {old: kept for old, kept in known.items() if old != key}
-            self._targets = others | {key: replace(target, registered=self._newest)}
-            replaced = [] if before is None or before.until is not None else [before]
-            for old, kept in others.items():
+            own = [one for one in known if one.key == target.key]
+            others = [one for one in known if one.key != target.key]
+            times = needed_beside(target.registered, [one.registered for one in own], target.waiting)
+            needed = [*others, *(one for one in own if one.registered in times), target]
+            self._targets = sorted(needed, key=_registered)
+            replaced = [one for one in own[-1:] if one.until is None]
+            for kept in others:
                 alike = kept.name == target.name and kept.patterns == target.patterns
                 if (
                     alike
                     and kept.of_probe_set == target.of_probe_set
                     and not kept.claimed
-                    and old in self._used
+                    and kept.key in self._used
                 ):
                     replaced.append(kept)
         return not all(map(target.says_the_same, replaced))
@@ -530,18 +563,17 @@ class KnownTargets:
     def clear(self, owner: str) -> None:
         """Remove the targets of a client, ``""`` for those without a client."""
         with self._lock:
-            kept = {key: target for key, target in self._known().items() if target.client != owner}
-            self._targets = kept
+            self._targets = [target for target in self._known() if target.client != owner]
 
     def choices(self, point: DataPoint) -> list[Choice]:
         """Return which target of each name counts for a data point."""
         with self._lock:
             self._claim(point)
             known = self._known()
-        fitting = [target for target in known.values() if target.applies(point)]
         by_name: dict[str, list[Target]] = {}
-        for target in sorted(fitting, key=_registered):
-            by_name.setdefault(target.name, []).append(target)
+        for target in known:
+            if target.applies(point):
+                by_name.setdefault(target.name, []).append(target)
         chosen = [choose(targets, point) for targets in by_name.values()]
         used = {one.target.key for one in chosen if one.target is not None and not one.target.is_own(point)}
         if used - self._used:
@@ -559,7 +591,7 @@ class KnownTargets:
             known = self._known()
         return {
             target.name: target.layer_pattern.pattern
-            for target in known.values()
+            for target in known
             if target.applies_to_other_layers(point)
         }
 
@@ -570,25 +602,26 @@ class KnownTargets:
         """
         with self._lock:
             known = self._known()
-        return [
+        found = (
             target.name
-            for target in known.values()
+            for target in known
             if target.matches(point) and not target.applies(point) and not target.claimed
-        ]
+        )
+        return list(dict.fromkeys(found))
 
     def _claim(self, point: DataPoint) -> None:
         """Restrict the targets of clients that have sent records to the runs of these clients."""
         known = self._known()
         self._senders.update(point.clients)
-        new = [one for one in known.values() if one.client in self._senders and not one.claimed]
+        new = [one for one in known if one.client in self._senders and not one.claimed]
         for name, owner in dict.fromkeys((target.name, target.owner) for target in new):
             self._store.claim_target(name, owner)
-        self._targets = known | {target.key: replace(target, claimed=True) for target in new}
+        if new:
+            self._targets = [replace(one, claimed=True) if one in new else one for one in known]
 
-    def _known(self) -> dict[_Key, Target]:
+    def _known(self) -> Sequence[Target]:
         if self._targets is None:
-            kept = _usable(self._store.targets())
-            self._targets = {target.key: target for target in kept}
+            self._targets = sorted(_usable(self._store.targets()), key=_registered)
         return self._targets
 
 
