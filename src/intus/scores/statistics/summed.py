@@ -22,7 +22,7 @@ assert (*ROW_SCALARS, "low", "high", "nonfinite") == SUMMARY
 
 
 class StepSums(NamedTuple):
-    """What scores need of the arrays of some steps.
+    """The sums that scores need of the arrays of some steps.
 
     Attributes:
         total: The sum of the arrays that are finite, shape (numbers,).
@@ -38,7 +38,7 @@ class StepSums(NamedTuple):
 
     @property
     def finite(self) -> np.ndarray:
-        """Whether all numbers of a step are finite, shape (steps,)."""
+        """True for a step if all numbers of it are finite, shape (steps,)."""
         finite: np.ndarray = self.summary[:, _FINITE] == 0
         return finite
 
