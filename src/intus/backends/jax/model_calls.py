@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from itertools import count
+from operator import itemgetter
 from typing import Any
 
 import jax
@@ -146,7 +147,11 @@ def _values(flat: ClosedJaxpr) -> dict[Any, Hashable]:
             number[equation.outvars[0]] = given[0]
             continue
         try:
-            key: Hashable = equation.primitive, tuple(sorted(equation.params.items(), key=str)), given
+            key: Hashable = (
+                equation.primitive,
+                tuple(sorted(equation.params.items(), key=itemgetter(0))),
+                given,
+            )
             made = known.setdefault(key, len(known)) if not equation.effects else id(equation)
         except TypeError:  # parameters that cannot be compared
             made = id(equation)
