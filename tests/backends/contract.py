@@ -177,7 +177,7 @@ class Collect:
         if self._backend is not None:
             self.modes.append(self._backend.mode(self._model))
             self.rows.append(self._backend.rows(inputs, 0))
-            self.orders.append(self._backend.order(inputs))
+            self.orders.append(self._backend.order(inputs, 0))
         self.offered.append([])
         self.seen.append({})
         return True

@@ -21,6 +21,7 @@ from torch.utils.data import (
 from intus.backends.torch.loaders import random_loader
 from intus.core.errors import InputError
 from intus.monitoring import flush, probe, register_targets
+from intus.serving.evaluation.arrival_order import BY_ORDER
 from intus.serving.run import Server
 from intus.storage.database import Database
 
@@ -128,7 +129,7 @@ def test_unshuffled_rows_are_matched_by_order(scores):
     values, notes, notices = scores(DataLoader(Numbered(), batch_size=32))
     assert list(values) == [0, 1]
     assert not np.isnan(list(values.values())).any()
-    assert {about_labels(note) for note in notes.values()} == {"labels matched by order of arrival"}
+    assert {about_labels(note) for note in notes.values()} == {BY_ORDER}
     assert "cannot be matched" not in notices
 
 

@@ -66,7 +66,7 @@ class CapturedTensor:
         sums: Computes sums of the rows on the tensor's device; None if the framework has no implementation,
             or the tensor is not of floats.
         accelerated: Whether the tensor is on an accelerator, such as a GPU.
-        batch_known: False if nothing says which of its axes is the batch, so that it has no rows.
+        without_rows: Why nothing says which of its axes is the batch, so that it has no rows; "" if it has.
         fingerprints: ``fingerprints(axis)`` returns ``core.fingerprints.fingerprints`` of the rows, computed
             on the tensor's device; None if the framework has no implementation.
         contents: Equal for two tensors only if they are the same memory and nothing was written to it in
@@ -83,7 +83,7 @@ class CapturedTensor:
     project: Callable[[int | None, int], tuple[np.ndarray, np.ndarray]] | None = None
     began: tuple[float, float] | None = None
     pass_apart: bool = False
-    batch_known: bool = True
+    without_rows: str = ""
     sums: Summing | None = None
     accelerated: bool = False
     contents: Hashable | None = None
@@ -93,7 +93,7 @@ class CapturedTensor:
     def has_batch(self) -> bool:
         """True if the tensor can have a batch axis, which parameters and scalars cannot."""
         return (
-            self.batch_known
+            not self.without_rows
             and bool(self.shape)
             and self.kind not in ("parameter", "parameter_grad", "update")
         )
@@ -250,8 +250,12 @@ class Backend(Protocol):
     def rows(self, inputs: Any, axis: int) -> int | None:
         """Return the length along ``axis`` of the first tensor in these arguments, or None."""
 
-    def order(self, inputs: Any) -> bytes | str | None:
-        """Return a hash of the data in these arguments, to test whether epochs begin with the same batch.
+    def order(self, inputs: Any, axis: int) -> bytes | str | None:
+        """Return a hash of all data in these arguments, to test whether epochs begin with the same batch.
+
+        Args:
+            inputs: The arguments.
+            axis: The axis of their rows. A batch whose rows are all alike shows nothing of their order.
 
         Returns:
             A hash; or the reason why rows cannot be identified by their order of arrival, as text; or None if

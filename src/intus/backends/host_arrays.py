@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -11,7 +11,10 @@ import numpy as np
 
 _Key = TypeVar("_Key")
 
-_SAMPLE = 1 << 16  # values of the first batch that are hashed
+#: The reasons why a batch shows nothing of the order of rows.
+ALIKE = "all rows of a first batch are alike, which shows no order"
+NO_ARRAYS = "a call has no inputs that intus can read"
+_SAMPLE = 1 << 16  # values of each array of a first batch that are hashed
 
 
 def copied(array: np.ndarray, rows: int | None = None, axis: int = 0) -> np.ndarray:
@@ -71,8 +74,39 @@ class OnAccess(Mapping[str, np.ndarray]):
         return len(self._tensors)
 
 
-def hashed(array: np.ndarray) -> bytes:
-    """Return a hash of the first values of an array, which is equal for equal data."""
-    digest = hashlib.blake2b(str((array.shape, array.dtype)).encode(), digest_size=16)
-    digest.update(np.ascontiguousarray(array.reshape(-1)[:_SAMPLE]).tobytes())
-    return digest.digest()
+def order_of_rows(arrays: Iterable[np.ndarray], axis: int) -> bytes | str:
+    """Return a hash of a batch, equal for the same rows in the same order; or why there is none.
+
+    It is of values from all over each array, and of all arrays: one may be the same in every batch, such as
+    an attention mask.
+
+    Args:
+        arrays: What the model gets.
+        axis: The axis of the rows.
+
+    Example:
+        >>> order_of_rows([np.ones((2, 3))], 0)
+        'all rows of a first batch are alike, which shows no order'
+        >>> same = order_of_rows([np.ones((2, 3)), np.array([1, 2])], 0)
+        >>> same == order_of_rows([np.ones((2, 3)), np.array([2, 1])], 0)
+        False
+    """
+    digest, are_alike, found = hashlib.blake2b(digest_size=16), None, False
+    for array in arrays:
+        if not array.ndim:
+            continue
+        found, flat = True, array.reshape(-1)
+        digest.update(f"{array.shape} {array.dtype} ".encode())
+        digest.update(np.ascontiguousarray(flat[:: step_of_sample(flat.size)]).tobytes())
+        if are_alike is not False and array.ndim > axis and array.shape[axis] > 1:
+            rows = iter(np.moveaxis(array, axis, 0))
+            first = next(rows).tobytes()
+            are_alike = all(row.tobytes() == first for row in rows)
+    if not found:
+        return NO_ARRAYS
+    return ALIKE if are_alike else digest.digest()
+
+
+def step_of_sample(size: int) -> int:
+    """Return the distance of the values of an array of a batch that are hashed."""
+    return -(-size // _SAMPLE) or 1

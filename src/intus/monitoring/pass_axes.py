@@ -14,7 +14,7 @@ from .warn_once import WarningLog
 _NO_AXIS = (
     "Which axis of {} of {} is the batch is not known: some layers have it along another axis than the "
     "inputs, and in epoch {} other axes are as long as the batch of {} rows. So they have no scores with "
-    "labels, and in scores without labels axis {} counts as rows, which may be positions. Use "
+    "labels, and in scores without labels axis {} counts as rows, which may be positions or units. Use "
     "batch_first=True, a batch of another size than the sequences, or a probe_set, which tests the axis."
 )
 _NO_ROWS = (

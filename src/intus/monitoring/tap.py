@@ -45,9 +45,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _NO_BATCH = (
-    "intus: which axis of the %s of %r of %s is the batch is not known, because it is inside of several "
-    "transforms such as jax.vmap. It is recorded without ids of items and labels. Let one jax.vmap run over "
-    "the batch, and the model itself over the other axis."
+    "intus: the %s of %r of %s is recorded without ids of items and labels, because which of its axes is the "
+    "batch is not known: %s."
 )
 _NO_GRAPH = (
     "intus: the page has no graph of %s, as it could not be made: %s: %s. Layers are recorded without."
@@ -92,6 +91,12 @@ _UNPROVEN_NOTE = (
     "withdrawn: in epoch {}, another layer had its rows in another order than the batch, or packed as sorted "
     "ones, and that of this layer is not proven"
 )
+_OTHER_CALL = (
+    "Layer {!r} of {} has no scores with labels: it ran in a call of the model with other inputs than the "
+    "first of its step, as on generated rows after real ones, and ids of items and the order of arrival are "
+    "those of the first call."
+)
+_OTHER_CALL_NOTE = "withdrawn: in epoch {}, the layer ran on other inputs than the first call of its step"
 _NO_CALL = "intus: %s was never called while it was probed, so nothing is recorded. %s"
 _NO_PASS = (
     "intus: epoch %s of %s has no data: all its %s passes were skipped to take at most %s of the training "
@@ -240,8 +245,8 @@ class ModelTap:
         self._axes = PassAxes(
             name,
             schedule.batch_axis,
-            may_move=is_time_first is not None and is_time_first(model),
-            rows_of=None if is_time_first is None else backend.rows,
+            may_move=bool(schedule.batch_axis) or (is_time_first is not None and is_time_first(model)),
+            rows_of=backend.rows if schedule.batch_axis or is_time_first is not None else None,
             patterns=self._label_patterns,
             troubles=troubles,
         )
@@ -254,7 +259,8 @@ class ModelTap:
         observed = feed(model) if feed is not None else None
         if observed is not None and probe_set is not None and probe_set.every is None and together is None:
             observed.on_step = self._before_step
-        self.source = DataSource(observed, backend.order, troubles, self._epoch_over, self._doubt_items)
+        order = partial(backend.order, axis=schedule.batch_axis)
+        self.source = DataSource(observed, order, troubles, self._epoch_over, self._doubt_items)
         if probe_set is not None:
             self.source.items_are_set("the rows of the probe set")
             self.source.are_passes_recorded = False
@@ -687,7 +693,7 @@ class ModelTap:
             self._order.on_named(mode)
         elif self._order.is_new(epoch, mode):
             began = process_seconds()
-            first = self._backend.order(inputs)
+            first = self._backend.order(inputs, self.batch_axis)
             self._order.on_forward_start(epoch, mode, first, self._backend.shuffled)
             self.budget.pay_once(process_seconds_since(began))
         if not watched:
@@ -830,8 +836,8 @@ class ModelTap:
         began = thread_seconds() if tensor.began is None else Seconds(*tensor.began)
         if tensor.pass_apart:
             self._apart = self._pass_began
-        if not tensor.batch_known:
-            self.troubles.warn_once(_NO_BATCH, tensor.kind, tensor.address, self.name)
+        if tensor.without_rows:
+            self.troubles.warn_once(_NO_BATCH, tensor.kind, tensor.address, self.name, tensor.without_rows)
         elif tensor.has_batch:
             tensor = self._with_axis(ticket, tensor)
         cut = self._schedule.cut(tensor, ticket.rows)
@@ -869,8 +875,20 @@ class ModelTap:
             self.troubles.inform("rows", text, "warning")
         else:
             self._unproven.append(address)
-        note = (_MOVED_NOTE if is_known else _UNPROVEN_NOTE).format(epoch)
-        self.doubt(Doubt(note, True, until=None if is_by_order else self._tags.epoch, address=address))
+        self._withdraw(address, _MOVED_NOTE if is_known else _UNPROVEN_NOTE)
+
+    def on_other_rows(self, address: str) -> None:
+        """Register that the rows of a layer are not known to be those that the ids of the pass are for."""
+        if address not in self._moved:
+            self._moved.add(address)
+            self.troubles.inform("rows", _OTHER_CALL.format(address, self.name), "warning")
+            self._withdraw(address, _OTHER_CALL_NOTE)
+
+    def _withdraw(self, address: str, note: str) -> None:
+        """Doubt the items of a layer: of its rows so far, and by order of arrival also of later ones."""
+        is_by_order = self._tags.items is None and self._tags.ordered
+        until = None if is_by_order else self._tags.epoch
+        self.doubt(Doubt(note.format(f"{self._tags.epoch:g}"), True, until=until, address=address))
 
     def _tell_unproven(self) -> None:
         """Say of which layers of the pass the order of rows is not proven."""

@@ -592,7 +592,7 @@ def test_batch_axis_under_several_vmaps_is_not_claimed(caplog):
     with intus.probe(model, "127.0.0.1", 1, budget=np.inf) as watch:
         watch.items = np.arange(6)
         watch.through(step)(model, x, X)
-    assert "is the batch is not known, because it is inside of several transforms" in caplog.text
+    assert "is the batch is not known: it is inside of several transforms" in caplog.text
 
 
 @pytest.mark.parametrize("known", [True, False])

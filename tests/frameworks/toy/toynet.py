@@ -112,7 +112,7 @@ class ToyBackend:
     def rows(self, inputs: Any, axis: int) -> int | None:
         return inputs.shape[axis] if inputs.ndim > axis else None
 
-    def order(self, inputs: Any) -> bytes | str | None:
+    def order(self, inputs: Any, axis: int) -> bytes | str | None:
         return hashlib.sha256(np.ascontiguousarray(inputs).tobytes()).digest()
 
     def shuffled(self) -> str | None:
@@ -174,5 +174,5 @@ class TracingBackend(ToyBackend):
 class Unordered(ToyBackend):
     """A backend that cannot hash data."""
 
-    def order(self, inputs: Any) -> None:
+    def order(self, inputs: Any, axis: int) -> None:
         return None

@@ -27,7 +27,7 @@ from ...core.restoring import python_kept
 from ...core.sketch import hashes_of_rows
 from ...core.traced import Traced
 from ..base import GraphRecorder, Operation, Tap, check_kinds
-from ..host_arrays import hashed
+from ..host_arrays import order_of_rows
 from .arrays import first_rows, is_array, serial
 from .attachment import Attachment, StepInputs, attached_to, latest, mode_of_call
 from .graph import trace
@@ -93,7 +93,7 @@ class JaxBackend:
 
     def rows(self, inputs: Any, axis: int) -> int | None:
         """Return the length along ``axis`` of the first array that has that axis; of a step, of its data."""
-        return first_rows(inputs.data() if isinstance(inputs, StepInputs) else inputs, axis)
+        return first_rows(inputs.forms() if isinstance(inputs, StepInputs) else inputs, axis)
 
     def is_time_first(self, model: Any) -> bool:
         """Return whether a recurrent layer of the model has time first; Linen makes its own in the call."""
@@ -111,10 +111,15 @@ class JaxBackend:
         own = [np.moveaxis(np.asarray(one), axis, 0) for one in arrays if one.shape[axis] == rows]
         return hashes_of_rows(rows, [one for one in own if one.size])
 
-    def order(self, inputs: Any) -> bytes | str | None:
-        """Return a hash of the data that the step passes to the model, or the reason why there is none."""
-        data = inputs.data() if isinstance(inputs, StepInputs) else None
-        return "the step does not call the model itself" if data is None else hashed(np.asarray(data))
+    def order(self, inputs: Any, axis: int) -> bytes | str | None:
+        """Return a hash of what the model gets in the step, or the reason why there is none.
+
+        The arguments of the step may be the whole dataset, of which it takes rows itself.
+        """
+        data = inputs.data() if isinstance(inputs, StepInputs) else inputs
+        if isinstance(data, str):
+            return data
+        return order_of_rows([np.asarray(one) for one in jax.tree.leaves(data) if is_array(one)], axis)
 
     def shuffled(self) -> str | None:
         """Return None: JAX has no loader of data."""

@@ -91,7 +91,7 @@ def captured(
     value: Callable[[], Any],
     began: tuple[float, float] | None = None,
     *,
-    has_batch: bool = True,
+    without_rows: str = "",
 ) -> CapturedTensor:
     """Describe an array for the tap.
 
@@ -102,7 +102,7 @@ def captured(
         aval: Its shape and dtype.
         value: Returns the array, which may have to be computed.
         began: When the work for it began; see ``CapturedTensor``.
-        has_batch: Whether its batch axis can be known.
+        without_rows: Why its batch axis cannot be known; "" if it can.
     """
     nbytes = int(np.prod(aval.shape, dtype=np.int64)) * max(np.dtype(aval.dtype).itemsize, 1)
     copy = partial(_copy, value)
@@ -115,7 +115,7 @@ def captured(
         copy,
         began=began,
         pass_apart=began is not None,
-        batch_known=has_batch,
+        without_rows=without_rows,
     )
 
 

@@ -29,6 +29,11 @@ _SEVERAL = (
 )
 
 
+_MAPPED = (
+    "the step runs jax.vmap over the model, as over the members of an ensemble. Probe one member, in a step "
+    "of its own"
+)
+
 #: The attachments that are not removed, to which calls in ``JaxBackend.evaluation`` are passed.
 _ATTACHED: WeakSet[Attachment] = WeakSet()
 
@@ -85,14 +90,26 @@ class StepInputs:
         """The library of the model."""
         return self._attachment.library
 
-    def data(self) -> Any:
-        """Return the first array of the arguments that the model's input is computed from, or None."""
+    def data(self) -> list[Any] | str:
+        """Return the arrays that the first call of the model gets, or why they have no rows."""
         shadow, arrays = self._attachment.shadow(*self._call)
-        return shadow.data(arrays)
+        return _MAPPED if shadow.calls.maps_model else shadow.data(arrays)
+
+    def forms(self) -> list[Any]:
+        """Return the arrays that the first call of the model gets, each as its shape and dtype."""
+        calls = self._attachment.shadow(*self._call)[0].calls
+        return [] if calls.maps_model else [variable.aval for variable in calls.data]
 
     def model_call(self) -> ModelCall | None:
-        """Return the first call of the model in the step, or None."""
-        return self._attachment.shadow(*self._call)[0].model_call
+        """Return the first call of the model in the step, or None.
+
+        Raises:
+            CaptureError: If ``jax.vmap`` runs over the model, so that there is no call of one model.
+        """
+        shadow, _ = self._attachment.shadow(*self._call)
+        if shadow.calls.maps_model:
+            raise CaptureError(_MAPPED)
+        return shadow.model_call
 
 
 class Attachment:
@@ -120,6 +137,7 @@ class Attachment:
         self._updates: bool | None = None  # whether the steps update the model itself; None before the first
         self._followed: Followed | None = None  # the model, if the steps return another one
         self._made_of: Callable[[Sequence[Any]], Any] | None = None  # makes the model of other arrays
+        self._on_other_rows: Callable[[str], None] | None = getattr(tap, "on_other_rows", None)
         self.removed = False
         _ATTACHED.add(self)
 
@@ -343,6 +361,10 @@ class Attachment:
 
         for visit in shadow.visits:
             ticket = self._tap.wants(self._operation(shadow, visit.address))
+            if visit.has_other_rows and ticket is not None and self._on_other_rows is not None:
+                for item in visit.items:
+                    if not item.kind.startswith("parameter"):
+                        self._on_other_rows(item.address)
             for item in visit.items if ticket is not None else ():
                 aval, position = shadow.avals[item.position], item.position
                 tensor = captured(
@@ -352,7 +374,7 @@ class Attachment:
                     aval,
                     partial(value, position),
                     began,
-                    has_batch=item.has_batch,
+                    without_rows=item.without_rows,
                 )
                 self._tap.on_tensor(ticket, tensor)
                 began = _now()

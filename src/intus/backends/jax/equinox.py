@@ -223,7 +223,8 @@ def _tapped(cls: Any) -> Any:
             return cls.__call__(self, *args, **kwargs)
         if interceptor.parameters:
             self = _parameters_passed(self, place, interceptor)
-        return interceptor.call(place.address, cls, partial(cls.__call__, self), args, kwargs)
+        state = None if place.address else jax.tree.leaves(self)
+        return interceptor.call(place.address, cls, partial(cls.__call__, self), args, kwargs, state=state)
 
     names = {
         "__call__": call,

@@ -57,7 +57,14 @@ class Scopes:
         self._is_leaf = is_leaf
 
     def call(
-        self, address: str, cls: type, run: Callable[..., Any], args: Any, kwargs: Any, bound: Any = None
+        self,
+        address: str,
+        cls: type,
+        run: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        bound: Any = None,
+        state: Any = None,
     ) -> Any:
         """Run a call in a scope whose name is the number of the call."""
         number = len(self.calls)

@@ -45,7 +45,14 @@ class Interceptor(Protocol):
     origins: bool
 
     def call(
-        self, address: str, cls: type, run: Callable[..., Any], args: Any, kwargs: Any, bound: Any = None
+        self,
+        address: str,
+        cls: type,
+        run: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        bound: Any = None,
+        state: Any = None,
     ) -> Any:
         """Run a call of a module and return its result.
 
@@ -57,6 +64,7 @@ class Interceptor(Protocol):
             kwargs: Its keyword arguments.
             bound: The model with its variables, in the call of the model itself, for a library whose models
                 have none.
+            state: A tree with the arrays of the model in that call, if it is the model's.
         """
 
     def parameter(self, address: str, name: str, value: Any) -> Any:
@@ -79,7 +87,14 @@ class Met:
         self.classes: dict[str, type] = {}
 
     def call(
-        self, address: str, cls: type, run: Callable[..., Any], args: Any, kwargs: Any, bound: Any = None
+        self,
+        address: str,
+        cls: type,
+        run: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        bound: Any = None,
+        state: Any = None,
     ) -> Any:
         """Note the module, and run the call."""
         self.classes.setdefault(address, cls)

@@ -199,7 +199,8 @@ class _Calls:
         self._depth += 1
         try:
             with _parameters_passed(module, address, interceptor):
-                return interceptor.call(address, type(module), next_call, args, kwargs, bound=bound)
+                state = None if bound is None else jax.tree.leaves(bound.variables)
+                return interceptor.call(address, type(module), next_call, args, kwargs, bound, state)
         finally:
             self._depth -= 1
 

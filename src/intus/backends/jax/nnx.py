@@ -197,6 +197,11 @@ def _is_parameter(value: Any) -> bool:
 own_parameters = partial(library.own_parameters, parts=_parts, is_parameter=_is_parameter, kind=nnx.Module)
 
 
+def _parameters_of(module: nnx.Module) -> list[Any]:
+    """Return the parameters of a module and of those inside of it."""
+    return [variable for _, variable in nnx.to_flat_state(nnx.state(module, nnx.Param))]
+
+
 def _parameters(root: nnx.Module) -> Iterator[Path]:
     """Yield the paths of all parameters of a module and of those inside of it."""
     for path, module in modules(root):
@@ -268,7 +273,10 @@ def _tapped(cls: Any) -> Any:
         if interceptor is None or place is None:
             return cls.__call__(self, *args, **kwargs)
         with _parameters_passed(self, place, interceptor):
-            return interceptor.call(place.address, cls, partial(cls.__call__, self), args, kwargs)
+            state = None if place.address else [variable.get_value() for variable in _parameters_of(self)]
+            return interceptor.call(
+                place.address, cls, partial(cls.__call__, self), args, kwargs, state=state
+            )
 
     names = {"__call__": call, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
     return type(cls)(cls.__name__, (cls,), names)

@@ -23,12 +23,12 @@ from .interception import intercepting
 from .internals import batched, bind
 from .jaxprs import Frame, evaluate
 from .library import Library, Opened
+from .model_calls import DATA, END, STATE, ModelCalls, mark_all
 from .tap_primitive import GRADIENT, VALUE, Mark, tap, tap_p
 
 #: The kind of the mark of a parameter that shows which state a module was made of.
 _ORIGIN = "origin"
-#: The kind of the mark of the model's result that shows whether a step takes gradients.
-_END = "end"
+_DRAWS = frozenset({"random_bits", "random_gamma", "threefry2x32", "rng_uniform", "rng_bit_generator"})
 #: The kind of the gradient of each kind of marked value.
 _GRADIENTS = {"output": "grad_output", "input": "grad_input", "parameter": "parameter_grad"}
 
@@ -79,6 +79,8 @@ class Taps:
         classes: The class of each module that was called, by address.
         model_call: The first call of the model; None if there was none.
         returned: By address, the paths of the arrays that the first call returned, and the main one's number.
+        within: By the address and number of a call, the number of the call of the model that it is part of; 0
+            if it is part of none.
     """
 
     origins = True
@@ -94,22 +96,39 @@ class Taps:
         self.classes: dict[str, type] = {}
         self.model_call: ModelCall | None = None
         self.returned: dict[str, tuple[list[str], int]] = {}
+        self.within: dict[tuple[str, int], int] = {}
+        self._call = 0
 
     def call(
-        self, address: str, cls: type, run: Callable[..., Any], args: Any, kwargs: Any, bound: Any = None
+        self,
+        address: str,
+        cls: type,
+        run: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        bound: Any = None,
+        state: Any = None,
     ) -> Any:
-        """Mark the main array of the result, and that of the arguments."""
+        """Mark the main array of the result, and that of the arguments; of the model all, and its state."""
         observed = self._addresses is None or address in self._addresses
         self._calls[address] += 1
         number = self._calls[address]
         self.classes.setdefault(address, cls)
+        before, self._call = self._call, self._call if address else number
+        self.within[address, number] = self._call
         if not address and self.model_call is None:
             self.model_call = ModelCall.of(args, kwargs, bound, self._is_leaf)
-        if not address or (observed and self._inputs):
-            args, kwargs = self._marked((args, kwargs), Mark(address, "input", number))
-        result = run(*args, **kwargs)
         if not address:
-            result = self._marked(result, Mark(address, _END, number))
+            mark_all(state, STATE, number, self._is_leaf)
+            args, kwargs = mark_all((args, kwargs), DATA, number, self._is_leaf)
+        if observed and self._inputs:
+            args, kwargs = self._marked((args, kwargs), Mark(address, "input", number))
+        try:
+            result = run(*args, **kwargs)
+        finally:
+            self._call = before
+        if not address:
+            result = self._marked(result, Mark(address, END, number))
         if not observed:
             return result
         if self._outputs and (main := main_array(result, self._is_leaf)) is not None:
@@ -150,14 +169,14 @@ class Item(NamedTuple):
         address: The operation with its call, or the parameter.
         which: The index among several arrays of the call.
         position: The position among the outputs of the program.
-        has_batch: Whether its batch axis can be known, which it cannot under several ``jax.vmap``.
+        without_rows: Why its batch axis cannot be known, as under several ``jax.vmap``; "" if it can.
     """
 
     kind: str
     address: str
     which: int
     position: int
-    has_batch: bool
+    without_rows: str
 
 
 class Visit(NamedTuple):
@@ -166,10 +185,12 @@ class Visit(NamedTuple):
     Attributes:
         address: The module's address.
         items: What is observed of it.
+        has_other_rows: Whether its rows are not known to be those of the first call of the model.
     """
 
     address: str
     items: tuple[Item, ...]
+    has_other_rows: bool
 
 
 class Shadow:
@@ -190,6 +211,7 @@ class Shadow:
         avals: Shape and dtype of each output.
         several: The parameters of which several gradients were computed, so that only the first is observed.
         takes_gradients: Whether the step takes gradients through the model.
+        calls: The calls of the model in the step.
 
     Raises:
         CaptureError: If a module needs values that only the host knows, or one graph definition is called
@@ -209,13 +231,14 @@ class Shadow:
         flat = _flat(traced(function, library, model, opened, taps))
         self.classes, self.model_call, self.returned = taps.classes, taps.model_call, taps.returned
         _check_origins(flat)
-        self.visits, outputs, self.several = _visits(flat, kinds)
+        self.calls = ModelCalls(flat, taps.within)
+        self.visits, outputs, self.several = _visits(flat, kinds, self.calls)
         self.takes_gradients = any(
             equation.primitive is tap_p and equation.params["stage"] == GRADIENT
             for equation in flat.jaxpr.eqns
         )
         kept, self._inputs = _cut(flat, outputs)
-        self._data = _data(flat)
+        self._data, self._data_error = _data(flat, self.calls.data)
         self.avals = [variable.aval for variable in outputs]
         program = partial(_run, kept, [flat.jaxpr.invars[at] for at in self._inputs], outputs, _consts(flat))
         arguments = [opened.arrays[at] for at in self._inputs]
@@ -226,9 +249,13 @@ class Shadow:
         outputs: Sequence[Any] = self._program(*[arrays[at] for at in self._inputs])
         return outputs
 
-    def data(self, arrays: Sequence[Any]) -> Any:
-        """Return the first array of the step's arguments that the model's input is computed from, or None."""
-        return None if self._data is None else arrays[self._data]
+    def data(self, arrays: Sequence[Any]) -> list[Any] | str:
+        """Return the arrays that the first call of the model gets, or why they cannot be computed."""
+        if self._data is None:
+            return self._data_error
+        inputs, program = self._data
+        found: list[Any] = program(*[arrays[at] for at in inputs])
+        return found
 
 
 def traced(
@@ -307,18 +334,18 @@ def _cut(flat: ClosedJaxpr, outputs: Sequence[Any]) -> tuple[list[Any], list[int
     return kept[::-1], [at for at, variable in enumerate(flat.jaxpr.invars) if variable in needed]
 
 
-def _data(flat: ClosedJaxpr) -> int | None:
-    """Return the position of the first input that has axes and that the model's input is computed from."""
-    marks = [equation for equation in flat.jaxpr.eqns if _is_mark(equation, "input", VALUE)]
-    first = next((equation for equation in marks if not equation.params["mark"].address), None)
-    if first is None:
-        return None
-    needed = {first.outvars[0]}
-    for equation in reversed(flat.jaxpr.eqns):
-        if not needed.isdisjoint(equation.outvars):
-            needed.update(variable for variable in equation.invars if not isinstance(variable, Literal))
-    invars = [(at, variable) for at, variable in enumerate(flat.jaxpr.invars) if variable in needed]
-    return next((at for at, variable in invars if variable.aval.ndim), None)
+def _data(flat: ClosedJaxpr, data: Sequence[Any]) -> tuple[tuple[list[int], Callable[..., Any]] | None, str]:
+    """Return the positions of the inputs that data are computed from, and how; or None and the reason."""
+    if not data:
+        return None, "the step does not call the model itself, with data"
+    try:
+        kept, inputs = _cut(flat, data)
+    except CaptureError as error:
+        return None, str(error)
+    if any(equation.primitive.name in _DRAWS for equation in kept):  # perhaps with one seed for all epochs
+        return None, "the step draws random numbers on the way to what the model gets"
+    program = partial(_run, kept, [flat.jaxpr.invars[at] for at in inputs], data, _consts(flat))
+    return (inputs, jax.jit(program)), ""
 
 
 def _check_origins(flat: ClosedJaxpr) -> None:
@@ -344,22 +371,23 @@ def _is_mark(equation: Any, kind: str, stage: str) -> bool:
     return equation.primitive is tap_p and params["mark"].kind == kind and params["stage"] == stage
 
 
-def _visits(flat: ClosedJaxpr, kinds: Collection[str]) -> tuple[list[Visit], list[Any], list[str]]:
+def _visits(
+    flat: ClosedJaxpr, kinds: Collection[str], calls: ModelCalls
+) -> tuple[list[Visit], list[Any], list[str]]:
     """Return the marked module calls with what is observed, the variables of the items, and ``several``."""
     marked: dict[tuple[Mark, str], list[Any]] = defaultdict(list)
     order: list[tuple[Mark, int]] = []
-    nested: set[Any] = set()  # values under more than one jax.vmap
+    batches: dict[Any, int] = {}  # how many jax.vmap a value is under
     for equation in flat.jaxpr.eqns:
         if equation.primitive is tap_p:
             mark, stage = equation.params["mark"], equation.params["stage"]
             marked[mark, stage].append(equation.outvars[0])
-            if equation.params["batches"] > 1:
-                nested.add(equation.outvars[0])
+            batches[equation.outvars[0]] = equation.params["batches"]
             if mark.kind == "output" and stage == VALUE:
                 order.append((mark, len(marked[mark, stage]) - 1))
     marks_of: dict[tuple[str, int], list[Mark]] = defaultdict(list)
     for mark, stage in marked:
-        if stage == VALUE and mark.kind not in (_ORIGIN, _END):
+        if stage == VALUE and mark.kind not in (_ORIGIN, DATA, STATE, END):
             marks_of[mark.address, mark.call].append(mark)
     total, variables, visits = _Totals(flat), list[Any](), list[Visit]()
     counts: dict[str, int] = defaultdict(int)
@@ -388,9 +416,10 @@ def _visits(flat: ClosedJaxpr, kinds: Collection[str]) -> tuple[list[Visit], lis
                 found = [*found[: number == 1], (_GRADIENTS[mark.kind], gradient)]
             for kind, variable in found:
                 if kind in kinds and variable is not None:
-                    items.append(Item(kind, address, mark.which, len(variables), value not in nested))
+                    why = calls.without_rows(mark, batches[value])
+                    items.append(Item(kind, address, mark.which, len(variables), why))
                     variables.append(variable)
-        visits.append(Visit(output.address, tuple(items)))
+        visits.append(Visit(output.address, tuple(items), calls.has_other_rows(output, repeat)))
     return visits, variables, sorted(several) if "parameter_grad" in kinds else []
 
 

@@ -24,11 +24,13 @@ from mxnet.ndarray import NDArray
 
 from ...core.address import Address
 from ...core.errors import InputError
+from ...core.nested import leaves
 from ...core.restoring import python_kept
 from ...core.traced import Traced
 from ..base import GraphRecorder, Handle, Operation, Tap, check_kinds
+from ..host_arrays import order_of_rows
 from . import blocks, module
-from .arrays import as_arrays, batch_axis, first_batch, first_rows, to_numpy
+from .arrays import as_arrays, batch_axis, first_rows, to_numpy
 from .randomness import drawing, draws_refused, refuse
 from .state import model_state
 from .units import unit_axis
@@ -101,9 +103,9 @@ class MXNetBackend:
         blocks = _blocks(model, "", set()) if isinstance(model, Block) else ()
         return any(batch_axis(operation.module) == 1 for operation in blocks)
 
-    def order(self, inputs: Any) -> bytes:
-        """Return a hash of the first array's values."""
-        return first_batch(inputs)
+    def order(self, inputs: Any, axis: int) -> bytes | str:
+        """Return a hash of the values of the arrays, or the reason why there is none."""
+        return order_of_rows(map(to_numpy, leaves(inputs, NDArray)), axis)
 
     def shuffled(self) -> str | None:
         """Return None: batches are compared instead."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from functools import partial
@@ -15,8 +14,6 @@ from mxnet.ndarray import NDArray
 
 from ...core.nested import leaves
 from ..base import CapturedTensor
-
-_SAMPLE = 1 << 16  # values of the first batch that are hashed
 
 
 def to_numpy(array: NDArray, rows: int | None = None, axis: int = 0) -> np.ndarray:
@@ -93,16 +90,6 @@ def first_rows(inputs: Any, axis: int) -> int | None:
     """Return the length along ``axis`` of the first array of the arguments that has that axis, or None."""
     arrays = [array for kind in (NDArray, np.ndarray) for array in leaves(inputs, kind)]
     return next((int(array.shape[axis]) for array in arrays if array.ndim > axis), None)
-
-
-def first_batch(inputs: Any) -> bytes:
-    """Return a hash of the first array of a call's arguments, which is equal for equal data."""
-    digest = hashlib.blake2b(digest_size=16)
-    for array in [one for one in leaves(inputs, NDArray) if one.ndim][:1]:
-        digest.update(str((array.shape, np.dtype(array.dtype))).encode())
-        rows = max(1, _SAMPLE // max(1, math.prod(array.shape[1:])))
-        digest.update(to_numpy(array, rows).tobytes())
-    return digest.digest()
 
 
 def as_arrays(data: Any, ctx: Any, dtype: Any) -> Any:

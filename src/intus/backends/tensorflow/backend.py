@@ -86,9 +86,9 @@ class TensorFlowBackend:
         """Return the length along ``axis`` of the first array."""
         return first_rows(inputs, axis)
 
-    def order(self, inputs: Any) -> bytes | str | None:
+    def order(self, inputs: Any, axis: int) -> bytes | str | None:
         """Return a hash of the first array, or the reason why there is none."""
-        return first_batch(inputs)
+        return first_batch(inputs, axis)
 
     def shuffled(self) -> None:
         """Return None: what shuffles the rows is not known."""

@@ -78,9 +78,9 @@ class KerasBackend:
         """Return the length along ``axis`` of the first array that has that axis."""
         return first_rows(inputs, axis)
 
-    def order(self, inputs: Any) -> bytes | str | None:
+    def order(self, inputs: Any, axis: int) -> bytes | str | None:
         """Return a hash of the first array, or the reason why there is none."""
-        return first_batch(inputs)
+        return first_batch(inputs, axis)
 
     def shuffled(self) -> str | None:
         """Return a description of what shuffles the rows of a ``fit`` in progress."""

@@ -13,9 +13,7 @@ import numpy as np
 
 from ...core.errors import InputError
 from ..base import CapturedTensor, check_kinds
-from ..host_arrays import copied, hashed
-
-NO_INPUTS = "a step has no inputs that the host can read"
+from ..host_arrays import copied, order_of_rows
 
 
 class LazyArguments(Sequence[Any]):
@@ -95,10 +93,9 @@ def first_rows(inputs: Any, axis: int) -> int | None:
     return next((int(one.shape[axis]) for one in arrays_in(inputs) if len(one.shape) > axis), None)
 
 
-def first_batch(inputs: Any) -> bytes | str:
-    """Return a hash of the first array that has axes, or the reason why there is none."""
-    array = next((one for one in arrays_in(inputs) if len(one.shape)), None)
-    return NO_INPUTS if array is None else hashed(as_array(array))
+def first_batch(inputs: Any, axis: int) -> bytes | str:
+    """Return a hash of the arrays of a call's arguments, or the reason why there is none."""
+    return order_of_rows(map(as_array, arrays_in(inputs)), axis)
 
 
 def checksum(arrays: Iterable[np.ndarray]) -> int:

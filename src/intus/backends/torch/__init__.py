@@ -146,9 +146,9 @@ class TorchBackend:
             )
         return first_rows(inputs, axis)
 
-    def order(self, inputs: Any) -> bytes | str | None:
-        """Return a hash of the first tensor's values, or the reason why several processes have none."""
-        return first_batch(inputs)
+    def order(self, inputs: Any, axis: int) -> bytes | str | None:
+        """Return a hash of the tensors' values, or the reason why there is none."""
+        return first_batch(inputs, axis)
 
     def is_time_first(self, model: nn.Module) -> bool:
         """Return whether a module of the model has its batch along another axis than the first."""

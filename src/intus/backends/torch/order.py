@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ...core.nested import leaves
 from ...core.shared_array import shared_array
 from ...core.sketch import hashes_of_rows
+from ..host_arrays import ALIKE, NO_ARRAYS, step_of_sample
 
 _TRANSFORMERS = (
     nn.Transformer,
@@ -30,7 +31,6 @@ _ROWS_FIRST = (
     nn.modules.pooling._AdaptiveMaxPoolNd,
 )
 _DIMENSIONS = {"1d": 1, "2d": 2, "3d": 3}
-_SAMPLE = 1 << 16  # values of the first batch that are hashed
 
 
 def batch_axis(module: nn.Module) -> int | None:
@@ -156,8 +156,8 @@ def row_contents(inputs: Any, axis: int) -> np.ndarray | None:
         return None
 
 
-def first_batch(inputs: Any) -> bytes | str:
-    """Return a hash of the first tensor of a call's arguments, which is equal for equal data.
+def first_batch(inputs: Any, axis: int) -> bytes | str:
+    """Return a hash of the tensors of a call's arguments, as ``host_arrays.order_of_rows`` does.
 
     With several processes, return the reason why there is none: each gets a part of the data that only its
     sampler knows.
@@ -165,9 +165,14 @@ def first_batch(inputs: Any) -> bytes | str:
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
         return "several processes train it, each on a part of the rows"
-    digest = hashlib.blake2b(digest_size=16)
-    for tensor in [one for one in leaves(inputs, Tensor) if one.ndim][:1]:
-        flat = tensor.detach().reshape(-1)[:_SAMPLE].cpu()
-        digest.update(str((tensor.shape, tensor.dtype)).encode())
+    tensors = [one.detach() for one in leaves(inputs, Tensor) if one.ndim]
+    if not tensors:
+        return NO_ARRAYS
+    digest, are_alike = hashlib.blake2b(digest_size=16), None
+    for tensor in tensors:
+        flat = tensor.reshape(-1)[:: step_of_sample(tensor.numel())].cpu()
+        digest.update(f"{tensor.shape} {tensor.dtype} ".encode())
         digest.update(shared_array(flat.contiguous().view(torch.uint8)).tobytes())
-    return digest.digest()
+        if are_alike is not False and tensor.ndim > axis and tensor.shape[axis] > 1:
+            are_alike = bool((tensor == tensor.narrow(axis, 0, 1)).all())
+    return ALIKE if are_alike else digest.digest()

@@ -17,8 +17,9 @@ from ...core.results import COLUMNS, Results
 from ..data_point import DataPoint
 from ..messages import DoubtRequest, Notice
 
-BY_ORDER = "labels matched by order of arrival"
-UNVERIFIED = f"{BY_ORDER}, not verified"
+_MATCHED = "labels matched by order of arrival"
+BY_ORDER = f"{_MATCHED}, assumed after the first batch of each epoch"
+UNVERIFIED = f"{_MATCHED}, not verified"
 WITHDRAWN = "withdrawn: the next epoch began with other rows, so labels cannot be matched by order of arrival"
 
 _Source = tuple[str, str, str]
