@@ -429,3 +429,39 @@ def test_tensor_that_is_given_twice_is_one_input_of_the_file(tmp_path):
     path = export(lambda f, x: f(x) * x, (ROWS,), tmp_path / "net.onnx")
     check = intus.check_export(Net(lambda f, x, y: f(x) * y).eval(), path, ROWS, ROWS)
     assert check.verdict == "equal", str(check)
+
+
+class Encoder(nn.Module):
+    """A transformer with as few positions as twice the tokens of the test."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.positions, self.out = nn.Embedding(20, 8), nn.Embedding(16, 8), nn.Linear(8, 3)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2)
+
+    def forward(self, ids, mask):
+        x = self.table(ids) + self.positions(torch.arange(ids.shape[1]))
+        return self.out(self.layers(x, src_key_padding_mask=mask == 0).mean(1))
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+def test_open_lengths_of_a_transformer(dynamo, tmp_path):
+    """The older exporter of torch fixes the number of tokens inside of the attention."""
+    net, path = Encoder().eval(), tmp_path / "net.onnx"
+    ids, mask = torch.randint(0, 20, (2, 8)), (torch.arange(16).view(2, 8) < 13).float()
+    rows, tokens = torch.export.Dim("rows"), torch.export.Dim("tokens", max=16)
+    axes = {0: "rows", 1: "tokens"}
+    options = (
+        {"dynamic_shapes": ({0: rows, 1: tokens},) * 2, "verbose": False}
+        if dynamo
+        else {"input_names": ["ids", "mask"], "dynamic_axes": {"ids": axes, "mask": axes}}
+    )
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporters
+        torch.onnx.export(net, (ids, mask), path, dynamo=dynamo, **options)
+    assert is_same(net, path, (ids, mask))
+    assert is_same(net, path, (ids.repeat(1, 2), mask.repeat(1, 2))) == dynamo
+    check = intus.check_export(net, path, ids, mask)
+    assert check.verdict == ("equal" if dynamo else "not proven"), str(check)

@@ -16,7 +16,7 @@ from zoo_models import ZOO, Cnn, make
 
 import intus
 from intus import compare
-from intus.tracing.comparison import differences
+from intus.tracing.comparison.values import differences
 from intus.tracing.comparison.values.elements import plain
 
 

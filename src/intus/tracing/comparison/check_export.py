@@ -52,7 +52,8 @@ class ExportCheck:
             that no input, parameter or output of it has; tensors of which rounding takes more than half of
             the digits.
         notes: What else differs: the dtype of an output, the number of outputs, the precision of all that a
-            side computes. And which tensors could only be judged by the rounding that adds up with depth.
+            side computes. And which tensors could only be judged by the rounding that adds up with depth,
+            which operations were not run on other numbers, and which lengths not with another.
         quantization: What was found out about a quantized file that differs; None for any other file.
     """
 
