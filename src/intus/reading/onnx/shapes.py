@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import numpy as np
 import onnx
 
 from ...core.building import nbytes
-from ...core.errors import CodecError
 from ..bounds import check_created
 from .inlining import nested
 from .naming import dtype_of
