@@ -99,7 +99,7 @@ def _is_sound(node: onnx.NodeProto, versions: Mapping[str, int]) -> bool:
         and schema.min_output <= len(node.output) <= schema.max_output
         and all(name or not is_needed for name, is_needed in zip(node.input, single, strict=False))
         and required <= kinds.keys()
-        and all(types.get(name) == kind for name, kind in kinds.items())
+        and all(kind in (0, types.get(name, kind)) for name, kind in kinds.items())  # 0: of old files
         and (node.op_type != "Split" or split in (None, len(node.output)))
     )
 
