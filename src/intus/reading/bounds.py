@@ -10,6 +10,10 @@ from ..core.errors import CodecError
 _RATIO = 100
 #: Members that unpack to fewer bytes than this in all are read whatever their ratio is.
 _SMALL = 1 << 25
+#: Tensors that a model makes of its inputs and weights may have so many times their bytes.
+_CREATED = 1000
+#: Tensors of fewer bytes than this in all are made whatever their ratio is.
+_FEW = 1 << 31
 #: More modules inside of each other than a model has; a page, and Python's stack, have their limits.
 _DEEPEST = 200
 
@@ -48,4 +52,19 @@ def check_unpacked(archive: zipfile.ZipFile, size: int, file: str) -> None:
         raise CodecError(
             f"{file!r} is not read: {packed:,} bytes in it unpack to {unpacked:,}, more than {_RATIO} times "
             "as many, which no model does."
+        )
+
+
+def check_created(file: str, given: int, created: int) -> None:
+    """Raise CodecError if the operations of a file ask for far more memory than it and its inputs have.
+
+    Args:
+        file: The file, for messages.
+        given: The bytes of its weights and inputs.
+        created: The bytes of the tensors whose shapes values decide.
+    """
+    if created > max(_FEW, given * _CREATED):
+        raise CodecError(
+            f"{file!r} is not run: its operations make tensors of {created:,} bytes of {given:,}, more than "
+            f"{_CREATED:,} times as many. Without inputs it can be read: read({file!r})."
         )

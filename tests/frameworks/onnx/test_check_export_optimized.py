@@ -247,3 +247,30 @@ def test_mask_before_a_changed_activation_is_not_named(number, optimized_by_expo
     check = intus.check_export(model, file, x)
     assert check.verdict == "differs"
     assert check.first["module"] == f"act.{number}", str(check)
+
+
+@pytest.mark.parametrize("layer", ["from 3", "from 16", "depthwise", "groups"])
+def test_square_weights_in_blocks_are_read_in_order(layer, tmp_path):
+    """onnxruntime keeps the shape of a weight that it puts in blocks, so that only its numbers move."""
+    make = {
+        "from 3": lambda: nn.Conv2d(3, 32, 3),
+        "from 16": lambda: nn.Conv2d(16, 32, 3),
+        "depthwise": lambda: nn.Conv2d(32, 32, 3, groups=32),
+        "groups": lambda: nn.Conv2d(32, 32, 3, groups=2),
+    }[layer]
+    torch.manual_seed(0)
+    net = nn.Sequential(make(), nn.Sigmoid()).eval()
+    x, path = torch.randn(2, net[0].in_channels, 5, 5), tmp_path / "net.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter
+        torch.onnx.export(net, (x,), path, dynamo=False)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.optimized_model_filepath = str(tmp_path / "all.onnx")
+    options.log_severity_level = 4
+    onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    read = intus.read(tmp_path / "all.onnx", x)
+    weights = [read.value(one.address) for one in read.graph.params if len(one.shape) == 4]
+    assert [one.tolist() for one in weights] == [net[0].weight.tolist()]
+    check = intus.check_export(net, tmp_path / "all.onnx", x)
+    assert check.verdict == "equal", str(check)

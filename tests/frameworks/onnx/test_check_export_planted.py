@@ -443,3 +443,47 @@ def test_difference_that_a_later_operation_hides(name, inside, dynamo, tmp_path,
         assert sentence.startswith(f"{label}{' in 0' if inside else ''} differs by")
         assert "tensors inside differ, which may have an effect on other inputs" in str(check)
         assert "all agree" not in str(check)
+
+
+class Routed(nn.Module):
+    """A choice of experts: which come first does not matter to a scatter, but does to what is returned."""
+
+    def __init__(self, is_returned):
+        super().__init__()
+        self.router, self.is_returned = nn.Linear(6, 6), is_returned
+
+    def forward(self, x):
+        p = self.router(x).softmax(-1)
+        values, places = p.topk(2, -1)
+        mixed = x * torch.zeros_like(p).scatter(-1, places, values)
+        return (mixed, values) if self.is_returned else mixed
+
+
+@pytest.mark.parametrize(("is_returned", "verdict"), [(False, "not proven"), (True, "differs")])
+def test_order_that_a_scatter_makes_up_for_is_not_said_to_differ(is_returned, verdict, tmp_path):
+    torch.manual_seed(0)
+    net, x, path = Routed(is_returned).eval(), torch.randn(5, 6), tmp_path / "net.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter
+        torch.onnx.export(net, (x,), path, dynamo=True, verbose=False)
+    assert intus.check_export(net, path, x).verdict == "equal"
+    model = onnx.load(path)
+    topk = next(node for node in model.graph.node if node.op_type == "TopK")
+    next(one for one in topk.attribute if one.name == "sorted").i = 0
+    onnx.save(model, path)
+    check = intus.check_export(net, path, x)
+    assert check.verdict == verdict, str(check)
+
+
+def test_any_number_but_zero_transposes_the_weight_of_a_gemm(tmp_path):
+    torch.manual_seed(0)
+    net, x, path = nn.Sequential(nn.Linear(4, 4)).eval(), torch.randn(2, 4), tmp_path / "net.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter
+        torch.onnx.export(net, (x,), path, dynamo=True, verbose=False)
+    model = onnx.load(path)
+    gemm = next(node for node in model.graph.node if node.op_type == "Gemm")
+    next(one for one in gemm.attribute if one.name == "transB").i = 2
+    onnx.save(model, path)
+    check = intus.check_export(net, path, x)
+    assert check.verdict == "equal", str(check)

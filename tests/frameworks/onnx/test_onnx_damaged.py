@@ -1,6 +1,8 @@
 """A damaged ONNX file is read or refused in one sentence, never with another exception."""
 
 import os
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -188,3 +190,64 @@ def test_model_without_inputs_has_values(given, tmp_path):
     path.write_bytes(network([w], [helper.make_node("Neg", ["w"], ["y"])], inputs="").SerializeToString())
     assert not intus.read(path).outputs[0].saved
     assert np.array_equal(intus.read(path, *given).outputs[0].value, [0, -1, -2])
+
+
+DAMAGED = {
+    "more outputs than parts": helper.make_node("Split", ["x"], ["y", "z"], num_outputs=1),
+    "no input": helper.make_node("LabelEncoder", [""], ["y"], domain="ai.onnx.ml", keys_int64s=[1]),
+    "no second input": helper.make_node("Range", ["x"], ["y"]),
+    "no output": helper.make_node("LabelEncoder", ["x"], [], domain="ai.onnx.ml", keys_int64s=[1]),
+    "an attribute of another type": helper.make_node("Concat", ["x", "x"], ["y"], axis=[0, 1]),
+    "no attribute": helper.make_node("Concat", ["x", "x"], ["y"]),
+    "no pattern": helper.make_node("RegexFullMatch", ["", "x"], ["y"]),
+    "no splits": helper.make_node("TreeEnsemble", [""], ["y"], domain="ai.onnx.ml", tree_roots=[0]),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_node_that_its_operator_does_not_allow_does_not_end_the_process(name, tmp_path):
+    """onnx takes such nodes for sound where it infers shapes, which ends the whole process of some."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy")
+    graph = helper.make_graph([DAMAGED[name]], "net", [x], [y] if DAMAGED[name].output else [])
+    versions = [helper.make_opsetid("", 20), helper.make_opsetid("ai.onnx.ml", 5)]
+    path = tmp_path / "net.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=versions, ir_version=10).SerializeToString())
+    code = (
+        "import intus, numpy, sys\n"
+        "for inputs in ((), (numpy.ones(4, 'float32'),)):\n"
+        "    try:\n        intus.read(sys.argv[1], *inputs)\n"
+        "    except intus.core.errors.IntusError as error:\n        print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+CREATED = {
+    "constant": [helper.make_node("ConstantOfShape", ["large"], ["z"])],
+    "expand": [helper.make_node("Expand", ["x", "large"], ["z"])],
+    "computed": [
+        helper.make_node("Mul", ["large", "two"], ["more"]),
+        helper.make_node("Expand", ["x", "more"], ["z"]),
+    ],
+    "tile": [helper.make_node("Tile", ["x", "large"], ["z"])],
+    "pad": [helper.make_node("Pad", ["x", "pads"], ["z"])],
+    "range": [helper.make_node("Range", ["zero", "end", "one"], ["z"])],
+}
+
+
+@pytest.mark.parametrize("name", CREATED)
+def test_model_that_asks_for_far_more_than_its_bytes_is_not_run(name, tmp_path):
+    numbers = {"large": [1 << 16, 1 << 16], "two": [2, 2], "pads": [0, 0, 1 << 17, 1 << 17]}
+    tensors = [numpy_helper.from_array(np.array(some), key) for key, some in numbers.items()]
+    scalars = {"zero": 0.0, "end": 3e9, "one": 1.0}
+    tensors += [numpy_helper.from_array(np.float32(some), key) for key, some in scalars.items()]
+    nodes = [*CREATED[name], helper.make_node("ReduceSum", ["z"], ["y"])]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", "m"])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "net", [x], [y], tensors)
+    path = tmp_path / "net.onnx"
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    path.write_bytes(model.SerializeToString())
+    assert len(intus.read(path).graph.ops)
+    with pytest.raises(CodecError, match=r"make tensors of [\d,]+ bytes"):
+        intus.read(path, np.ones((1, 1), np.float32))

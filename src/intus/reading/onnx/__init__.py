@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import onnx
 
+from ...core.errors import require
 from ...core.traced import Traced
+from .blocked import blocked_weights, weight_in_order
 from .graph import build
 from .inlining import constants, inline
 from .inputs import feeds
@@ -18,6 +20,7 @@ from .naming import address_of
 from .parts import Parts
 from .quantized import is_quantized
 from .running import as_numpy, run
+from .shapes import check_memory
 
 _QUANTIZED = (
     "The file is quantized: weights are whole numbers with scales and zero points, which count as parameters "
@@ -34,14 +37,16 @@ def read(path: Path, inputs: tuple[Any, ...] | None, named: Mapping[str, Any]) -
     ran: dict[tuple[str, str], int] = {}
     complete: onnx.ModelProto | None = None
     weights: dict[str, onnx.TensorProto] = {}
+    in_blocks: dict[str, int] = {}
     constant = {tensor.name for tensor in model.graph.initializer}
     takes_nothing = all(one.name in constant for one in model.graph.input)
     if inputs or named or (inputs is not None and takes_nothing):
         given = feeds(model, path, inputs or (), named)
+        check_memory(inlined.model, path, given)
         complete = inline(whole(path), path).model
         values, missing, ran = run(complete, path, given)
         values |= {name: as_numpy(value) for name, value in given.items() if isinstance(value, np.ndarray)}
-        weights = constants(complete)
+        weights, in_blocks = constants(complete), blocked_weights(complete)
     facts: dict[str, Any] = {
         "format": "ONNX",
         "producer": f"{model.producer_name} {model.producer_version}".strip(),
@@ -60,17 +65,23 @@ def read(path: Path, inputs: tuple[Any, ...] | None, named: Mapping[str, Any]) -
         if array is not None:
             known[row] = as_numpy(array)
     parts = None if complete is None else Parts(complete, path, names, values)
-    return Traced(graph, known, _Weights(weights, path), parts)
+    return Traced(graph, known, _Weights(weights, path, in_blocks), parts)
 
 
 class _Weights(Mapping[str, np.ndarray]):
     """The values of a file's weights by address, which are decoded on access."""
 
-    def __init__(self, tensors: Mapping[str, onnx.TensorProto], path: Path) -> None:
+    def __init__(
+        self, tensors: Mapping[str, onnx.TensorProto], path: Path, in_blocks: Mapping[str, int]
+    ) -> None:
         self._tensors, self._path = {address_of(name): tensor for name, tensor in tensors.items()}, path
+        self._in_blocks = {address_of(name): groups for name, groups in in_blocks.items()}
 
     def __getitem__(self, address: str) -> np.ndarray:
         array = array_of(self._tensors[address], self._path)
+        if array is not None and address in self._in_blocks:
+            runtime = require("onnxruntime", extra="onnx", why="to know the order of its weights")
+            array = weight_in_order(array, self._in_blocks[address], runtime)
         if array is None:
             raise KeyError(address)
         return array

@@ -1,4 +1,4 @@
-"""Put values in the order of their shape that onnxruntime keeps in blocks of channels.
+"""Put values and weights in the order of their shape that onnxruntime keeps in blocks of channels.
 
 A file that onnxruntime optimized for a processor has convolutions whose tensors are in blocks of 8 or 16
 channels (its domain ``com.microsoft.nchwc``), although their shapes say that the channels come one by one.
@@ -37,6 +37,39 @@ def _blocked(model: onnx.ModelProto) -> Iterator[str]:
         if is_made or (node.domain != _DOMAIN and not found.isdisjoint(node.input)):
             found.update(node.output)
             yield from node.output
+
+
+def blocked_weights(model: onnx.ModelProto) -> dict[str, int]:
+    """Return the weights of a model that are in blocks: the number of groups of the convolution by name."""
+    nodes = (node for node in model.graph.node if node.domain == _DOMAIN and node.op_type == "Conv")
+    return {
+        node.input[1]: next((int(one.i) for one in node.attribute if one.name == "group"), 1)
+        for node in nodes
+        if len(node.input) > 1
+    }
+
+
+def weight_in_order(weight: np.ndarray, groups: int, runtime: Any) -> np.ndarray | None:
+    """Return a weight in blocks in the order of its shape; None if its blocks are not known.
+
+    Args:
+        weight: The weight.
+        groups: The number of groups of the convolution.
+        runtime: The module onnxruntime.
+    """
+    block = _block(runtime)
+    if weight.ndim != 4 or weight.shape[0] % block:
+        return None
+    outputs, inputs, height, width = weight.shape
+    is_depthwise = groups > 1 and inputs == 1 and outputs == groups
+    if is_depthwise or (groups == 1 and inputs < block):  # the channels that it is given are not in blocks
+        blocks = weight.reshape(outputs // block, inputs, height, width, block).transpose(0, 4, 1, 2, 3)
+    elif inputs % block:
+        return None
+    else:
+        split = outputs // block, inputs // block, height, width, block, block
+        blocks = weight.reshape(split).transpose(0, 5, 1, 4, 2, 3)
+    return np.ascontiguousarray(blocks).reshape(weight.shape)
 
 
 def _in_order(value: np.ndarray, block: int) -> np.ndarray:

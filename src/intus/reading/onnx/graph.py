@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from .inlining import Inlined, nested
 from .loading import array_of
 from .naming import address_of, argument, argument_names, array_text, attribute_text, dtype_of, type_of
 from .scopes import model_class
+from .shapes import inferred
 from .signature import made_constants, targets
 
 #: Constants of at most so many numbers are written into the settings of the operations that take them.
@@ -293,9 +293,7 @@ def _types(model: onnx.ModelProto) -> dict[str, _Known]:
             for inner in nested(node).values():
                 add(inner)
 
-    with suppress(Exception):  # of a damaged file, or one that contradicts itself: what it says is shown
-        model = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    add(model.graph)
+    add(inferred(model).graph)
     return known
 
 

@@ -7,13 +7,13 @@ carried values may not change their shapes, returns them for every iteration.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 
 from .inlining import nested
+from .shapes import inferred
 
 _LAST, _BEFORE, _COUNT = "/last iteration", "/before", "/number of the last iteration"
 
@@ -160,7 +160,5 @@ def _element_types(model: onnx.ModelProto) -> dict[str, int]:
             for inner in nested(node).values():
                 add(inner)
 
-    with suppress(Exception):  # of a model that contradicts itself, or is too large
-        model = onnx.shape_inference.infer_shapes(model)
-    add(model.graph)
+    add(inferred(model).graph)
     return found

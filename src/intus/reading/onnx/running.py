@@ -20,6 +20,7 @@ from ...core.errors import InputError, require
 from .blocked import in_order
 from .inlining import nested
 from .loops import last_values, with_outputs
+from .shapes import are_sound
 
 #: Types of tensors that onnxruntime cannot return as numpy arrays.
 _NO_ARRAY = re.compile(r"tensor\((bfloat16|float8.*|float4.*|u?int[24])\)")
@@ -162,6 +163,8 @@ class Runner:
         """Return a session of the first nodes of a model, with every tensor as an output."""
         graph = model.graph
         kept = list(graph.node)[:nodes]
+        if not are_sound(kept, model):  # onnxruntime infers shapes as onnx does, which may end the process
+            raise ValueError("It has other inputs, outputs or attributes than its operator takes.")
         made = [name for node in kept for name in node.output if name]
         known = {value.name: value for value in graph.output}
         outputs = [known.get(name, onnx.ValueInfoProto(name=name)) for name in made if name not in casts]

@@ -19,6 +19,7 @@ from .compare import compare
 from .first import first_of, joined, place
 from .pairing.modules import pair_modules
 from .parameters.coverage import Missing, missing_parameters
+from .parameters.folded import folded_parameters
 from .parameters.parameters import changed_buffers, changed_parameters
 from .quantization import Quantization, quantization
 from .unseen.fixed import ignored_inputs, named_inputs, read_inputs
@@ -62,16 +63,23 @@ class ExportCheck:
         self.table, self._model, self._path = table, model, path
         modules = pair_modules(model.graph, exported.graph, table.pairs)
         changed, compared, unknown = changed_parameters(model, exported, modules)
-        self.changed = dict(sorted((changed | changed_buffers(model, exported, table.pairs)).items()))
+        folded, found = folded_parameters(model, exported, table.agreeing)
+        compared |= found
+        buffers = changed_buffers(model, exported, table.pairs)
+        self.changed = dict(sorted((changed | folded | buffers).items()))
         self._faults, self.notes = _outputs(model.graph, exported.graph, table)
         self.quantization: Quantization | None = None
         missing: list[Missing] = []
+        hidden: list[str] = []
         if not is_quantized(exported.graph):  # which has other weights, and differs in every module
-            missing, by_effect, idle = missing_parameters(model, exported, table, compared)
-            if by_effect:
+            coverage = missing_parameters(model, exported, table, compared)
+            missing, hidden = coverage.missing, coverage.hidden
+            if by_effect := coverage.by_effect:
                 self.notes.append(f"Compared by their effect on these inputs only: {listed(by_effect)}.")
-            if idle:
-                self.notes.append(f"Not in the file, and without effect on any output: {listed(idle)}.")
+            if coverage.idle:
+                self.notes.append(
+                    f"Not in the file, and without effect on any output: {listed(coverage.idle)}."
+                )
         self.parameters = [sentence for sentences in self.changed.values() for sentence in sentences]
         self.parameters += [one.sentence for one in missing]
         first = table.attrs["first"]
@@ -88,12 +96,20 @@ class ExportCheck:
         stated = {} if is_quantized(exported.graph) else table.attrs["constants"]
         self.constants = [sentence for sentences in stated.values() for sentence in sentences]
         self.first = first_of(model, first, joined(apart | self.changed, stated))
+        self._zeros = hidden
         self._inside = list(table.differences_inside("the model", "in the file"))
         self._unseen = list(sentences(table.attrs["unseen"], *graphs, names))
         self._stated = list(different_constants_stated(model, exported, table.agreeing, names))
         self._hidden = [] if first is not None else list(hidden_steps(model, exported, table.agreeing, names))
         self._hidden += other_numbers(table.attrs["apart"], *graphs, names)
-        self.unproven = [*unknown, *_not_compared(missing), *self._inside, *self._unseen, *self._stated]
+        self.unproven = [
+            *unknown,
+            *_not_compared(missing),
+            *hidden,
+            *self._inside,
+            *self._unseen,
+            *self._stated,
+        ]
         self._lost: list[str] = table.attrs["lost"]
         self._fixed = list(fixed)
         self.unproven += [*self._hidden, *self._lost, *self._fixed]
@@ -174,6 +190,8 @@ class ExportCheck:
                 why = "only one of both has an operation, which may have an effect on other inputs"
             elif outputs_agree and self._stated and not {*self.unproven} - {*self._stated, *self._unseen}:
                 why = "they state other constants, whose effect rounding hides on these inputs"
+            elif outputs_agree and self._zeros == self.unproven:
+                why = "zeros hide a part of the parameters on these inputs"
             elif outputs_agree and self._fixed == self.unproven:
                 why = "other inputs may show what these do not"
             elif outputs_agree and {*self.unproven} <= {*self._stated, *self._unseen, *self._hidden}:

@@ -502,12 +502,15 @@ class _Judge:
     def _is_seen_after(self, pair: Pair, steps: Steps) -> bool:
         """Return whether a wrong step also shows in what is computed from it, begun at what is before it.
 
-        What does not agree itself shows nothing: what follows may make up for both. An output shows itself.
+        What does not agree itself shows nothing: what follows may make up for both, as a scatter does for the
+        values and the indices of another order. An output shows itself.
         """
-        if self.a.graph.ops.kind[pair.a] == OUTPUT:
+        ops = self.a.graph.ops
+        if ops.kind[pair.a] == OUTPUT:
             return True
-        number = self._pair_of_a[pair.a]
-        waiting, through, ends = [number], {number}, set[int]()
+        results = {self._pair_of_a[row] for row in np.flatnonzero(ops.event == ops.event[pair.a]).tolist()}
+        through = {n for n in results if not self.pairs[n].is_explained} | {self._pair_of_a[pair.a]}
+        waiting, ends = [*through], set[int]()
         while waiting:
             for n in self._children(self.pairs[waiting.pop()]) - through:
                 if self.pairs[n].difference is not None and self.pairs[n].is_explained:

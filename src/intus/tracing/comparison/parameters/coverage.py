@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -10,8 +10,9 @@ import numpy as np
 from ....core.analysis.flops import ELEMENTWISE
 from ....core.analysis.walks import ancestors, descendants
 from ....core.graph import INPUT, OP, OUTPUT, Graph, Param
+from ....viewing.repr_text import listed
 from ..values.differences import difference, rounding
-from ..values.elements import Elements, value_of
+from ..values.elements import Elements, plain, value_of
 from .orientation import is_turned
 
 if TYPE_CHECKING:
@@ -25,6 +26,11 @@ _OF_FIXED_SHAPE = (ELEMENTWISE - {"where"}) | {
     *("layer_norm", "group_norm", "rms_norm", "mean", "sum", "view", "reshape", "flatten", "transpose"),
     *("permute", "squeeze", "unsqueeze", "contiguous", "scaled_dot_product_attention"),
 }
+
+
+#: The axis of the channels of what layers are given and return, by the beginning of their type.
+_CHANNELS = {"linear": -1, "addmm": -1, "matmul": -1, "conv": 1, "batch_norm": 1}
+_ARE = ("is", "are")
 
 
 class Missing(NamedTuple):
@@ -61,10 +67,24 @@ class Missing(NamedTuple):
         return f"{self.address} is not in the file, and {self.reason}"
 
 
-def missing_parameters(
-    a: Trace, b: Trace, table: Comparison, compared: Collection[str]
-) -> tuple[list[Missing], list[str], list[str]]:
-    """Return the parameters that the pass used and that nothing shows to be the same in the file.
+class Coverage(NamedTuple):
+    """What was found of the parameters that were not compared one by one.
+
+    Attributes:
+        missing: Those that nothing shows to be the same in the file.
+        by_effect: The addresses of those that only their effect shows to be the same.
+        hidden: What parts of these have no effect on these inputs, as sentences.
+        idle: The addresses of those that cannot have an effect on an output.
+    """
+
+    missing: list[Missing]
+    by_effect: list[str]
+    hidden: list[str]
+    idle: list[str]
+
+
+def missing_parameters(a: Trace, b: Trace, table: Comparison, compared: Collection[str]) -> Coverage:
+    """Return which parameters that the pass used are found in the file, and in what way.
 
     An exporter renames, transposes, joins and folds parameters, and drops zeros. A parameter counts as found
     if the file has its values in the same module, or if all results that it has an effect on first were
@@ -75,10 +95,6 @@ def missing_parameters(
         b: The trace of the file.
         table: Their comparison.
         compared: The addresses of parameters of the model that were compared one by one.
-
-    Returns:
-        Those, the addresses of the parameters that only their effect shows to be the same, and the addresses
-        of those that cannot have an effect on an output.
     """
     users: dict[int, list[int]] = {}
     for row, numbers in a.graph.row_params.items():
@@ -90,24 +106,32 @@ def missing_parameters(
         if a.graph.params[number].address not in compared
     ]
     if not left:
-        return [], [], []
+        return Coverage([], [], [], [])
     effects, weights = _Effects(a.graph, table), _Weights(b, a, compared)
     found: list[Missing] = []
     by_effect: list[str] = []
     idle: list[str] = []
+    hidden: dict[int, list[str]] = {}
     for param, rows in left:
         if weights.have(a, param):
             continue
         live = [row for row in rows if row in effects.live]
         if live and all(map(effects.agree, live)):
             by_effect.append(param.address)
+            for row in live:
+                hidden.setdefault(row, []).append(param.address)
             continue
         if effects.are_idle(rows):
             idle.append(param.address)
             continue
         apart = max((one for row in live if (one := effects.apart(row)) is not None), default=None)
         found.append(Missing(param.address, rows[0], module_of(a.graph, rows[0]), apart, bool(live)))
-    return found, by_effect, idle
+    parts = [
+        f"{listed(names)} {'is' if len(names) == 1 else 'are'} compared by the effect, and {part}"
+        for row, names in hidden.items()
+        for part in effects.hidden(a, row)
+    ]
+    return Coverage(found, by_effect, list(dict.fromkeys(parts)), idle)
 
 
 class _Effects:
@@ -130,6 +154,21 @@ class _Effects:
     def agree(self, row: int) -> bool:
         """Return whether all that a row's parameter has an effect on first was compared and agrees."""
         return all(any(self._agrees(one) for one in self._witnesses(end)) for end in self._ends(row))
+
+    def hidden(self, a: Trace, row: int) -> Iterator[str]:
+        """Yield why a part of the parameters of a layer has no effect on what was compared."""
+        kind, label = self._graph.type_of(row), self._graph.label(row)
+        axis = next((axis for name, axis in _CHANNELS.items() if kind.startswith(name)), None)
+        given = dict(self._graph.parents_by_argument(row)).get("0")
+        if axis is None or given is None:
+            return
+        if zeros := _zero_channels(a, given, axis):
+            yield f"{_channels(zeros)} of what {label} is given {_ARE[len(zeros) > 1]} zero on these inputs"
+        for end in self._ends(row):
+            shown = next((rows for rows in self._witnesses(end) if self._agrees(rows)), [])
+            if row not in shown and len(shown) == 1 and (zeros := _zero_channels(a, shown[0], axis)):
+                label = self._graph.label(shown[0])
+                yield f"{_channels(zeros)} of {label} {_ARE[len(zeros) > 1]} zero on these inputs"
 
     def are_idle(self, rows: Collection[int]) -> bool:
         """Return whether rows cannot have an effect on an output: not by operations, and not by Python.
@@ -194,6 +233,19 @@ class _Effects:
                 return []
             (row,) = following
         return [row]
+
+
+def _zero_channels(trace: Trace, row: int, axis: int) -> list[int]:
+    """Return the channels of a value that are zero everywhere."""
+    value = plain(trace.values.get(row))
+    if value is None or not -value.array.ndim <= axis < value.array.ndim:
+        return []
+    others = tuple(n for n in range(value.array.ndim) if n != axis % value.array.ndim)
+    return [int(n) for n in np.flatnonzero(~value.array.any(axis=others))]
+
+
+def _channels(numbers: Sequence[int]) -> str:
+    return f"channel{'s' if len(numbers) > 1 else ''} {listed([str(n) for n in numbers])}"
 
 
 class _Weights:

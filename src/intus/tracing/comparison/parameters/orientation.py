@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..values.elements import plain, value_of
+from ..values.settings import arguments
 
 if TYPE_CHECKING:
     from ...results.trace import Trace
@@ -88,7 +89,7 @@ def _axis(trace: Trace, row: int, place: int) -> Iterator[int]:
     axis = _SUMMED.get(kind, {}).get(place)
     if axis is None or (kind == "gather" and "axis=0" not in setting):
         return
-    is_flipped = kind == "gemm" and f"trans{'AB'[place]}=1" in setting
+    is_flipped = kind == "gemm" and arguments(setting).get(f"trans{'AB'[place]}", "0") != "0"
     yield 1 - axis if is_flipped else axis
 
 

@@ -167,18 +167,18 @@ def _difference(address: str, b: Trace, other: str, x: Elements, y: Elements, tu
         turned: Whether the transpose of ``y`` corresponds to ``x``, if both are square; None if either may.
     """
     both, exact = _both(address, other), address == other and _is_exact(b)
-    apart = _nearest(x, y, turned)
+    apart = nearest(x, y, turned)
     if apart is None:
         return f"{both} are of shapes {x.array.shape} and {y.array.shape}"
     if not _is_other(apart, x, y, exact=exact):
         return ""
-    if turned is not None and (nearest := _nearest(x, y)) and not _is_other(nearest, x, y, exact=exact):
+    if turned is not None and (other_way := nearest(x, y)) and not _is_other(other_way, x, y, exact=exact):
         return (
             f"{both} are equal, but b uses it transposed"
             if turned
             else f"{both} are transposes of each other"
         )
-    return f"{both} {_words(apart)}"
+    return f"{both} {apart_in_words(apart)}"
 
 
 def _turned(a: Trace, address: str, b: Trace, other: str, x: Elements) -> bool | None:
@@ -228,11 +228,12 @@ def changed_buffers(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> dic
         if x.array.shape != y.array.shape:
             found[row] = [f"{both} are of shapes {x.array.shape} and {y.array.shape}"]
         elif _is_other(apart := difference(x, y), x, y, exact=_is_exact(b)):
-            found[row] = [f"{both} {_words(apart)}"]
+            found[row] = [f"{both} {apart_in_words(apart)}"]
     return found
 
 
-def _words(apart: Difference) -> str:
+def apart_in_words(apart: Difference) -> str:
+    """Return words for the difference of two parameters, after their names."""
     if apart.nan != apart.other_nan:
         return f"have {apart.nan} and {apart.other_nan} NaN"
     return f"differ by {apart.relative:.2g} of their norm"
@@ -271,7 +272,7 @@ def _lengths(param: Param) -> Hashable:
     return tuple(sorted(param.shape))
 
 
-def _nearest(x: Elements, y: Elements, turned: bool | None = None) -> Difference | None:
+def nearest(x: Elements, y: Elements, turned: bool | None = None) -> Difference | None:
     """Return the difference in the order of y's axes in which it is least; None if no order fits.
 
     A matrix may be transposed, and the kernel of a convolution has its channels first (PyTorch) or last.

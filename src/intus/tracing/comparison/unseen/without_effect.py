@@ -46,6 +46,8 @@ _NOT_NEGATIVE = frozenset({"square", "squared_difference", "abs", "exp"})
 _MEANS = frozenset({"mean", "sum", "reduce_mean", "reduce_sum", "detach"})
 #: Operations on each element that have the name of a reduction in ONNX.
 _LARGER = frozenset({"max", "min"})
+#: Operations that return zeros whatever they are given.
+_ZEROS = frozenset({"zeros", "zeros_like", "new_zeros"})
 _DROPOUTS = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout"})
 
 
@@ -238,7 +240,10 @@ class _Unchanged(Pass):
             return self._rounds(row)
         if kind == "where" and self._chooses_always(row):
             return False
-        return kind not in _BY_OPERANDS or len(self.operands(row)) > 1 or self._adds(row)
+        operands = self.operands(row)
+        if kind == "add" and "alpha" not in arguments(self.graph.setting(row)):  # which would scale the other
+            operands = [one for one in operands if self.kind(one) not in _ZEROS]
+        return kind not in _BY_OPERANDS or len(operands) > 1 or self._adds(row)
 
     def _chooses_always(self, row: int) -> bool:
         """Return whether the condition of a ``where`` is a constant, so that it returns one operand."""

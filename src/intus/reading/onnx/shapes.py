@@ -1,0 +1,121 @@
+"""Infer the shapes of an ONNX model, and refuse one that asks for far more memory than its bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ...core.building import nbytes
+from ..bounds import check_created
+from .inlining import nested
+from .naming import dtype_of
+
+#: Operations whose result has a shape that values decide, so that a few bytes may ask for any size.
+_CREATING = frozenset(
+    {"ConstantOfShape", "Expand", "Tile", "Range", "Pad", "Resize", "Upsample", "OneHot", "CenterCropPad"}
+    | {"RandomNormal", "RandomUniform", "Col2Im", "MaxUnpool", "AffineGrid", "MelWeightMatrix"}
+    | {"HannWindow", "HammingWindow", "BlackmanWindow"}
+)
+
+
+def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model with the shapes that follow from its operations; as it is if they cannot be inferred.
+
+    Inference takes it for granted that nodes are sound, and ends the whole process where some are not.
+
+    Args:
+        model: The model.
+    """
+    if are_sound(model.graph.node, model):
+        with suppress(Exception):  # of a model that contradicts itself, or is too large
+            return onnx.shape_inference.infer_shapes(model, data_prop=True)
+    return model
+
+
+def check_memory(model: onnx.ModelProto, path: Path, feeds: Mapping[str, Any]) -> None:
+    """Raise CodecError if operations of a model make far more of its inputs than it and they have bytes.
+
+    Args:
+        model: The model; it needs no weights, but the numbers that shapes are.
+        path: Its file.
+        feeds: The inputs by name.
+    """
+    if not any(node.op_type in _CREATING for node in model.graph.node):
+        return
+    given = onnx.ModelProto()
+    given.CopyFrom(model)
+    for value in given.graph.input:
+        array = feeds.get(value.name)
+        if isinstance(array, np.ndarray) and value.type.HasField("tensor_type"):
+            dtype = value.type.tensor_type.elem_type
+            value.CopyFrom(onnx.helper.make_tensor_value_info(value.name, dtype, array.shape))
+    graph = inferred(given).graph
+    made = {name for node in graph.node if node.op_type in _CREATING for name in node.output}
+    types = {one.name: one.type.tensor_type for one in (*graph.value_info, *graph.output) if one.name in made}
+    size = sum(map(_bytes, types.values()))
+    weights = sum(nbytes(tuple(one.dims), dtype_of(one.data_type)) for one in graph.initializer)
+    arrays = sum(one.nbytes for one in feeds.values() if isinstance(one, np.ndarray))
+    check_created(path.name, weights + arrays, size)
+
+
+def _bytes(type_: onnx.TypeProto.Tensor) -> int:
+    dims = [dim.dim_value if dim.HasField("dim_value") else 0 for dim in type_.shape.dim]
+    return nbytes(tuple(dims), dtype_of(type_.elem_type)) if min(dims, default=1) > 0 else 0
+
+
+def are_sound(nodes: Iterable[onnx.NodeProto], model: onnx.ModelProto) -> bool:
+    """Return whether nodes, and those inside, have the inputs, outputs and attributes that operators take.
+
+    Args:
+        nodes: The nodes.
+        model: Their model, for the versions of the operators.
+    """
+    versions = {one.domain: one.version for one in model.opset_import}
+    return all(
+        _is_sound(node, versions) and all(are_sound(inner.node, model) for inner in nested(node).values())
+        for node in nodes
+    )
+
+
+def _is_sound(node: onnx.NodeProto, versions: Mapping[str, int]) -> bool:
+    """Return whether a node has the inputs, outputs and attributes that its operator takes, or is unknown."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    version = versions.get(node.domain, versions.get(domain, 1))
+    schema = _schema(node.op_type, version, domain)
+    if schema is None:
+        return True
+    kinds = {one.name: one.type for one in node.attribute}
+    required, types = _attributes(node.op_type, version, domain)
+    single = [one.option == onnx.defs.OpSchema.FormalParameterOption.Single for one in schema.inputs]
+    split = next((one.i for one in node.attribute if one.name == "num_outputs"), None)
+    return (
+        schema.min_input <= len(node.input) <= schema.max_input
+        and schema.min_output <= len(node.output) <= schema.max_output
+        and all(name or not is_needed for name, is_needed in zip(node.input, single, strict=False))
+        and required <= kinds.keys()
+        and all(kind in (0, types.get(name, kind)) for name, kind in kinds.items())  # 0: of old files
+        and (node.op_type != "Split" or split in (None, len(node.output)))
+    )
+
+
+@cache
+def _schema(op_type: str, version: int, domain: str) -> onnx.defs.OpSchema | None:
+    try:
+        return onnx.defs.get_schema(op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+@cache
+def _attributes(op_type: str, version: int, domain: str) -> tuple[set[str], dict[str, int]]:
+    """Return the attributes that an operator needs, and the types of all."""
+    schema = _schema(op_type, version, domain)
+    attributes = {} if schema is None else schema.attributes
+    needed = {name for name, one in attributes.items() if one.required}
+    return needed, {name: int(one.type.value) for name, one in attributes.items()}
