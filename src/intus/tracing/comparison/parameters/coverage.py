@@ -68,7 +68,7 @@ class Missing(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """What was found of the parameters that were not compared one by one.
+    """Findings on the parameters that were not compared one by one.
 
     Attributes:
         missing: Those that nothing shows to be the same in the file.
