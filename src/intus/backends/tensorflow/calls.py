@@ -113,6 +113,10 @@ class CallObserver:
     def begin(self, args: Any, kwargs: Any) -> Any:
         """Handle the start of a call of the model; return what ``end`` needs."""
         before, self._local.step = self._step, None
+        if (said := self.gate.left_out_of_export()) is not None:
+            if said:
+                self.observer.on_error(CaptureError(said))
+            return before
         if reason := self.gate.refusal():
             self.observer.on_error(CaptureError(reason))
             return before

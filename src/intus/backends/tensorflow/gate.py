@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function.transform import FUNC_GRAPH_TRANSFORMS
 
+from . import exporting
 from .copies import copied
 from .update_order import let_updates_wait
 
@@ -35,6 +36,7 @@ class TensorFlowGate:
             #: How many of the next calls do not ask. It is counted in the graph, which takes a tenth of the
             #: time that a call of the host takes.
             self._left_out = tf.Variable(0, trainable=False, dtype=tf.int64, name="intus_left_out")
+        exporting.mark(self._attached)
         self._asking = threading.local()
         self._graphs: weakref.WeakSet[Any] = weakref.WeakSet()  # in which the host is asked
         #: The name of the operation that ends the last call within a graph. The next call asks after it:
@@ -55,6 +57,10 @@ class TensorFlowGate:
     def place(self) -> Any:
         """Return the graph that operations are added to now; None if they run at once."""
         return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+
+    def left_out_of_export(self) -> str | None:
+        """Return None unless the call is traced for an export; then what is to be said, maybe ``""``."""
+        return None if self.place() is None else exporting.left_out()
 
     def refusal(self) -> str:
         """Return why the host cannot be called from here; ``""`` if it can be."""

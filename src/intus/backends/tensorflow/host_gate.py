@@ -26,6 +26,9 @@ class HostGate:
     def place(self) -> None:
         """Return None: everything that is observed runs at once."""
 
+    def left_out_of_export(self) -> None:
+        """Return None: no function is traced."""
+
     def refusal(self) -> str:
         """Return why the host cannot be called from here; ``""`` if it can be."""
         return "" if is_evaluated() else _ONLY_PROBE_SET.format(keras.backend.backend())
