@@ -49,14 +49,14 @@ class HostGate:
         """Return False: the training is not observed."""
         return False
 
-    def ask(self, tensors: Sequence[Any], begin: Callable[..., bool], _leave_out: Any) -> bool:
-        """Return whether the call is observed."""
+    def ask(self, tensors: Sequence[Any], begin: Callable[..., int], _leave_out: Any) -> int:
+        """Return the number of the call, 0 if it is not observed."""
         return begin(*tensors)
 
-    def tell(self, go: bool, tensors: Sequence[Any], take: Callable[..., None]) -> None:
+    def tell(self, go: int, tensors: Sequence[Any], take: Callable[..., None]) -> None:
         """Pass tensors to the host."""
         if go:
-            take(*tensors)
+            take(go, *tensors)
 
     def with_gradient(self, tensor: Any, tell: Callable[[Any], None]) -> Any:
         """Return the tensor."""
