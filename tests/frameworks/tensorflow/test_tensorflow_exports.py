@@ -279,3 +279,14 @@ def test_copy_of_an_observed_keras_model(how):
         model(X)
         how(model)(X)
         assert len(tap.seen) == 1
+
+
+@pytest.mark.parametrize("verb", ["trace", "view", "inspect", "probe"])
+@pytest.mark.parametrize("what", ["", "serve"])
+def test_function_of_a_saved_model_is_refused_with_what_to_do(verb, what, tmp_path):
+    net().export(tmp_path, verbose=False)
+    loaded = tf.saved_model.load(str(tmp_path))
+    given = getattr(loaded, what) if what else loaded
+    others = {"inspect": ({"a": Y > 0}, "correlation", X, "o"), "probe": (), "view": (X,), "trace": (X,)}
+    with pytest.raises(intus.IntusError, match="SavedModel"):
+        getattr(intus, verb)(given, *others[verb])

@@ -1,4 +1,4 @@
-"""Calls of a model by several threads: a recorded pass is that of one call, and all others are counted."""
+"""Calls by several threads and in loops: a recorded pass is that of one call, and what is missing is said."""
 
 from __future__ import annotations
 
@@ -132,3 +132,25 @@ def test_gradients_of_threads_are_of_their_call():
     assert len(tap.seen) > 1
     for seen in tap.seen:
         np.testing.assert_array_equal(seen["grad_output", "o"], seen["input", "fc"])
+
+
+class Looping(tf.Module):
+    def __init__(self, outside):
+        super().__init__()
+        self.cell, self.outside = Part(), outside
+
+    def __call__(self, x):
+        h = self.cell(x) if self.outside else x
+        for _ in tf.range(5):
+            h = tf.tanh(self.cell(h))
+        return h
+
+
+@pytest.mark.parametrize("outside", [True, False])
+def test_layer_that_also_runs_in_a_loop_is_told(outside):
+    model = Looping(outside)
+    tap, handle = observed(model)
+    tf.function(lambda x: model(x))(tf.ones((4, 8)))
+    handle.remove()
+    told = ["'cell'" in str(one) and "both inside and outside" in str(one) for one in tap.errors]
+    assert told == ([True] if outside else [])  # what runs in loops alone is never called

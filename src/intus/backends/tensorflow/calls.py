@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import weakref
 from collections import Counter
@@ -26,6 +25,10 @@ KINDS = (*WITHOUT_GRADIENTS, "grad_output", "grad_input")
 _ELSEWHERE = (
     "A gradient was computed outside of the tf.function that called the model, where it cannot be recorded. "
     "Compute the loss and its gradients in the same tf.function."
+)
+_PARTLY = (
+    "{} ran both inside and outside of a loop, a branch or another tf.function. Only the calls outside are "
+    "recorded."
 )
 _VISITS = 8  # of how many of the last calls gradients may still come
 _modes: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
@@ -82,6 +85,7 @@ class _Step:
         self.place, self.go = place, go
         self.records: list[_Record] = []
         self.with_parameters: set[str] = set()
+        self.inside: set[str] = set()  # layers that ran inside of a loop, a branch or another function
 
 
 class CallObserver:
@@ -143,13 +147,13 @@ class CallObserver:
         mode = "train" if self.gate.trains() or kwargs.get("training") is True else "eval"
         pack = partial(self.gate.nest.pack_sequence_as, (args, kwargs))
 
-        frame = sys._getframe(1) if self.gate.place() is None else None
+        is_eager = self.gate.place() is None
 
         def start(*arrays: Any) -> int:
             model = self._model()
             if model is None:
                 return 0
-            turn = self._turns.take(frame)
+            turn = self._turns.take(is_eager=is_eager)
             if not turn:
                 self.observer.refuse(CaptureError(OVERLAPS))
                 return 0
@@ -180,6 +184,8 @@ class CallObserver:
         step, self._local.step = self._step, before
         if step is None or step.place is not self.gate.place():
             return output
+        if partly := sorted(step.inside & {record.operation.address for record in step.records}):
+            self.observer.on_error(CaptureError(_PARTLY.format(", ".join(map(repr, partly)))))
         if step.place is None:
             self.observer.end((output,))
             self._turns.give(step.go)
@@ -231,6 +237,8 @@ class CallObserver:
         """Handle the start of a call of a layer; return what ``exit`` needs, and the arguments to use."""
         step = self._step
         if step is None or step.place is not self.gate.place():
+            if step is not None:
+                step.inside.add(operation.address)
             return None, args, kwargs
         record = _Record(operation)
         args, kwargs = self._offer(step, record, "input", (args, kwargs))

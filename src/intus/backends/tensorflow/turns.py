@@ -14,6 +14,7 @@ OVERLAPS = (
 )
 #: The file of TensorFlow in which a thread waits for the operations and functions that it runs.
 _EXECUTES = "tensorflow/python/eager/execute.py"
+_READS = 3
 
 
 class _Turn(NamedTuple):
@@ -24,7 +25,7 @@ class _Turn(NamedTuple):
         thread: The thread that began it.
         depth: How many times that thread had entered TensorFlow then.
         is_eager: Whether the call is made on that thread, not by a function of TensorFlow, which has any.
-        frames: Frames of Python of which one is there as long as the call is under way.
+        frames: Frames of Python of which one is there as long as a call that is not eager is under way.
     """
 
     number: int
@@ -43,11 +44,11 @@ class Turns:
         self._held: list[_Turn] = []
         self._beginning: set[int] = set()  # numbers of turns of whose calls the tap is being told
 
-    def take(self, caller: FrameType | None) -> int:
+    def take(self, *, is_eager: bool) -> int:
         """Return the number of a turn, or 0 if another call has it.
 
         Args:
-            caller: A frame of the call; None if a function of TensorFlow calls the host, on any thread.
+            is_eager: Whether this thread makes the call; else a function of TensorFlow does, on any thread.
         """
         thread = threading.get_ident()
         with self._lock:
@@ -56,8 +57,8 @@ class Turns:
             if self._held and not self._is_around(self._held[-1], thread):
                 return 0
             self._number += 1
-            frames = _executing() if caller is None else [caller]
-            turn = _Turn(self._number, thread, _depth(thread), caller is not None, frames)
+            frames = [] if is_eager else _executing()
+            turn = _Turn(self._number, thread, _depth(thread), is_eager, frames)
             self._held.append(turn)
             self._beginning.add(turn.number)
             return turn.number
@@ -77,8 +78,15 @@ class Turns:
             self._held = [one for one in self._held if one.number < number]
 
     def _is_alive(self, turn: _Turn) -> bool:
-        stacks = [frame for top in sys._current_frames().values() for frame in _stack(top)]
-        return turn.number in self._beginning or any(one is frame for one in turn.frames for frame in stacks)
+        """Return whether a call is under way. One that is eager ends its turn itself, also if it raises."""
+        threads = sys._current_frames()
+        if turn.is_eager or turn.number in self._beginning:
+            return turn.thread in threads
+        # A stack can be left while it is read, which ends the reading.
+        stacks = [
+            frame for _ in range(_READS) for top in sys._current_frames().values() for frame in _stack(top)
+        ]
+        return any(one is frame for one in turn.frames for frame in stacks)
 
     def _is_around(self, turn: _Turn, thread: int) -> bool:
         """Return whether a call on a thread is within that of a turn."""
