@@ -388,6 +388,21 @@ def frameworks_of(cls: type) -> list[str]:
     return [package for package in packages if package in frameworks]
 
 
+def refuse_functions(model: Any) -> None:
+    """Raise InputError for a function of TensorFlow, or what a SavedModel was loaded as, which has no layers.
+
+    Args:
+        model: What the caller passed as a model.
+    """
+    is_function = callable(model) or ".saved_model." in type(model).__module__
+    if is_function and "tensorflow" in frameworks_of(type(model)) and find(model) is None:
+        raise InputError(
+            f"A {type(model).__name__.lstrip('_')} of TensorFlow is not supported: a function (tf.function, "
+            "or of a SavedModel) has no layers. Pass the Keras model or tf.Module that it was made of, made "
+            "by its code or loaded from a .keras file."
+        )
+
+
 def for_model(model: Any) -> Backend:
     """Return the backend of a model, without importing any framework to find it.
 
@@ -400,6 +415,7 @@ def for_model(model: Any) -> Backend:
     backend = find(model)
     if backend is not None:
         return backend
+    refuse_functions(model)
     raise InputError(
         f"A model of type {type(model).__module__}.{type(model).__qualname__} cannot be observed. "
         f"Pass a model of one of these frameworks: {', '.join(known())}."

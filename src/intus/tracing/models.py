@@ -133,6 +133,7 @@ def _must_run(verb: str, model: Any, given: Arguments) -> None:
         raise InputError(
             f"{verb} needs a module, and {model.__name__} is a class: write {model.__name__}(…) to make one."
         )
+    base.refuse_functions(model)
     if callable(model):
         return
     message = f"{verb} needs a module or a function to run, got {_described(model)}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import pickle
+import threading
 
 import mxnet as mx
 import numpy as np
@@ -673,3 +674,54 @@ def test_gradients_of_two_backward_passes(hybridized):
     assert set(seen[1]) == {"", "0", "0.act", "1"}
     np.testing.assert_allclose(seen[0]["1"], np.ones((4, 3)))
     np.testing.assert_allclose(seen[0]["1:2"], 2 * net(X).asnumpy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("hybridized", [False, True])
+def test_passes_of_threads_are_each_of_one_call(hybridized):
+    class Counting(Collect):
+        refused = 0
+
+        def refuse_call(self, error):
+            self.refused += 1
+
+    net = dense(hybridized)
+    net(X)
+    tap, calls = Counting(), 40
+    handle = MXNetBackend().attach(net, MXNetBackend().operations(net), ("input", "output"), tap)
+
+    def run(number):
+        for one in range(calls):
+            net(X * (number * 100 + one + 1)).wait_to_read()
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    handle.remove()
+    assert not tap.errors
+    assert len(tap.seen) + tap.refused == 4 * calls
+    assert len(tap.seen) > 1
+    for seen in tap.seen:
+        assert {address for _, address in seen} == {"", "0", "0.act", "1"}
+        expected = net[0](mx.nd.array(seen["input", "0"])).asnumpy()
+        np.testing.assert_allclose(seen["output", "0"], expected, 1e-5)
+        np.testing.assert_array_equal(seen["input", "1"], seen["output", "0"])
+
+
+def test_bucketing_module_is_refused_with_what_one_bucket_records():
+    def bucket(key):
+        h = mx.sym.FullyConnected(
+            mx.sym.sum(mx.sym.var("data"), axis=1, keepdims=True), num_hidden=3, name="fc"
+        )
+        return (
+            mx.sym.SoftmaxOutput(h, mx.sym.var("softmax_label"), name="softmax"),
+            ("data",),
+            ("softmax_label",),
+        )
+
+    model = mx.mod.BucketingModule(bucket, default_bucket_key=9)
+    model.bind([mx.io.DataDesc("data", (8, 9))], [mx.io.DataDesc("softmax_label", (8,))])
+    with pytest.raises(InputError, match="only the steps of that bucket"):
+        intus.probe(model)
+    assert "fc" in [one.address for one in MXNetBackend().operations(model._buckets[9])]

@@ -27,7 +27,10 @@ _SEVERAL = (
     "The step takes several gradients of {}, of which only the first is recorded. Take each in a step "
     "of its own, or the gradient of the sum of the losses."
 )
-
+_PARTLY = (
+    "{} ran both inside and outside of a loop or a branch (lax.scan, fori_loop, while_loop, cond). Only the "
+    "calls outside are recorded: where a training runs in a loop, those are not its steps."
+)
 
 _MAPPED = (
     "the step runs jax.vmap over the model, as over the members of an ensemble. Probe one member, in a step "
@@ -339,6 +342,8 @@ class Attachment:
                 met(self._operation(shadow, address))
         for address, (names, main) in shadow.returned.items():
             self._several.tell(address, names, main)
+        if shadow.partly:
+            self._tap.on_error(CaptureError(_PARTLY.format(", ".join(map(repr, shadow.partly)))))
         if shadow.several:
             self._tap.on_error(CaptureError(_SEVERAL.format(", ".join(shadow.several))))
 

@@ -7,7 +7,7 @@ to what the marked values need and compiled apart from the step. The user's prog
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -209,7 +209,8 @@ class Shadow:
         model_call: The first call of the model; None if there was none.
         visits: The calls of modules in order.
         avals: Shape and dtype of each output.
-        several: The parameters of which several gradients were computed, so that only the first is observed.
+        several: What several gradients were computed of, so that only the first is observed.
+        partly: The modules that also ran inside of a loop or a branch, where they are not observed.
         takes_gradients: Whether the step takes gradients through the model.
         calls: The calls of the model in the step.
 
@@ -233,6 +234,8 @@ class Shadow:
         _check_origins(flat)
         self.calls = ModelCalls(flat, taps.within)
         self.visits, outputs, self.several = _visits(flat, kinds, self.calls)
+        inside = {mark.address for equation in flat.jaxpr.eqns for mark in _marks_inside(equation)}
+        self.partly = sorted(inside & {visit.address for visit in self.visits})
         self.takes_gradients = any(
             equation.primitive is tap_p and equation.params["stage"] == GRADIENT
             for equation in flat.jaxpr.eqns
@@ -371,6 +374,35 @@ def _is_mark(equation: Any, kind: str, stage: str) -> bool:
     return equation.primitive is tap_p and params["mark"].kind == kind and params["stage"] == stage
 
 
+def _marks_inside(equation: Any) -> Iterator[Mark]:
+    """Yield the marks of outputs of modules that run inside of an equation, which is a loop or a branch."""
+    for value in equation.params.values():
+        for body in value if isinstance(value, tuple | list) else (value,):
+            for inner in getattr(getattr(body, "jaxpr", body), "eqns", ()):
+                if _is_mark(inner, "output", VALUE):
+                    yield inner.params["mark"]
+                yield from _marks_inside(inner)
+
+
+def _outermost(taps: list[Any]) -> list[Any]:
+    """Return marks without the gradients of derivatives of which the step takes a gradient again.
+
+    If it takes no gradient of any derivative, they are kept: in a product with a Hessian, the outer
+    derivative is no gradient.
+    """
+    levels: dict[Mark, int] = {}
+    for one in taps:
+        if one.params["stage"] == VALUE:
+            levels[one.params["mark"]] = max(one.params["level"], levels.get(one.params["mark"], 0))
+    inner = {
+        id(one)
+        for one in taps
+        if one.params["stage"] == GRADIENT and one.params["level"] < levels.get(one.params["mark"], 0)
+    }
+    gradients = {id(one) for one in taps if one.params["stage"] == GRADIENT}
+    return taps if inner == gradients else [one for one in taps if id(one) not in inner]
+
+
 def _visits(
     flat: ClosedJaxpr, kinds: Collection[str], calls: ModelCalls
 ) -> tuple[list[Visit], list[Any], list[str]]:
@@ -378,13 +410,12 @@ def _visits(
     marked: dict[tuple[Mark, str], list[Any]] = defaultdict(list)
     order: list[tuple[Mark, int]] = []
     batches: dict[Any, int] = {}  # how many jax.vmap a value is under
-    for equation in flat.jaxpr.eqns:
-        if equation.primitive is tap_p:
-            mark, stage = equation.params["mark"], equation.params["stage"]
-            marked[mark, stage].append(equation.outvars[0])
-            batches[equation.outvars[0]] = equation.params["batches"]
-            if mark.kind == "output" and stage == VALUE:
-                order.append((mark, len(marked[mark, stage]) - 1))
+    for equation in _outermost([one for one in flat.jaxpr.eqns if one.primitive is tap_p]):
+        mark, stage = equation.params["mark"], equation.params["stage"]
+        marked[mark, stage].append(equation.outvars[0])
+        batches[equation.outvars[0]] = equation.params["batches"]
+        if mark.kind == "output" and stage == VALUE:
+            order.append((mark, len(marked[mark, stage]) - 1))
     marks_of: dict[tuple[str, int], list[Mark]] = defaultdict(list)
     for mark, stage in marked:
         if stage == VALUE and mark.kind not in (_ORIGIN, DATA, STATE, END):
@@ -403,13 +434,16 @@ def _visits(
                 continue
             value = values[repeat]
             gradient = _gradient(value, gradients, len(values), repeat)
+            if len(gradients) > len(values) and mark.kind != "parameter" and _GRADIENTS[mark.kind] in kinds:
+                several.add(_address(mark, number))
             if mark.kind != "output":  # what enters may also be used elsewhere
                 gradient = total.of(gradient)
             address = _address(mark, number)
             found = [(mark.kind, value), (_GRADIENTS[mark.kind], gradient)]
             if mark.kind == "parameter":  # one value, and the gradient of whichever call has one
                 if gradient is not None and address in gradients_of:
-                    several |= {address} if gradients_of[address] is not gradient else set()
+                    if gradients_of[address] is not gradient and "parameter_grad" in kinds:
+                        several.add(address)
                     gradient = None
                 elif gradient is not None:
                     gradients_of[address] = gradient
@@ -420,7 +454,7 @@ def _visits(
                     items.append(Item(kind, address, mark.which, len(variables), why))
                     variables.append(variable)
         visits.append(Visit(output.address, tuple(items), calls.has_other_rows(output, repeat)))
-    return visits, variables, sorted(several) if "parameter_grad" in kinds else []
+    return visits, variables, sorted(several)
 
 
 def _address(mark: Mark, call: int) -> str:

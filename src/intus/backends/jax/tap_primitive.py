@@ -4,7 +4,9 @@
 
 It compiles to nothing. Its derivative is a mark too, whose transpose marks the gradient. Under ``jax.vmap``
 one batched value is marked, with the batch as its first axis and the number of transforms as ``batches``:
-with more than one, nothing says which of the axes in front is the batch.
+with more than one, nothing says which of the axes in front is the batch. Each derivative of a value counts as
+a level, the innermost first: of a loss of a derivative, the loss's gradient has the level that the value has
+in the end.
 """
 
 from __future__ import annotations
@@ -41,26 +43,26 @@ tap_p = Primitive("intus_tap")
 
 def tap(value: Any, mark: Mark) -> Any:
     """Return an array, marked in the jaxpr that is being traced."""
-    return tap_p.bind(value, mark=mark, stage=VALUE, batches=0)
+    return tap_p.bind(value, mark=mark, stage=VALUE, batches=0, level=0)
 
 
-def _differentiate(primals: Any, tangents: Any, *, mark: Mark, stage: str, batches: int) -> tuple[Any, Any]:
+def _differentiate(primals: Any, tangents: Any, *, stage: str, level: int, **marks: Any) -> tuple[Any, Any]:
     (value,), (tangent,) = primals, tangents
-    result = tap_p.bind(value, mark=mark, stage=stage, batches=batches)
     if isinstance(tangent, ad.Zero) or stage != VALUE:
-        return result, tangent
-    return result, tap_p.bind(tangent, mark=mark, stage=TANGENT, batches=batches)
+        return tap_p.bind(value, stage=stage, level=level, **marks), tangent
+    result = tap_p.bind(value, stage=VALUE, level=level + 1, **marks)
+    return result, tap_p.bind(tangent, stage=TANGENT, level=level + 1, **marks)
 
 
-def _transpose(gradient: Any, _: Any, *, mark: Mark, stage: str, batches: int) -> list[Any]:
+def _transpose(gradient: Any, _: Any, *, stage: str, **marks: Any) -> list[Any]:
     if isinstance(gradient, ad.Zero):
         return [gradient]
-    return [tap_p.bind(gradient, mark=mark, stage=GRADIENT, batches=batches)]
+    return [tap_p.bind(gradient, stage=GRADIENT, **marks)]
 
 
-def _batch(values: Any, axes: Any, *, mark: Mark, stage: str, batches: int) -> tuple[Any, int]:
+def _batch(values: Any, axes: Any, *, batches: int, **marks: Any) -> tuple[Any, int]:
     value = jnp.moveaxis(values[0], axes[0], 0)
-    return tap_p.bind(value, mark=mark, stage=stage, batches=batches + 1), 0
+    return tap_p.bind(value, batches=batches + 1, **marks), 0
 
 
 returned_p = Primitive("intus_return")

@@ -19,7 +19,7 @@ from typing import Any
 from mxnet import autograd
 from mxnet.gluon import Block
 from mxnet.gluon.parameter import DeferredInitializationError, Parameter
-from mxnet.module import BaseModule, Module
+from mxnet.module import BaseModule, BucketingModule, Module
 from mxnet.ndarray import NDArray
 
 from ...core.address import Address
@@ -167,7 +167,16 @@ class MXNetBackend:
         return module.Attachment(_checked(model), list(operations), kinds, tap)
 
 
+_BUCKETS = (
+    "A BucketingModule cannot be observed: each bucket has a Module of its own, made when it is first used. "
+    "Pass the Module of one bucket after bind (model._buckets[key]); only the steps of that bucket are "
+    "recorded then."
+)
+
+
 def _checked(model: Any) -> Module:
+    if isinstance(model, BucketingModule):
+        raise InputError(_BUCKETS)
     if not isinstance(model, Module):
         raise InputError(
             f"A {type(model).__name__} cannot be observed. Pass the mxnet.module.Module that it uses."

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import Any
 
@@ -168,6 +169,9 @@ class Forward:
         self.own = vars(block).get(FORWARD)
         self.listeners: list[Listener] = []
         self.twin: Twin | None = None  # of a hybridized block
+        self._lock = (
+            threading.RLock()
+        )  # another thread must not call the block while its twin is put in place
 
     def __call__(self, *args: Any) -> Any:
         """Call the block's own ``forward``, and report the call."""
@@ -175,14 +179,15 @@ class Forward:
         own = self.own or partial(type(block).forward, block)
         listeners, output = list(self.listeners), None
         if not any(one.is_model or one.session.running for one in listeners) or leaves(args, Symbol):
-            return own(*args)
+            with self._alone(block):
+                return own(*args)
         for listener in listeners:
             listener.begin(args)
         try:
             visits = [(listener, listener.visit()) for listener in listeners]
             for listener, visit in visits:
                 args = listener.offer(visit, "input", args)
-            with ExitStack() as stack:
+            with self._alone(block), ExitStack() as stack:
                 running = [one for one in listeners if one.session.running]
                 if running and getattr(block, "_active", False):
                     running[0].session.safely(self._use_twin, block, args, stack)
@@ -195,6 +200,10 @@ class Forward:
             for listener in listeners:
                 listener.end(output)
         return output
+
+    def _alone(self, block: Block) -> AbstractContextManager[Any]:
+        """Return a context in which no other thread runs the block, if it is hybridized."""
+        return self._lock if getattr(block, "_active", False) else nullcontext()
 
     def _use_twin(self, block: Block, args: tuple[Any, ...], stack: ExitStack) -> None:
         """Run the hybridized block's twin instead of its own graph until the stack is closed."""

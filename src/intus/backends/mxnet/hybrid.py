@@ -167,6 +167,16 @@ class TwinCall:
         self._open += autograd.is_recording()
         self._mixed |= self._open > 1
 
+    @property
+    def running(self) -> bool:
+        """True if this thread is inside a pass that is observed; another may run the twin meanwhile."""
+        return any(one.session.running for one in list(self._forward.listeners))
+
+    def pass_by(self) -> None:
+        """Count a call that is not observed, whose gradients cannot be told from those of one that is."""
+        self._open += autograd.is_recording()
+        self._mixed |= autograd.is_recording()
+
     def begin_backward(self) -> None:
         """Count a backward pass, which begins at the output."""
         self._known = not self._mixed
@@ -199,6 +209,10 @@ class CallTap:
 
     def on_value(self, array: NDArray) -> None:
         """Handle the value of a forward pass."""
+        if not self._call.running:
+            if self._is_first:
+                self._call.pass_by()
+            return
         if self._is_first:
             self._call.begin()
         self._call.capture(self._end, array)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from mxnet.ndarray import NDArray
 
+from ...core.errors import CaptureError
 from ..base import Operation, Tap
 from ..several import Several
 from ..visit import Visit, gradient_address
@@ -36,6 +37,10 @@ class Gradients:
         return gradient_address(self._operation, visit.address, self._numbers[kind], calls)
 
 
+_OVERLAPS = (
+    "A call of the model is not recorded while another thread's call of it is, so that every record is of "
+    "one call. Rows have no labels by order of arrival then. To record all of them, call it one at a time."
+)
 #: How many of the last passes may still get gradients.
 _PASSES = 8
 
@@ -53,7 +58,8 @@ class Session:
         self.removed = False
         self._tap = tap
         self.several = Several(tap)
-        self._inside: set[int] = set()  # ids of threads that are inside a pass
+        self._lock = threading.Lock()
+        self._inside: set[int] = set()  # ids of threads that are inside a pass, or begin one: one at most
         self.calls: dict[str, int] = {}
         self._kept: deque[list[Any]] = deque(maxlen=_PASSES)
 
@@ -71,12 +77,26 @@ class Session:
         return threading.get_ident() in self._inside and not self.removed
 
     def begin(self, inputs: Any) -> None:
-        """Start a pass."""
-        self._inside.discard(threading.get_ident())
-        if not self.removed and self.safely(self._tap.on_forward_start, inputs) is not False:
-            self.calls = {}  # records of earlier passes keep theirs
-            self._kept.append([])
-            self._inside.add(threading.get_ident())
+        """Start a pass, unless another thread is inside of one."""
+        thread = threading.get_ident()
+        with self._lock:
+            overlaps = bool(self._inside - {thread})
+            if not overlaps:
+                self._inside.add(thread)
+        if overlaps:
+            self.safely(getattr(self._tap, "refuse_call", self._tap.on_error), CaptureError(_OVERLAPS))
+            return
+        observed: bool | None = False
+        try:
+            if not self.removed:
+                observed = self.safely(self._tap.on_forward_start, inputs)
+        finally:
+            if observed is False:
+                self._inside.discard(thread)
+            else:
+                self._inside.add(thread)  # again, if a pass that the tap made has ended in its place
+                self.calls = {}  # records of earlier passes keep theirs
+                self._kept.append([])
 
     def end(self, output: Any) -> None:
         """End a pass; ``output`` is None if it raised."""

@@ -17,6 +17,7 @@ from ..base import Operation, Tap
 from ..visit import Visit, gradient_address
 from .observer import Observer
 from .running import is_unobserved
+from .turns import OVERLAPS, Turns
 from .values import LazyArguments
 
 WITHOUT_GRADIENTS = ("output", "input", "parameter")
@@ -25,6 +26,11 @@ _ELSEWHERE = (
     "A gradient was computed outside of the tf.function that called the model, where it cannot be recorded. "
     "Compute the loss and its gradients in the same tf.function."
 )
+_PARTLY = (
+    "{} ran both inside and outside of a loop, a branch or another tf.function. Only the calls outside are "
+    "recorded."
+)
+_VISITS = 8  # of how many of the last calls gradients may still come
 _modes: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 
@@ -49,15 +55,27 @@ class _Value(NamedTuple):
     tensor: Any
 
 
+class _Visited(NamedTuple):
+    """A call of a layer that ran, and its pass.
+
+    Attributes:
+        visit: The call.
+        calls: The number of calls of each layer in the pass.
+        gradients: How many of each kind were computed.
+    """
+
+    visit: Visit
+    calls: dict[str, int]
+    gradients: Counter[str]
+
+
 class _Record:
     """One call of one layer."""
 
     def __init__(self, operation: Operation) -> None:
         self.operation = operation
         self.values: list[_Value] = []
-        self.visit: Visit | None = None
-        self.calls: dict[str, int] = {}  # the number of calls of each layer in the pass of the visit
-        self.gradients: Counter[str] = Counter()  # how many of each kind were computed in this call
+        self.visits: dict[int, _Visited] = {}  # by the number of the model's call, of the last few
 
 
 class _Step:
@@ -67,6 +85,7 @@ class _Step:
         self.place, self.go = place, go
         self.records: list[_Record] = []
         self.with_parameters: set[str] = set()
+        self.inside: set[str] = set()  # layers that ran inside of a loop, a branch or another function
 
 
 class CallObserver:
@@ -94,6 +113,7 @@ class CallObserver:
         self._parameters = parameters
         self._owned: set[int] = set()  # variables that an earlier layer has
         self._local = threading.local()
+        self._turns = Turns()
 
     @property
     def _step(self) -> _Step | None:
@@ -113,6 +133,10 @@ class CallObserver:
     def begin(self, args: Any, kwargs: Any) -> Any:
         """Handle the start of a call of the model; return what ``end`` needs."""
         before, self._local.step = self._step, None
+        if (said := self.gate.left_out_of_export()) is not None:
+            if said:
+                self.observer.on_error(CaptureError(said))
+            return before
         if reason := self.gate.refusal():
             self.observer.on_error(CaptureError(reason))
             return before
@@ -123,10 +147,16 @@ class CallObserver:
         mode = "train" if self.gate.trains() or kwargs.get("training") is True else "eval"
         pack = partial(self.gate.nest.pack_sequence_as, (args, kwargs))
 
-        def start(*arrays: Any) -> bool:
+        is_eager = self.gate.place() is None
+
+        def start(*arrays: Any) -> int:
             model = self._model()
             if model is None:
-                return False
+                return 0
+            turn = self._turns.take(is_eager=is_eager)
+            if not turn:
+                self.observer.refuse(CaptureError(OVERLAPS))
+                return 0
             _modes[model] = mode
 
             def nested() -> Any:
@@ -135,13 +165,17 @@ class CallObserver:
                     given[number] = array
                 return pack(given)
 
-            return self.observer.begin(LazyArguments(nested))
+            if not self.observer.begin(LazyArguments(nested)):
+                self._turns.give(turn)
+                return 0
+            self._turns.begun(turn)
+            return turn
 
         # Calls of another mode are reported even if those of the training are left out.
         leave_out = self.observer.leave_out if mode == "train" else None
-        asked = self.observer.never_raising(start, False)
+        asked = self.observer.never_raising(start, 0)
         go = self._placed(partial(self.gate.ask, [flat[number] for number in at], asked, leave_out))
-        if go is not False:
+        if self.gate.place() is not None or go:
             self._local.step = _Step(self.gate.place(), go)
         return before
 
@@ -150,16 +184,23 @@ class CallObserver:
         step, self._local.step = self._step, before
         if step is None or step.place is not self.gate.place():
             return output
+        if partly := sorted(step.inside & {record.operation.address for record in step.records}):
+            self.observer.on_error(CaptureError(_PARTLY.format(", ".join(map(repr, partly)))))
         if step.place is None:
             self.observer.end((output,))
+            self._turns.give(step.go)
             return output
         tensors = [value.tensor for record in step.records for value in record.values]
 
-        def take(*arrays: Any) -> None:
+        def take(turn: Any, *arrays: Any) -> None:
+            if not self._turns.has(int(turn)):
+                self.observer.refuse(CaptureError(OVERLAPS))
+                return
             rest = iter(arrays)
             for record in step.records:
-                self._deliver(record, [next(rest) for _ in record.values])
+                self._deliver(int(turn), record, [next(rest) for _ in record.values])
             self.observer.end(arrays)
+            self._turns.give(int(turn))
 
         # The copies are computed between the output and what reads it: the clocks see their cost alone.
         output = self._replaced(output, partial(self.gate.after, step.go))
@@ -188,6 +229,7 @@ class CallObserver:
         step, self._local.step = self._step, before
         if step is not None and step.place is None:
             self.observer.end(None)
+            self._turns.give(step.go)
 
     # -- layers ----------------------------------------------------------------------------------------
 
@@ -195,6 +237,8 @@ class CallObserver:
         """Handle the start of a call of a layer; return what ``exit`` needs, and the arguments to use."""
         step = self._step
         if step is None or step.place is not self.gate.place():
+            if step is not None:
+                step.inside.add(operation.address)
             return None, args, kwargs
         record = _Record(operation)
         args, kwargs = self._offer(step, record, "input", (args, kwargs))
@@ -212,7 +256,7 @@ class CallObserver:
                 record.values.append(_Value("parameter", 0, address, self.gate.value(variable)))
         step.records.append(record)
         if step.place is None:
-            self._deliver(record, [value.tensor for value in record.values])
+            self._deliver(step.go, record, [value.tensor for value in record.values])
             record.values.clear()
         return output
 
@@ -248,13 +292,14 @@ class CallObserver:
     def _tell_gradient(self, step: _Step, record: _Record, kind: str, index: int, gradient: Any) -> None:
         """Handle a gradient: a tensor, in a graph a symbolic one."""
 
-        def take(array: Any) -> None:
-            visit = record.visit
-            if visit is None:
+        def take(turn: Any, array: Any) -> None:
+            visited = record.visits.get(int(turn))
+            if visited is None:
                 return
-            record.gradients[kind] += 1
+            visit, calls, gradients = visited
+            gradients[kind] += 1
             of = record.operation.address
-            address = gradient_address(of, visit.address, record.gradients[kind], record.calls[of])
+            address = gradient_address(of, visit.address, gradients[kind], calls[of])
             self.observer.show(visit.ticket, address, kind, array, index)
 
         try:
@@ -266,16 +311,16 @@ class CallObserver:
         except Exception as error:
             self.observer.on_error(error)
 
-    def _deliver(self, record: _Record, arrays: Iterable[Any]) -> None:
+    def _deliver(self, turn: int, record: _Record, arrays: Iterable[Any]) -> None:
         """Pass the tensors of a call of a layer to the tap, if it wants them."""
-        record.visit = visit = self.observer.visit(record.operation)
-        record.calls = self.observer.calls
-        record.gradients.clear()
-        if visit is not None:
-            for value, array in zip(record.values, arrays, strict=True):
-                self.observer.show(
-                    visit.ticket, value.address or visit.address, value.kind, array, value.number
-                )
+        visit = self.observer.visit(record.operation)
+        if visit is None:
+            return
+        record.visits[turn] = _Visited(visit, self.observer.calls, Counter())
+        while len(record.visits) > _VISITS:
+            del record.visits[next(iter(record.visits))]
+        for value, array in zip(record.values, arrays, strict=True):
+            self.observer.show(visit.ticket, value.address or visit.address, value.kind, array, value.number)
 
     def _replaced(self, value: Any, change: Callable[[Any], Any]) -> Any:
         flat = self.gate.nest.flatten(value)
@@ -326,12 +371,14 @@ class Watch:
             if begun:
                 calls.fail(before)
             raise
-        try:
-            output = calls.exit(record, self.parameters, output)
-            if begun:
-                output = calls.end(before, output)
-        except Exception as error:
-            calls.observer.on_error(error)
+        for end in (
+            partial(calls.exit, record, self.parameters),
+            *([partial(calls.end, before)] if begun else []),
+        ):
+            try:
+                output = end(output)
+            except Exception as error:
+                calls.observer.on_error(error)
         return output
 
 

@@ -11,16 +11,17 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function.transform import FUNC_GRAPH_TRANSFORMS
 
+from . import exporting
 from .copies import copied
 from .update_order import let_updates_wait
 
-_OBSERVED = -1  # the answer of the host for a call that is observed
 _TRACING = "tracing_options"  # the local variable of the function that traces for tf.function
 
 
@@ -35,6 +36,7 @@ class TensorFlowGate:
             #: How many of the next calls do not ask. It is counted in the graph, which takes a tenth of the
             #: time that a call of the host takes.
             self._left_out = tf.Variable(0, trainable=False, dtype=tf.int64, name="intus_left_out")
+        exporting.mark(self._attached)
         self._asking = threading.local()
         self._graphs: weakref.WeakSet[Any] = weakref.WeakSet()  # in which the host is asked
         #: The name of the operation that ends the last call within a graph. The next call asks after it:
@@ -55,6 +57,10 @@ class TensorFlowGate:
     def place(self) -> Any:
         """Return the graph that operations are added to now; None if they run at once."""
         return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+
+    def left_out_of_export(self) -> str | None:
+        """Return None unless the call is traced for an export; then what is to be said, maybe ``""``."""
+        return None if self.place() is None else exporting.left_out()
 
     def refusal(self) -> str:
         """Return why the host cannot be called from here; ``""`` if it can be."""
@@ -83,14 +89,14 @@ class TensorFlowGate:
     def ask(
         self,
         tensors: Sequence[Any],
-        begin: Callable[..., bool],
+        begin: Callable[..., int],
         leave_out: Callable[[Callable[[bool], int]], int] | None,
     ) -> Any:
-        """Return whether the call is observed: a bool, or a tensor of one in a graph.
+        """Return the number of the call, 0 if it is not observed: in a graph a tensor.
 
         Args:
             tensors: The tensors to pass to the host.
-            begin: Called with their values.
+            begin: Called with their values; returns the number.
             leave_out: Returns how many of the next calls need not ask; see ``ModelTap.leave_out``. None if
                 every call asks.
         """
@@ -102,24 +108,26 @@ class TensorFlowGate:
         def host(left: np.ndarray, *arrays: np.ndarray) -> np.int64:
             self._asking.left = int(left)
             try:
-                if begin(*arrays):
-                    return np.int64(_OBSERVED)
-                return np.int64(0 if leave_out is None else leave_out(self._left))
+                if number := begin(*arrays):
+                    return np.int64(number)
+                return np.int64(0 if leave_out is None else -leave_out(self._left))
             finally:
                 self._asking.left = None
+
+        nobody = partial(tf.constant, 0, tf.int64)
 
         def call() -> Any:
             answer = tf.numpy_function(host, [self._left_out.read_value(), *tensors], tf.int64)
             answer.set_shape(())
-            with tf.control_dependencies([self._left_out.assign(tf.maximum(answer, 0))]):
-                return tf.equal(answer, _OBSERVED)
+            with tf.control_dependencies([self._left_out.assign(tf.maximum(-answer, 0))]):
+                return tf.maximum(answer, 0)
 
         def left_out() -> Any:
             with tf.control_dependencies([self._left_out.assign_sub(1)]):
-                return tf.constant(False)
+                return nobody()
 
         def asked() -> Any:
-            return tf.cond(self._attached, call, lambda: tf.constant(False))
+            return tf.cond(self._attached, call, nobody)
 
         told = self._told.get(graph)
         with tf.control_dependencies([] if told is None else [graph.get_operation_by_name(told)]):
@@ -141,12 +149,12 @@ class TensorFlowGate:
         Args:
             go: The answer of ``ask``.
             tensors: The tensors.
-            take: Called with their values.
+            take: Called with the number of the call, and their values.
         """
         if self.place() is not None:
-            tf.cond(go, lambda: _host_call(take, tensors), lambda: tf.constant(0))
+            tf.cond(go > 0, lambda: _host_call(take, [go, *tensors]), lambda: tf.constant(0))
         elif go:
-            take(*tensors)
+            take(go, *tensors)
 
     def tell_copies(
         self,
@@ -163,7 +171,7 @@ class TensorFlowGate:
             ready: Tensors that are computed before.
             tensors: The tensors; see ``copies``.
             begin: Called before they are computed.
-            take: Called with their values.
+            take: Called with the number of the call, and their values.
 
         Returns:
             A tensor of the graph, which is computed after that.
@@ -171,10 +179,10 @@ class TensorFlowGate:
 
         def pass_on() -> Any:
             with tf.control_dependencies([_host_call(begin, [])]):
-                return _host_call(take, copied(tensors))
+                return _host_call(take, [go, *copied(tensors)])
 
         with tf.control_dependencies(ready):
-            told = tf.cond(go, pass_on, lambda: tf.constant(0))
+            told = tf.cond(go > 0, pass_on, lambda: tf.constant(0))
         self._told[told.graph] = told.op.name
         return told
 

@@ -26,6 +26,9 @@ class HostGate:
     def place(self) -> None:
         """Return None: everything that is observed runs at once."""
 
+    def left_out_of_export(self) -> None:
+        """Return None: no function is traced."""
+
     def refusal(self) -> str:
         """Return why the host cannot be called from here; ``""`` if it can be."""
         return "" if is_evaluated() else _ONLY_PROBE_SET.format(keras.backend.backend())
@@ -46,14 +49,14 @@ class HostGate:
         """Return False: the training is not observed."""
         return False
 
-    def ask(self, tensors: Sequence[Any], begin: Callable[..., bool], _leave_out: Any) -> bool:
-        """Return whether the call is observed."""
+    def ask(self, tensors: Sequence[Any], begin: Callable[..., int], _leave_out: Any) -> int:
+        """Return the number of the call, 0 if it is not observed."""
         return begin(*tensors)
 
-    def tell(self, go: bool, tensors: Sequence[Any], take: Callable[..., None]) -> None:
+    def tell(self, go: int, tensors: Sequence[Any], take: Callable[..., None]) -> None:
         """Pass tensors to the host."""
         if go:
-            take(*tensors)
+            take(go, *tensors)
 
     def with_gradient(self, tensor: Any, tell: Callable[[Any], None]) -> Any:
         """Return the tensor."""

@@ -5,6 +5,7 @@ Python looks up ``__call__`` in the class, so that a module gets a subclass of i
 
 from __future__ import annotations
 
+import copyreg
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -123,12 +124,20 @@ def _swap(
     def swapped(self: Any, *args: Any, **kwargs: Any) -> Any:
         return call(super(made, self).__call__, self, args, kwargs)
 
+    def reduced(self: Any, protocol: Any) -> Any:
+        """Let copies, also pickled ones, be of the module's own class: nothing observes them."""
+        make, args, *rest = super(made, self).__reduce_ex__(protocol)
+        if make is copyreg.__newobj__:  # type: ignore[attr-defined]  # pickle checks that its class is ours
+            make = object.__new__
+        return make, tuple(before if one is made else one for one in args), *rest
+
     swapped.autograph_info__ = None  # type: ignore[attr-defined]
     made: Any = type(
         before.__name__,
         (before,),
         {
             "__call__": made_of(swapped),
+            "__reduce_ex__": reduced,
             "__module__": before.__module__,
             "__qualname__": before.__qualname__,
             "__doc__": before.__doc__,

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...backends.base import for_model
+from ...backends.base import for_model, refuse_functions
 from ...backends.checkpoints import LoadsWeights
 from ...core.errors import InputError
 from .files import epochs, is_path, paths
@@ -217,6 +217,7 @@ def _itself(model: Any) -> Any:
 
 
 def _called(make: Callable[[], Any]) -> Any:
+    refuse_functions(make)
     return make()
 
 
