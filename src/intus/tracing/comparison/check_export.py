@@ -21,7 +21,7 @@ from .pairing.modules import pair_modules
 from .parameters.coverage import Missing, missing_parameters
 from .parameters.parameters import changed_buffers, changed_parameters
 from .quantization import Quantization, quantization
-from .unseen.fixed import ignored_inputs, named_inputs, read_inputs
+from .unseen.fixed import fixed_tensors, ignored_inputs, named_inputs, read_inputs
 from .unseen.hidden import equal_inputs, hidden_steps
 from .unseen.other_inputs import Called, other_lengths, otherwise
 from .unseen.other_numbers import sentences as other_numbers
@@ -287,7 +287,8 @@ def check_export(
     if not exported.values:
         raise CodecError(f"{str(file)!r} has no operations that can be run, so nothing can be compared.")
     table = compare(traced, exported)
-    fixed, notes = _fixed(traced, exported, declared, called) if table.attrs["outputs_agree"] else ([], [])
+    agree = table.attrs["outputs_agree"]
+    fixed, notes = _fixed(traced, exported, declared, called, table.agreeing) if agree else ([], [])
     check = ExportCheck(table, traced, exported, file, fixed)
     check.notes += notes
     if not check and is_quantized(exported.graph):
@@ -296,7 +297,11 @@ def check_export(
 
 
 def _fixed(
-    model: Trace, exported: Trace, declared: Graph, called: Called | None
+    model: Trace,
+    exported: Trace,
+    declared: Graph,
+    called: Called | None,
+    pairs: Sequence[tuple[int, int]],
 ) -> tuple[list[str], list[str]]:
     """Return what a file may have fixed that the model takes from its inputs, and notes on the rest."""
     graphs = model.graph, exported.graph
@@ -304,7 +309,9 @@ def _fixed(
     partner = dict.fromkeys(rows, -1) | dict(zip(chosen, exported.graph.rows_of(INPUT), strict=True))
     found = otherwise(called, model)
     read = [read_inputs(one.graph) for one in found.agreeing]
-    ignored = ignored_inputs(*graphs, partner, ("the model", "the file"), set().union(*read))
+    names = ("the model", "the file")
+    ignored = list(ignored_inputs(*graphs, partner, names, set().union(*read)))
+    ignored = ignored or list(fixed_tensors(model, exported, pairs, partner, names))
     lengths = other_lengths(called, model.graph, declared, [rows.index(row) for row in chosen])
     otherwise_apart = (
         "On inputs by which the model decides otherwise, the file does not return what the model does"
