@@ -21,13 +21,14 @@ from .pairing.modules import pair_modules
 from .parameters.coverage import Missing, missing_parameters
 from .parameters.parameters import changed_buffers, changed_parameters
 from .quantization import Quantization, quantization
+from .unseen.elsewhere import Elsewhere, RunFile, elsewhere, session
 from .unseen.fixed import fixed_tensors, ignored_inputs, named_inputs, read_inputs
 from .unseen.hidden import equal_inputs, hidden_steps
 from .unseen.other_inputs import Called, other_lengths, otherwise
 from .unseen.other_numbers import sentences as other_numbers
 from .unseen.stated import different_constants_stated, lower_precisions
 from .unseen.without_effect import sentences
-from .values.elements import plain
+from .values.elements import Elements, plain
 
 if TYPE_CHECKING:
     from .table import Comparison
@@ -53,6 +54,7 @@ class ExportCheck:
         notes: What else differs: the dtype of an output, the number of outputs, the precision of all that a
             side computes. And which tensors could only be judged by the rounding that adds up with depth,
             which operations were not run on other numbers, and which lengths not with another.
+        others: On how many other inputs both returned the same.
         quantization: What was found out about a quantized file that differs; None for any other file.
     """
 
@@ -96,6 +98,7 @@ class ExportCheck:
         self.unproven = [*unknown, *_not_compared(missing), *self._inside, *self._unseen, *self._stated]
         self._lost: list[str] = table.attrs["lost"]
         self._fixed = list(fixed)
+        self.others = 0
         self.unproven += [*self._hidden, *self._lost, *self._fixed]
         self.unproven += [one.removesuffix(".") for one in table.attrs["not_run"]]
         for rows in equal_inputs(model):
@@ -148,9 +151,10 @@ class ExportCheck:
             rounding = (
                 f"the rounding of {listed([one.dtype for one in self._lower])}" if self._lower else "rounding"
             )
+            others = f" and {self.others} others" if self.others else ""
             verdict = (
-                f"On these inputs {file} computes what {name} does: nothing differs that {rounding} does not "
-                f"explain.{inside}"
+                f"On these inputs{others} {file} computes what {name} does: nothing differs that {rounding} "
+                f"does not explain.{inside}"
             )
             return "\n".join([verdict, *self.notes])
         if self.quantization is not None:
@@ -289,11 +293,43 @@ def check_export(
     table = compare(traced, exported)
     agree = table.attrs["outputs_agree"]
     fixed, notes = _fixed(traced, exported, declared, called, table.agreeing) if agree else ([], [])
-    check = ExportCheck(table, traced, exported, file, fixed)
-    check.notes += notes
+    found = Elsewhere()
+    if called is not None and agree and not fixed and not is_quantized(exported.graph):
+        names = [*named_inputs(traced.graph)]
+        run = _whole_file(file, declared, traced.graph)
+        found = elsewhere(called, run, names, (traced.graph, exported.graph))
+    check = ExportCheck(table, traced, exported, file, [*fixed, *([found.apart] if found.apart else [])])
+    check.notes += [*notes, *([found.left] if found.left else [])]
+    check.others = found.others
     if not check and is_quantized(exported.graph):
         check.explain(quantization(check, traced, exported, file))
     return check
+
+
+def _whole_file(path: Path, declared: Graph, model: Graph) -> RunFile:
+    """Return what runs a file on the tensors that the model is called with, and returns its outputs."""
+    rows, ends = model.rows_of(INPUT), declared.rows_of(INPUT)
+    chosen = [rows.index(row) for row in _chosen(model, declared)]
+    dtypes = [declared.dtype_of(end) for end in ends]
+    is_onnx = declared.facts.get("format") != "torch.export"
+    if is_onnx and not {*_EXTENDED} & {meta.dtype for meta in declared.metas}:
+        on_arrays = session(str(path), require("onnxruntime", extra="onnx", why="to run an ONNX file"))
+        return lambda tensors: on_arrays(
+            [_array(tensors[n], dtype) for n, dtype in zip(chosen, dtypes, strict=True)]
+        )
+
+    def read_again(tensors: Sequence[Any]) -> list[Elements]:
+        given = [
+            (_array if is_onnx else _tensor)(tensors[n], dtype)
+            for n, dtype in zip(chosen, dtypes, strict=True)
+        ]
+        found = read(path, *given)
+        values = [plain(found.values.get(row)) for row in found.graph.rows_of(OUTPUT)]
+        if None in values:
+            raise CodecError(f"{path.name} has outputs that cannot be computed.")
+        return [one for one in values if one is not None]
+
+    return read_again
 
 
 def _fixed(

@@ -26,6 +26,7 @@ from ...core.graph import OUTPUT, Graph
 from ...core.nested import leaves, paths
 from ...core.probes_disabled import probes_disabled
 from ..capture.addresses import Addresses
+from ..capture.containers import named_tensors
 from ..capture.context.interrupts import interrupts_deferred
 from ..capture.context.randomness import common_generators, same_random_state
 from ..capture.context.reachable import stateful
@@ -98,6 +99,34 @@ class FidelityCheck:
             self._copies = {id(t): _copy(t) for t in self._tensors}
             self._initial = {name: self._copied(value) for name, value in self._state().items()}
             self._first = self._plain()
+
+    def outputs(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], model: Callable[..., Any] | None = None
+    ) -> list[Tensor] | None:
+        """Return copies of the tensors that the plain model returns on other arguments.
+
+        Args:
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+            model: What is called in its place.
+
+        Returns:
+            The tensors in the order of a trace's outputs; None if plain passes cannot be compared.
+
+        Raises:
+            Exception: Whatever the model raised.
+        """
+        if self._why_not:
+            return None
+        self._copies = self._copies or {id(t): _copy(t) for t in self._tensors}
+        with (
+            interrupts_deferred() as interrupts,
+            same_random_state(self._seed),
+            self._restored(),
+            probes_disabled(),
+        ):
+            found = interrupts.run(lambda: drained((model or self._model)(*args, **kwargs)))
+            return [t.detach().clone() for _, t in named_tensors(found)]
 
     def observe(self, output: Any) -> None:
         """Copy what the traced pass computed and changed, before that is restored.

@@ -1,8 +1,8 @@
 """Find what a file has fixed that the model takes from its inputs, which one pass of each does not show.
 
-An exporter records what ran. An input that had no effect is read by nothing in the file, a tensor that it took
-for a constant has the value of these inputs, and a branch that Python took on the value of a tensor, or a
-number that it read, is that of the inputs of the export.
+An exporter records what ran. An input that had no effect is read by nothing in the file, a tensor that was
+taken for a constant has the value of these inputs, and a branch that Python took on the value of a tensor, or
+a number that it read, is that of the inputs of the export.
 """
 
 from __future__ import annotations
