@@ -235,8 +235,9 @@ def check_export(
     ``compare`` does, and their parameters. A file of a lower precision is compared within the rounding of
     that precision. A quantized file differs by more: the result is false, and its ``verdict`` is
     ``"quantized"`` if nothing but the quantization differs. Use inputs as the model gets them: the result
-    holds for these. Operations are also run on other numbers, and both sides on other inputs if the model
-    decides by values of its inputs or the file leaves lengths of them open.
+    holds for these. Operations are also run on other numbers, and both sides on other inputs of the same
+    shapes, whose outputs are compared; on more if the model decides by values of its inputs or the file
+    leaves lengths of them open.
 
     Args:
         model: The model that was exported, in the mode it was exported in, which usually is evaluation mode.

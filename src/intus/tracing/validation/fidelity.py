@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -43,6 +43,7 @@ from .uninitialized import UNINITIALIZED
 #: The types of values that are compared in what a model returns and in the attributes of its modules.
 _PLAIN = (int, float, complex, bool, str, bytes)
 _VALUES = (Tensor, np.ndarray, *_PLAIN)
+_T = TypeVar("_T")
 
 
 class Observation(NamedTuple):
@@ -119,14 +120,10 @@ class FidelityCheck:
         if self._why_not:
             return None
         self._copies = self._copies or {id(t): _copy(t) for t in self._tensors}
-        with (
-            interrupts_deferred() as interrupts,
-            same_random_state(self._seed),
-            self._restored(),
-            probes_disabled(),
-        ):
-            found = interrupts.run(lambda: drained((model or self._model)(*args, **kwargs)))
-            return [t.detach().clone() for _, t in named_tensors(found)]
+        return self._run(
+            lambda: drained((model or self._model)(*args, **kwargs)),
+            lambda output: [t.detach().clone() for _, t in named_tensors(output)],
+        )
 
     def observe(self, output: Any) -> None:
         """Copy what the traced pass computed and changed, before that is restored.
@@ -209,13 +206,17 @@ class FidelityCheck:
 
     def _plain(self) -> Observation:
         """Run the plain model, and restore the state from before all passes."""
+        return self._run(self._called, self._observation)
+
+    def _run(self, call: Callable[[], Any], copied: Callable[[Any], _T]) -> _T:
+        """Return copies of what a call returns, and restore the state from before all passes."""
         with (
             interrupts_deferred() as interrupts,
             same_random_state(self._seed),
             self._restored(),
             probes_disabled(),
         ):
-            return self._observation(interrupts.run(self._called))
+            return copied(interrupts.run(call))
 
     def _called(self) -> Any:
         return drained(self._model(*self._args, **self._kwargs))
