@@ -22,13 +22,14 @@ from .parameters.coverage import Missing, missing_parameters
 from .parameters.folded import folded_parameters
 from .parameters.parameters import changed_buffers, changed_parameters
 from .quantization import Quantization, quantization
-from .unseen.fixed import ignored_inputs, named_inputs, read_inputs
+from .unseen.elsewhere import Elsewhere, RunFile, elsewhere, session
+from .unseen.fixed import fixed_tensors, ignored_inputs, named_inputs, read_inputs
 from .unseen.hidden import equal_inputs, hidden_steps
 from .unseen.other_inputs import Called, other_lengths, otherwise
 from .unseen.other_numbers import sentences as other_numbers
 from .unseen.stated import different_constants_stated, lower_precisions
 from .unseen.without_effect import sentences
-from .values.elements import plain
+from .values.elements import Elements, plain
 
 if TYPE_CHECKING:
     from .table import Comparison
@@ -54,6 +55,7 @@ class ExportCheck:
         notes: What else differs: the dtype of an output, the number of outputs, the precision of all that a
             side computes. And which tensors could only be judged by the rounding that adds up with depth,
             which operations were not run on other numbers, and which lengths not with another.
+        others: On how many other inputs both returned the same.
         quantization: What was found out about a quantized file that differs; None for any other file.
     """
 
@@ -112,6 +114,7 @@ class ExportCheck:
         ]
         self._lost: list[str] = table.attrs["lost"]
         self._fixed = list(fixed)
+        self.others = 0
         self.unproven += [*self._hidden, *self._lost, *self._fixed]
         self.unproven += [one.removesuffix(".") for one in table.attrs["not_run"]]
         for rows in equal_inputs(model):
@@ -164,9 +167,10 @@ class ExportCheck:
             rounding = (
                 f"the rounding of {listed([one.dtype for one in self._lower])}" if self._lower else "rounding"
             )
+            others = f" and {self.others} others" if self.others else ""
             verdict = (
-                f"On these inputs {file} computes what {name} does: nothing differs that {rounding} does not "
-                f"explain.{inside}"
+                f"On these inputs{others} {file} computes what {name} does: nothing differs that {rounding} "
+                f"does not explain.{inside}"
             )
             return "\n".join([verdict, *self.notes])
         if self.quantization is not None:
@@ -179,22 +183,23 @@ class ExportCheck:
             verdict = f"{file} does not return what {name} does."
         else:
             outputs_agree = self.table.attrs["outputs_agree"]
+            rest = [one for one in self.unproven if one not in self._fixed]
             why = f"not every {'module' if outputs_agree else 'output'} could be compared"
             if outputs_agree and self._inside:
                 why = "tensors inside differ, which may have an effect on other inputs"
-            elif outputs_agree and self._cast == self.unproven:
+            elif outputs_agree and self._cast == rest != []:
                 why = "only one of both casts to a lower precision, whose rounding hides differences"
-            elif outputs_agree and self._lost == self.unproven:
+            elif outputs_agree and self._lost == rest != []:
                 why = "rounding takes much of what they compute on these inputs"
-            elif outputs_agree and self._unseen == self.unproven:
+            elif outputs_agree and self._unseen == rest != []:
                 why = "only one of both has an operation, which may have an effect on other inputs"
-            elif outputs_agree and self._stated and not {*self.unproven} - {*self._stated, *self._unseen}:
+            elif outputs_agree and self._stated and not {*rest} - {*self._stated, *self._unseen}:
                 why = "they state other constants, whose effect rounding hides on these inputs"
-            elif outputs_agree and self._zeros == self.unproven:
+            elif outputs_agree and self._zeros == rest != []:
                 why = "zeros hide a part of the parameters on these inputs"
-            elif outputs_agree and self._fixed == self.unproven:
+            elif outputs_agree and not rest:
                 why = "other inputs may show what these do not"
-            elif outputs_agree and {*self.unproven} <= {*self._stated, *self._unseen, *self._hidden}:
+            elif outputs_agree and {*rest} <= {*self._stated, *self._unseen, *self._hidden}:
                 why = "they do other things that have no effect on these inputs"
             verdict = f"Not proven that {file} computes what {name} does: {why}."
         said = {*self.table.attrs["reordered"], *self.table.attrs["not_run"]}  # by the table
@@ -249,8 +254,9 @@ def check_export(
     ``compare`` does, and their parameters. A file of a lower precision is compared within the rounding of
     that precision. A quantized file differs by more: the result is false, and its ``verdict`` is
     ``"quantized"`` if nothing but the quantization differs. Use inputs as the model gets them: the result
-    holds for these. Operations are also run on other numbers, and both sides on other inputs if the model
-    decides by values of its inputs or the file leaves lengths of them open.
+    holds for these. Operations are also run on other numbers, and both sides on other inputs of the same
+    shapes, whose outputs are compared; on more if the model decides by values of its inputs or the file
+    leaves lengths of them open.
 
     Args:
         model: The model that was exported, in the mode it was exported in, which usually is evaluation mode.
@@ -305,16 +311,53 @@ def check_export(
     if not exported.values:
         raise CodecError(f"{str(file)!r} has no operations that can be run, so nothing can be compared.")
     table = compare(traced, exported)
-    fixed, notes = _fixed(traced, exported, declared, called) if table.attrs["outputs_agree"] else ([], [])
-    check = ExportCheck(table, traced, exported, file, fixed)
-    check.notes += notes
+    agree = table.attrs["outputs_agree"]
+    fixed, notes = _fixed(traced, exported, declared, called, table.agreeing) if agree else ([], [])
+    found = Elsewhere()
+    if called is not None and agree and not fixed and not is_quantized(exported.graph):
+        names = [*named_inputs(traced.graph)]
+        run = _whole_file(file, declared, traced.graph)
+        found = elsewhere(called, run, names, (traced.graph, exported.graph))
+    check = ExportCheck(table, traced, exported, file, [*fixed, *([found.apart] if found.apart else [])])
+    check.notes += [*notes, *([found.left] if found.left else [])]
+    check.others = found.others
     if not check and is_quantized(exported.graph):
         check.explain(quantization(check, traced, exported, file))
     return check
 
 
+def _whole_file(path: Path, declared: Graph, model: Graph) -> RunFile:
+    """Return what runs a file on the tensors that the model is called with, and returns its outputs."""
+    rows, ends = model.rows_of(INPUT), declared.rows_of(INPUT)
+    chosen = [rows.index(row) for row in _chosen(model, declared)]
+    dtypes = [declared.dtype_of(end) for end in ends]
+    is_onnx = declared.facts.get("format") != "torch.export"
+    if is_onnx and not {*_EXTENDED} & {meta.dtype for meta in declared.metas}:
+        on_arrays = session(str(path), require("onnxruntime", extra="onnx", why="to run an ONNX file"))
+        return lambda tensors: on_arrays(
+            [_array(tensors[n], dtype) for n, dtype in zip(chosen, dtypes, strict=True)]
+        )
+
+    def read_again(tensors: Sequence[Any]) -> list[Elements]:
+        given = [
+            (_array if is_onnx else _tensor)(tensors[n], dtype)
+            for n, dtype in zip(chosen, dtypes, strict=True)
+        ]
+        found = read(path, *given)
+        values = [plain(found.values.get(row)) for row in found.graph.rows_of(OUTPUT)]
+        if None in values:
+            raise CodecError(f"{path.name} has outputs that cannot be computed.")
+        return [one for one in values if one is not None]
+
+    return read_again
+
+
 def _fixed(
-    model: Trace, exported: Trace, declared: Graph, called: Called | None
+    model: Trace,
+    exported: Trace,
+    declared: Graph,
+    called: Called | None,
+    pairs: Sequence[tuple[int, int]],
 ) -> tuple[list[str], list[str]]:
     """Return what a file may have fixed that the model takes from its inputs, and notes on the rest."""
     graphs = model.graph, exported.graph
@@ -322,7 +365,9 @@ def _fixed(
     partner = dict.fromkeys(rows, -1) | dict(zip(chosen, exported.graph.rows_of(INPUT), strict=True))
     found = otherwise(called, model)
     read = [read_inputs(one.graph) for one in found.agreeing]
-    ignored = ignored_inputs(*graphs, partner, ("the model", "the file"), set().union(*read))
+    names = ("the model", "the file")
+    ignored = list(ignored_inputs(*graphs, partner, names, set().union(*read)))
+    ignored = ignored or list(fixed_tensors(model, exported, pairs, partner, names))
     lengths = other_lengths(called, model.graph, declared, [rows.index(row) for row in chosen])
     otherwise_apart = (
         "On inputs by which the model decides otherwise, the file does not return what the model does"

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from ...core.graph import OUTPUT, Graph
 from ...core.nested import leaves, paths
 from ...core.probes_disabled import probes_disabled
 from ..capture.addresses import Addresses
+from ..capture.containers import named_tensors
 from ..capture.context.interrupts import interrupts_deferred
 from ..capture.context.randomness import common_generators, same_random_state
 from ..capture.context.reachable import stateful
@@ -42,6 +43,7 @@ from .uninitialized import UNINITIALIZED
 #: The types of values that are compared in what a model returns and in the attributes of its modules.
 _PLAIN = (int, float, complex, bool, str, bytes)
 _VALUES = (Tensor, np.ndarray, *_PLAIN)
+_T = TypeVar("_T")
 
 
 class Observation(NamedTuple):
@@ -98,6 +100,30 @@ class FidelityCheck:
             self._copies = {id(t): _copy(t) for t in self._tensors}
             self._initial = {name: self._copied(value) for name, value in self._state().items()}
             self._first = self._plain()
+
+    def outputs(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], model: Callable[..., Any] | None = None
+    ) -> list[Tensor] | None:
+        """Return copies of the tensors that the plain model returns on other arguments.
+
+        Args:
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+            model: What is called in its place.
+
+        Returns:
+            The tensors in the order of a trace's outputs; None if plain passes cannot be compared.
+
+        Raises:
+            Exception: Whatever the model raised.
+        """
+        if self._why_not:
+            return None
+        self._copies = self._copies or {id(t): _copy(t) for t in self._tensors}
+        return self._run(
+            lambda: drained((model or self._model)(*args, **kwargs)),
+            lambda output: [t.detach().clone() for _, t in named_tensors(output)],
+        )
 
     def observe(self, output: Any) -> None:
         """Copy what the traced pass computed and changed, before that is restored.
@@ -180,13 +206,17 @@ class FidelityCheck:
 
     def _plain(self) -> Observation:
         """Run the plain model, and restore the state from before all passes."""
+        return self._run(self._called, self._observation)
+
+    def _run(self, call: Callable[[], Any], copied: Callable[[Any], _T]) -> _T:
+        """Return copies of what a call returns, and restore the state from before all passes."""
         with (
             interrupts_deferred() as interrupts,
             same_random_state(self._seed),
             self._restored(),
             probes_disabled(),
         ):
-            return self._observation(interrupts.run(self._called))
+            return copied(interrupts.run(call))
 
     def _called(self) -> Any:
         return drained(self._model(*self._args, **self._kwargs))

@@ -1,20 +1,113 @@
 """Find what a file has fixed that the model takes from its inputs, which one pass of each does not show.
 
-An exporter records what ran. An input that had no effect is read by nothing in the file, and a branch that
-Python took on the value of a tensor, or a number that it read, is that of the inputs of the export.
+An exporter records what ran. An input that had no effect is read by nothing in the file, a tensor that was
+taken for a constant has the value of these inputs, and a branch that Python took on the value of a tensor, or
+a number that it read, is that of the inputs of the export.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....core.analysis.walks import ancestors
-from ....core.graph import INPUT, OUTPUT, Graph
+from ....core.graph import INPUT, OP, OUTPUT, Graph
+from ....core.vocabularies import common_types
+from ....viewing.repr_text import listed
+from ..values.elements import Elements
+from .passes import Pass, placed, same_elements
 
 if TYPE_CHECKING:
-    from ...results.trace import Conditional
+    from ...results.trace import Conditional, Trace
+
+#: Operations that read no value of what they are given, and those that read none of the first or the others.
+_OF_SHAPES = frozenset({"shape", "size", "broadcast_tensors", "meshgrid"})
+_NOT_OF_FIRST = frozenset(
+    {"zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like"}
+    | {"new_zeros", "new_ones", "new_empty", "new_full", "new_tensor", "copy", "copy_", "fill", "fill_"}
+    | {"zero", "zero_"}
+)
+_OF_FIRST = frozenset({"expand_as", "view_as", "reshape_as", "type_as", "resize_as", "broadcast_like"})
+
+
+def sources(graph: Graph) -> list[frozenset[int]]:
+    """Return the inputs whose values each row is computed from, not those of which it reads the shape.
+
+    Args:
+        graph: The graph.
+    """
+    types, found = common_types(graph), list[frozenset[int]]()
+    for row in range(len(graph.ops)):
+        kind, parents = types[int(graph.ops.type[row])], graph.parents(row)
+        if graph.ops.kind[row] == INPUT:
+            found.append(frozenset([row]))
+            continue
+        if kind in _OF_SHAPES:
+            parents = []
+        elif kind in _NOT_OF_FIRST:
+            parents = parents[1:]
+        elif kind in _OF_FIRST:
+            parents = parents[:1]
+        found.append(frozenset[int]().union(*(found[parent] for parent in parents)))
+    return found
+
+
+def fixed_tensors(
+    a: Trace, b: Trace, pairs: Iterable[tuple[int, int]], partner: Mapping[int, int], names: tuple[str, str]
+) -> Iterator[str]:
+    """Yield what is said of tensors that the second pass does not compute from all that the first does.
+
+    Of tensors that depend on each other, the first is named. A value that other tensors have too may
+    correspond to these.
+
+    Args:
+        a: The first trace.
+        b: The second trace.
+        pairs: The pairs of rows whose values differ by no more than rounding explains.
+        partner: The inputs of ``b`` by those of ``a`` that they are given the values of; -1 for none.
+        names: The names of the passes.
+    """
+    one, two = Pass(a), Pass(b)
+    reach, other_reach = sources(a.graph), sources(b.graph)
+    live, other_live = _live(a.graph), _live(b.graph)
+    matters = {row for row, j in partner.items() if j >= 0 and _has_elements(one, row)}
+    own = {j: i for i, j in partner.items()}
+    found: set[int] = set()
+    for i, j in sorted(pairs):
+        if i not in live or j not in other_live or a.graph.ops.kind[i] not in (OP, OUTPUT):
+            continue
+        missing = (reach[i] & matters) - {own.get(row) for row in other_reach[j]}
+        if not missing or not found.isdisjoint(ancestors(a.graph, [i])):
+            continue
+        needed = {partner[row] for row in reach[i] & matters}
+        rows = (n for n in other_live if n != j and needed <= other_reach[n])
+        others = (n for n in live if n != i and missing.isdisjoint(reach[n]))
+        is_output = a.graph.ops.kind[i] == OUTPUT
+        if not is_output and (_has(one.value(i), two, rows) or _has(one.value(i), one, others)):
+            continue
+        found.add(i)
+        inputs = listed([name for name, row in named_inputs(a.graph).items() if row in missing])
+        yield f"{placed(a.graph, i)} depends on {inputs} in {names[0]}, and not in {names[1]}"
+
+
+def _live(graph: Graph) -> set[int]:
+    outputs = graph.rows_of(OUTPUT)
+    return {*outputs, *ancestors(graph, outputs)}
+
+
+def _has_elements(side: Pass, row: int) -> bool:
+    value = side.value(row)
+    return value is None or bool(value.array.size)
+
+
+def _has(value: Elements | None, side: Pass, rows: Iterable[int]) -> bool:
+    """Return whether some rows of a pass have a value, in any order."""
+    others = (side.value(row) for row in rows)
+    return value is None or any(
+        other is not None and other.array.size == value.array.size and same_elements(value, other)
+        for other in others
+    )
 
 
 def ignored_inputs(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....core.errors import IntusError
@@ -13,7 +13,7 @@ from ....reading.exported_ranges import RefusedLengthError
 from ....viewing.repr_text import listed
 from ..pairing.regions import of_inputs
 from ..values.differences import SAME, SAME_HALF, difference
-from ..values.elements import is_half, plain
+from ..values.elements import Elements, is_half, plain
 from .fixed import decided_by, named_inputs
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ...front_door import Arguments
     from ...results.trace import Conditional, Trace
+    from ...validation.fidelity import FidelityCheck
 
 #: Other lengths of an axis, from its own. A multiple fits where a model divides a length, one less where
 #: there are no more positions.
@@ -57,6 +58,7 @@ class Called:
         from ...capture.containers import named_tensors
         from ...capture.invocation import flatten
 
+        self._model, self._given = model, given
         self._trace, self._run = trace, run
         self._tensors: list[torch.Tensor] = []
         self._args = tuple(flatten(one, self._tensors) for one in given.args)
@@ -86,6 +88,49 @@ class Called:
         except Exception:  # of the model, which may not take such inputs
             return None
 
+    @cached_property
+    def _plain(self) -> FidelityCheck:
+        from ...validation.fidelity import FidelityCheck
+
+        return FidelityCheck(self._model, self._owner, self._given.args, self._given.kwargs, None)
+
+    @cached_property
+    def _owner(self) -> torch.nn.Module | None:
+        import torch
+
+        found = (self._model, getattr(self._model, "__self__", None))
+        return next((one for one in found if isinstance(one, torch.nn.Module)), None)
+
+    def returned(
+        self,
+        tensors: Sequence[torch.Tensor],
+        weights: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    ) -> list[Elements] | None:
+        """Return what a plain call of the model returns; None if it raises, or cannot be called so.
+
+        Args:
+            tensors: What the model is called with in place of ``inputs``.
+            weights: Returns other parameters and buffers for those of a model that is a module.
+        """
+        if not self.can_change:
+            return None
+        import torch
+
+        from ...capture.invocation import arguments
+
+        others = {id(t): other for t, other in zip(self.inputs, tensors, strict=True)}
+        model = self._model
+        if weights is not None and isinstance(model, torch.nn.Module):
+            named = [*model.named_parameters(), *model.named_buffers()]
+            model = partial(_called_with, model, {name: weights(t) for name, t in named})
+        try:
+            args, kwargs = arguments(self._args, self._kwargs, [others[id(t)] for t in self._tensors])
+            found = self._plain.outputs(args, kwargs, model)
+        except Exception:  # of the model, which may not take such inputs
+            return None
+        values = [plain(t) for t in found or ()]
+        return None if found is None or None in values else [one for one in values if one is not None]
+
     def agrees(self, traced: Trace) -> bool | None:
         """Return whether the file returns what a trace of the model did; None if it states that it cannot.
 
@@ -107,6 +152,13 @@ class Called:
             if found.lopsided or found.relative > (SAME_HALF if is_half(x, y) else SAME):
                 return False
         return len(ends[0]) <= len(ends[1])
+
+
+def _called_with(model: Any, weights: Mapping[str, torch.Tensor], *args: Any, **kwargs: Any) -> Any:
+    """Return what a module returns with other parameters and buffers."""
+    import torch
+
+    return torch.func.functional_call(model, dict(weights), args, kwargs)
 
 
 # -- decisions -----------------------------------------------------------------------------------------------

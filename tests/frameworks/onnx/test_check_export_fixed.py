@@ -1,0 +1,93 @@
+"""``check_export`` says "not proven" of a file in which a tensor is fixed that depends on an input."""
+
+import onnx
+import pytest
+import torch
+from onnx import helper, numpy_helper
+from torch import nn
+
+import intus
+
+
+class Heads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mean, self.scale = nn.Linear(4, 3), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.mean(x), self.scale(x)
+
+
+class Time(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(8, 3)
+        self.register_buffer("rates", torch.exp(torch.linspace(0, -4, 4)))
+
+    def forward(self, x, t):
+        angles = t[:, None].float() * self.rates
+        return x + self.last(torch.cat([angles.sin(), angles.cos()], -1))
+
+
+class Shapes(nn.Module):
+    """Takes the shape of an input, and none of its values, besides a tensor that depends on another."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(4, 3)
+
+    def forward(self, x, y):
+        zeros = torch.zeros_like(y).scatter(1, torch.zeros(2, 1, dtype=torch.long), 1.0)
+        return self.last(x + zeros + x[:1].expand_as(y)), y
+
+
+def fixed(model, inputs, at, path):
+    """Write the export of a model in which the output of a node is the value that it has on some inputs."""
+    torch.onnx.export(model, inputs, path, dynamo=True, verbose=False)
+    found = onnx.load(path)
+    (node,) = (one for one in found.graph.node if at(one))
+    names = [one.name for one in found.graph.input]
+    trace = intus.read(path, **dict(zip(names, (t.numpy() for t in inputs), strict=True)))
+    (row,) = (n for n in trace.values if trace.graph.label(n).startswith(f"{node.op_type.lower()}_"))
+    value = numpy_helper.from_array(trace.values[row])
+    node.CopyFrom(helper.make_node("Constant", [], [node.output[0]], value=value, name=node.name))
+    onnx.save(found, path)
+    return path
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_fixed_intermediate_is_not_proven(tmp_path):
+    torch.manual_seed(0)
+    model, inputs = Time().eval(), (torch.randn(2, 3), torch.tensor([3, 500]))
+    path = fixed(model, inputs, lambda node: node.op_type == "Sin", tmp_path / "net.onnx")
+    check = intus.check_export(model, path, *inputs)
+    assert check.verdict == "not proven"
+    assert any(
+        one.endswith("depends on t in the model, and not in the file") and one.startswith("sin_")
+        for one in check.unproven
+    )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_fixed_output_is_not_proven(tmp_path):
+    torch.manual_seed(0)
+    model, x, path = Heads().eval(), torch.randn(2, 4), tmp_path / "net.onnx"
+    torch.onnx.export(model, (x,), path, dynamo=True, verbose=False)
+    found = onnx.load(path)
+    (node,) = (one for one in found.graph.node if one.output[0] == found.graph.output[1].name)
+    value = numpy_helper.from_array(model(x)[1].detach().numpy())
+    node.CopyFrom(helper.make_node("Constant", [], [node.output[0]], value=value, name=node.name))
+    onnx.save(found, path)
+    check = intus.check_export(model, path, x)
+    assert check.verdict == "not proven"
+    assert any("in scale depends on x in the model, and not in the file" in one for one in check.unproven)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_shape_of_an_input_is_no_dependence(dynamo, tmp_path):
+    torch.manual_seed(0)
+    model, inputs, path = Shapes().eval(), (torch.randn(2, 4), torch.randn(2, 4)), tmp_path / "net.onnx"
+    torch.onnx.export(model, inputs, path, dynamo=dynamo, **({"verbose": False} if dynamo else {}))
+    check = intus.check_export(model, path, *inputs)
+    assert check.verdict == "equal", check
