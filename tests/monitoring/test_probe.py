@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import logging
@@ -524,6 +525,45 @@ def test_calls_of_several_threads_are_never_mixed(server):
     for values in steps.values():
         assert values.keys() == {"", "0", "1", "2"}
         assert len(set.union(*values.values())) == 1
+
+
+class Interruptible(nn.Module):
+    """A model whose second call is interrupted."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.is_interrupted = nn.Linear(3, 2), False
+
+    def forward(self, x):
+        out = self.layer(x)
+        if self.is_interrupted:
+            raise KeyboardInterrupt
+        return out
+
+
+@pytest.mark.parametrize("on", ["this thread", "a thread that ends"])
+def test_interrupted_call_does_not_keep_later_ones_from_being_recorded(server, on):
+    model = Interruptible()
+
+    def interrupt():
+        model.is_interrupted = True
+        with contextlib.suppress(KeyboardInterrupt):
+            model(torch.ones(2, 3))
+        model.is_interrupted = False
+
+    with probe(model, HOST, server.port, budget=math.inf, structure=False) as watch:
+        model(torch.ones(2, 3))
+        if on == "this thread":
+            interrupt()
+        else:
+            other = threading.Thread(target=interrupt)
+            other.start()
+            other.join()
+        model(torch.full((2, 3), 7.0))
+        assert not any("another thread" in fault for fault in watch.status()["faults"])
+    assert flush(HOST, server.port)
+    last = [one.array for one in server.records() if one.address == "layer"][-1]
+    np.testing.assert_array_equal(last, model.layer(torch.full((2, 3), 7.0)).detach().numpy())
 
 
 @pytest.mark.parametrize("fail", ["begin", "end", "none"])

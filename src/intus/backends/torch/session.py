@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -263,8 +263,14 @@ class Session:
 
 
 def _alive(thread: int, calls: list[int]) -> list[int]:
-    """Return those of the frames that a thread is still inside of."""
-    found, frame = set[int](), sys._current_frames().get(thread)
+    """Return those of the frames that a thread is still inside of, as far as that can be known.
+
+    A thread knows its own frames. Those of another one are not read while it runs, which may end the
+    process: its calls count as under way until it ends.
+    """
+    if thread != threading.get_ident():
+        return calls if any(one.ident == thread for one in threading.enumerate()) else []
+    found, frame = set[int](), cast("FrameType | None", sys._getframe())
     while frame is not None:
         found.add(id(frame))
         frame = frame.f_back
