@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -160,7 +162,28 @@ def test_several_evaluations_in_one_epoch_say_so(notes, kind, times):
                 evaluate(model, rows, (lambda x: x * 2) if kind == "computed" else lambda x: x)
 
     found, _ = notes(train)
-    said = f"of {times} evaluations in one epoch, between which the model was trained" if times > 1 else ""
+    said = f"of {times} evaluations in one epoch, between which the model changed" if times > 1 else ""
+    assert {mode: note for (_, mode), note in found.items()} == {"train": "", "eval": said}
+
+
+@pytest.mark.parametrize("change", ["best weights", "in place", "none"])
+def test_evaluations_of_other_weights_in_one_epoch_say_so(notes, change):
+    validation = loader(TensorDataset(OTHERS, LABELS))
+
+    def train(model, step, watch):
+        best = copy.deepcopy(model.state_dict())
+        for x, _ in loader(PAIRS["datasets"][0], shuffle=True):
+            step(model(x))
+        evaluate(model, validation)
+        if change == "best weights":
+            model.load_state_dict(best)
+        elif change == "in place":
+            with torch.no_grad():
+                next(model.parameters()).mul_(0.5)
+        evaluate(model, validation)
+
+    found, _ = notes(train)
+    said = "of 2 evaluations in one epoch, between which the model changed" if change != "none" else ""
     assert {mode: note for (_, mode), note in found.items()} == {"train": "", "eval": said}
 
 
@@ -171,7 +194,7 @@ def test_several_evaluations_of_a_model_that_is_not_called_to_train_say_so(notes
             evaluate(model, [(OTHERS, 0)])
 
     found, _ = notes(train, script=True)
-    assert set(found.values()) == {"of 2 evaluations in one epoch, between which the model was trained"}
+    assert set(found.values()) == {"of 2 evaluations in one epoch, between which the model changed"}
 
 
 def test_two_looks_at_one_state_of_the_model_have_no_note(notes):

@@ -57,7 +57,7 @@ class PassFacts:
         data: A number of the data that its rows are of; 0 if unknown.
         rows_of: The same in words.
         is_unsure: Whether these name several data, of which the rows may be.
-        turn: Of a pass that trains nothing, a number that changes when the model was trained in between.
+        turn: Of a pass that trains nothing, a number that changes when the model did in between.
         is_part: Whether it is of an epoch inside of which the training was resumed.
         has_copies: Whether many items of its dataset are known to be exact copies of others.
 

@@ -155,6 +155,7 @@ _MOST_ERRORS = 8  # different texts of one class of errors that are logged
 _NAMES = re.compile(r"'[^']*'|\d+")
 #: Of how many calls in which an epoch is looked for one is timed, for the clock takes as long as the look.
 _TIMED = 16
+_MOST_CHANGES = 1000  # of a model between two passes that train it, that are told apart
 #: The most that a pass of a probe set waits for room in the queue, and the part of the queue for one pass.
 _PROBE_SET_WAIT_S, _ROOM = 60.0, 0.9
 _SKIPPED_EPOCHS = (
@@ -279,6 +280,8 @@ class ModelTap:
         # The epoch, the mode and whether there were no ids, of the last pass if it was skipped; else None.
         self._skipped_like: tuple[float, str, bool] | None = None
         self._turns, self._mode_before = 0, ""  # how often a pass of the training followed others
+        self._writes_of: Callable[[Any], int] = getattr(backend, "writes", lambda model: 0)
+        self._state_before = -1, 0, 0  # of the model in an evaluation: turn, writes, and changes in the turn
         self._pass_bytes = self._pass_rows = 0  # of the last recorded pass
         self._busy_before = sender.busy  # at the last payment to the budget
         self._pass_began = process_seconds(), self.budget.spent  # the present pass: clocks, and costs so far
@@ -718,8 +721,7 @@ class ModelTap:
                 trains = model is None or self._backend.mode(model) == _TRAINING
             data, turn = self.source.data_of(inputs), 0
             if not trains:
-                has_gradients = self._has_gradients is not None and self._has_gradients()
-                turn = self._turns or (0 if has_gradients else self.source.stepped)
+                turn = self._turn()
             is_part = trains and self.source.is_part(epoch)
             return PassFacts(*data, turn, is_part, self.source.has_copies)
         except Exception as error:
@@ -727,6 +729,21 @@ class ModelTap:
             return NO_FACTS
         finally:
             self.budget.pay(thread_seconds_since(began))
+
+    def _turn(self) -> int:
+        """Return a number that changes when the model did: by training, or by writes to its parameters.
+
+        Writes are counted from the last training on, so that processes of one training find the same number
+        though they record other passes.
+        """
+        has_gradients = self._has_gradients is not None and self._has_gradients()
+        turn = self._turns or (0 if has_gradients else self.source.stepped)
+        model = self._model()
+        writes = 0 if model is None else self._writes_of(model)
+        before, writes_before, changes = self._state_before
+        changes = 0 if turn != before else changes + (writes != writes_before)
+        self._state_before = turn, writes, changes
+        return turn * _MOST_CHANGES + min(changes, _MOST_CHANGES - 1)
 
     def _check_items(self, items: np.ndarray) -> None:
         """Warn of targets that have fewer labels than there are items."""

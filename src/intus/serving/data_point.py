@@ -181,7 +181,7 @@ class DataPoint:
         if of_several := _of_several(self.records):
             notes.append(of_several)
         if (turns := len({record.of_pass.turn for record in self.records})) > 1:
-            notes.append(f"of {turns} evaluations in one epoch, between which the model was trained")
+            notes.append(f"of {turns} evaluations in one epoch, between which the model changed")
         return "; ".join(notes)
 
     @property
