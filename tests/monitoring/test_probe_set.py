@@ -599,16 +599,16 @@ def test_pattern_that_matches_no_layer_is_told_to_the_client(server, caplog, ord
     with probe(model, HOST, server.port, run="r") as watch:
         if order == "probe first":
             all_targets()
-        model(torch.ones(2, 4))
+        model(torch.rand(2, 4))
     (fault,) = watch.status()["faults"]
     assert "layer_pattern of the target 'typo', '^conv', matches none of the 3 layers of Sequential" in fault
     assert "'^conv', matches none" in caplog.text
-    with probe(model, HOST, server.port, probe_set=(torch.ones(2, 4), {"y": [0, 1]})) as other:
+    with probe(model, HOST, server.port, probe_set=(torch.rand(2, 4), {"y": [0, 1]})) as other:
         pass  # which has labels of its own
     assert other.status()["faults"] == []
     clear(HOST, server.port)
     with probe(model, HOST, server.port) as later:
-        model(torch.ones(2, 4))
+        model(torch.rand(2, 4))
     assert later.status()["faults"] == []
 
 

@@ -493,7 +493,7 @@ def test_refused_records_make_flush_false_and_are_faults(server, caplog):
     server.answer = lambda path: 400 if path == "/records" and not server.answers else 200
     model = nn.Linear(4, 2)
     with probe(model, "127.0.0.1", server.port, run="r", name="m") as watch:
-        model(torch.ones(3, 4))
+        model(torch.rand(3, 4))
     assert not commands.flush("127.0.0.1", server.port)
     reason = "records of run 'r' of 'm' were lost, because the server refused them: no thanks"
     assert f"flush failed: {reason}" in caplog.text
@@ -505,7 +505,7 @@ def test_refused_message_is_a_fault(server):
     server.answer = lambda path: 400 if path == "/targets" else 200
     model = nn.Linear(4, 2)
     with probe(model, "127.0.0.1", server.port) as watch:
-        model(torch.ones(2, 4))
+        model(torch.rand(2, 4))
         assert not commands.register_targets("127.0.0.1", server.port, name="digit", targets=[1, 2])
     (fault,) = watch.status()["faults"]
     assert fault.endswith("refused /targets: no thanks")
@@ -525,7 +525,7 @@ def test_sentence_of_a_server_that_takes_nothing_reaches_the_user(server, caplog
     server.answer = lambda path: status
     model = nn.Linear(4, 2)
     with probe(model, "127.0.0.1", server.port, run="r", name="m") as watch:
-        model(torch.ones(3, 4))
+        model(torch.rand(3, 4))
     assert not commands.flush("127.0.0.1", server.port, timeout=0.5)
     takes_nothing = f"the server 127.0.0.1:{server.port} takes nothing now: no thanks"
     assert f"flush failed: {takes_nothing}; 1 records wait to be sent" in caplog.text
