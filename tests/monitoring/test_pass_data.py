@@ -187,6 +187,19 @@ def test_evaluations_of_other_weights_in_one_epoch_say_so(notes, change):
     assert {mode: note for (_, mode), note in found.items()} == {"train": "", "eval": said}
 
 
+def test_rows_of_a_training_are_not_said_to_be_of_the_loader_of_a_validation(notes):
+    """Rows in a random order, with a validation after each round: nothing says where an epoch begins."""
+    validation = loader(TensorDataset(OTHERS, LABELS))
+
+    def train(model, step, watch):
+        for some in torch.randperm(len(ROWS)).split(16):
+            step(model(ROWS[some]))
+        evaluate(model, validation)
+
+    found, _ = notes(train)
+    assert not any("DataLoader" in note for (_, mode), note in found.items() if mode == "train")
+
+
 def test_several_evaluations_of_a_model_that_is_not_called_to_train_say_so(notes):
     def train(model, step, watch):
         for _ in range(2):

@@ -91,7 +91,8 @@ class PassData:
             is_followed: Whether each call was registered, so that it is known which batches are the newest.
         """
         origins, is_recognized = self._feed.source(inputs, self._before if is_followed else None)
-        may_be = trains or (is_followed and not any(one.iteration in self.training for one in origins))
+        is_of_training = any(one.iteration in self.training for one in origins)
+        may_be = (is_of_training or not is_followed) if trains else (is_followed and not is_of_training)
         if not is_recognized and not may_be:
             return UNKNOWN, False
         names = {_key(one): one.name[:_MOST] if one.name.isprintable() else _UNNAMED for one in origins}
