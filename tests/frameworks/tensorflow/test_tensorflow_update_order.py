@@ -84,7 +84,10 @@ def before(op):
 def test_updates_wait_for_all_that_reads_the_old_value(make):
     model = make()
     handle, _ = attached(model, lambda number: False)
-    graph = step_of(model).get_concrete_function(X).graph
+    step = step_of(model)
+    step(X)  # get_concrete_function is for exports
+    (concrete,) = step._list_all_concrete_functions()
+    graph = concrete.graph
     handle.remove()
     updates = [op for op in graph.get_operations() if op.type == "AssignSubVariableOp"]
     assert len(updates) == len(model.trainable_variables)
