@@ -24,7 +24,7 @@ def order(request):
 @given(st.data())
 @pytest.mark.parametrize("order", [order_of_rows, of_torch])
 def test_order_of_rows_is_that_of_all_inputs(order, data):
-    """Of rows that are all different, an order is equal only to itself, whatever stands beside them."""
+    """An order of rows that are all different is equal only to itself, whatever stands beside them."""
     rows, axis = data.draw(st.integers(2, 6)), data.draw(st.integers(0, 1))
     way = data.draw(st.permutations(range(rows)))
     count = data.draw(st.integers(0, 3))

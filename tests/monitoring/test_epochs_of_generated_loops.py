@@ -292,7 +292,7 @@ def endless_loaders():
 @pytest.mark.parametrize("how", ["sampler", "dataset"])
 @pytest.mark.parametrize("batches", [4, 15])
 def test_one_iteration_without_an_end_is_said(watched, unsent, how, batches):
-    """Of a dataset without a length it is not known whether it began again, so that it is no fault."""
+    """A dataset without a length may or may not have begun again, so that it is no fault."""
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     with watched(model) as watch:

@@ -66,7 +66,7 @@ def record(
     _check_seed(seed)
     if on_error not in ("raise", "keep"):
         raise InputError(f"on_error={on_error!r} is not one of 'raise', 'keep'.")
-    owner = _owner(model)
+    owner = owner_of(model)
     if grads is not False and owner is not None and any(map(is_fsdp, owner.modules())):
         raise CaptureError(
             f"grads={grads!r} cannot be used with FSDP: its backward pass needs the state that its forward "
@@ -157,7 +157,7 @@ def _validated(
         follow: The arguments that autograd follows besides the parameters; None for no comparison with it.
     """
     trail = Trail() if follow is not None else None
-    owner = _owner(model)
+    owner = owner_of(model)
     plain = FidelityCheck(model, owner, given.args, given.kwargs, seed) if fidelity else None
     params = owner.parameters() if owner is not None else ()
     with (
@@ -260,7 +260,7 @@ def _called(model: Callable[..., Any], given: Arguments) -> Any:
 
 def structure(capture: Capture, model: Callable[..., Any]) -> Graph:
     """Return the graph of a finished capture, without values."""
-    owner = _owner(model)
+    owner = owner_of(model)
     return assemble(capture.recording, _name(model, owner), _FRAMEWORK)[0]
 
 
@@ -303,7 +303,7 @@ def _refuse_transforms(verb: str, given: Arguments) -> None:
         )
 
 
-def _owner(model: Callable[..., Any]) -> torch.nn.Module | None:
+def owner_of(model: Callable[..., Any]) -> torch.nn.Module | None:
     """Return the module that gives the names: the model itself, or the module of a bound method."""
     for candidate in (model, getattr(model, "__self__", None)):
         if isinstance(candidate, torch.nn.Module):

@@ -58,7 +58,7 @@ class Turns:
                 return 0
             self._number += 1
             frames = [] if is_eager else _executing()
-            turn = _Turn(self._number, thread, _depth(thread), is_eager, frames)
+            turn = _Turn(self._number, thread, len(_entries(sys._getframe())), is_eager, frames)
             self._held.append(turn)
             self._beginning.add(turn.number)
             return turn.number
@@ -79,9 +79,8 @@ class Turns:
 
     def _is_alive(self, turn: _Turn) -> bool:
         """Return whether a call is under way. One that is eager ends its turn itself, also if it raises."""
-        threads = sys._current_frames()
         if turn.is_eager or turn.number in self._beginning:
-            return turn.thread in threads
+            return turn.thread in sys._current_frames()
         # A stack can be left while it is read, which ends the reading.
         stacks = [
             frame for _ in range(_READS) for top in sys._current_frames().values() for frame in _stack(top)

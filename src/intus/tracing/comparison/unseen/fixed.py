@@ -92,6 +92,7 @@ def fixed_tensors(
 
 
 def _live(graph: Graph) -> set[int]:
+    """Return the outputs, and all that they depend on."""
     outputs = graph.rows_of(OUTPUT)
     return {*outputs, *ancestors(graph, outputs)}
 
@@ -148,8 +149,7 @@ def decided_by(conditional: Conditional) -> str:
 
 def read_inputs(graph: Graph) -> set[int]:
     """Return the inputs that outputs depend on."""
-    outputs = graph.rows_of(OUTPUT)
-    return {row for row in (*outputs, *ancestors(graph, outputs)) if graph.ops.kind[row] == INPUT}
+    return {row for row in _live(graph) if graph.ops.kind[row] == INPUT}
 
 
 def named_inputs(graph: Graph) -> dict[str, int]:

@@ -96,10 +96,9 @@ class Called:
 
     @cached_property
     def _owner(self) -> torch.nn.Module | None:
-        import torch
+        from ...record import owner_of
 
-        found = (self._model, getattr(self._model, "__self__", None))
-        return next((one for one in found if isinstance(one, torch.nn.Module)), None)
+        return owner_of(self._model)
 
     def returned(
         self,
