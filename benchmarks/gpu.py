@@ -28,7 +28,7 @@ from intus import probe
 from intus.monitoring.budget import SHARE
 
 from . import harness
-from .probing import long_run, resume
+from .probing import Turn, long_run
 from .statistics import CLASSES, MOST_BYTES_7B, MOST_OWN, TOKENS, counted
 
 #: The most that a probe may take of a training with its default budget, as a ratio.
@@ -221,19 +221,19 @@ def budget(name: str, device: str, small: bool, rounds: int, seconds: float) -> 
         wait(device)
         long_run(watch)
         before, spent = watch.status(), watch._tap.budget.spent
+        turn = Turn(watch)
         for _ in range(rounds):
             for who, (_, _, step) in runs.items():
-                if who == "probe":
-                    resume(watch)
-                wait(device)
-                wall, processor = time.perf_counter(), time.process_time()
-                for _ in range(steps):
-                    step()
-                wait(device)
-                if who == "probe":
-                    watch._tap.sender.drain(10)
-                taken["wall"].setdefault(who, []).append(time.perf_counter() - wall)
-                taken["processor"].setdefault(who, []).append(time.process_time() - processor)
+                with turn if who == "probe" else nullcontext():
+                    wait(device)
+                    wall, processor = time.perf_counter(), time.process_time()
+                    for _ in range(steps):
+                        step()
+                    wait(device)
+                    if who == "probe":
+                        watch._tap.sender.drain(10)
+                    taken["wall"].setdefault(who, []).append(time.perf_counter() - wall)
+                    taken["processor"].setdefault(who, []).append(time.process_time() - processor)
         after = watch.status()
         rows = watch._tap.budget.rows
         charged = [now - then for now, then in zip(watch._tap.budget.spent, spent, strict=True)]

@@ -102,10 +102,21 @@ def as_json(model: nn.Module, port: int) -> Callable[[], None]:
     return lambda: None
 
 
-def resume(watch: Any) -> None:
-    """Let the budget of a probe earn nothing for the time in which other contenders ran."""
-    for account, now in zip(watch._tap.budget._accounts, process_seconds(), strict=True):
-        account.at = now
+class Turn:
+    """The turn of a watched training among others, outside of which its budget earns nothing.
+
+    What it earned before its turn ended stays its own, also of steps for which it had not read the clocks.
+    """
+
+    def __init__(self, watch: Any) -> None:
+        self._accounts, self._left = watch._tap.budget._accounts, process_seconds()
+
+    def __enter__(self) -> None:
+        for account, left, now in zip(self._accounts, self._left, process_seconds(), strict=True):
+            account.at += now - left
+
+    def __exit__(self, *error: object) -> None:
+        self._left = process_seconds()
 
 
 def long_run(watch: Any) -> None:
@@ -142,17 +153,21 @@ def overhead(
         runs["probe"][1]()
     without_loan(watch)
 
+    turn = Turn(watch)
+
+    def watched() -> None:
+        with turn:
+            long_run(watch)
+            for _ in range(steps):
+                runs["probe"][1]()
+            watch._tap.sender.drain(10)  # its pending work counts too
+
     def block(name: str) -> Callable[[], None]:
         def run() -> None:
-            if name == "probe":
-                resume(watch)
-                long_run(watch)
             for _ in range(steps):
                 runs[name][1]()
-            if name == "probe":  # its pending work counts too
-                watch._tap.sender.drain(10)
 
-        return run
+        return watched if name == "probe" else run
 
     before = watch.status()
     taken = harness.measure({name: block(name) for name in runs}, seconds=1e9, least=rounds, most=rounds)
@@ -195,17 +210,21 @@ def short_epochs(
     without_loan(watch)
     before = watch.status()["skipped_epochs"]
 
+    turn = Turn(watch)
+
+    def watched() -> None:
+        with turn:
+            watch.epoch += 1
+            for _ in range(steps):
+                runs["probe"][1]()
+            watch._tap.sender.drain(10)
+
     def block(name: str) -> Callable[[], None]:
         def run() -> None:
-            if name == "probe":
-                resume(watch)
-                watch.epoch += 1
             for _ in range(steps):
                 runs[name][1]()
-            if name == "probe":
-                watch._tap.sender.drain(10)
 
-        return run
+        return watched if name == "probe" else run
 
     taken = harness.measure({name: block(name) for name in runs}, seconds=1e9, least=rounds, most=rounds)
     skipped = watch.status()["skipped_epochs"] - before
