@@ -588,6 +588,46 @@ def test_symbolic_calls_are_not_passes():
     handle.remove()
 
 
+class Block(keras.layers.Layer):
+    """A layer of two, which Keras builds by a call in a graph of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = keras.layers.Dense(16), keras.layers.Dense(16)
+
+    def call(self, x):
+        return self.second(keras.ops.tanh(self.first(x)))
+
+
+class Nested(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.blocks, self.head = [Block(), Block()], keras.layers.Dense(10)
+
+    def call(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have a `build:UserWarning")
+@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize("built", [False, True])
+def test_nested_layers_that_fit_builds(built, eager):
+    """What Keras calls to learn the shapes of nested layers is neither a pass nor a loop."""
+    model = Nested()
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), run_eagerly=eager)
+    if built:
+        model.build((None, 64))
+    handle, tap = attached(model)
+    fit(model, epochs=1)
+    handle.remove()
+    assert tap.errors == []
+    assert tap.passes == len(IMAGES) // 64
+    inner = {f"blocks.{n}{part}" for n in (0, 1) for part in ("", ".first", ".second")}
+    assert all({address for _, address in seen} == {"", "head", *inner} for seen in tap.seen)
+
+
 def test_layers_within_loops_are_left_out():
     class Loop(keras.Model):
         def __init__(self):

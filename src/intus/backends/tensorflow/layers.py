@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
+from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 
 from ...core.address import Address
 from ..base import Operation, Tap
@@ -121,10 +122,22 @@ def attach_layers(
     return Attachment(model, operations, calls, _observe, functools.partial(renew_functions, model))
 
 
+class _LayerCall(ObservedCall):
+    """The observed call of a layer.
+
+    To build a layer that is in another, Keras calls it in the middle of a call of the model, in a graph of
+    its own that never runs.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the layer."""
+        return self.own(*args, **kwargs) if in_symbolic_scope() else super().__call__(*args, **kwargs)
+
+
 def _observe(layer: Any, is_model: bool) -> ObservedCall:
     observed = vars(layer).get("call")
     if not isinstance(observed, ObservedCall):
-        observed = ObservedCall(layer.call)
+        observed = _LayerCall(layer.call)
         functools.update_wrapper(observed, layer.call)
         observed.undo = _put(layer, observed)
     return observed
