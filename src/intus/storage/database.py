@@ -693,6 +693,7 @@ class Database:
         during: Sequence[str] = (),
         registered: float | None = None,
         waiting: float | None = None,
+        moments: Sequence[float] | None = None,
     ) -> None:
         """Store a registered target.
 
@@ -711,11 +712,12 @@ class Database:
             exact: Whether a list has one label for each position of its item.
             during: The runs that the owner was recording.
             registered: When it was registered, in seconds since 1970; now by default.
-            waiting: No array waits that came before that time. By default none waits.
+            waiting: No epoch waits whose last array came before that time. By default none waits.
+            moments: When the last array of each epoch that waits came; by default at any time since then.
         """
         facts: dict[str, Any] = {"name": name, "targets": targets, "owner": owner, "run_pattern": run_pattern}
         facts |= {"groups": groups, "types": types, "exact": exact, "during": during}
-        facts |= {"registered": registered, "waiting": waiting}
+        facts |= {"registered": registered, "waiting": waiting, "moments": moments}
         with self._write() as connection:
             labels.put(connection, facts | {"model_pattern": model_pattern, "layer_pattern": layer_pattern})
 
