@@ -175,7 +175,7 @@ class TorchBackend:
         return fingerprint(model)
 
     def writes(self, model: nn.Module) -> int:
-        """Return a number that changes with each write to a parameter, as far as counts and some values show."""
+        """Return a number that changes with a write to a parameter, as far as counts and some values show."""
         return version_by_sample(model)
 
     def buffer_writes(self, model: nn.Module) -> int:
