@@ -360,3 +360,73 @@ def test_epochs_of_long_lists_of_batches_begin_with_the_first(
     truth, status = train(watched, unsent, listed, validation, first, probe_set=probe_set)
     assert not fault_of(truth, unsent, probe_set=probe_set, peeked=2 * (first == "a call"))
     assert not sentences(status)
+
+
+def rows_like(kind, count):
+    """Return different rows, of some kinds such that few values of each do not tell them apart."""
+    if kind == "narrow":
+        return torch.randn(count, 6)
+    if kind == "wide":
+        return torch.randn(count, 40)
+    rows = torch.zeros(count, 400)
+    rows[:, 1] = torch.arange(count) + (kind == "alike at first") / 2
+    if kind == "alike at first":  # few values tell groups of them apart
+        rows[:, 0] = torch.arange(count) // 3
+    return rows
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("kind", ["narrow", "wide", "pictures", "alike at first"])
+def test_permutations_of_tensors_are_said_during_the_training(watched, unsent, kind, seed):
+    """Before, this was said at the end alone. The judge is the number of the epoch in the loop."""
+    torch.manual_seed(seed)
+    choose = random.Random(seed)
+    rows = rows_like(kind, choose.choice([20, 60, 210]))
+    size = choose.choice([1, 7, 10, 16])
+    order, is_validated = choose.choice(["permutation", "a part of it", "any rows"]), choose.random() < 0.5
+    model = nn.Linear(rows.shape[1], 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+
+    def train(watch):
+        came = []
+        for epoch in range(8):
+            every = (
+                torch.randint(len(rows), rows.shape[:1]) if order == "any rows" else torch.randperm(len(rows))
+            )
+            for some in every[: len(rows) - 5 * (order == "a part of it")].split(size):
+                optimizer.zero_grad()
+                model(rows[some]).square().mean().backward()
+                optimizer.step()
+                came += some.tolist()
+                if "rows that were compared came twice on average" in watch.status()["epochs"]:
+                    return epoch, came
+            if is_validated:
+                with torch.no_grad():
+                    for (x,) in DataLoader(TensorDataset(rows), 8):
+                        model(x)
+        return 8, came
+
+    with watched(model) as watch:
+        epoch, came = train(watch)
+        said = sentences(watch.status())
+    assert any(len(came[at:]) >= 2 * len(set(came[at:])) for at in range(len(came)))
+    latest = {"permutation": 4, "a part of it": 6, "any rows": 8}[order]  # few values are compared first
+    assert order == "any rows" or epoch >= 1
+    assert epoch <= latest
+    assert len(said) == 1 == len(sentences(watch.status()))
+    assert "rows that were compared came twice on average" in said[0]
+
+
+def test_rows_that_come_once_are_not_said_to_come_again(watched, unsent):
+    """A stream, with some copies; the end says all the same that no end of an epoch was found."""
+    model = nn.Linear(6, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with watched(model) as watch:
+        for _ in range(60):
+            x = torch.randn(10, 6)
+            for _ in range(2):  # as for a gradient penalty, of the same batch
+                optimizer.zero_grad()
+                model(x[: 10 - 4 * _]).square().mean().backward()
+                optimizer.step()
+        assert not sentences(watch.status())
+    assert "no end of an epoch was found" in sentences(watch.status())[0]

@@ -166,7 +166,7 @@ def test_several_evaluations_in_one_epoch_say_so(notes, kind, times):
     assert {mode: note for (_, mode), note in found.items()} == {"train": "", "eval": said}
 
 
-@pytest.mark.parametrize("change", ["best weights", "in place", "none"])
+@pytest.mark.parametrize("change", ["best weights", "in place", "through data", "values", "none"])
 def test_evaluations_of_other_weights_in_one_epoch_say_so(notes, change):
     validation = loader(TensorDataset(OTHERS, LABELS))
 
@@ -180,6 +180,12 @@ def test_evaluations_of_other_weights_in_one_epoch_say_so(notes, change):
         elif change == "in place":
             with torch.no_grad():
                 next(model.parameters()).mul_(0.5)
+        elif change == "through data":  # as an average of the weights that is copied in for a while
+            for parameter in model.parameters():
+                parameter.data.copy_(parameter.data * 0.5)
+        elif change == "values":
+            for parameter in model.parameters():
+                parameter.detach().numpy()[:] = 0.5
         evaluate(model, validation)
 
     found, _ = notes(train)

@@ -412,7 +412,7 @@ def test_snapshot_of_version_0_1_0_is_restored():
         "windows": [
             window
             | {"lost": [key], "scored": [], "pooled": False, "counted": False, "left": [[key, 0, 0]]}
-            | {"times": [0.0, 0.0]}
+            | {"arrived": 0.0}
         ],
         "held": [[[0, 0], 0, False, 0]],
         "doubtful": 0,

@@ -188,3 +188,22 @@ def test_labels_of_a_waiting_epoch_are_kept_in_postgresql(new_postgres, tmp_path
         service.flush()
         assert [classes(database, run)[0] for run in ("fold-0", "fold-1")] == ["one 0", "two 0"]
         service.close()
+
+
+def test_of_many_registrations_those_are_kept_that_waiting_epochs_are_scored_on(tmp_path):
+    """Before, all were kept that were registered while any epoch waited."""
+    life = Life(tmp_path)
+    for epoch in range(4):
+        life.register("t")
+        life.send("a", epoch)
+        for _ in range(25):
+            life.register("t")
+    life.service.flush()
+    assert len(life.known._known()) == len(life.database.targets()) == 5
+    life.check()
+    life.evaluator.store()
+    life.service.flush()
+    life.register("t")
+    assert len(life.known._known()) == len(life.database.targets()) == 1
+    life.journal.close()
+    life.database.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import threading
+import time
 from dataclasses import replace
 from itertools import permutations
 
@@ -12,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intus.core.doubt import Doubt
-from intus.core.results import Results
+from intus.core.results import Predictions, Results
 from intus.storage import doubts as doubts_module
 from intus.storage.database import Database
 
@@ -115,8 +117,12 @@ def test_doubt_is_of_the_named_rows_alone(tmp_path, doubt, doubted, withdraw):
                 assert (found["value"], found["low"], note) == ([None], [None], "d"), number
             else:
                 assert (found["value"], found["low"], note) == ([0.5], [0.4], "a note; d"), number
-        epochs = database.epochs_after("r", "m", before)
-    assert set(epochs) == {ROWS[number]["epoch"] for number in doubted}
+        epochs = set(database.epochs_after("r", "m", before))
+    assert epochs >= {ROWS[number]["epoch"] for number in doubted}
+    after, until = (
+        each if each is not None else none for each, none in [(doubt.after, -1), (doubt.until, 9)]
+    )
+    assert all(after < epoch <= until for epoch in epochs)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
@@ -214,7 +220,65 @@ def test_doubt_that_a_kill_has_left_half_done_is_finished(tmp_path, monkeypatch)
         with pytest.raises(KeyboardInterrupt):
             database.put_doubt("r", "m", doubt)
         monkeypatch.setattr(doubts_module, "apply", apply)
-        assert sum("; d" in note for note in database.columns("r", "m", ["note"])["note"]) == 2
+        assert sum("; d" in note for note in database.columns("r", "m", ["note"])["note"]) == 7
+        assert len(database.columns("r", "m", ["value"], note="a note; d")["value"]) == 2  # are rewritten
     with Database(tmp_path / "x.db") as database:
         assert sum("; d" in note for note in database.columns("r", "m", ["note"])["note"]) == 7
         assert database.put_doubt("r", "m", doubt) == 0
+
+
+def predicted(epoch):
+    numbers = np.arange(4)
+    facts = ("r", "m", epoch, -1, "fc1", "output", "t", "f1")
+    return Predictions(*facts, ("a", "b"), numbers, numbers % 2, numbers % 2)
+
+
+@pytest.mark.parametrize("withdraw", [False, True])
+@pytest.mark.parametrize("every", [False, True])
+@pytest.mark.parametrize(
+    "place", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)], indirect=True
+)
+def test_readers_see_a_doubt_on_all_of_its_points_or_on_none(place, monkeypatch, withdraw, every):
+    """Before, those that were rewritten had it, and others not yet: of one layer or of a whole page."""
+    monkeypatch.setattr(doubts_module, "MOST_AT_ONCE", 2)
+    rows = [row(epoch=epoch, address=f"fc{layer}") for epoch in range(6) for layer in (1, 2)]
+    seen, followed, stop = [], [], threading.Event()
+
+    def state(reader):
+        points = reader.columns("r", "m", ["epoch", "address", "value", "note"])
+        return tuple(zip(*points.values(), strict=True))
+
+    def read(reader):
+        while not stop.is_set():
+            seen.append((state(reader), reader.predictions("r", "m", "fc1", "t", ["f1"]) is None))
+
+    def follow(reader):
+        """Read what changed alone, as the page does."""
+        points, change = {}, 0
+        while not stop.is_set():
+            now = reader.change_number()
+            for epoch in reader.epochs_after("r", "m", change) or []:
+                points[epoch] = tuple(reader.columns("r", "m", ["value", "note"], epochs=[epoch])["note"])
+            change = now
+            followed.append(tuple(points[epoch] for epoch in sorted(points)))
+
+    with Database(place) as database, Database(place) as one, Database(place) as other:
+        database.add(Results.from_rows(rows), predicted=[predicted(epoch) for epoch in range(6)])
+        before = state(database)
+        threads = [threading.Thread(target=read, args=[one]), threading.Thread(target=follow, args=[other])]
+        for thread in threads:
+            thread.start()
+        while not (seen and followed):
+            time.sleep(0.01)
+        original = doubts_module.apply
+        monkeypatch.setattr(doubts_module, "apply", lambda *args: (time.sleep(0.05), original(*args))[1])
+        assert database.put_doubt("r", "m", Doubt("d", withdraw, training=10.0, every=every)) == len(rows)
+        after = state(database)
+        time.sleep(0.05)
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert before != after
+    assert {points for points, _ in seen} == {before, after}
+    assert {is_gone for points, is_gone in seen if points == after} == {withdraw}
+    assert followed[-1] == tuple((note, note) for *_, note in after[::2])

@@ -156,6 +156,17 @@ class Feed(Protocol):
     def first_values(self, inputs: Any) -> tuple[Any, ...] | None:
         """Return a few values of a call's arguments, to recognize a batch; None if that is not cheap."""
 
+    def row_contents(self, inputs: Any, *, by_all: bool) -> tuple[np.ndarray, bool] | None:
+        """Return a hash of each row of a call's arguments, uint64, and whether it is of all of its values.
+
+        Args:
+            inputs: The arguments of the call.
+            by_all: Whether it must be, and not only of some values, which other rows may have too.
+
+        Returns:
+            None if it is not cheap.
+        """
+
     def remove(self) -> None:
         """Stop observing."""
 

@@ -36,7 +36,9 @@ def row_hashes(rows: np.ndarray) -> np.ndarray:
     if flat.shape[1] % 8:
         flat = np.pad(flat, ((0, 0), (0, -flat.shape[1] % 8)))
     words = flat.view(np.uint64)
-    mixed: np.ndarray = words @ hashed(np.arange(words.shape[1]), 1)
+    # Numbers such as 1.0 and 2.0 have their bits at the upper end of a word, where a product would lose them.
+    words = words ^ (words >> np.uint64(32))
+    mixed: np.ndarray = words @ (hashed(np.arange(words.shape[1]), 1) | np.uint64(1))
     return mixed
 
 

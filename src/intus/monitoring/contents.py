@@ -16,6 +16,8 @@ from ..core.sketch import hashed
 MOST = 4096
 #: How many items must differ, or be copies, until it is said.
 FEW = 4
+#: How many different rows must have come until it is said that they came again.
+DIFFERENT = 16
 #: The share of the contents that must be of several items. Fewer copies raise scores by less than intervals.
 COPIES = 0.1
 
@@ -41,6 +43,35 @@ class _Sample:
             self._mask = self._mask << np.uint64(1) | np.uint64(1)
             mask = int(self._mask)
             self.kept = {key: value for key, value in self.kept.items() if not key & mask}
+
+
+class Repeats:
+    """Rows that come without ids: whether each has come twice on average.
+
+    Example:
+        >>> repeats, rows = Repeats(), np.arange(16, dtype=np.uint64)
+        >>> repeats.see(rows[::-1]), repeats.see(rows[:8]), repeats.see(rows[8:])
+        (False, False, True)
+    """
+
+    def __init__(self) -> None:
+        self._counts = _Sample()
+
+    @property
+    def are_few(self) -> bool:
+        """True if so few rows are different that their coming again shows nothing."""
+        return len(self._counts.kept) < DIFFERENT
+
+    def see(self, contents: np.ndarray) -> bool:
+        """Register the hashes of rows, uint64, and return whether each row so far came twice on average."""
+        keys, kept, is_again = hashed(contents), self._counts.kept, False
+        for key in keys[self._counts.takes(keys)].tolist():
+            (count,) = kept.get(key, (0,))
+            is_again = is_again or count > 0
+            self._counts.put(key, (count + 1,))
+            kept = self._counts.kept
+        came = sum(count for (count,) in kept.values()) if is_again else 0
+        return is_again and came >= 2 * len(kept)
 
 
 class Contents:

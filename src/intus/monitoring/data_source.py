@@ -24,7 +24,7 @@ import numpy as np
 
 from ..backends.feeds import Feed, Items, Origin
 from ..core.doubt import DOUBTED
-from .contents import Contents
+from .contents import Contents, Repeats
 from .pass_data import UNKNOWN, Data, PassData
 from .warn_once import WarningLog
 
@@ -114,6 +114,11 @@ _NO_EPOCHS = (
     "have given the batches, and the first batch never came again. Set watch.epoch = number before each "
     "epoch."
 )
+_ROWS_AGAIN = (
+    " No new epoch was found since epoch {:g}, although rows that were compared came twice on average: no "
+    "DataLoader is known to have given the batches, and the first batch did not come again, as of "
+    "permutations of tensors. Set watch.epoch = number before each epoch."
+)
 _BY_SAMPLER = "Items are found from the sampler of {}: label i belongs to row i of {}."
 _BY_ORDER = (
     "Items are not found from the sampler of {}, because {}. Set watch.items = ids, or pass a probe_set."
@@ -156,6 +161,7 @@ _COPIES = (
     "Many items of {} are exact copies of others. Labels fitted on a row and tested on its copy show only "
     "that the row is recognized, so their scores have a note. Register them with groups=, one for all copies."
 )
+_MOST_SINGLE = 1 << 16  # batches of one row that are remembered
 _Read = TypeVar("_Read")
 _TRAINING = "train"
 _SCRIPT, _NOT_FOUND = "set by the script", "not found"
@@ -228,6 +234,10 @@ class DataSource:
         self._named_modes: dict[str, None] = {}  # the modes of calls whose rows have ids
         self._tensors: tuple[int, ...] = ()  # of a batch, that the first call with ids had
         self._contents = Contents()
+        self._repeats: Repeats | None = Repeats()  # of a training without a loader; None once said
+        self._are_compared_whole = False  # whether these rows are compared by all of their values
+        self._single_rows: set[Any] = set()  # hashes of batches of one row, since the first of them came
+        self._are_rows_mixed = False  # whether they come in another order in each epoch
         self._is_reordered = False  # the dataset gave an item for another
         self._data = None if feed is None else PassData(feed, troubles)
         self._said: set[str] = set()  # modes of rows without labels, and sentences
@@ -462,7 +472,11 @@ class DataSource:
         if open_end := self._open_end().strip():
             self._say_once(open_end)
         texts = [self._doubt().strip()]
-        if self._how == _NOT_FOUND and self._version not in (None, self._read_version(self._feed)):
+        if (
+            self._how == _NOT_FOUND
+            and self._repeats is not None
+            and self._version not in (None, self._read_version(self._feed))
+        ):
             texts.append(_NO_EPOCHS.format(name, epoch))
         for text in texts:
             self._warn_once(text)
@@ -591,10 +605,14 @@ class DataSource:
             self._first = feed.first_values(inputs), self._order(inputs)
             self._version = self._read_version(feed)
             self._begin_alone(feed)
+            self._look_for_rows_again(feed, inputs, epoch)
             return epoch + 1 if epoch == 0 and feed.has_optimizer() else epoch
         if not self._is_alone(feed):  # the call before was a look, and no part of the training
             self._came_alone = feed.came()
-        if not self._is_first_again(feed, inputs):
+        is_first_again = self._is_first_again(feed, inputs)
+        self._look_at_single_row(inputs, is_first=is_first_again)
+        if self._are_rows_mixed or not is_first_again:
+            self._look_for_rows_again(feed, inputs, epoch)
             return epoch
         self._found(_BY_BATCH)
         return self._next(feed, epoch)
@@ -609,6 +627,38 @@ class DataSource:
             return epoch
         self._say_once(_UNDONE_BEFORE.format(epoch, epoch + 1), "warning")
         return epoch + 1
+
+    def _look_at_single_row(self, inputs: Any, *, is_first: bool) -> None:
+        """Note whether batches of one row come in an order of their own in each epoch.
+
+        Then the first of them comes again in the midst of another epoch, and others have come again before.
+        """
+        values, digest = self._first or (None, None)
+        if values is None or values[0][:1] != (1,) or self._are_rows_mixed:
+            return
+        if is_first:
+            self._single_rows.clear()
+            return
+        found = self._order(inputs)
+        self._are_rows_mixed = found != digest and found in self._single_rows
+        if len(self._single_rows) < _MOST_SINGLE:
+            self._single_rows.add(found)
+
+    def _look_for_rows_again(self, feed: Feed, inputs: Any, epoch: float) -> None:
+        """Say once that epochs are not found, if each row of a training without a loader has come twice.
+
+        Few values of the rows are compared first. If these came again, so did the rows, or others like them.
+        """
+        if self._repeats is None or not (self._how == _NOT_FOUND or self._are_rows_mixed):
+            return
+        found = feed.row_contents(inputs, by_all=self._are_compared_whole)
+        if found is None or not self._repeats.see(found[0]):
+            return
+        if not found[1]:
+            self._repeats, self._are_compared_whole = Repeats(), True
+        elif not self._repeats.are_few and self._has_changed(feed):
+            self._repeats = None
+            self._warn_once(_ROWS_AGAIN.format(epoch).strip())
 
     def _is_first_again(self, feed: Feed, inputs: Any) -> bool:
         """Return whether a call has the first batch again, after the parameters changed."""
@@ -767,6 +817,8 @@ class DataSource:
                 return _ONE_BATCH.format(self._epoch_now, steps, current.name)
             if rounds is not None and rounds > 1 and not feed.is_over(current.iteration):
                 return _ENDLESS.format(self._epoch_now, current.name, rounds)
+        if self._repeats is None and (self._how == _NOT_FOUND or self._are_rows_mixed):
+            return _ROWS_AGAIN.format(self._epoch_now)
         if self._tail is not None and not self._is_alternating and self._current and self.are_passes_recorded:
             return _SHARED.format(self._epoch_now, self._current.name, self._tail.name)
         return ""

@@ -22,7 +22,7 @@ _ADVICE = (
 )
 _REORDERED = (
     "intus: epoch %s of %s (%s) does not begin with the same batch as %s: the data is shuffled or "
-    "randomly augmented. " + _ADVICE
+    "randomly augmented, or an input of the model is noise. " + _ADVICE
 )
 _DRAWN = "intus: the rows of %s do not come in the order of their dataset: %s. " + _ADVICE
 _UNKNOWN = "intus: the rows of %s cannot be identified by their order of arrival: %s. " + _ADVICE

@@ -276,6 +276,7 @@ class Frontend:
             during=request.during,
             registered=request.registered,
             waiting=request.waiting,
+            moments=request.moments,
         )
 
     @_storing

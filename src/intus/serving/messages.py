@@ -291,7 +291,14 @@ class TargetRequest(Patterns, kw_only=True):
         Annotated[Number, Meta(description="when, in seconds since 1970, as the aggregator knows")] | None
     ) = None
     waiting: (
-        Annotated[Number, Meta(description="no array waits that came before, as the aggregator knows")] | None
+        Annotated[Number, Meta(description="no epoch waits whose last array came before that time")] | None
+    ) = None
+    moments: (
+        Annotated[
+            list[Number],
+            Meta(description="when the last array of each epoch that waits came; null for any time since"),
+        ]
+        | None
     ) = None
 
 

@@ -212,7 +212,8 @@ class Database:
             step: The step, by default the newest.
         """
         with self._read() as connection:
-            return predictions.read(connection, run, model, address, kind, target, scores, epoch, step)
+            told = [each for each in doubts.half_done(connection, run, model) if each.withdraw]
+            return predictions.read(connection, run, model, address, kind, target, scores, epoch, step, told)
 
     def scores(self) -> dict[str, ScoreInfo]:
         """Return the stored descriptions of scores, by name; databases of older versions may have none."""
@@ -230,11 +231,14 @@ class Database:
 
         Returns:
             The number of stored points that changed, 0 if it was stored before. Until all have, others can
-            write, and some points are seen with it and some without.
+            write, and readers see all of them as they will be.
         """
         with self._write() as connection:
             number = _run_id(connection, run, model)
-            doubt = doubts.put(connection, number, doubt)  # from now on, points are added with it
+            doubt, is_new = doubts.put(connection, number, doubt)  # from now on, points are added with it
+            if is_new:
+                change = _increment_counter(connection, [("points", run, model)])
+                doubts.touch(connection, number, doubt, change)
         return self._apply_doubt(number, run, model, doubt)
 
     def _finish_doubts(self) -> None:
@@ -334,13 +338,14 @@ class Database:
         """
         if level not in (None, "layer", "unit"):
             raise InputError(f"level must be 'layer', 'unit' or None, got level={level!r}.")
-        known = {column.name: column for column in (*t.series.c, *t.point.c)}
+        known: dict[str, Any] = {column.name: column for column in (*t.series.c, *t.point.c)}
         for name in equal:
             if name not in COLUMNS or name not in known:
                 raise InputError(f"Points have no column {name!r}. {did_you_mean(name, COLUMNS)}")
-        asked = [*names, "kind"] if "mode" in names else names
-        shown = known | {"note": _marked_note()}
-        query = sa.select(*(shown[name] for name in dict.fromkeys(asked))).select_from(
+        known |= {"is_earlier": t.point.c.training < t.run.c.training}
+        beside = {"mode": ["kind"], "note": ["is_earlier"]}
+        asked = dict.fromkeys([*names, *(each for name in names for each in beside.get(name, ()))])
+        query = sa.select().select_from(
             t.series.join(t.point, t.point.c.series == t.series.c.id).join(
                 t.run, t.run.c.id == t.series.c.run
             )
@@ -354,10 +359,15 @@ class Database:
         if epochs is not None:
             query = query.where(t.point.c.epoch.in_(NO_EPOCH if each is None else each for each in epochs))
         with self._read() as connection:
+            told = doubts.half_done(connection, run, model)
+            asked |= dict.fromkeys(doubts.NEEDED if told else ())
             query = query.order_by(t.point.c.epoch, t.point.c.step, t.series.c.id)
-            rows = connection.execute(query).all()
-        found = {name: [row[at] for row in rows] for at, name in enumerate(dict.fromkeys(asked))}
-        if "mode" in found:  # earlier versions did not store it
+            rows = connection.execute(query.with_only_columns(*map(known.__getitem__, asked))).all()
+        found = {name: [row[at] for row in rows] for at, name in enumerate(asked)}
+        found |= {name: list(column) for name, column in doubts.doubted(found, told).items()} if told else {}
+        if "note" in names:
+            found["note"] = list(map(_marked, found["note"], found["is_earlier"]))
+        if "mode" in names:  # earlier versions did not store it
             kinds = zip(found["mode"], found["kind"], strict=True)
             found["mode"] = [mode or kind.partition("@")[2] for mode, kind in kinds]
         found = {name: found[name] for name in names}
@@ -693,6 +703,7 @@ class Database:
         during: Sequence[str] = (),
         registered: float | None = None,
         waiting: float | None = None,
+        moments: Sequence[float] | None = None,
     ) -> None:
         """Store a registered target.
 
@@ -711,11 +722,12 @@ class Database:
             exact: Whether a list has one label for each position of its item.
             during: The runs that the owner was recording.
             registered: When it was registered, in seconds since 1970; now by default.
-            waiting: No array waits that came before that time. By default none waits.
+            waiting: No epoch waits whose last array came before that time. By default none waits.
+            moments: When the last array of each epoch that waits came; by default at any time since then.
         """
         facts: dict[str, Any] = {"name": name, "targets": targets, "owner": owner, "run_pattern": run_pattern}
         facts |= {"groups": groups, "types": types, "exact": exact, "during": during}
-        facts |= {"registered": registered, "waiting": waiting}
+        facts |= {"registered": registered, "waiting": waiting, "moments": moments}
         with self._write() as connection:
             labels.put(connection, facts | {"model_pattern": model_pattern, "layer_pattern": layer_pattern})
 
@@ -888,8 +900,11 @@ class Database:
     @contextmanager
     def _read(self) -> Iterator[sa.Connection]:
         self.check()
-        with self._noting_damage(), self._engine.connect() as connection, connection.begin():
-            yield connection
+        with self._noting_damage(), self._engine.connect() as connection:
+            if self.url.get_backend_name() == "postgresql":  # one state for all queries, as SQLite has
+                connection = connection.execution_options(isolation_level="REPEATABLE READ")
+            with connection.begin():
+                yield connection
 
     @contextmanager
     def _noting_damage(self) -> Iterator[None]:
@@ -909,11 +924,9 @@ class Database:
                 self._sound.shorten(connection.connection.driver_connection)
 
 
-def _marked_note() -> Any:
-    """Return the note of a point in SQL, which says if a newer training of the run has not replaced it."""
-    note = t.point.c.note
-    marked = sa.case((note == "", EARLIER), else_=note + f"; {EARLIER}")
-    return sa.case((t.point.c.training < t.run.c.training, marked), else_=note).label("note")
+def _marked(note: str, is_earlier: bool | None) -> str:
+    """Return the note of a point, which says if a newer training of the run has not replaced it."""
+    return "; ".join(filter(None, (note, EARLIER))) if is_earlier else note
 
 
 def _remedy(url: sa.URL, why: str) -> str:

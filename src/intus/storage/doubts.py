@@ -1,4 +1,8 @@
-"""Doubts of rows in the database, which all scores of these rows have, stored before them or after."""
+"""Doubts of rows in the database, which all scores of these rows have, stored before them or after.
+
+A doubt is stored first, in one short transaction. From then on readers see it on all points. These are then
+rewritten, some at a time.
+"""
 
 from __future__ import annotations
 
@@ -20,24 +24,45 @@ MOST_AT_ONCE = 1000
 #: The key of a stored doubt's JSON that not all points have.
 _OPEN = "open"
 _OF = ("address", "target", "score", "epoch", "mode", "training", "note", "step")
+#: The columns that ``doubted`` needs.
+NEEDED = (*_OF, *NUMBERS)
 
 
-def put(connection: sa.Connection, run: int, doubt: Doubt) -> Doubt:
-    """Store a doubt, which points that are added later have then; return it with its training.
-
-    A repetition changes nothing.
+def put(connection: sa.Connection, run: int, doubt: Doubt) -> tuple[Doubt, bool]:
+    """Store a doubt, which points that are added later have then, unless it is stored.
 
     Args:
         connection: A connection inside a transaction that writes.
         run: The id of the run.
         doubt: The doubt. If its training is not known, it is about the newest that has points.
+
+    Returns:
+        The doubt with its training, and whether it is new.
     """
     if math.isnan(doubt.training):
         newest = connection.execute(sa.select(t.run.c.training).where(t.run.c.id == run)).scalar()
         doubt = replace(doubt, training=math.nan if newest is None else newest)
     if not any(_content(known) == _content(doubt) for known in read(connection, run)):
         connection.execute(sa.insert(t.doubt).values(run=run, content=_content(doubt, is_open=True)))
-    return doubt
+        return doubt, True
+    return doubt, False
+
+
+def touch(connection: sa.Connection, run: int, doubt: Doubt, number: int) -> None:
+    """Note that the epochs changed that a doubt may be about, so that all who follow changes read them.
+
+    Args:
+        connection: A connection inside a transaction that writes.
+        run: The id of the run.
+        doubt: The doubt.
+        number: The number of this change.
+    """
+    change = sa.update(t.epoch).where(t.epoch.c.run == run)
+    if doubt.after is not None:
+        change = change.where(t.epoch.c.epoch > doubt.after)
+    if doubt.until is not None:
+        change = change.where(t.epoch.c.epoch <= doubt.until)
+    connection.execute(change.values(number=number))
 
 
 def close(connection: sa.Connection, run: int, doubt: Doubt) -> None:
@@ -51,6 +76,14 @@ def opened(connection: sa.Connection) -> list[tuple[int, str, str, Doubt]]:
     found = sa.select(t.run.c.id, t.run.c.run, t.run.c.model, t.doubt.c.content)
     found = found.join(t.doubt, t.doubt.c.run == t.run.c.id).where(t.doubt.c.content.contains(f'"{_OPEN}"'))
     return [(*of, _parsed(content)) for *of, content in connection.execute(found)]
+
+
+def half_done(connection: sa.Connection, run: str, model: str) -> list[Doubt]:
+    """Return the doubts of which some points of a run may not be rewritten yet."""
+    contents = sa.select(t.doubt.c.content).join(t.run, t.run.c.id == t.doubt.c.run)
+    contents = contents.where(t.run.c.run == run, t.run.c.model == model)
+    found = connection.execute(contents.where(t.doubt.c.content.contains(f'"{_OPEN}"'))).scalars()
+    return [_parsed(content) for content in found]
 
 
 def concerned(connection: sa.Connection, run: int, doubt: Doubt) -> list[tuple[int, int]]:

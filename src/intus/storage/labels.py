@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ def put(connection: sa.Connection, facts: Mapping[str, Any]) -> None:
     Args:
         connection: A connection inside a transaction.
         facts: ``name``, ``targets`` (JSON-serializable), and optionally ``groups`` and ``types`` (likewise),
-            ``exact``, ``owner``, the three patterns, ``during``, ``registered`` and ``waiting``.
+            ``exact``, ``owner``, the three patterns, ``during``, ``registered``, ``waiting`` and ``moments``.
     """
     of_name = t.target.c.name == facts["name"]
     before = connection.execute(sa.select(sa.func.max(t.target.c.registered)).where(of_name)).scalar()
@@ -45,7 +46,7 @@ def put(connection: sa.Connection, facts: Mapping[str, Any]) -> None:
     } | {name: facts.get(name, ".*") for name in ("model_pattern", "layer_pattern", "run_pattern")}
     same = [t.target.c[key] == row[key] for key in _KEYS]
     times = connection.execute(sa.select(t.target.c.registered).where(*same)).scalars().all()
-    needed = needed_beside(row["registered"], times, waiting)
+    needed = needed_beside(row["registered"], times, waiting, facts.get("moments"))
     connection.execute(sa.delete(t.target).where(*same, t.target.c.registered.not_in(needed)))
     connection.execute(sa.insert(t.target).values(row))
     last = sa.func.max(t.target.c.registered)
@@ -58,7 +59,9 @@ def put(connection: sa.Connection, facts: Mapping[str, Any]) -> None:
     connection.execute(sa.delete(t.target).where(of_owner, t.target.c.registered.not_in(newest)))
 
 
-def needed_beside(newest: float, times: Sequence[float], waiting: float | None) -> list[float]:
+def needed_beside(
+    newest: float, times: Sequence[float], waiting: float | None, moments: Sequence[float] | None = None
+) -> list[float]:
     """Return which earlier labels for the same layers are needed beside the newest, by their times.
 
     Those that seem to be registered later are of before the clock was set back, and no array waits that came
@@ -67,15 +70,17 @@ def needed_beside(newest: float, times: Sequence[float], waiting: float | None) 
     Args:
         newest: When the newest labels were registered.
         times: When the others were.
-        waiting: No array waits that came before that time; None if none waits.
+        waiting: No epoch waits whose last array came before that time; None if none waits.
+        moments: When the last array of each epoch that waits came; None for any time since ``waiting``.
 
-    >>> needed_beside(7.0, [1.0, 3.0, 5.0], 4.0)
-    [3.0, 5.0]
+    >>> needed_beside(7.0, [1.0, 3.0, 5.0], 4.0), needed_beside(7.0, [1.0, 3.0, 5.0], 4.0, [4.0])
+    ([3.0, 5.0], [3.0])
     """
-    waiting = newest if waiting is None else waiting
-    earlier = [each for each in times if each < newest]
-    first = max((each for each in [*earlier, newest] if each <= waiting), default=min([*earlier, newest]))
-    return [each for each in earlier if each >= first]
+    every = sorted({newest, *(each for each in times if each < newest)})
+    if moments is None:
+        moments = [] if waiting is None else [waiting, *(each for each in every if each > waiting)]
+    found = {every[max(bisect_right(every, moment) - 1, 0)] for moment in moments}
+    return sorted(found - {newest})
 
 
 def end(connection: sa.Connection, now: float) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
+from ..core.doubt import Doubt
 from ..core.results import Predictions
 from . import tables as t
 from .points import NO_EPOCH
@@ -68,13 +69,16 @@ def read(
     scores: Sequence[str],
     epoch: float | None,
     step: int | None,
+    withdrawing: Sequence[Doubt],
 ) -> Predictions | None:
     """Return the predictions of one of these scores; None if there are none, or the score was withdrawn.
 
-    An ``epoch`` or ``step`` of None is the newest.
+    An ``epoch`` or ``step`` of None is the newest. Some scores may have their values still that doubts
+    withdraw.
     """
     query = (
         sa.select(t.series.c.score, t.prediction, t.held_out.c.classes, t.held_out.c.content)
+        .add_columns(t.point.c.mode, t.point.c.training, t.point.c.note)
         .join(t.series, t.series.c.id == t.prediction.c.series)
         .join(t.run, t.run.c.id == t.series.c.run)
         .join(t.held_out, t.held_out.c.id == t.prediction.c.held_out)
@@ -96,8 +100,13 @@ def read(
     if step is not None:
         query = query.where(t.prediction.c.step == step)
     newest = t.prediction.c.epoch.desc(), t.prediction.c.step.desc()
-    row = connection.execute(query.order_by(*newest).limit(1)).mappings().first()
-    if row is None:
+    query = query.order_by(*newest) if withdrawing else query.order_by(*newest).limit(1)
+    for row in connection.execute(query).mappings():
+        facts = (row[name] for name in ("score", "epoch", "mode", "training", "note", "step"))
+        of = address, target, *facts
+        if not any(doubt.concerns(*of) for doubt in withdrawing):
+            break
+    else:
         return None
     classes = tuple(json.loads(row["classes"]))
     items, truth = _unpacked(bytes(row["content"]))

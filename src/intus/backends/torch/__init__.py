@@ -44,7 +44,7 @@ from .eval_forward import (
     uninitialized,
     unwrapped,
     version,
-    writes,
+    version_by_sample,
 )
 from .feed import TorchFeed
 from .first_call import is_compiled
@@ -175,8 +175,8 @@ class TorchBackend:
         return fingerprint(model)
 
     def writes(self, model: nn.Module) -> int:
-        """Return a number that changes with each write to a parameter that torch counts."""
-        return writes(model)
+        """Return a number that changes with a write to a parameter, as far as counts and some values show."""
+        return version_by_sample(model)
 
     def buffer_writes(self, model: nn.Module) -> int:
         """Return how often the buffers of a model were written to."""

@@ -197,11 +197,6 @@ def values_by_sample(model: nn.Module) -> int:
     )
 
 
-def writes(model: nn.Module) -> int:
-    """Return a number that changes with each write to a parameter that torch counts, without reading it."""
-    return 0 if is_sharded(model) else _writes(_parameters(model))
-
-
 def buffer_writes(model: nn.Module) -> int:
     """Return how often the buffers of a model were written to."""
     return sum(one._version for one in model.buffers() if not one.is_inference())

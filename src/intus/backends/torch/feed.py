@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Collection
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,6 +14,7 @@ from ...core.nested import leaves
 from ..feeds import Items, Origin
 from .eval_forward import buffer_writes, fingerprint, values_by_sample, version_by_sample
 from .loaders import LOADERS, is_trained
+from .order import row_contents
 from .updates import StepCounter
 
 _FEW = 16  # values
@@ -133,6 +135,16 @@ class TorchFeed:
             return None
         row = tensor.detach()[(0,) * (tensor.ndim - 1)][:_FEW]
         return tuple(tensor.shape), tensor.dtype, tuple(row.tolist())
+
+    def row_contents(self, inputs: Any, *, by_all: bool) -> tuple[np.ndarray, bool] | None:
+        """Return a hash of each row, and whether it is of all values; None on another device."""
+        tensors = [one.detach() for one in leaves(inputs, Tensor) if one.ndim]
+        if not all(one.is_cpu and one.layout == torch.strided for one in tensors):
+            return None
+        rows = [one.flatten(1) if one.ndim > 1 else one[:, None] for one in tensors]
+        steps = [1 if by_all else max(one.shape[1] // _FEW, 1) for one in rows]
+        found = row_contents([one[:, ::step] for one, step in zip(rows, steps, strict=True)], 0)
+        return None if found is None else (found, max(steps) == 1)
 
     def remove(self) -> None:
         """Stop observing. Calling it again has no effect."""

@@ -41,7 +41,7 @@ from torch.utils.data.dataloader import (
 
 from ...core.nested import leaves
 from ..feeds import Items, Origin
-from .collated import is_reordered
+from .collated import MOST, is_reordered, rows_in_order
 from .datasets import Datasets
 from .order import row_contents
 
@@ -96,6 +96,7 @@ class _Iteration:
         calls: The number of calls of models with them.
         drawn: The number of rows of these batches.
         samples: Of the newest batches, what a collate function of the script's own was given.
+        may_prove: Whether the rows of a batch may be known from its samples, although ``reason`` is not "".
         compared: The number of calls whose values were compared with those of batches.
         items: The number of items of its dataset; 0 if that is not known.
         came: The number of its newest batch among all.
@@ -118,6 +119,7 @@ class _Iteration:
     calls: int = 0
     drawn: int = 0
     samples: deque[Sequence[Any]] = field(default_factory=lambda: deque(maxlen=_FIRST_BATCHES))
+    may_prove: bool = False
     compared: int = 0
     items: float = 0
     came: int = 0
@@ -202,6 +204,8 @@ class LoaderObserver:
         self.came = 0
         self._recognized: set[int] = set()  # iterations that a call had a batch of for certain
         self._rounds: dict[int, float] = {}
+        # By what a loader is made of: numbers of a tensor in its batches and in its samples. See ``_proven``.
+        self._in_order: dict[Hashable, set[tuple[int, int]]] = {}
         self._full: set[int] = set()  # of iterations that gave all their batches, perhaps not asked for more
 
     def attach(self, on_end: Callable[[int], None]) -> Callable[[], None]:
@@ -236,6 +240,7 @@ class LoaderObserver:
                 self._iterators.clear()
                 self._full.clear()
                 self._rounds.clear()
+                self._in_order.clear()
                 self._recognized.clear()
                 self._iterations = weakref.WeakKeyDictionary()
                 self._datasets = Datasets()
@@ -333,16 +338,35 @@ class LoaderObserver:
         if batch is None:
             reason = of.reason if of.is_mixed else _CHANGED.format(len(recent))
             return Items(of.number, of.dataset, of.name, None, reason, of.is_mixed)
-        ids, reason = (None, _WRITTEN) if _is_written(batch, inputs) else _items(batch)
         tensors = _numbers(batch, inputs)
-        shuffles = _shuffles(batch, [batch.tensors[one] for one in tensors])
+        given, is_written = [batch.tensors[one] for one in tensors], _is_written(batch, inputs)
+        proven = [] if is_written else self._proven(batch, tensors)
+        ids, reason = (None, _WRITTEN) if is_written else _items(batch, "" if proven else of.reason)
+        shuffles = "" if proven else _shuffles(batch, given)
         reason = shuffles or reason
-        contents = None if ids is None else _contents(batch, tensors, len(ids))
-        form = hash(tuple((batch.tensors[one].shape[1:], batch.tensors[one].dtype) for one in tensors))
+        # a collate function may add noise to the items, which they are not compared by
+        compared = proven or given
+        contents = None if ids is None else _contents(compared, len(ids))
+        form = hash(tuple((one.shape[1:], one.dtype) for one in compared))
         is_reordered = of.is_mixed or reason is _WRITTEN or bool(shuffles)
         return Items(
             of.number, of.dataset, of.name, ids, reason, is_reordered, tensors, contents, form, of.rows_of
         )
+
+    def _proven(self, batch: _Batch, numbers: Sequence[int]) -> list[Tensor]:
+        """Return the tensors of a batch whose rows are known to be its samples in their order.
+
+        A tensor with rows that are all different shows this for itself. Of one that did, later batches may
+        have copies. One that never does, such as a class or a constant, shows nothing.
+        """
+        of = batch.iteration
+        if not of.may_prove:
+            return []
+        known = self._in_order.setdefault(of.loader, set())
+        in_order = rows_in_order(batch.samples, [batch.tensors[one] for one in numbers])
+        found = {(numbers[at], place): is_shown for (at, place), is_shown in in_order.items()}
+        known |= {pair for pair, is_shown in found.items() if is_shown}
+        return [batch.tensors[one] for one in sorted({number for number, _ in found.keys() & known})]
 
     def sources(self, since: int) -> set[int]:
         """Return the iterations that gave a batch after the first ``since`` batches, as far as kept."""
@@ -392,10 +416,11 @@ class LoaderObserver:
         name = _name(iterator)
         mixed = _mixed(iterator)
         reason = mixed or _unordered(iterator) or reason
+        is_readable = True
         try:
             dataset, subsets = self._inside(iterator._dataset)
         except Exception as error:  # its iterations count epochs all the same
-            dataset, subsets = iterator._dataset, []
+            dataset, subsets, is_readable = iterator._dataset, [], False
             reason = reason or _UNREADABLE.format(type(error).__name__, error)
         number, part = self._datasets.number(dataset), _part(subsets)
         loader = _loader(iterator, name, part)
@@ -407,8 +432,8 @@ class LoaderObserver:
         if math.isfinite(size := _length(iterator._dataset)):
             iteration.items = size
         self._iterations[iterator] = iteration
-        if _own_collate(iterator):
-            _keep_samples(iterator, iteration)
+        if _own_collate(iterator) and _keep_samples(iterator, iteration):
+            iteration.may_prove = is_readable and (_batch_size(iterator) or 0) <= MOST
         self._iterators[iteration.number] = weakref.ref(iterator)
         return iteration
 
@@ -527,9 +552,8 @@ def _numbers(batch: _Batch, inputs: Any) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _contents(batch: _Batch, numbers: tuple[int, ...], rows: int) -> np.ndarray | None:
+def _contents(tensors: list[Tensor], rows: int) -> np.ndarray | None:
     """Return a hash of each row of some tensors of a batch; None if that is not cheap, on another device."""
-    tensors = [batch.tensors[number] for number in numbers]
     if any(one.device.type != "cpu" or len(one) != rows for one in tensors):
         return None
     return row_contents(tensors, 0)
@@ -562,9 +586,13 @@ def _name(iterator: Any) -> str:
 
 def _loader(iterator: Any, name: str, part: Hashable) -> Hashable:
     """Return what a DataLoader is made of, by which one that is made anew is recognized."""
-    samplers = _samplers(iterator)
-    sizes = (getattr(one, "batch_size", None) for one in samplers)
-    return name, part, type(samplers[-1]), next((size for size in sizes if size is not None), None)
+    return name, part, type(_samplers(iterator)[-1]), _batch_size(iterator)
+
+
+def _batch_size(iterator: Any) -> int | None:
+    """Return how many rows a batch has, as far as the samplers say."""
+    sizes = (getattr(one, "batch_size", None) for one in _samplers(iterator))
+    return next((size for size in sizes if size is not None), None)
 
 
 def _part(subsets: list[Any]) -> Hashable:
@@ -598,11 +626,11 @@ def _own_collate(iterator: Any) -> str:
     return "" if known else str(kind.__qualname__)
 
 
-def _keep_samples(iterator: Any, iteration: _Iteration) -> None:
-    """Keep what the collate function of an iterator of this process is given, of its newest batches."""
+def _keep_samples(iterator: Any, iteration: _Iteration) -> bool:
+    """Keep what the collate function of an iterator is given, of its newest batches; False in workers."""
     is_here = isinstance(iterator, _SingleProcessDataLoaderIter) and iterator._auto_collation
     if not is_here or iterator._dataset_kind != _DatasetKind.Map:
-        return
+        return False
     collate = _given_collate(iterator)
 
     def collated(samples: Any) -> Any:
@@ -613,6 +641,7 @@ def _keep_samples(iterator: Any, iteration: _Iteration) -> None:
     iterator._collate_fn = collated  # which the fetcher is made with, unless the iteration is under way
     if (fetcher := getattr(iterator, "_dataset_fetcher", None)) is not None:
         fetcher.collate_fn = collated
+    return True
 
 
 def _given_collate(iterator: Any) -> Any:
@@ -651,10 +680,15 @@ def _mixed(iterator: Any) -> str:
     return ""
 
 
-def _items(batch: _Batch) -> tuple[np.ndarray | None, str]:
-    """Return the ids of a batch's rows in the dataset inside of subsets, or None and the reason."""
-    if batch.iteration.reason:
-        return None, batch.iteration.reason
+def _items(batch: _Batch, reason: str) -> tuple[np.ndarray | None, str]:
+    """Return the ids of a batch's rows in the dataset inside of subsets, or None and the reason.
+
+    Args:
+        batch: The batch.
+        reason: Why its rows are known not to be those that the sampler named; "" if they are.
+    """
+    if reason:
+        return None, reason
     index = batch.index
     try:
         given = index if isinstance(index, list | tuple) else list(index)

@@ -95,7 +95,7 @@ class Aggregator:
         self.set_trigger(trigger)
         self.max_bytes, self.grace, self.replaying = max_bytes, grace, False
         self._runs: dict[RunKey, RunState] = {}
-        self._handed: dict[int, tuple[RunState, Window, Key, int]] = {}
+        self._handed: dict[int, tuple[RunState, Window, Key, int, float]] = {}
         self._news: list[Notice] = []  # raised outside of a request
         self._opened = 0
         self._runs_of: dict[str, dict[RunKey, None]] = {}  # of each client, as far as known
@@ -331,7 +331,7 @@ class Aggregator:
         """
         if point.serial not in self._handed:
             return None
-        run, window, key, arrays = self._handed.pop(point.serial)
+        run, window, key, arrays, _ = self._handed.pop(point.serial)
         newly_scored, newly_failed = window.settle(key, arrays, scored=scored)
         run.counts["scored"] += newly_scored
         run.counts["failed"] += newly_failed
@@ -341,10 +341,10 @@ class Aggregator:
             window.stored(key)
         return run.run_key
 
-    def waiting_since(self) -> float:
-        """Return a time before which no array came that waits to be scored; infinite if none waits."""
-        windows = (each for run in self._runs.values() for each in run.unsettled())
-        return min((window.first for window in windows), default=math.inf)
+    def moments(self) -> list[float]:
+        """Return when the last array of each epoch came that waits to be scored, or of a part passed on."""
+        windows = {each.arrived for run in self._runs.values() for each in run.unsettled() if each.arrived}
+        return sorted(windows | {time for *_, time in self._handed.values() if math.isfinite(time)})
 
     @property
     def queued(self) -> int:
@@ -736,7 +736,8 @@ class Aggregator:
             self._news.append(notices.absent(window))
         self._count(run, "incomplete", sum(not point.complete for point in ready))
         for point in ready:
-            self._handed[point.serial] = run, window, point.key, window.tallies[point.key].arrived
+            arrays = window.tallies[point.key].arrived
+            self._handed[point.serial] = run, window, point.key, arrays, point.arrived
         return ready
 
     def _make_room(self, nbytes: int, out: IngestResult) -> None:

@@ -52,6 +52,8 @@ BEAT_S = 5.0
 BEHIND_S = 60.0
 #: Seconds that a rare request waits while the journal is read after a start.
 PATIENCE_S = 10.0
+#: The most moments that are passed on with a target, so that not all labels since the first of them are kept.
+MOMENTS = 1000
 _BEGAN = time.time() - time.monotonic()
 
 
@@ -235,8 +237,9 @@ class AggregatorService:
         self._require_journal(PATIENCE_S)
         with self._lock:
             self._take_settled()
-            now, since = self._now(), self.aggregator.waiting_since()
-        self.evaluator.put_target(replace(target, registered=now, waiting=min(since, now)))
+            now, moments = self._now(), self.aggregator.moments()
+        since, few = min([now, *moments]), tuple(moments) if len(moments) <= MOMENTS else None
+        self.evaluator.put_target(replace(target, registered=now, waiting=since, moments=few))
 
     def flush(
         self,

@@ -59,7 +59,6 @@ class Window:
         absent: Layers that earlier epochs have and this one lacks.
         closed: Whether nothing more is expected.
         touched: The time of the last record, in seconds, or of the restart of the server after it.
-        first: The time of the first record, in seconds; 0 if unknown.
         arrived: The time of the last record, in seconds; 0 if unknown.
         journaled: Whether records of it are on disk.
         waits: Whether it was told that it waits for a silent client.
@@ -96,7 +95,6 @@ class Window:
     absent: list[str] = field(default_factory=list)
     closed: bool = False
     touched: float = 0.0
-    first: float = 0.0
     arrived: float = 0.0
     journaled: bool = False
     waits: bool = False
@@ -225,7 +223,7 @@ class Window:
 
     def touch(self, now: float) -> None:
         """Note the time of a record."""
-        self.first, self.arrived, self.touched = self.first or now, now, now
+        self.arrived = self.touched = now
 
     def reload(self, records: list[Record], head: Mapping[str, Any]) -> None:
         """Replace the contents by these records, as they were when the journal got them.
@@ -317,7 +315,7 @@ class Window:
             "closed": self.closed,
             "counted": self.counted,
             "over": self.is_done,
-            "times": [self.first, self.arrived],
+            "arrived": self.arrived,
             "lost": [list(key) for key in self.lost],
             "scored": [list(key) for key in scored - self.awaited.keys()],
             "left": [[list(key), *range_] for key, range_ in self._left().items()],
@@ -338,8 +336,8 @@ class Window:
         self.lacks, self.closed = snapshot["lacks"], snapshot["closed"]
         self.pooled = snapshot.get("pooled", False)  # older versions did not store it
         self.counted = snapshot.get("counted", False)  # likewise
-        first, arrived = snapshot.get("times", (0.0, 0.0))  # likewise
-        self.first, self.arrived = first or self.first, max(arrived, self.arrived)
+        arrived = snapshot.get("arrived", snapshot.get("times", (0.0,))[-1])  # and then with the first time
+        self.arrived = max(arrived, self.arrived)
         lost, scored = ({Key(*key) for key in snapshot[name]} for name in ("lost", "scored"))
         left = {Key(*key): range_ for key, *range_ in snapshot.get("left", ())}  # older ones did not store it
         newly_lost = lost - self.lost - left.keys()

@@ -51,7 +51,8 @@ class Target:
         owner: The client that registered it.
         registered: When it was registered, in seconds since 1970, by the clock of the aggregator, which also
             says when arrays came; 0 if it is not stated.
-        waiting: No array waits that came before that time; infinite if none waits.
+        waiting: No epoch waits whose last array came before that time; infinite if none waits.
+        moments: When the last array of each epoch that waits came; None if they may be any time since then.
         during: The runs that its owner was recording as it registered it; empty if none or unknown.
         until: When a run must have begun to be scored on it; None for any time. It is set when the server is
             started again.
@@ -71,6 +72,7 @@ class Target:
     owner: str = ""
     registered: float = 0.0
     waiting: float = math.inf
+    moments: tuple[float, ...] | None = None
     during: tuple[str, ...] = ()
     until: float | None = None
     claimed: bool = False
@@ -85,7 +87,8 @@ class Target:
         """
         waiting = math.inf if request.waiting is None else request.waiting
         target = cls._of(request, request.client)
-        return replace(target, registered=request.registered or 0.0, waiting=waiting)
+        moments = None if request.moments is None else tuple(request.moments)
+        return replace(target, registered=request.registered or 0.0, waiting=waiting, moments=moments)
 
     @classmethod
     def stored(cls, row: Mapping[str, Any]) -> Target:
@@ -131,6 +134,7 @@ class Target:
             during=list(self.during),
             registered=self.registered or None,
             waiting=self.waiting if math.isfinite(self.waiting) else None,
+            moments=None if self.moments is None else list(self.moments),
             model_pattern=self.model_pattern.pattern,
             layer_pattern=self.layer_pattern.pattern,
             run_pattern=self.run_pattern.pattern,
@@ -516,8 +520,8 @@ class TargetStore(Protocol):
 class KnownTargets:
     """Targets by name, owner and patterns.
 
-    Of those of one name, owner and patterns, the earlier ones are kept while arrays wait that came before the
-    newest. Those of earlier server processes are loaded from the store when needed. The list is replaced,
+    Of those of one name, owner and patterns, the earlier ones are kept while epochs wait that are scored on
+    them. Those of earlier server processes are loaded from the store when needed. The list is replaced,
     never changed, so that it can be read without a lock.
     """
 
@@ -545,7 +549,8 @@ class KnownTargets:
             self._store.put_target(target)
             own = [one for one in known if one.key == target.key]
             others = [one for one in known if one.key != target.key]
-            times = needed_beside(target.registered, [one.registered for one in own], target.waiting)
+            times = [one.registered for one in own]
+            times = needed_beside(target.registered, times, target.waiting, target.moments)
             needed = [*others, *(one for one in own if one.registered in times), target]
             self._targets = sorted(needed, key=_registered)
             replaced = [one for one in own[-1:] if one.until is None]
