@@ -148,3 +148,16 @@ def test_warning_of_a_probe_is_logged_once(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     (text,) = [line for line in done.stderr.splitlines() if "raised ZeroDivisionError" in line]
     assert text.startswith("intus: when(model, operation) raised")
+
+
+def test_process_leaves_nothing_open_at_its_end():
+    """The server has ended before its process does, and its pipes are closed."""
+    script = """
+from intus.monitoring.private_server import _SERVERS, private_server
+private_server(None)
+print(_SERVERS[None].process.pid)
+"""
+    command = [sys.executable, "-W", "always::ResourceWarning", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert not done.stderr
+    assert not runs_now(int(done.stdout))

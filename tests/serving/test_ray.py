@@ -128,10 +128,10 @@ def test_tasks_of_killed_worker_are_run_again(engine, database, expected):
     handed_on.start()
     pids = processes(engine)
     for _ in range(3):
-        assert done.acquire(timeout=60)
+        assert done.acquire(timeout=120)
     os.kill(pids[0], signal.SIGKILL)  # a whole process, in the middle of an epoch
     for _ in range(8):
-        assert done.acquire(timeout=60)
+        assert done.acquire(timeout=120)
     engine._ray.kill(engine._workers[1].actor)  # an actor, by Ray itself
     handed_on.join()
     assert not set(processes(engine)) & set(pids)

@@ -19,6 +19,7 @@ _log = logging.getLogger("intus.engines")
 _VERSION: str = sys.modules[__name__.partition(".")[0]].__version__
 #: Seconds to wait for all workers to start.
 START_S = 120.0
+_SHUT_DOWN = "Ray was shut down while it ran a task."
 
 
 class _Actor:
@@ -39,11 +40,11 @@ class RayEngine:
 
     Args:
         workers: Number of workers, by default one for each CPU that Ray has.
-        address: HOST:PORT of a cluster. By default a cluster on this machine alone is started, and ended with
-            this engine.
+        address: HOST:PORT of a cluster. By default Ray is used as this process has it already, and goes on
+            after this engine; else a cluster on this machine alone is started, and ended with this engine.
 
     Raises:
-        ServeError: If the cluster cannot be reached, or has too few CPUs.
+        ServeError: If the cluster cannot be reached, has too few CPUs, or is another than this process uses.
         MissingExtraError: If Ray is not installed.
     """
 
@@ -51,17 +52,15 @@ class RayEngine:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no reports to Ray's makers
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         self._ray = ray = require("ray", extra="ray", why="for the engine 'ray'")
-        own: dict[str, Any] = {"num_cpus": workers, "include_dashboard": False}
-        try:
-            _check_reachable(address)  # Ray would try for minutes
-            ray.init(
-                **({"address": address} if address else own),
-                logging_level=logging.ERROR,
-                log_to_driver=False,
-                configure_logging=False,
+        self._starts = not ray.is_initialized()
+        if self._starts:
+            _start(ray, workers, address)
+        elif address:
+            raise ServeError(
+                f"Ray cannot be used at {address}: this process uses Ray already, and can use one cluster "
+                "at a time. Call ray.shutdown() before, or leave out the address."
             )
-        except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-            raise ServeError(f"Ray cannot be used at {address or 'this machine'}: {error}.") from error
+        self._is_closed = False
         self._class = ray.remote(_Actor)
         self._environment = one_thread()
         if address is None:  # workers on this machine find the modules that this process finds
@@ -83,7 +82,15 @@ class RayEngine:
 
     def close(self) -> None:
         """End the workers, and the cluster if this engine started it."""
-        self._ray.shutdown()
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        if self._starts:
+            self._ray.shutdown()
+            return
+        for worker in self._workers:
+            self._ray.kill(worker.actor)
 
     def _start_actor(self) -> Any:
         return self._class.options(num_cpus=1, runtime_env={"env_vars": self._environment}).remote()
@@ -108,10 +115,17 @@ class RayEngine:
                 "same version on all machines."
             )
 
+    def _check_open(self) -> None:
+        """Raise WorkerDiedError after ``close``, when Ray would start a cluster anew for any call of it."""
+        if self._is_closed:
+            raise WorkerDiedError(_SHUT_DOWN)
+
     def _send(self, task: Task[R]) -> tuple[_Worker, Any]:
+        self._check_open()
         try:
             shared = [self._put(each) for each in task.shared]
             with self._lock:
+                self._check_open()
                 worker = min(self._workers, key=lambda worker: worker.load(self._ray))
                 return worker, worker.start(task, shared)
         except self._ray.exceptions.RayError as error:
@@ -119,6 +133,7 @@ class RayEngine:
 
     def _gather(self, task: Task[R], worker: _Worker, promise: Any) -> R:
         for _ in range(TRIES):
+            self._check_open()
             try:
                 result: R = self._ray.get(promise)
                 return result
@@ -130,7 +145,7 @@ class RayEngine:
             except self._ray.exceptions.RayError as error:  # no memory or disk, or the cluster is gone
                 raise self._gone(error) from error
             except SystemExit:  # of Ray, in each thread that waits for it when it is shut down
-                raise WorkerDiedError("Ray was shut down while it ran a task.") from None
+                raise WorkerDiedError(_SHUT_DOWN) from None
         raise WorkerDiedError(f"{TRIES} workers died while they ran the same task.")
 
     @staticmethod
@@ -141,9 +156,24 @@ class RayEngine:
     def _replace(self, dead: _Worker, error: Exception) -> None:
         """Replace a dead worker by a new one, unless that was done already."""
         with self._lock:
-            if dead in self._workers:
+            if dead in self._workers and not self._is_closed:
                 _log.warning("A worker died; a new one takes its tasks: %s", str(error).partition("\n")[0])
                 self._workers[self._workers.index(dead)] = _Worker(self._start_actor())
+
+
+def _start(ray: Any, workers: int | None, address: str | None) -> None:
+    """Start a cluster on this machine, or connect to the one at an address."""
+    own: dict[str, Any] = {"num_cpus": workers, "include_dashboard": False}
+    try:
+        _check_reachable(address)  # Ray would try for minutes
+        ray.init(
+            **({"address": address} if address else own),
+            logging_level=logging.ERROR,
+            log_to_driver=False,
+            configure_logging=False,
+        )
+    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+        raise ServeError(f"Ray cannot be used at {address or 'this machine'}: {error}.") from error
 
 
 def _check_reachable(address: str | None) -> None:

@@ -14,6 +14,8 @@ from .commands import flush
 from .sender import get_sender
 from .warn_once import log_of_server
 
+#: Seconds in which a server ends that has nothing left to score.
+_END_S = 10.0
 _READY = re.compile(r"probes send to (?P<host>\S+):(?P<port>\d+)")
 
 
@@ -63,13 +65,26 @@ class PrivateServer:
             last = (complaint.strip() or line.strip()).splitlines()[-1:]
             raise ServeError(f"The server that scores{where} did not start: {''.join(last)}")
         self.host, self.port = ready["host"], int(ready["port"])
-        for stream in (self.process.stdout, self.process.stderr):
-            threading.Thread(target=_discard, args=(stream,), daemon=True).start()
+        streams = self.process.stdout, self.process.stderr
+        self._readers = [threading.Thread(target=_discard, args=(one,), daemon=True) for one in streams]
+        for reader in self._readers:
+            reader.start()
 
     @property
     def runs(self) -> bool:
         """True while the process runs."""
         return self.process.poll() is None
+
+    def close(self) -> None:
+        """End the server, and wait a while until it has scored what it received; else it goes on alone."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            return
+        for reader in self._readers:
+            reader.join(_END_S)
 
 
 def _discard(stream: IO[str]) -> None:
@@ -98,6 +113,7 @@ def private_server(database: str | None) -> tuple[str, int]:
         server = _SERVERS.get(database)
         if server is None or not server.runs:
             server = _SERVERS[database] = PrivateServer(database)
-            get_sender(server.host, server.port)  # before the next line, whose function then runs before its
-            atexit.register(flush, server.host, server.port)
+            atexit.register(server.close)  # what is registered later runs before it: the sender's end, and
+            get_sender(server.host, server.port)
+            atexit.register(flush, server.host, server.port)  # before that
     return server.host, server.port

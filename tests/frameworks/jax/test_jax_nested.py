@@ -87,3 +87,65 @@ def test_module_that_also_runs_in_a_loop_is_told(outside):
     assert [("'cell'" in str(one), "both inside and outside" in str(one)) for one in tap.errors] == (
         [(True, True)] if outside else []  # what runs in loops alone is never called
     )
+
+
+class Frozen(nnx.Module):
+    """Two parts one after the other, and one beside the first; the parameters of ``last`` are trained."""
+
+    def __init__(self):
+        rngs = nnx.Rngs(0)
+        self.first, self.beside = nnx.Linear(1, 6, rngs=rngs), nnx.Linear(1, 6, rngs=rngs)
+        self.last = nnx.Linear(6, 1, rngs=rngs)
+
+    def __call__(self, t):
+        return jnp.tanh(self.last(jnp.tanh(self.first(t)))) + jnp.tanh(self.beside(t)).sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize("is_linear", [False, True])
+def test_derivative_of_a_frozen_part_is_not_taken_for_a_gradient_of_the_loss(is_linear):
+    model = Frozen()
+
+    def loss_of(call, t):
+        return jax.grad(lambda t: call(t).sum())(t).mean() if is_linear else residual(call, t)
+
+    @nnx.jit
+    def step(model, t):
+        return nnx.grad(lambda model: loss_of(model, t), argnums=nnx.DiffState(0, filter_last))(model)
+
+    def filter_last(path, _):
+        return path[0] == "last"
+
+    tap, _ = observed(model, step, T, kinds=("output", "grad_output"))
+    (seen,) = tap.seen
+    assert {address for kind, address in seen if kind == "output"} >= {"first", "beside", "last"}
+    recorded = {address for kind, address in seen if kind == "grad_output"}
+    assert recorded <= {"last"}
+    (error,) = tap.errors
+    assert "Gradients at 'beside', 'first' are not recorded" in str(error)
+    if recorded:
+
+        def loss(added):
+            def call(t):
+                hidden = model.last(jnp.tanh(model.first(t))) + added
+                return jnp.tanh(hidden) + jnp.tanh(model.beside(t)).sum(1, keepdims=True)
+
+            return loss_of(call, T)
+
+        np.testing.assert_allclose(seen["grad_output", "last"], jax.grad(loss)(jnp.zeros((8, 1))), 1e-4, 1e-6)
+
+
+def test_plain_gradients_beside_a_penalty_are_recorded():
+    """As of a discriminator, on real rows and, with a penalty on its derivative, on others."""
+    model = Net()
+
+    @nnx.jit
+    def step(model, t):
+        return nnx.grad(lambda model: (model(2 * t) ** 2).mean() + residual(model, t))(model)
+
+    def loss(added):
+        return (model.out(jnp.tanh(model.fc(2 * T) + added)) ** 2).mean()
+
+    tap, _ = observed(model, step, T, kinds=("output", "grad_output"))
+    assert not tap.errors
+    expected = jax.grad(loss)(jnp.zeros((8, 16)))
+    np.testing.assert_allclose(tap.seen[0]["grad_output", "fc"], expected, 1e-4, 1e-6)

@@ -725,3 +725,32 @@ def test_bucketing_module_is_refused_with_what_one_bucket_records():
     with pytest.raises(InputError, match="only the steps of that bucket"):
         intus.probe(model)
     assert "fc" in [one.address for one in MXNetBackend().operations(model._buckets[9])]
+
+
+@pytest.mark.parametrize("kinds", [("output",), ("grad_output",)])
+def test_operations_of_a_module_with_several_outputs_are_told(kinds):
+    """The first output is recorded; the symbol itself names all. A normalization shows one of its three."""
+
+    class Told(Collect):
+        def __init__(self):
+            super().__init__()
+            self.told = {}
+
+        def returned(self, address, recorded, others, *, packed):
+            self.told[address] = [recorded, *others]
+
+    data = mx.sym.BatchNorm(mx.sym.var("data"), name="norm")
+    parts = mx.sym.SliceChannel(data, num_outputs=2, axis=1, name="parts")
+    heads = [mx.sym.FullyConnected(parts[at], num_hidden=3, name=f"fc{at}") for at in range(2)]
+    whole = mx.sym.Group(heads)
+    model = mx.mod.Module(whole, label_names=None)
+    model.bind([("data", (4, 6))])
+    model.init_params()
+    backend, tap = MXNetBackend(), Told()
+    handle = backend.attach(model, backend.operations(model), kinds, tap)
+    model.forward(mx.io.DataBatch([mx.nd.ones((4, 6))]), is_train=False)
+    handle.remove()
+    names = [one for one in whole.get_internals().list_outputs() if one.startswith("parts")]
+    expected = {"": whole.list_outputs(), "parts": names}
+    assert not tap.errors
+    assert tap.told == (expected if kinds == ("output",) else {})

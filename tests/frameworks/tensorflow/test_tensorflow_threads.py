@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 
 import keras
@@ -11,6 +12,8 @@ import tensorflow as tf
 
 from backends.contract import Collect
 from intus.backends.base import for_model
+from intus.backends.tensorflow.function_calls import FunctionCall, under_way
+from intus.backends.tensorflow.turns import Turns
 
 ROWS, CALLS, THREADS = 16, 60, 4
 
@@ -31,6 +34,12 @@ class Modules(tf.Module):
 
     def __call__(self, x):
         return self.o(self.fc(x))
+
+
+@pytest.fixture(autouse=True)
+def no_frames_of_other_threads(monkeypatch):
+    """To read them while these threads run may end the process."""
+    monkeypatch.delattr(sys, "_current_frames")
 
 
 def keras_model():
@@ -84,14 +93,17 @@ def test_passes_of_threads_are_each_of_one_call(make, in_graph):
         np.testing.assert_array_equal(seen["input", "o"], seen["output", "fc"])
 
 
+class Failing(Modules):
+    """Fails between its layers for large numbers."""
+
+    def __call__(self, x):
+        hidden = self.fc(x)
+        with tf.control_dependencies([tf.debugging.assert_less(x, 5.0)]):
+            return self.o(tf.identity(hidden))
+
+
 @pytest.mark.parametrize("in_graph", [False, True])
 def test_call_after_one_that_was_interrupted(in_graph):
-    class Failing(Modules):
-        def __call__(self, x):
-            hidden = self.fc(x)
-            with tf.control_dependencies([tf.debugging.assert_less(x, 5.0)]):
-                return self.o(tf.identity(hidden))
-
     model = Failing()
     tap, handle = observed(model)
     call = tf.function(lambda x: model(x)) if in_graph else model
@@ -105,6 +117,79 @@ def test_call_after_one_that_was_interrupted(in_graph):
     assert not tap.refused
     found = [seen["input", "o"][0, 0] for seen in tap.seen if ("input", "o") in seen]
     assert found == [0.5, 1.0, 1.5]
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_call_after_one_of_another_thread_that_was_interrupted(in_graph):
+    """The other thread goes on, and has kept the error."""
+    model = Failing()
+    tap, handle = observed(model)
+    call = tf.function(lambda x: model(x)) if in_graph else model
+    call(tf.ones((2, 8)))
+    failed, may_end, errors = threading.Event(), threading.Event(), []
+
+    def fail():
+        try:
+            call(tf.fill((2, 8), 9.0))
+        except tf.errors.InvalidArgumentError as error:
+            errors.append(error)
+        failed.set()
+        may_end.wait()
+
+    thread = threading.Thread(target=fail)
+    thread.start()
+    failed.wait()
+    call(tf.fill((2, 8), 2.0))
+    may_end.set()
+    thread.join()
+    handle.remove()
+    assert errors
+    assert not tap.errors
+    assert not tap.refused
+    assert [seen["input", "o"][0, 0] for seen in tap.seen if ("input", "o") in seen] == [0.5, 1.0]
+
+
+@pytest.mark.parametrize("creates", [False, True])
+def test_function_tells_of_its_calls_until_the_last_removal(creates):
+    model, variables, told = Modules(), [], []
+
+    @tf.function
+    def function(x):
+        if creates and not variables:
+            variables.append(tf.Variable(1.0))
+        tf.numpy_function(lambda: told.append(len(under_way())), [], [])
+        return model(x)
+
+    outer = tf.function(lambda x: tf.cond(tf.reduce_sum(x) > 0, lambda: function(x), lambda: x))
+    (_, first), (_, second) = observed(model), observed(model)
+    for call in (function, function, outer):
+        call(tf.ones((2, 8)))
+    first.remove()
+    outer(tf.ones((2, 8)))
+    assert told == [1] * 4
+    second.remove()
+    outer(tf.ones((2, 8)))
+    assert told == [1] * 4 + [0]
+    assert not under_way()
+
+
+def test_call_of_another_thread_is_not_taken_for_an_evaluation(monkeypatch):
+    """A tap evaluates a model by a function as a call begins; calls of other functions come meanwhile."""
+    functions = [FunctionCall(1, -1, None)]
+    monkeypatch.setattr("intus.backends.tensorflow.turns.under_way", lambda: functions)
+    turns = Turns()
+    assert turns.take(is_eager=False, is_evaluation=False) == 1
+    functions += [FunctionCall(2, threading.get_ident(), None), FunctionCall(3, -1, None)]
+    taken = []
+
+    def take(is_evaluation):
+        taken.append(turns.take(is_eager=False, is_evaluation=is_evaluation))
+
+    for one in (False, True):
+        thread = threading.Thread(target=take, args=[one])
+        thread.start()
+        thread.join()
+    assert taken == [0, 2]
 
 
 def test_gradients_of_threads_are_of_their_call():

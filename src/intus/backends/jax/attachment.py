@@ -27,6 +27,11 @@ _SEVERAL = (
     "The step takes several gradients of {}, of which only the first is recorded. Take each in a step "
     "of its own, or the gradient of the sum of the losses."
 )
+_DERIVED = (
+    "Gradients at {} are not recorded: the loss is made of derivatives of the model, and what the step "
+    "computes there may be one of these, not a gradient of the loss, as at a frozen part before what is "
+    "trained."
+)
 _PARTLY = (
     "{} ran both inside and outside of a loop or a branch (lax.scan, fori_loop, while_loop, cond). Only the "
     "calls outside are recorded: where a training runs in a loop, those are not its steps."
@@ -346,6 +351,8 @@ class Attachment:
             self._tap.on_error(CaptureError(_PARTLY.format(", ".join(map(repr, shadow.partly)))))
         if shadow.several:
             self._tap.on_error(CaptureError(_SEVERAL.format(", ".join(shadow.several))))
+        if shadow.derived:
+            self._tap.on_error(CaptureError(_DERIVED.format(", ".join(map(repr, shadow.derived)))))
 
     def _operation(self, shadow: Shadow, address: str) -> Operation:
         """Return the operation at an address, which the shadow has met."""

@@ -210,6 +210,7 @@ class Shadow:
         visits: The calls of modules in order.
         avals: Shape and dtype of each output.
         several: What several gradients were computed of, so that only the first is observed.
+        derived: Modules of which maybe a derivative is computed, and no gradient of the loss.
         partly: The modules that also ran inside of a loop or a branch, where they are not observed.
         takes_gradients: Whether the step takes gradients through the model.
         calls: The calls of the model in the step.
@@ -233,7 +234,7 @@ class Shadow:
         self.classes, self.model_call, self.returned = taps.classes, taps.model_call, taps.returned
         _check_origins(flat)
         self.calls = ModelCalls(flat, taps.within)
-        self.visits, outputs, self.several = _visits(flat, kinds, self.calls)
+        self.visits, outputs, self.several, self.derived = _visits(flat, kinds, self.calls)
         inside = {mark.address for equation in flat.jaxpr.eqns for mark in _marks_inside(equation)}
         self.partly = sorted(inside & {visit.address for visit in self.visits})
         self.takes_gradients = any(
@@ -384,33 +385,80 @@ def _marks_inside(equation: Any) -> Iterator[Mark]:
                 yield from _marks_inside(inner)
 
 
-def _outermost(taps: list[Any]) -> list[Any]:
-    """Return marks without the gradients of derivatives of which the step takes a gradient again.
+def _outermost(flat: ClosedJaxpr) -> tuple[list[Any], set[Mark]]:
+    """Return the equations of marks without the gradients of derivatives of which the step takes a gradient.
 
     If it takes no gradient of any derivative, they are kept: in a product with a Hessian, the outer
-    derivative is no gradient.
+    derivative is no gradient. A value that what is trained does not change, as of a frozen part before it,
+    may have a derivative alone and no gradient of the loss. So what is a step on the way from derivatives
+    that are left out, not by gradients of the loss, or a step to these, is left out too.
+
+    Args:
+        flat: The step.
+
+    Returns:
+        The equations, and the marks of values that may have a derivative alone.
     """
+    taps = [one for one in flat.jaxpr.eqns if one.primitive is tap_p]
+    values = [one for one in taps if one.params["stage"] == VALUE]
+    gradients = [one for one in taps if one.params["stage"] == GRADIENT]
     levels: dict[Mark, int] = {}
-    for one in taps:
-        if one.params["stage"] == VALUE:
-            levels[one.params["mark"]] = max(one.params["level"], levels.get(one.params["mark"], 0))
-    inner = {
-        id(one)
-        for one in taps
-        if one.params["stage"] == GRADIENT and one.params["level"] < levels.get(one.params["mark"], 0)
-    }
-    gradients = {id(one) for one in taps if one.params["stage"] == GRADIENT}
-    return taps if inner == gradients else [one for one in taps if id(one) not in inner]
+    for one in values:
+        levels[one.params["mark"]] = max(one.params["level"], levels.get(one.params["mark"], 0))
+    inner = [one for one in gradients if one.params["level"] < levels.get(one.params["mark"], 0)]
+    if len(inner) == len(gradients):
+        return taps, set()
+    top = max((levels[one.params["mark"]] for one in inner), default=0)
+    left_out = {id(one) for one in inner}
+    others = [one for one in gradients if id(one) not in left_out and one.params["level"] < top]
+    alone = set[Mark]()
+    if others:
+        outer = {id(one) for one in gradients if one.params["level"] >= top}
+        after, past, into = _after(flat, left_out), _after(flat, outer), _before(flat, outer)
+        # What a step computes with updated parameters comes after derivatives too, or before the values.
+        later = {one.params["mark"] for one in values if one.outvars[0] in after}
+        earlier = _before(flat, {id(one) for one in values if one.params["level"] >= top})
+        for one in others:
+            mark, variable = one.params["mark"], one.outvars[0]
+            # A parameter has no derivative by the data, and so one level less.
+            is_inner = mark.kind != "parameter" and variable in after and variable not in past
+            if mark not in later and variable not in earlier and (is_inner or variable in into):
+                left_out.add(id(one))
+                alone.add(mark)
+    return [one for one in taps if id(one) not in left_out], alone
+
+
+def _after(flat: ClosedJaxpr, equations: Collection[int]) -> set[Any]:
+    """Return the variables that are computed from equations, which are given by identity."""
+    found = set[Any]()
+    for one in flat.jaxpr.eqns:
+        if id(one) in equations or not found.isdisjoint(_read(one)):
+            found.update(one.outvars)
+    return found
+
+
+def _before(flat: ClosedJaxpr, equations: Collection[int]) -> set[Any]:
+    """Return the variables that equations, which are given by identity, are computed from."""
+    found = set[Any]()
+    for one in reversed(flat.jaxpr.eqns):
+        if id(one) in equations or not found.isdisjoint(one.outvars):
+            found.update(_read(one))
+    return found
+
+
+def _read(equation: Any) -> list[Any]:
+    return [one for one in equation.invars if not isinstance(one, Literal)]
 
 
 def _visits(
     flat: ClosedJaxpr, kinds: Collection[str], calls: ModelCalls
-) -> tuple[list[Visit], list[Any], list[str]]:
-    """Return the marked module calls with what is observed, the variables of the items, and ``several``."""
+) -> tuple[list[Visit], list[Any], list[str], list[str]]:
+    """Return the marked module calls with what is observed, their variables, ``several`` and ``alone``."""
     marked: dict[tuple[Mark, str], list[Any]] = defaultdict(list)
     order: list[tuple[Mark, int]] = []
     batches: dict[Any, int] = {}  # how many jax.vmap a value is under
-    for equation in _outermost([one for one in flat.jaxpr.eqns if one.primitive is tap_p]):
+    taps, alone = _outermost(flat)
+    for equation in taps:
         mark, stage = equation.params["mark"], equation.params["stage"]
         marked[mark, stage].append(equation.outvars[0])
         batches[equation.outvars[0]] = equation.params["batches"]
@@ -454,7 +502,8 @@ def _visits(
                     items.append(Item(kind, address, mark.which, len(variables), why))
                     variables.append(variable)
         visits.append(Visit(output.address, tuple(items), calls.has_other_rows(output, repeat)))
-    return visits, variables, sorted(several)
+    derived = {one.address for one in alone if _GRADIENTS.get(one.kind) in kinds}
+    return visits, variables, sorted(several), sorted(derived)
 
 
 def _address(mark: Mark, call: int) -> str:

@@ -27,7 +27,7 @@ from .arrays import replaced, to_numpy
 from .blocks import parameter_address
 from .hybrid import inside, run_with_symbols
 from .randomness import drawing
-from .symbols import identity, nodes
+from .symbols import entries, identity, nodes
 
 _SCOPE = "__intus_scope__"
 _NOT_RESTORED = (
@@ -229,36 +229,6 @@ def _setting(node: dict[str, Any]) -> str:
     if node["op"] in ("BatchNorm", "Dropout"):
         settings["training"] = autograd.is_training()
     return ", ".join(f"{key}={value}" for key, value in settings.items())
-
-
-def entries(symbol: Symbol, table: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    """Return the node and output of every internal of a symbol.
-
-    Nodes and internals have the same order, but only internals list the outputs that a node shows.
-    """
-    names = symbol.get_internals().list_outputs()
-    found: list[tuple[int, int]] = []
-    at = 0
-    for number, node in enumerate(table):
-        if node["op"] == "null":
-            found.append((number, 0))
-            at += 1
-            continue
-        following = table[number + 1]["name"] if number + 1 < len(table) else None
-        own: list[str] = []
-        while at < len(names) and names[at] not in own and _is_of(names[at], node["name"], following):
-            own.append(names[at])
-            found.append((number, len(own) - 1))
-            at += 1
-    return found
-
-
-def _is_of(entry: str, node: str, following: str | None) -> bool:
-    """Return whether an internal belongs to a node, and not to the one that follows."""
-    if not entry.startswith(f"{node}_"):
-        return False
-    longer = following is not None and following.startswith(f"{node}_")
-    return not (longer and (entry == following or entry.startswith(f"{following}_")))
 
 
 def _of_block(block: Block, args: tuple[Any, ...]) -> _Program:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from mxnet.base import NDArrayHandle
 from mxnet.executor import Executor
 from mxnet.module import Module
 from mxnet.ndarray import NDArray
+from mxnet.symbol import Symbol
 
 from ...core.address import Address
 from ...core.errors import InputError
@@ -25,7 +26,7 @@ from ..base import Operation, Tap
 from ..visit import Visit
 from .arrays import to_numpy
 from .session import Session
-from .symbols import TAP, nodes, with_taps
+from .symbols import TAP, entries, nodes, with_taps
 
 _NAME = re.compile(rf"({TAP})?(.+?)(_backward)?_(?:0|output0?)$")
 
@@ -124,14 +125,22 @@ class Observer:
         self.visits: dict[str, Visit] = {}
         self._before: dict[str, NDArray] = {}
 
-    def on_value(self, executor: Executor, address: str, array: NDArray) -> None:
-        """Capture the output of an operation, and its parameters."""
+    def on_value(self, executor: Executor, address: str, array: NDArray, names: Sequence[str]) -> None:
+        """Capture the first output of an operation, and its parameters.
+
+        Args:
+            executor: The executor.
+            address: The operation.
+            array: The output.
+            names: The names of all of its outputs.
+        """
         operation = self.operations.get(address)
         visit = self.session.visit(operation) if operation and self.session.running else None
         if visit is None:
             return
         self.visits[address] = visit
         if "output" in self.session.kinds:
+            self.session.several.tell(address, names, 0)
             self.session.capture(visit, "output", array)
         if "parameter" in self.session.kinds:
             arrays = {**executor.arg_dict, **executor.aux_dict}
@@ -186,6 +195,7 @@ class Watch:
         self.observers: list[Observer] = []
         self.is_train = bool(model.for_training)
         self._model, self._group = model, model._exec_group
+        self._outputs = _outputs(model.symbol)
         self._twins: dict[Executor, tuple[frozenset[str], Executor]] = {}
         self._in_backward: Executor | None = None  # whose last pass was observed
         self._own = self._group.forward, self._group.backward, model.update
@@ -229,7 +239,7 @@ class Watch:
                     self._in_backward = executor
                 call()
             for observer in running:
-                observer.on_value(executor, "", executor.outputs[0])
+                observer.on_value(executor, "", executor.outputs[0], self._outputs[""])
             outputs = executor.outputs
         finally:
             for observer in observers:
@@ -296,7 +306,20 @@ class Watch:
             if is_gradient and is_tap:
                 observer.session.safely(observer.on_gradient, address, array)
             elif not is_gradient and not is_tap:
-                observer.session.safely(observer.on_value, executor, address, array)
+                observer.session.safely(
+                    observer.on_value, executor, address, array, self._outputs.get(address, ())
+                )
+
+
+def _outputs(symbol: Symbol) -> dict[str, list[str]]:
+    """Return the names of the outputs of a symbol, and of its operations by address."""
+    table, names = nodes(symbol), symbol.get_internals().list_outputs()
+    found, places = {"": symbol.list_outputs()}, entries(symbol, table)
+    if len(places) != len(names):  # names that begin alike: whose they are is not known
+        return found
+    for (node, _), name in zip(places, names, strict=True):
+        found.setdefault(str(Address(table[node]["name"])), []).append(name)
+    return found
 
 
 def watch_of(model: Module) -> Watch | None:

@@ -16,7 +16,7 @@ from ...core.nested import named
 from ..base import Operation, Tap
 from ..visit import Visit, gradient_address
 from .observer import Observer
-from .running import is_unobserved
+from .running import is_evaluated, is_unobserved
 from .turns import OVERLAPS, Turns
 from .values import LazyArguments
 
@@ -147,13 +147,13 @@ class CallObserver:
         mode = "train" if self.gate.trains() or kwargs.get("training") is True else "eval"
         pack = partial(self.gate.nest.pack_sequence_as, (args, kwargs))
 
-        is_eager = self.gate.place() is None
+        take = partial(self._turns.take, is_eager=self.gate.place() is None, is_evaluation=is_evaluated())
 
         def start(*arrays: Any) -> int:
             model = self._model()
             if model is None:
                 return 0
-            turn = self._turns.take(is_eager=is_eager)
+            turn = take()
             if not turn:
                 self.observer.refuse(CaptureError(OVERLAPS))
                 return 0
@@ -165,11 +165,12 @@ class CallObserver:
                     given[number] = array
                 return pack(given)
 
-            if not self.observer.begin(LazyArguments(nested)):
-                self._turns.give(turn)
-                return 0
-            self._turns.begun(turn)
-            return turn
+            begun = False
+            try:
+                begun = self.observer.begin(LazyArguments(nested))
+            finally:
+                (self._turns.begun if begun else self._turns.give)(turn)
+            return turn if begun else 0
 
         # Calls of another mode are reported even if those of the training are left out.
         leave_out = self.observer.leave_out if mode == "train" else None
@@ -393,6 +394,7 @@ class ObservedCall:
         self.own = own
         self.watches: list[Watch] = []
         self.undo: Callable[[], None] | None = None  # gives the layer back its own function
+        self.evaluation: Any = None  # what evaluations call if it is not the layer
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the layer."""

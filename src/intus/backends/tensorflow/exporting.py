@@ -12,12 +12,15 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from tensorflow.core.function.polymorphism.function_cache import FunctionCache
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
+
+from .function_calls import tell, untell
 
 NOT_RECORDED = (
     "Calls of what get_concrete_function returns are not recorded, because it may be exported, and an export "
@@ -28,6 +31,7 @@ _EXPORTERS = ("keras.src.export.", "tensorflow.lite.", "tensorflow.python.saved_
 _MARK = "_intus_gate"
 _local = threading.local()
 _installed: list[bool] = []
+_tapped: weakref.WeakSet[Any] = weakref.WeakSet()  # functions that call the host
 
 
 class _Export:
@@ -42,13 +46,22 @@ class _Export:
         self.is_asked, self.is_apart = is_asked, False
 
 
-def mark(variable: Any) -> None:
-    """Let functions be known by a variable that they read to call the host."""
+def mark(variable: Any, *, is_open: bool) -> None:
+    """Let functions be known by a variable that they read to call the host.
+
+    Args:
+        variable: The variable.
+        is_open: Whether they call the host, of which they tell then; see ``function_calls``.
+    """
     for one in getattr(variable, "_values", None) or [variable]:  # of a strategy, a variable on each device
-        setattr(one.handle, _MARK, True)
+        setattr(one.handle, _MARK, is_open)
     if not _installed:
         _installed.append(True)
         _install()
+    for function in list(_tapped):
+        if not any(_marks(function)):
+            untell(function)
+            _tapped.discard(function)
 
 
 def left_out() -> str | None:
@@ -85,8 +98,10 @@ def _is_of_exporter() -> bool:
     return False
 
 
-def _is_tapped(concrete: Any) -> bool:
-    return any(hasattr(one, _MARK) for one in concrete.captured_inputs)
+def _marks(concrete: Any) -> list[bool]:
+    """Return, of each gate that a function was traced with, whether it is open."""
+    captures = concrete.graph.external_captures
+    return [getattr(one, _MARK) for one in captures if hasattr(one, _MARK)]
 
 
 def _apart(context: Any) -> Any:
@@ -112,7 +127,7 @@ def _install() -> None:
     def looked_up(self: Any, function_type: Any, context: Any = None) -> Any:
         found = lookup(self, function_type, context)
         export = _current()
-        if export is None or context is None or (found is not None and not _is_tapped(found)):
+        if export is None or context is None or (found is not None and not _marks(found)):
             return found
         found = lookup(self, function_type, _apart(context))
         export.is_apart |= found is not None
@@ -122,6 +137,9 @@ def _install() -> None:
     def added(self: Any, fn: Any, context: Any = None) -> None:
         export = _current()
         is_apart = export is not None and context is not None and export.is_apart
+        if any(_marks(fn)):
+            _tapped.add(fn)
+            tell(fn)
         add(self, fn, _apart(context) if is_apart else context)
 
     for of, name, function in (

@@ -36,7 +36,7 @@ class TensorFlowGate:
             #: How many of the next calls do not ask. It is counted in the graph, which takes a tenth of the
             #: time that a call of the host takes.
             self._left_out = tf.Variable(0, trainable=False, dtype=tf.int64, name="intus_left_out")
-        exporting.mark(self._attached)
+        exporting.mark(self._attached, is_open=True)
         self._asking = threading.local()
         self._graphs: weakref.WeakSet[Any] = weakref.WeakSet()  # in which the host is asked
         #: The name of the operation that ends the last call within a graph. The next call asks after it:
@@ -48,6 +48,7 @@ class TensorFlowGate:
         """Keep functions that were already traced from calling the host."""
         FUNC_GRAPH_TRANSFORMS.remove(self._function_traced)
         self._attached.assign(False)
+        exporting.mark(self._attached, is_open=False)
 
     def _function_traced(self, graph: Any) -> None:
         """Handle the end of the tracing of any function."""

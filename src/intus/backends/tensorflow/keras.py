@@ -22,9 +22,10 @@ from ...core.errors import CaptureError
 from ...core.traced import Traced
 from ..base import GraphRecorder, Handle, Operation, Tap
 from .calls import KINDS, WITHOUT_GRADIENTS, mode_of
+from .function_calls import under_way
 from .layers import attach_layers, layers_of, replaced, variables_of
 from .running import evaluated
-from .shuffling import random_order
+from .shuffling import loop_data, random_order
 from .state import state_kept
 from .structure import Structure
 from .values import as_inputs, checksum, content_hash, first_batch, first_rows, possible_kinds
@@ -84,7 +85,8 @@ class KerasBackend:
 
     def shuffled(self) -> str | None:
         """Return a description of what shuffles the rows of a ``fit`` in progress."""
-        return random_order()
+        # A step calls the host on a thread of TensorFlow.
+        return random_order([loop_data(), *(one.data for one in under_way())])
 
     def version(self, model: Any) -> int:
         """Return a checksum of the values of all variables."""

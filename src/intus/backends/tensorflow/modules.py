@@ -209,7 +209,21 @@ def _observe(module: Any, is_model: bool) -> ObservedCall:
         return observed.run(bound, args, kwargs, None if isinstance(own, Function) else _converted)
 
     observed.undo = _swap(module, call, own._clone if within else lambda one: one, **{_OBSERVED: observed})
+    if within:
+        observed.evaluation = _own(module)._clone(None)
     return observed
+
+
+def _call_of_evaluation(module: Any) -> Callable[..., Any]:
+    """Return what calls a module in an evaluation.
+
+    A function runs on any thread and is traced once. So an observed one is traced apart for evaluations, by
+    which these are known from calls that other threads make meanwhile.
+    """
+    observed = getattr(type(module), _OBSERVED, None)
+    if observed is None or observed.evaluation is None:
+        return module  # type: ignore[no-any-return]
+    return observed.evaluation.__get__(module, type(module))  # type: ignore[no-any-return]
 
 
 @contextmanager
@@ -218,9 +232,10 @@ def module_evaluation(model: Any) -> Iterator[Callable[[Any], Any]]:
     mode = _evaluation_arguments(model)
 
     def run(inputs: Any) -> Any:
+        call = _call_of_evaluation(model)
         if isinstance(inputs, Mapping):
-            return model(**inputs, **mode)
-        return model(*inputs if isinstance(inputs, tuple) else (inputs,), **mode)
+            return call(**inputs, **mode)
+        return call(*inputs if isinstance(inputs, tuple) else (inputs,), **mode)
 
     with evaluated(), state_kept(model):
         yield run

@@ -6,25 +6,30 @@ With a seed it draws the same order in every epoch, so that equal first batches 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from types import FrameType
 from typing import Any
 
 _LOOPS = ("fit", "evaluate", "predict")
 
 
-def random_order() -> str | None:
-    """Return what shuffles the rows that a loop of Keras in progress passes to the model, or None."""
-    for frame in list(sys._current_frames().values()):  # a step calls the host on a thread of TensorFlow
-        adapter = _data_adapter(frame)
-        if adapter is not None and getattr(adapter, "_shuffle", getattr(adapter, "shuffle", False)):
+def random_order(data: Iterable[Any]) -> str | None:
+    """Return what shuffles the rows of the data of loops of Keras, or None.
+
+    Args:
+        data: What ``loop_data`` returned on the threads that may have called the model.
+    """
+    for adapter in data:
+        if getattr(adapter, "_shuffle", getattr(adapter, "shuffle", False)):
             return "fit shuffles them, unless shuffle=False is passed"
         if any("Shuffle" in type(one).__name__ for one in _datasets(getattr(adapter, "_dataset", None))):
             return "its tf.data.Dataset shuffles them"
     return None
 
 
-def _data_adapter(frame: Any) -> Any | None:
-    """Return the data of the innermost loop of Keras that a thread is in, or None."""
+def loop_data() -> Any | None:
+    """Return the data of the innermost loop of Keras that this thread is in, or None."""
+    frame: FrameType | None = sys._getframe()
     while frame is not None:
         code = frame.f_code
         if code.co_name in _LOOPS and "keras" in code.co_filename and "epoch_iterator" in frame.f_locals:
