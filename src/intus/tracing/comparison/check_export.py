@@ -97,7 +97,8 @@ class ExportCheck:
         names, graphs = ("the model", "the file"), (model.graph, exported.graph)
         stated = {} if is_quantized(exported.graph) else table.attrs["constants"]
         self.constants = [sentence for sentences in stated.values() for sentence in sentences]
-        self.first = first_of(model, first, joined(apart | self.changed, stated))
+        shown = -1 if first is None else table.pairs[table.attrs["at"]][0]
+        self.first = first_of(model, first, joined(apart | self.changed, stated), shown)
         self._zeros = hidden
         self._inside = list(table.differences_inside("the model", "in the file"))
         self._unseen = list(sentences(table.attrs["unseen"], *graphs, names))
