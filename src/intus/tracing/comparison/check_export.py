@@ -54,7 +54,8 @@ class ExportCheck:
             the digits.
         notes: What else differs: the dtype of an output, the number of outputs, the precision of all that a
             side computes. And which tensors could only be judged by the rounding that adds up with depth,
-            which operations were not run on other numbers, and which lengths not with another.
+            which operations were not run on other numbers, and which lengths not with another. And how many
+            other inputs show nothing.
         others: On how many other inputs both returned the same.
         quantization: What was found out about a quantized file that differs; None for any other file.
     """
