@@ -35,7 +35,8 @@ def made_inputs(
     Args:
         given: The inputs.
         is_half: Whether a model computes in half precision, which large numbers overflow.
-        every: Whether to change each input alone in every way, and to make unlikely ones too, of one number.
+        every: Whether to change each input alone in every way, and to make unlikely ones too: of one number,
+            or moved by a sum, for which an activation may return one number.
     """
     ways = [_ways(t.detach(), is_half=is_half, every=every) for t in given]
     numbers = range(len(given))
@@ -88,7 +89,7 @@ def _ways(t: torch.Tensor, *, is_half: bool, every: bool) -> _Ways:
             "of zeros": lambda t: t * 0,
             f"times {large:g}": lambda t: t * large,
             "times 0.01": lambda t: t * 0.01,
-            **({} if is_mask else sums),
+            **(sums if every and not is_mask else {}),
         }
     elif t.is_complex() or str(t.dtype) == "torch.bool":
         ways = orders
