@@ -92,10 +92,10 @@ class ExportedParts:
         if row not in self._names or not given.keys() <= self._names.keys():
             return None
         known: dict[str, Any] = dict(self._lengths)
-        for one, array in given.items():
-            known |= {name: self._tensor(name, array) for name in self._names[one]}
         inside = {name for one in rows for name in self._names.get(one, ())}
         try:
+            for one, array in given.items():
+                known |= {name: self._tensor(name, array) for name in self._names[one]}
             with torch.no_grad():
                 for step in self._steps:
                     if inside.isdisjoint(step.made) or known.keys() >= {*step.made}:
@@ -105,7 +105,7 @@ class ExportedParts:
                             known[name] = self._tensor(name, self._values[name])
                     known |= step.call(known)
             return _array(known[self._names[row][0]])
-        except (IntusError, _UnknownError, KeyError):  # what an operator raised, or what has no value
+        except (IntusError, _UnknownError, KeyError):  # of an operator, without a value, inside of a branch
             return None
 
     def _tensor(self, name: str, array: np.ndarray) -> torch.Tensor:

@@ -116,6 +116,60 @@ def test_right_export_is_equal_on_others(case, ending, tmp_path):
     assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())
 
 
+def only(limit):
+    """Return a model that raises for numbers that are not below a limit, and for negative ones."""
+
+    def run(layer, x):
+        if not torch.compiler.is_compiling():
+            low, high = x.detach().cpu().numpy().min(), x.detach().cpu().numpy().max()
+            if low < 0 or high >= limit:
+                raise ValueError("the numbers are out of range")
+        return layer(x)
+
+    return run
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_refused_inputs_are_counted(tmp_path):
+    net = Net(only(2.0)).eval()
+    check = intus.check_export(net, exported(only(2.0), (X,), tmp_path / "net.pt2"), X)
+    assert check.verdict == "equal", check
+    (note,) = [note for note in check.notes if "show nothing" in note]
+    refused, every = int(note.split()[0]), int(note.split()[2])
+    assert refused > 0
+    assert check.others == every - refused > 0
+    assert note.endswith(
+        "The first: for inputs.0 times 3, the model raises ValueError: the numbers are out of range."
+    )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_file_that_no_other_inputs_show_is_not_proven(tmp_path):
+    def run(layer, x):
+        if not torch.compiler.is_compiling():
+            assert bool((x == X).all()), "only these"
+        return layer(x)
+
+    check = intus.check_export(Net(run).eval(), exported(run, (X,), tmp_path / "net.pt2"), X)
+    assert check.verdict == "not proven"
+    assert check.others == 0
+    (said,) = check.unproven
+    assert said.startswith("They are not shown to agree on any of "), said
+    assert said.endswith("for inputs.0 in the opposite order, the model raises AssertionError: only these"), (
+        said
+    )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_infinite_results_are_counted(tmp_path):
+    def run(layer, x):
+        return layer(x).abs().sqrt() + (x / x - 1)
+
+    check = intus.check_export(Net(run).eval(), exported(run, (X,), tmp_path / "net.pt2"), X)
+    assert check.verdict == "equal", check
+    assert check.others > 3
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_model_is_left_as_it_was(tmp_path):
     model, x, path = (

@@ -54,7 +54,8 @@ class ExportCheck:
             the digits.
         notes: What else differs: the dtype of an output, the number of outputs, the precision of all that a
             side computes. And which tensors could only be judged by the rounding that adds up with depth,
-            which operations were not run on other numbers, and which lengths not with another.
+            which operations were not run on other numbers, and which lengths not with another. And how many
+            other inputs show nothing.
         others: On how many other inputs both returned the same.
         quantization: What was found out about a quantized file that differs; None for any other file.
     """
@@ -97,7 +98,8 @@ class ExportCheck:
         names, graphs = ("the model", "the file"), (model.graph, exported.graph)
         stated = {} if is_quantized(exported.graph) else table.attrs["constants"]
         self.constants = [sentence for sentences in stated.values() for sentence in sentences]
-        self.first = first_of(model, first, joined(apart | self.changed, stated))
+        shown = -1 if first is None else table.pairs[table.attrs["at"]][0]
+        self.first = first_of(model, first, joined(apart | self.changed, stated), shown)
         self._zeros = hidden
         self._inside = list(table.differences_inside("the model", "in the file"))
         self._unseen = list(sentences(table.attrs["unseen"], *graphs, names))

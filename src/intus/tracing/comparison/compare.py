@@ -31,10 +31,11 @@ from ..results.trace import Trace
 from ..validation.uninitialized import UNINITIALIZED
 from .pairing.modules import pair_modules, with_folded_norms, with_moved_results, with_whole_outputs
 from .pairing.moves import with_last_moves
+from .pairing.regions import of_inputs
 from .parameters.parameters import different_parameters
 from .unseen.without_effect import idle
 from .values.differences import ROUNDINGS, SAME, Difference, difference, element_sums, rounding
-from .values.elements import Elements, eps_of, plain
+from .values.elements import Elements, eps_of, plain, value_of
 from .values.settings import different_constants
 
 if TYPE_CHECKING:
@@ -222,6 +223,26 @@ class _Side:
         uninitialized = self.graph.types[int(self.graph.ops.type[row])] in self._uninitialized
         return None if value is None or uninitialized else plain(value)
 
+    def depends_on_inputs(self, row: int) -> bool:
+        """Return whether the values of a row depend on those of an input."""
+        return row in self._of_inputs
+
+    @cached_property
+    def _of_inputs(self) -> set[int]:
+        return of_inputs(self.graph)
+
+    def has_state(self, row: int, value: Elements | None, allowed: float) -> bool:
+        """Return whether an operation uses a parameter that is near a value, or may be.
+
+        Args:
+            row: The row of the operation.
+            value: The value; None if it is not known.
+            allowed: The relative difference up to which two values are near.
+        """
+        addresses = (self.graph.params[number].address for number in self.graph.row_params.get(row, ()))
+        states = [value_of(self.trace, address) for address in addresses]
+        return value is None or any(one is None or not _are_apart(value, one, allowed) for one in states)
+
     def changed(self, row: int) -> bool:
         """Return whether a rerun replaced the row's value."""
         return self.graph.label(row) in self.graph.facts.get("changed", ())
@@ -229,6 +250,14 @@ class _Side:
     def parents_by_arg(self, row: int) -> dict[str, int]:
         """Return the row of the parent for each argument's name."""
         return dict(self.graph.parents_by_argument(row))
+
+
+def _are_apart(x: Elements, y: Elements, allowed: float) -> bool:
+    """Return whether two operands are others, not only in another order or shape."""
+    if x.array.shape == y.array.shape:
+        return difference(x, y).relative > allowed
+    sums = [float(np.abs(one.array).sum(dtype=np.float64)) for one in (x, y)]
+    return x.array.size != y.array.size or not math.isclose(*sums, rel_tol=SAME)
 
 
 def _undisturbed() -> AbstractContextManager[Any]:
@@ -308,7 +337,11 @@ class _Judge:
             if y is not own:
                 self._moved_values[pair.a] = y
             if x.array.shape != y.array.shape:
-                pair.verdict, pair.is_source, pair.is_explained = SHAPE, pair.is_explained, False
+                # Operations of two modules need not correspond, and then their operands do not either.
+                if self._are_in_one_module(pair):
+                    pair.unpaired_parents = self._unpaired_parents(pair, parents)
+                is_source = pair.is_explained and not pair.unpaired_parents
+                pair.verdict, pair.is_source, pair.is_explained = SHAPE, is_source, False
             else:
                 self._judge_values(pair, x, y, parents)
 
@@ -407,6 +440,15 @@ class _Judge:
 
         return Steps(self.a.calls, self.b.graph, {}, self._apart, self._value_of_file)
 
+    def _are_in_one_module(self, pair: Pair) -> bool:
+        """Return whether two operations ran in calls of modules that correspond."""
+        calls = [int(graph.ops.call[row]) for graph, row in self._rows(pair)]
+        one, other = (
+            graph.call_address(call) if call >= 0 else ""
+            for (graph, _), call in zip(self._rows(pair), calls, strict=True)
+        )
+        return one == other or any([module.a, module.b] == calls for module in self.modules)
+
     def _unpaired_parents(self, pair: Pair, parents: list[int]) -> list[int]:
         """Return the parents without a partner or value that propagate a difference.
 
@@ -422,14 +464,19 @@ class _Judge:
             beyond = pair.difference is not None and pair.difference.relative > pair.rounding_error
             return sorted(single) if beyond else []
         rows_a, rows_b = self.a.parents_by_arg(pair.a), self.b.parents_by_arg(pair.b)
-        found: list[int] = []
-        for name in rows_a.keys() & rows_b.keys():
-            numbers = {self._pair_of_a[rows_a[name]], self._pair_of_b[rows_b[name]]} & single
-            x, y = self.a.value(rows_a[name]), self.b.value(rows_b[name])
-            if numbers and x is not None and y is not None and x.array.shape == y.array.shape:
-                allowed = max(self.pairs[n].rounding_error for n in numbers)
-                found += numbers if difference(x, y).relative > allowed else ()
-        return sorted(set(found))
+        found: set[int] = set()
+        for name in rows_a.keys() | rows_b.keys():
+            i, j = rows_a.get(name, -1), rows_b.get(name, -1)
+            numbers = {self._pair_of_a.get(i, -1), self._pair_of_b.get(j, -1)} & single
+            allowed = max((self.pairs[n].rounding_error for n in numbers), default=0.0)
+            if min(i, j) >= 0:
+                x, y = self.a.value(i), self.b.value(j)
+                apart = x is not None and y is not None and _are_apart(x, y, allowed)
+            else:
+                side, row, other, user = (self.a, i, self.b, pair.b) if j < 0 else (self.b, j, self.a, pair.a)
+                apart = side.depends_on_inputs(row) and not other.has_state(user, side.value(row), allowed)
+            found |= numbers if apart else set()
+        return sorted(found)
 
     def _isolated_error(self, pair: Pair, y: Elements) -> tuple[float, float] | None:
         """Return the difference of a's operation, run on b's inputs, from b's result, and its allowance.

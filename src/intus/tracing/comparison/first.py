@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def first_of(
-    model: Trace, first: dict[str, Any] | None, changed: Mapping[int, list[str]]
+    model: Trace, first: dict[str, Any] | None, changed: Mapping[int, list[str]], shown: int = -1
 ) -> dict[str, Any] | None:
     """Return the first difference of tensors or, if that is earlier, of parameters.
 
@@ -18,11 +18,13 @@ def first_of(
         model: The trace of the model.
         first: The first difference of tensors.
         changed: How parameters differ, by the row that uses them.
+        shown: The row of the model that shows the first difference of tensors, which the file's own
+            operations may make before it.
     """
     if not changed:
         return first
     row, sentences = next(iter(changed.items()))
-    if first is not None and (model[first["a"]].row <= row if first["a"] else first["module"]):
+    if first is not None and (model[first["a"]].row if first["a"] else shown) <= row:
         return first
     if row == len(model.graph.ops):  # no operation uses it
         return {"a": "", "b": "", "module": sentences[0].split(" ")[0].rpartition(".")[0], "why": sentences}

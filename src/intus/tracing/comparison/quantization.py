@@ -126,7 +126,7 @@ def quantization(check: ExportCheck, model: Trace, exported: Trace, path: Path) 
         elif source is not None and types & _CLAMPS:
             unknown.append("An operation that clamps may be part of a range in the file: it is not compared.")
         elif source is not None:
-            first = first_of(model, source, dict(sorted(changed.items())))
+            first = first_of(model, source, dict(sorted(changed.items())), table.pairs[table.attrs["at"]][0])
             faults.append(
                 f"Without rounding the first difference is {place(source)}: {listed(source['why'])}"
             )

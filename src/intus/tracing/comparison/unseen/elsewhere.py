@@ -6,7 +6,7 @@ order, larger ones, other masks. The values in between are not looked at, so tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,6 +17,7 @@ from ....core.graph import Graph
 from ....viewing.repr_text import listed
 from ..values.differences import SAME, SAME_HALF, difference
 from ..values.elements import Elements, plain
+from .made_inputs import made_inputs
 
 if TYPE_CHECKING:
     import torch
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 #: Runs the file on the tensors that the model is called with, and returns its outputs.
 RunFile = Callable[[Sequence["torch.Tensor"]], list[Elements]]
 
-#: How many ways to change one input alone are tried, and of how many inputs.
-_ALONE, _MOST_ALONE = 4, 8
+#: How many characters of an error's message are said.
+_LONGEST = 120
 #: How often a model is run with its numbers rounded otherwise, and by how many eps.
 _ROUNDED, _BY = 4, 8.0
 #: The part of a difference that the rounding of the model alone may make.
@@ -38,14 +39,31 @@ class Elsewhere(NamedTuple):
     """Results of running a model and its file on other inputs.
 
     Attributes:
-        apart: What is said of the first inputs for which the file returns something else; ``""`` for none.
+        apart: What is said of the first inputs for which the file returns something else, or of all if none
+            shows anything; ``""`` for none.
         others: For how many other inputs both returned the same.
-        left: Why they were not run on others, as a sentence; ``""`` if they were.
+        left: Why they were not run on others, or not on all, as a sentence; ``""`` if they were.
     """
 
     apart: str = ""
     others: int = 0
     left: str = ""
+
+
+class _Refused(NamedTuple):
+    """Other inputs that show nothing.
+
+    Attributes:
+        number: How many.
+        why: Why the first of them do not; ``""`` if there are none.
+    """
+
+    number: int = 0
+    why: str = ""
+
+    def also(self, why: str) -> _Refused:
+        """Return the same with others, which show nothing for a reason."""
+        return _Refused(self.number + 1, self.why or why)
 
 
 class _Apart(NamedTuple):
@@ -64,9 +82,9 @@ class _Apart(NamedTuple):
 def elsewhere(called: Called, run: RunFile, names: Sequence[str], graphs: tuple[Graph, Graph]) -> Elsewhere:
     """Run a model and its file on other inputs of the same shapes and dtypes.
 
-    Inputs that the model does not take, or returns no finite numbers for, are left out. So are those for
-    which the model itself returns something else if its numbers are rounded otherwise: where two numbers tie,
-    or rounding is amplified.
+    Inputs that the model or the file refuses, or that the model returns no finite numbers for, show nothing.
+    So do those for which the model itself returns something else if its numbers are rounded otherwise: where
+    two numbers tie, or rounding is amplified.
 
     Args:
         called: The call of the model.
@@ -74,34 +92,62 @@ def elsewhere(called: Called, run: RunFile, names: Sequence[str], graphs: tuple[
         names: The names of the inputs.
         graphs: The graphs of the model and of the file.
     """
-    bound = SAME_HALF if any(_is_half(graph) for graph in graphs) else SAME
-    given = called.returned(called.inputs)
-    if given is None:
+    if not called.can_change:
         return Elsewhere(left="Not run on other inputs: the model cannot be called on others.")
+    bound = SAME_HALF if any(_is_half(graph) for graph in graphs) else SAME
     try:
-        is_same = _apart(given, run(called.inputs), bound) is None
-    except Exception:  # of onnxruntime, of a type for each cause
+        is_same = _apart(called.returned(called.inputs), run(called.inputs), bound) is None
+    except Exception:  # of the model or of onnxruntime, of a type for each cause
         is_same = False
     if not is_same:
         return Elsewhere(left="Not run on other inputs: a plain call does not return what the trace did.")
-    count = 0
-    for words, tensors in _others(called.inputs, names, bound):
-        copies = [t.clone() for t in tensors]
-        expected = called.returned(tensors)
-        if expected is None:
+    count, refused = 0, _Refused()
+    for made in made_inputs(called.inputs, is_half=bound == SAME_HALF):
+        words = f"{listed([names[n] for n in made.changed])} {made.way}"
+        copies = [t.clone() for t in made.tensors]
+        try:
+            expected = called.returned(made.tensors)
+        except Exception as error:  # of the model, which may not take such inputs
+            refused = refused.also(f"for {words}, the model raises {_named(error)}")
             continue
         try:
             found = run(copies)
+        except IntusError as error:  # of a file that states which inputs it takes
+            refused = refused.also(f"for {words}, the file refuses them: {_first_line(error)}")
+            continue
         except Exception as error:
-            if isinstance(error, IntusError) or not _is_valid(expected):
-                continue
-            return Elsewhere(f"For {words}, the file cannot be run, and the model can", count)
+            if _is_valid(expected):
+                return Elsewhere(f"For {words}, the file cannot be run, and the model can", count)
+            refused = refused.also(f"for {words}, the file cannot be run: {_named(error)}")
+            continue
         apart = _apart(expected, found, bound)
         if apart is None:
             count += 1
-        elif _is_valid(expected, found) and not _is_by_rounding(called, copies, expected, apart):
+        elif not _is_valid(expected, found):
+            refused = refused.also(f"for {words}, the model returns numbers that are not finite")
+        elif _is_by_rounding(called, copies, expected, apart):
+            refused = refused.also(f"for {words}, rounding decides what the model returns")
+        else:
             return Elsewhere(f"For {words}, {_said(apart, len(expected))}", count)
-    return Elsewhere(others=count)
+    every = count + refused.number
+    if not every:
+        return Elsewhere(left="Not run on other inputs: no input has numbers that can be changed.")
+    if not count:
+        how_many = "the one other input" if every == 1 else f"any of {every} other inputs"
+        return Elsewhere(f"They are not shown to agree on {how_many}: {refused.why}")
+    left = f"{refused.number} of {every} other inputs show nothing. The first: {refused.why.rstrip('.')}."
+    return Elsewhere(others=count, left=left if refused.number else "")
+
+
+def _named(error: Exception) -> str:
+    line = _first_line(error)
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__
+
+
+def _first_line(error: Exception) -> str:
+    """Return the first sentence of a message, as far as it fits into a sentence."""
+    line = next(iter(str(error).strip().splitlines()), "")
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
 
 
 def _said(apart: _Apart, count: int) -> str:
@@ -153,10 +199,13 @@ def _is_by_rounding(
     x = expected[apart.number]
     for seed in range(_ROUNDED):
         generator = torch.Generator().manual_seed(seed)
-        rounded = called.returned(
-            [_rounded(t, generator) for t in tensors], partial(_rounded, generator=generator)
-        )
-        if rounded is None or rounded[apart.number].array.shape != x.array.shape:
+        try:
+            rounded = called.returned(
+                [_rounded(t, generator) for t in tensors], partial(_rounded, generator=generator)
+            )
+        except Exception:  # of the model, which may not take such inputs
+            return True
+        if rounded[apart.number].array.shape != x.array.shape:
             return True
         own = difference(x, rounded[apart.number])
         if own.lopsided or own.relative > _OWN * apart.relative:
@@ -174,104 +223,6 @@ def _rounded(t: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     size = torch.where(size > 0, size, size.max() if size.max() > 0 else torch.ones_like(size))
     noise = (torch.rand(t.shape, generator=generator) * 2 - 1).to(t.device, t.dtype)
     return t.detach() + _BY * torch.finfo(t.dtype).eps * size * noise
-
-
-# -- the inputs ----------------------------------------------------------------------------------------------
-
-
-_Ways = Mapping[str, Callable[["torch.Tensor"], "torch.Tensor"]]
-
-
-def _others(
-    given: Sequence[torch.Tensor], names: Sequence[str], bound: float
-) -> Iterator[tuple[str, list[torch.Tensor]]]:
-    """Yield other inputs, with words for what was changed: every input in one way, and each alone."""
-    ways = [_ways(t, is_half=bound == SAME_HALF) for t in given]
-    every = [*range(len(given))]
-    sets = [(words, every) for words in dict.fromkeys(words for some in ways for words in some)]
-    if 1 < len(given) <= _MOST_ALONE:
-        sets += [(words, [n]) for n in every for words in [*ways[n]][:_ALONE]]
-    seen: list[list[torch.Tensor]] = [list(given)]
-    for words, numbers in sets:
-        tensors = [
-            ways[n][words](t.detach()).clone() if n in numbers and words in ways[n] else t.detach().clone()
-            for n, t in enumerate(given)
-        ]
-        if any(all(_equal(x, y) for x, y in zip(tensors, others, strict=True)) for others in seen):
-            continue
-        seen.append(tensors)
-        changed = [names[n] for n, t in enumerate(given) if not _equal(t, tensors[n])]
-        yield f"{listed(changed)} {words}", [t.clone() for t in tensors]
-
-
-def _equal(x: torch.Tensor, y: torch.Tensor) -> bool:
-    return x.dtype == y.dtype and bool((x == y).all())
-
-
-def _ways(t: torch.Tensor, *, is_half: bool) -> _Ways:
-    """Return ways to change a tensor by words, the likeliest to show something first."""
-    if not t.numel():
-        return {}
-    if not t.is_floating_point() and t.ndim and t.numel() > 1 and bool(((t == 0) | (t == 1)).all()):
-        padding = _padding(t)
-        if padding is not None:
-            return padding
-    orders: _Ways = {"in the opposite order": lambda t: t.flip(tuple(range(t.ndim)))} | {
-        f"rolled along axis {axis}": partial(_rolled, axis) for axis in range(t.ndim)
-    }
-    if t.is_floating_point():
-        large = 3.0 if is_half else 1000.0
-        return {
-            "in the opposite order": orders.get("in the opposite order", lambda t: t),
-            "times 3": lambda t: t * 3,
-            "with the other sign": lambda t: -t,
-            "of zeros": lambda t: t * 0,
-            f"times {large:g}": lambda t: t * large,
-            "times 0.01": lambda t: t * 0.01,
-            **orders,
-        }
-    if t.is_complex() or str(t.dtype) == "torch.bool":
-        return orders
-    ways = {"in the opposite order": orders["in the opposite order"], "drawn from its numbers": _drawn}
-    if t.device.type == "cpu":  # an index that is too large ends the process's use of a GPU
-        ways |= {"plus 1": lambda t: t + 1, "times 2 plus 1": lambda t: t * 2 + 1}
-    return {**ways, **orders}
-
-
-def _padding(t: torch.Tensor) -> _Ways | None:
-    """Return other masks of padding at the end of the rows; None if a mask is another one."""
-    whole = t.long()
-    steps = whole[..., 1:] - whole[..., :-1]
-    is_inverse = bool((whole == 0).all()) or bool((steps > 0).any())
-    if bool((steps > 0).any()) and bool((steps < 0).any()):
-        return None
-    return {
-        "with other padding": partial(_padded, 1, is_inverse),
-        "with more padding": partial(_padded, 2, is_inverse),
-        "without padding": partial(_padded, 0, is_inverse),
-    }
-
-
-def _padded(step: int, is_inverse: bool, t: torch.Tensor) -> torch.Tensor:
-    """Return a mask with padding at the end of each row, of another length in each; none in steps of 0."""
-    import torch
-
-    length = t.shape[-1]
-    rows = torch.arange(t.numel() // length).reshape(*t.shape[:-1], 1)
-    kept = length - (1 + rows * step) % length if step else torch.full_like(rows, length)
-    mask = torch.arange(length) < kept
-    return (~mask if is_inverse else mask).to(t.device, t.dtype)
-
-
-def _rolled(axis: int, t: torch.Tensor) -> torch.Tensor:
-    return t.roll(1, axis)
-
-
-def _drawn(t: torch.Tensor) -> torch.Tensor:
-    import torch
-
-    places = torch.randint(t.numel(), t.shape, generator=torch.Generator().manual_seed(0))
-    return t.reshape(-1)[places.to(t.device)]
 
 
 # -- the file ------------------------------------------------------------------------------------------------

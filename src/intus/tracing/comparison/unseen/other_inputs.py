@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....core.errors import IntusError
-from ....core.graph import INPUT, OUTPUT, Graph
+from ....core.graph import INPUT, OP, OUTPUT, Graph
 from ....reading.exported_ranges import RefusedLengthError
 from ....viewing.repr_text import listed
 from ..pairing.regions import of_inputs
 from ..values.differences import SAME, SAME_HALF, difference
 from ..values.elements import Elements, is_half, plain
 from .fixed import decided_by, named_inputs
+from .made_inputs import made_inputs
+from .passes import placed
 
 if TYPE_CHECKING:
     import torch
@@ -104,15 +106,17 @@ class Called:
         self,
         tensors: Sequence[torch.Tensor],
         weights: Callable[[torch.Tensor], torch.Tensor] | None = None,
-    ) -> list[Elements] | None:
-        """Return what a plain call of the model returns; None if it raises, or cannot be called so.
+    ) -> list[Elements]:
+        """Return what a plain call of the model returns.
 
         Args:
             tensors: What the model is called with in place of ``inputs``.
             weights: Returns other parameters and buffers for those of a model that is a module.
+
+        Raises:
+            TypeError: If the model returns what is no plain tensor.
+            Exception: Whatever the model raised, which may not take such inputs.
         """
-        if not self.can_change:
-            return None
         import torch
 
         from ...capture.invocation import arguments
@@ -122,13 +126,12 @@ class Called:
         if weights is not None and isinstance(model, torch.nn.Module):
             named = [*model.named_parameters(), *model.named_buffers()]
             model = partial(_called_with, model, {name: weights(t) for name, t in named})
-        try:
-            args, kwargs = arguments(self._args, self._kwargs, [others[id(t)] for t in self._tensors])
-            found = self._plain.outputs(args, kwargs, model)
-        except Exception:  # of the model, which may not take such inputs
-            return None
+        args, kwargs = arguments(self._args, self._kwargs, [others[id(t)] for t in self._tensors])
+        found = self._plain.outputs(args, kwargs, model)
         values = [plain(t) for t in found or ()]
-        return None if found is None or None in values else [one for one in values if one is not None]
+        if found is None or None in values:
+            raise TypeError("the model returns what is no plain tensor")
+        return [one for one in values if one is not None]
 
     def agrees(self, traced: Trace) -> bool | None:
         """Return whether the file returns what a trace of the model did; None if it states that it cannot.
@@ -164,11 +167,11 @@ def _called_with(model: Any, weights: Mapping[str, torch.Tensor], *args: Any, **
 
 
 class Decision(NamedTuple):
-    """A value of a tensor that Python code of a model took; the same code may take one several times.
+    """A value that Python code or a ``torch.cond`` of a model took; the same code may take one several times.
 
     Attributes:
-        file: The file of the code.
-        line: Its line.
+        file: The file of the code; ``""`` for a ``torch.cond``.
+        line: Its line; 0 for that.
         kind: What Python did with the value.
         number: How often the same code had done so before.
     """
@@ -204,10 +207,10 @@ def otherwise(called: Called | None, first: Trace) -> Otherwise:
     """
     taken, sentences = _decisions(first), said_of_decisions(first)
     left, agreeing = {**sentences}, list["Trace"]()
-    for change in _changes(len(called.inputs)) if called is not None else ():
+    for made in made_inputs(called.inputs, every=True) if called is not None and left else ():
         if not left or called is None:
             break
-        traced = called.on(change)
+        traced = called.on(lambda number, _, tensors=made.tensors: tensors[number])  # type: ignore[misc]
         if traced is None:
             continue
         others = _decisions(traced)
@@ -231,11 +234,28 @@ def said_of_decisions(model: Trace) -> dict[Decision, str]:
         model: The trace of the model.
     """
     varies = of_inputs(model.graph)
-    return {
+    in_python = {
         one: decided_by(conditional)
         for one, conditional in _numbered(model).items()
         if conditional.op.row in varies and conditional.kind != "assert"
     }
+    branches = {
+        one: f"{placed(model.graph, row)} takes one of its branches on all inputs that were tried, so the "
+        "other was not compared"
+        for one, (row, predicate) in _branches(model).items()
+        if predicate in varies
+    }
+    return in_python | branches
+
+
+def _branches(trace: Trace) -> dict[Decision, tuple[int, int]]:
+    """Return the rows of each ``torch.cond`` of a trace, and of what it decides by."""
+    graph, found = trace.graph, dict[Decision, tuple[int, int]]()
+    for row in graph.rows_of(OP):
+        predicate = dict(graph.parents_by_argument(row)).get("0", -1)
+        if graph.type_of(row) == "cond" and predicate >= 0:
+            found[Decision("", 0, "cond", len(found))] = row, predicate
+    return found
 
 
 def _numbered(trace: Trace) -> dict[Decision, Conditional]:
@@ -252,73 +272,13 @@ def _numbered(trace: Trace) -> dict[Decision, Conditional]:
 
 def _decisions(trace: Trace) -> dict[Decision, tuple[Any, ...]]:
     """Return what Python code of a model took from the values of tensors, by decision."""
-    found: dict[Decision, tuple[Any, ...]] = {}
-    for decision, one in _numbered(trace).items():
-        value = plain(trace.values.get(one.op.row))
-        numbers = () if value is None else tuple(value.array.reshape(-1)[:100].tolist())
-        found[decision] = one.way, numbers
-    return found
 
+    def numbers(row: int) -> tuple[Any, ...]:
+        value = plain(trace.values.get(row))
+        return () if value is None else tuple(value.array.reshape(-1)[:100].tolist())
 
-_Change = Callable[[int, Any], Any]
-
-
-def _changes(count: int) -> Iterator[_Change]:
-    """Yield ways to change the inputs of a model: all of them, and each alone."""
-    for way in _WAYS:
-        yield lambda _, t, way=way: way(t)  # type: ignore[misc]
-    for one in range(count) if count > 1 else ():
-        for way in _WAYS:
-            yield lambda n, t, way=way, one=one: way(t) if n == one else t  # type: ignore[misc]
-
-
-def _is_mask(t: Any) -> bool:
-    return t.numel() > 1 and bool(((t == 0) | (t == 1)).all())
-
-
-def _mixed(t: Any) -> Any:
-    """Return a mask whose last numbers are zeros, and floats with the other sign."""
-    if _is_mask(t) and t.ndim:
-        other = (t == t).to(t.dtype)
-        other[..., -1:] = 0
-        return other
-    return -t if t.is_floating_point() else t
-
-
-def _ones(t: Any) -> Any:
-    """Return a mask of ones, and larger floats."""
-    return (t == t).to(t.dtype) if _is_mask(t) else t * 3 if t.is_floating_point() else t
-
-
-def _turned(t: Any) -> Any:
-    """Return the numbers of a tensor in the opposite order."""
-    return t.flip(tuple(range(t.ndim)))
-
-
-def _moved(by: float) -> Callable[[Any], Any]:
-    """Return what adds to floats some of their largest number."""
-    return lambda t: t + by * (1 + t.abs().max()) if t.is_floating_point() and t.numel() else t
-
-
-def _scaled(factor: float) -> Callable[[Any], Any]:
-    return lambda t: t * factor if t.is_floating_point() else t
-
-
-def _lowest(t: Any) -> Any:
-    """Return the least number of a tensor everywhere."""
-    return t.amin().expand(t.shape).clone() if t.numel() and not t.is_complex() else t
-
-
-def _highest(t: Any) -> Any:
-    """Return the largest number of a tensor everywhere."""
-    return t.amax().expand(t.shape).clone() if t.numel() and not t.is_complex() else t
-
-
-#: Changes of a tensor, the likely ones first.
-_WAYS: tuple[Callable[[Any], Any], ...] = (
-    *(_mixed, _ones, _turned, _moved(2), _moved(-2), _scaled(0.01), _scaled(0), _scaled(100)),
-    *(_lowest, _highest),
-)
+    in_python = {decision: (one.way, numbers(one.op.row)) for decision, one in _numbered(trace).items()}
+    return in_python | {decision: ("", numbers(row)) for decision, (_, row) in _branches(trace).items()}
 
 
 # -- lengths -------------------------------------------------------------------------------------------------

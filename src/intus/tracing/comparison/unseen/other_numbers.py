@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _SHOWN = SAME / 10
 #: Operations that choose between tensors.
 _CHOICES = frozenset({"where", "select_n"})
+#: Operations of a file of which the branch that was taken, or the last iteration, is run again.
+_DECIDING = frozenset({"if", "loop", "scan", "cond", "while_loop"})
 #: How many tensors are left out at most, before which it is looked for where they do.
 _MOST_WITHOUT = 4
 #: How many times as large as those of the pass other numbers are.
@@ -345,7 +347,12 @@ class _Probe:
         return ""
 
     def _given(self, region: Region) -> tuple[dict[int, np.ndarray], list[int]] | None:
-        """Return what a region is given, and which of it may have any floats; None if there is none."""
+        """Return what a region is given, and which of it may have any floats; None if there is none.
+
+        Other numbers may take another branch, which a file is not run along.
+        """
+        if any(self._types[1][int(self._b.graph.ops.type[row])] in _DECIDING for row in region.others):
+            return None
         own = {row: plain(self._a.values.get(row)) for row in region.given}
         given = {row: value for row, value in own.items() if value is not None and not value.is_complex}
         free = [row for row, value in given.items() if value.is_float and self._ranges[0].is_free(row)]
