@@ -24,10 +24,14 @@ def test_demo_that_is_killed_leaves_no_process(tmp_path, how):
         text=True,
         start_new_session=True,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # nohup ignores it
     ) as demo:
-        assert any("Watch it learn" in line for line in demo.stdout)
-        started = {pid for pid in descendants(demo.pid) if runs_now(pid)}
-        assert started
-        demo.send_signal(how)
-        demo.wait(60)
+        try:
+            assert any("Watch it learn" in line for line in demo.stdout)
+            started = {pid for pid in descendants(demo.pid) if runs_now(pid)}
+            assert started
+            demo.send_signal(how)
+            demo.wait(60)
+        finally:
+            demo.kill()
         wait_for_end(started)
