@@ -135,11 +135,12 @@ class _LayerCall(ObservedCall):
 
 
 def _observe(layer: Any, is_model: bool) -> ObservedCall:
-    observed = vars(layer).get("call")
-    if not isinstance(observed, ObservedCall):
-        observed = _LayerCall(layer.call)
-        functools.update_wrapper(observed, layer.call)
-        observed.undo = _put(layer, observed)
+    before = vars(layer).get("call")
+    if isinstance(before, ObservedCall):
+        return before
+    observed = _LayerCall(layer.call)
+    functools.update_wrapper(observed, layer.call)
+    observed.undo = _put(layer, observed)
     return observed
 
 
