@@ -304,6 +304,17 @@ ENDS = [
 ]
 
 
+def test_vectors_that_are_joined_again_and_again(tmp_path):
+    """onnx infers each of their numbers if it is asked to, which takes hundreds of times their bytes."""
+    names = ["x", *(f"k{n}" for n in range(9)), "z"]
+    nodes = [helper.make_node("Concat", [a] * 8, [b], axis=0) for a, b in itertools.pairwise(names)]
+    path = saved(nodes, tmp_path / "net.onnx")
+    start = time.perf_counter()
+    with pytest.raises(CodecError, match=r"make tensors of [\d,]+ bytes of 16"):
+        intus.read(path, np.ones(4, np.float32))
+    assert time.perf_counter() - start < 5
+
+
 def test_loop_that_runs_too_often_is_not_run(tmp_path):
     path = saved([looped("trips", [ADD])], tmp_path / "net.onnx", trips=1 << 40)
     assert len(intus.read(path).graph.ops)

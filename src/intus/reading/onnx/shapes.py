@@ -16,6 +16,9 @@ from ..bounds import check_created, check_iterations
 from .inlining import nested
 from .naming import dtype_of
 
+#: Numbers of vectors are inferred if they are joined of fewer tensors than this.
+_JOINED = 10_000
+
 
 def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model with the shapes that follow from its operations; as it is if they cannot be inferred.
@@ -27,8 +30,25 @@ def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     if are_sound(model.graph.node, model):
         with suppress(Exception):  # of a model that contradicts itself, or is too large
-            return onnx.shape_inference.infer_shapes(model, data_prop=True)
+            return onnx.shape_inference.infer_shapes(model, data_prop=_joined(model.graph, {}) < _JOINED)
     return model
+
+
+def _joined(graph: onnx.GraphProto, outside: Mapping[str, int]) -> int:
+    """Return how many tensors a vector of a graph is joined of, at most, each counted as often as it is in it.
+
+    Inference keeps each number of such a vector, so that a few nodes may fill the memory.
+    """
+    known, most = dict(outside), 1
+    for node in graph.node:
+        counts = [known.get(name, 1) for name in node.input]
+        axis = next((one.i for one in node.attribute if one.name == "axis"), 0)
+        is_join = node.op_type == "Concat" and axis in (0, -1)
+        count = sum(counts) if is_join else max(counts, default=1)
+        count = max([count, *(_joined(inner, known) for inner in nested(node).values())])
+        known |= dict.fromkeys(node.output, count)
+        most = max(most, count)
+    return most
 
 
 def check_run(model: onnx.ModelProto, path: Path, feeds: Mapping[str, Any]) -> None:
