@@ -35,7 +35,7 @@ def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _joined(graph: onnx.GraphProto, outside: Mapping[str, int]) -> int:
-    """Return how many tensors a vector of a graph is joined of, at most, each counted as often as it is in it.
+    """Return how many tensors a vector of a graph is joined of, at most, counted as often as they are in it.
 
     Inference keeps each number of such a vector, so that a few nodes may fill the memory.
     """
