@@ -2,6 +2,7 @@
 
 import pytest
 
+from intus.core.building import GraphBuilder
 from intus.core.graph import CONSTANT, INPUT, OP, OUTPUT
 
 
@@ -77,3 +78,13 @@ def test_size_and_repr(graph):
     assert len(graph) == 6
     assert repr(graph) == "<Graph of Net: 6 operations, 3 modules>"
     assert graph.rows("nothing") is None
+
+
+def test_label_is_found_before_the_short_label_of_another_type():
+    builder = GraphBuilder("net.file", "Net")
+    types = ["_softmax", "_", "__", "conv2d", "conv2d_1", "conv2d_1", "_softmax", "input", "1"]
+    for type_ in types:
+        builder.op(type_, (1,), "float32")
+    found, _ = builder.graph()
+    assert [found.rows(label) for label in found.labels] == [[row] for row in range(len(types))]
+    assert found.rows("_softmax_2") == [6]

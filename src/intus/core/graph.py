@@ -579,16 +579,18 @@ class Graph:
     @cached_property
     def _names(self) -> dict[str, list[int]]:
         """The rows of every name: labels, short labels, passes, buffers and modules."""
-        names: dict[str, list[int]] = {}
+        labels: dict[str, list[int]] = {}
+        short_labels: dict[str, list[int]] = {}
         full, short, _ = self._layer_names
-        for row, (layer, passno) in enumerate(
-            zip(self.ops.layer.tolist(), self.ops.passno.tolist(), strict=True)
-        ):
-            if short[layer].startswith("_"):  # of a graph of modules alone, whose operations are not known
+        layers, passes, types = (getattr(self.ops, name).tolist() for name in ("layer", "passno", "type"))
+        for row, (layer, passno, type_) in enumerate(zip(layers, passes, types, strict=True)):
+            if not self.types[type_]:  # of a graph of modules alone, whose operations are not known
                 continue
-            for name in dict.fromkeys((full[layer], short[layer])):
+            for names, name in ((labels, full[layer]), (short_labels, short[layer])):
                 names.setdefault(name, []).append(row)
                 names.setdefault(f"{name}:{passno}", []).append(row)
+        # The label conv2d_1_2 takes precedence over the short one of a second conv2d_1.
+        names = short_labels | labels
         for row in self.rows_of(BUFFER):
             names.setdefault(self.state_address(row), []).append(row)
         # A module named linear_1 takes precedence, as in probe and inspect.

@@ -74,11 +74,7 @@ def read(path: Path, inputs: tuple[Any, ...] | None = None, named: Mapping[str, 
     except _OF_DAMAGE as error:
         if isinstance(error, OSError) and error.errno != errno.EINVAL:  # EINVAL: a position that is none
             raise
-        text = " ".join(str(error).split())[:200].rstrip(".")
-        raise CodecError(
-            f"{str(path)!r} is damaged, or of a version that intus does not know: "
-            f"{type(error).__name__}: {text}."
-        ) from error
+        raise CodecError(f"{str(path)!r} is damaged, or of a version that intus does not know.") from error
 
 
 def check_is_read(path: Path) -> None:

@@ -14,6 +14,10 @@ _SMALL = 1 << 25
 _CREATED = 1000
 #: Tensors of fewer bytes than this in all are made whatever their ratio is.
 _FEW = 1 << 31
+#: While a model runs, each tensor may be in memory so often: where it was computed, and as an array.
+_COPIES = 3
+#: Loops may run so often if nothing that they compute ends them.
+_ITERATIONS = 10_000_000
 #: More modules inside of each other than a model has; a page, and Python's stack, have their limits.
 _DEEPEST = 200
 
@@ -61,10 +65,45 @@ def check_created(file: str, given: int, created: int) -> None:
     Args:
         file: The file, for messages.
         given: The bytes of its weights and inputs.
-        created: The bytes of the tensors whose shapes values decide.
+        created: The bytes of the tensors that it makes of them, as far as their shapes are known.
     """
-    if created > max(_FEW, given * _CREATED):
+    if created > _most(given):
         raise CodecError(
             f"{file!r} is not run: its operations make tensors of {created:,} bytes of {given:,}, more than "
             f"{_CREATED:,} times as many. Without inputs it can be read: read({file!r})."
         )
+
+
+def check_grown(file: str, given: int, grown: int) -> None:
+    """Raise CodecError if the process grows too much while a file runs, whose shapes were not known before.
+
+    Args:
+        file: The file, for messages.
+        given: The bytes of its weights and inputs.
+        grown: The bytes by which the process has grown.
+    """
+    if grown > _COPIES * _most(given):
+        raise CodecError(
+            f"{file!r} was stopped: its operations took {grown:,} bytes of memory for {given:,} of "
+            f"weights and inputs. Without inputs it can be read: read({file!r})."
+        )
+
+
+def check_iterations(file: str, loop: str, count: int | None) -> None:
+    """Raise CodecError if a loop is sure to run more often than anyone waits for.
+
+    Args:
+        file: The file, for messages.
+        loop: The name of the loop.
+        count: How often it runs, at the least; None for a loop that never ends.
+    """
+    if count is None or count > _ITERATIONS:
+        often = "without end" if count is None else f"{count:,} times, more than {_ITERATIONS:,}"
+        raise CodecError(
+            f"{file!r} is not run: its loop {loop!r} runs {often}. Without inputs it can be read: "
+            f"read({file!r})."
+        )
+
+
+def _most(given: int) -> int:
+    return max(_FEW, given * _CREATED)

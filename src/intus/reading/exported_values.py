@@ -12,7 +12,7 @@ import operator
 import re
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from ..core.errors import CodecError, InputError, IntusError
-from .bounds import check_unpacked
+from .bounds import check_created, check_unpacked
 from .export import DTYPES, operator_of, subgraph, tensors_in
 from .exported_ranges import check_ranges
 from .inputs import Expected, as_array, check
@@ -29,6 +29,8 @@ _OPERATOR = re.compile(r"torch\.ops\.(aten|prims|quantized_decomposed)\.(?!from_
 _LENGTHS = re.compile(
     r"_operator\.(add|sub|mul|floordiv|truediv|mod|neg|eq|ne|lt|le|gt|ge|and_|or_|not_|getitem)"
 )
+#: The beginning of torch's text where arguments do not fit to the schema of an operator.
+_OF_SCHEMA = re.compile(r"\w+::\w+\(\) ")
 _MEMORY_FORMATS = {
     1: torch.contiguous_format,
     2: torch.channels_last,
@@ -147,7 +149,6 @@ def values_of(
         InputError: If the inputs do not fit, or an operator raises.
     """
     module = program["graph_module"]
-    running = _Program(path, module)
     tensors: dict[str, Any] = {}
     for one in expected:
         value = inputs[one.name]
@@ -156,7 +157,7 @@ def values_of(
                 value = torch.as_tensor(np.array(as_array(path.name, one, value)))
             except (TypeError, ValueError) as error:
                 raise InputError(f"The input {one.name!r} of {path.name} is no tensor: {error}.") from None
-        value = value.detach().cpu()
+        value = value.detach().cpu().clone()  # which an operation of the file may write into
         check(path.name, one, _name(value.dtype), value.shape)
         tensors[one.name] = value
     metas = module["graph"]["tensor_values"]
@@ -171,14 +172,15 @@ def values_of(
             # A parameter, as in torch's own program: some operators take another kernel for plain tensors.
             needs = kind == "parameter" and bool(metas[entry["arg"]["name"]].get("requires_grad"))
             tensors[entry["arg"]["name"]] = torch.nn.Parameter(found, needs) if kind == "parameter" else found
+    running = _Program(path, sum(one.nbytes for one in tensors.values()))
     with torch.no_grad():
         running.run(module["graph"], tensors)
     return Ran(running.values, running.notes, running.parts)
 
 
 class _Program:
-    def __init__(self, path: Path, module: Mapping[str, Any]) -> None:
-        self._path, self._module = path, module
+    def __init__(self, path: Path, given: int) -> None:
+        self._path, self._given, self._made = path, given, 0  # the bytes of what is given, and of all
         self.values: dict[str, np.ndarray] = {}
         self.notes: list[str] = []
         self._steps: list[Step] = []
@@ -226,6 +228,11 @@ class _Program:
             raise
         except Exception as error:  # whatever an operator raises
             text = " ".join(str(error).split())[:300]
+            if isinstance(error, TypeError) or _OF_SCHEMA.match(text):
+                raise CodecError(
+                    f"{str(self._path)!r} is damaged, or of another version of torch: {operator_of(target)} "
+                    "takes other arguments than the file gives it."
+                ) from error
             raise InputError(
                 f"{self._path.name} cannot run on these inputs: {operator_of(target)} raised "
                 f"{type(error).__name__}: {text}"
@@ -291,6 +298,8 @@ class _Program:
 
     def _keep(self, name: str, value: Any) -> None:
         if isinstance(value, torch.Tensor):
+            self._made += value.nbytes
+            check_created(self._path.name, self._given, self._made)
             self.values[name] = _array(value).copy()  # a later operation may write to its memory
             self._dtypes[name] = value.dtype
         else:
@@ -353,10 +362,10 @@ class _Weights:
                 check_unpacked(archive, len(data), str(self._path))
         try:
             return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-        except Exception as error:  # of a type for each cause
-            reason = str(error).partition("\n")[0]
+        except Exception:  # of a type for each cause; torch's text advises to unpickle anything
             raise CodecError(
-                f"{str(self._path)!r} has weights that are no plain tensors, so they are not loaded: {reason}"
+                f"{str(self._path)!r} has pickled weights that are damaged or no plain tensors, so they are "
+                "not loaded. Export the model again."
             ) from None
 
     def tensor(self, name: str) -> torch.Tensor:
@@ -378,15 +387,21 @@ class _Weights:
             raise CodecError(f"{str(self._path)!r} is damaged: the data of {name!r}: {error}.") from None
 
 
+@cache
 def _function(target: str) -> Callable[..., Any]:
-    """Return the operator of torch, or of arithmetic, that a node names."""
+    """Return the operator of torch, or of arithmetic, that a node names.
+
+    A name is looked up only if torch's dispatcher has an operator of exactly that name, because the
+    namespaces of ``torch.ops`` have other attributes too, and scripting has functions of its own there.
+    """
     found = _OPERATOR.fullmatch(target)
     if found:
         namespace, name, overload = found.groups()
-        try:
-            return getattr(getattr(getattr(torch.ops, namespace), name), overload)  # type: ignore[no-any-return]
-        except AttributeError:
-            pass
+        full = f"{namespace}::{name}" if overload == "default" else f"{namespace}::{name}.{overload}"
+        if full in torch._C._dispatch_get_all_op_names():
+            operation = getattr(getattr(getattr(torch.ops, namespace), name), overload)
+            if isinstance(operation, torch._ops.OpOverload):
+                return operation
     found = _LENGTHS.fullmatch(target)
     if found:
         return getattr(operator, found[1])  # type: ignore[no-any-return]

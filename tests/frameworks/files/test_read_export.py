@@ -13,7 +13,7 @@ from torch import nn
 
 import intus
 from intus.core.errors import CodecError, InputError
-from intus.reading import read
+from intus.reading import bounds, read
 
 
 class Net(nn.Module):
@@ -153,6 +153,86 @@ def test_functions_that_a_file_names_are_not_called(exported, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "target",
+    [
+        *("torch.ops.aten.__class__.mro", "torch.ops.aten.__class__.__subclasses__"),
+        *("torch.ops.aten._dir.clear", "torch.ops.aten.__dict__.clear", "torch.ops.aten.relu.__class__"),
+        *(
+            "torch.ops.aten.relu.overloads",
+            "torch.ops.aten.from_file.default",
+            "torch.ops.aten.from_file.out",
+        ),
+        *("torch.ops.aten.warn.default", "torch.ops.aten.list.t", "torch.ops.prims.__dict__.clear"),
+        *("torch.ops.higher_order.cond", "torch.ops.aten.no_such.default", "_operator.__name__"),
+    ],
+)
+def test_attributes_that_are_no_operators_are_not_called(target, exported, tmp_path):
+    def change(program):
+        nodes = program["graph_module"]["graph"]["nodes"]
+        relu = next(node for node in nodes if "relu" in node["target"])
+        relu["target"], relu["inputs"] = target, []
+
+    before = [dict(vars(namespace)) for namespace in (torch.ops, torch.ops.aten, torch.ops.prims)]
+    graph, *_ = read(changed(exported[1], tmp_path, change), (torch.randn(3, 3, 8, 8),))
+    (note,) = graph.facts["notes"]
+    assert note.startswith(f"{target} is no operator of torch, so it is not called")
+    after = [vars(namespace) for namespace in (torch.ops, torch.ops.aten, torch.ops.prims)]
+    assert all(known.items() <= vars_.items() for known, vars_ in zip(before, after, strict=True))
+
+
+def test_arguments_that_an_operator_does_not_take(exported, tmp_path):
+    def change(program):
+        nodes = program["graph_module"]["graph"]["nodes"]
+        relu = next(node for node in nodes if "relu" in node["target"])
+        relu["inputs"][0]["arg"] = {"as_ints": [1, 2]}
+
+    with pytest.raises(
+        CodecError, match=r"version of torch: relu\w* takes other arguments than the file gives"
+    ):
+        read(changed(exported[1], tmp_path, change), (torch.randn(3, 3, 8, 8),))
+
+
+def test_program_that_makes_far_more_than_its_bytes_is_stopped(tmp_path, monkeypatch):
+    class Grows(nn.Module):
+        def forward(self, x):
+            for _ in range(9):
+                x = x.repeat(8)
+            return x
+
+    monkeypatch.setattr(bounds, "_FEW", 1 << 20)
+    torch.export.save(torch.export.export(Grows(), (torch.zeros(2),)), tmp_path / "net.pt2")
+    with pytest.raises(
+        CodecError, match=r"operations make tensors of [\d,]+ bytes of 8, more than 1,000 times"
+    ):
+        intus.read(tmp_path / "net.pt2", torch.zeros(2))
+
+
+def test_inputs_are_not_written_into(tmp_path):
+    class Adds(nn.Module):
+        def forward(self, x):
+            return x.add_(1)
+
+    x = torch.zeros(2)
+    with torch.no_grad():
+        program = torch.export.export(Adds(), (torch.zeros(2),))
+    torch.export.save(program, tmp_path / "net.pt2")
+    assert intus.read(tmp_path / "net.pt2", x).outputs[0].value.tolist() == [1, 1]
+    assert x.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("weights", [b"no pickle", b"\x80\x04K\x01.", b"cposix\nsystem\n(S'true'\ntR."])
+def test_pickled_weights_that_are_damaged_are_refused_without_advice(weights, tmp_path):
+    program = torch.export.export(Tied().eval(), (torch.ones(2, 3, dtype=torch.long),))
+    torch.export.save(program, tmp_path / "net.pt2")
+    with pytest.raises(CodecError) as found:
+        intus.read(older(tmp_path / "net.pt2", weights), torch.ones(2, 3, dtype=torch.long))
+    assert "damaged" in str(found.value)
+    assert str(found.value).count(". ") <= 1
+    assert "weights_only" not in str(found.value) + str(found.value.__cause__)
+    assert "Error" not in str(found.value)
+
+
+@pytest.mark.parametrize(
     ("inputs", "named", "message"),
     [
         ((), {"y": 1}, "net.pt2 has no input 'y'. Known names: 'x'"),
@@ -177,9 +257,7 @@ def test_truncated(exported, tmp_path, keep):
 
 def test_graph_that_is_no_graph(exported, tmp_path):
     path = changed(exported[1], tmp_path, lambda program: program.pop("graph_module"))
-    with pytest.raises(
-        CodecError, match=r"is damaged, or of a version that intus does not know: KeyError: .graph_module.\."
-    ):
+    with pytest.raises(CodecError, match=r"is damaged, or of a version that intus does not know\.$"):
         read(path)
 
 
@@ -413,3 +491,19 @@ def test_infinity_is_shown_as_a_number(tmp_path):
     torch.export.save(torch.export.export(net, (torch.ones(2),)), path)
     graph = intus.read(path).graph
     assert "value=-inf" in [graph.setting(row) for row in range(len(graph.ops))]
+
+
+@pytest.mark.filterwarnings("ignore:`isinstance:FutureWarning")  # of torch itself
+def test_labels_of_operations_whose_name_begins_with_an_underscore(tmp_path):
+    class Underscored(nn.Module):
+        def forward(self, x):
+            larger = nn.functional.interpolate(x, scale_factor=2, mode="nearest-exact")
+            return larger.softmax(-1).log_softmax(0).double()
+
+    x = torch.randn(1, 2, 3, 3)
+    program = torch.export.export(Underscored(), (x,)).run_decompositions()
+    torch.export.save(program, tmp_path / "net.pt2")
+    trace = intus.read(tmp_path / "net.pt2", x)
+    assert {"_softmax", "_log_softmax"} <= {op.type for op in trace.ops}
+    for op in trace.ops:
+        assert trace[op.label].row == trace[op.label.rpartition("_")[0]].row == op.row

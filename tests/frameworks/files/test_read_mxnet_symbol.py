@@ -118,6 +118,23 @@ def test_damaged_symbols_are_refused_or_drawn(path, change):
     assert not refusal or str(path) in refusal
 
 
+@pytest.mark.parametrize("operator", ["_Native", "_NDArray", "Custom", "_cvimread"])
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_operators_that_call_what_a_text_names_are_not_run(operator, is_inside, path):
+    symbol = json.loads(json.dumps(SYMBOL))
+    if is_inside:
+        symbol["nodes"][5] |= {"op": "_foreach", "subgraphs": [{"nodes": [{"op": operator, "name": "a"}]}]}
+    else:
+        symbol["nodes"][5] |= {
+            "op": operator,
+            "attrs": {"info": "0x1", "op_type": "x", "filename": "/etc/passwd"},
+        }
+    path.write_text(json.dumps(symbol))
+    assert len(intus.read(path))
+    with pytest.raises(CodecError, match=f"is not run: its operator {operator} takes"):
+        intus.read(path, np.ones((1, 2), np.float32))
+
+
 @pytest.mark.parametrize(
     ("heads", "reason"), [([], "it returns nothing: its list of heads is empty"), (None, "it has no 'heads'")]
 )

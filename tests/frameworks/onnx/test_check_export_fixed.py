@@ -1,5 +1,6 @@
 """``check_export`` says "not proven" of a file in which a tensor is fixed that depends on an input."""
 
+import numpy as np
 import onnx
 import pytest
 import torch
@@ -91,3 +92,34 @@ def test_shape_of_an_input_is_no_dependence(dynamo, tmp_path):
     torch.onnx.export(model, inputs, path, dynamo=dynamo, **({"verbose": False} if dynamo else {}))
     check = intus.check_export(model, path, *inputs)
     assert check.verdict == "equal", check
+
+
+class Outside(nn.Module):
+    """Computes outside of torch, so that an exporter takes the result for a constant."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.last(torch.from_numpy(np.abs(x.detach().numpy())))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("nodes", ["constant and product", "constant", "none"])
+def test_file_that_is_a_constant_as_a_whole(nodes, tmp_path):
+    net, x, path = Outside().eval(), torch.randn(2, 3), tmp_path / "net.onnx"
+    torch.onnx.export(net, (x,), path, dynamo=False)
+    if nodes != "constant and product":
+        model = onnx.load(path)
+        del model.graph.node[:], model.graph.initializer[:]
+        result = numpy_helper.from_array(net(x).detach().numpy(), model.graph.output[0].name)
+        if nodes == "constant":
+            name = model.graph.output[0].name
+            model.graph.node.append(helper.make_node("Constant", [], [name], value=result))
+        else:
+            model.graph.initializer.append(result)
+        onnx.save(model, path)
+    check = intus.check_export(net, path, x)
+    assert check.verdict == "not proven"
+    assert "x (input_1) is an input that the model computes with and the file does not have" in str(check)

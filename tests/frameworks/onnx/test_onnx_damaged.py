@@ -1,5 +1,6 @@
 """A damaged ONNX file is read or refused in one sentence, never with another exception."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -222,7 +223,39 @@ def test_node_that_its_operator_does_not_allow_does_not_end_the_process(name, tm
     assert done.returncode == 0, done.stderr
 
 
+def looped(trips, nodes, carried="x", ends=""):
+    """Return a Loop that carries one value and returns each, as ``z`` and ``every``."""
+    kind = TensorProto.FLOAT
+    nodes = [*nodes, helper.make_node("Identity", [ends or "on"], ["go"])]
+    go, on = (helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in ("go", "on"))
+    made = helper.make_tensor_value_info("made", kind, None)
+    every = helper.make_tensor_value_info("made_too", kind, None)
+    nodes.append(helper.make_node("Identity", ["made"], ["made_too"]))
+    count = helper.make_tensor_value_info("count", TensorProto.INT64, [])
+    body = helper.make_graph(
+        nodes, "body", [count, on, helper.make_tensor_value_info("old", kind, None)], [go, made, every]
+    )
+    return helper.make_node("Loop", [trips, "", carried], ["z", "every"], name="loop", body=body)
+
+
+def doubled(count):
+    """Return nodes each of which makes a tensor 8 times as long as the one before."""
+    names = ["flat", *(f"k{n}" for n in range(count - 1)), "z"]
+    flat = helper.make_node("Flatten", ["x"], ["flat"], axis=0)
+    return [flat, *(helper.make_node("Concat", [a] * 8, [b], axis=1) for a, b in itertools.pairwise(names))]
+
+
 CREATED = {
+    "concat": doubled(10),
+    "outer products": [
+        helper.make_node("Expand", ["x", "some"], ["row"]),
+        helper.make_node("Transpose", ["row"], ["column"]),
+        helper.make_node("MatMul", ["column", "row"], ["z"]),
+    ],
+    "results of a loop": [
+        helper.make_node("Expand", ["x", "side"], ["wide"]),
+        looped("many", [helper.make_node("Abs", ["wide"], ["made"])], carried="wide"),
+    ],
     "constant": [helper.make_node("ConstantOfShape", ["large"], ["z"])],
     "expand": [helper.make_node("Expand", ["x", "large"], ["z"])],
     "computed": [
@@ -237,7 +270,8 @@ CREATED = {
 
 @pytest.mark.parametrize("name", CREATED)
 def test_model_that_asks_for_far_more_than_its_bytes_is_not_run(name, tmp_path):
-    numbers = {"large": [1 << 16, 1 << 16], "two": [2, 2], "pads": [0, 0, 1 << 17, 1 << 17]}
+    numbers = {"some": [1, 1 << 15], "side": [1 << 8, 1 << 8], "many": 1 << 14}
+    numbers |= {"large": [1 << 16, 1 << 16], "two": [2, 2], "pads": [0, 0, 1 << 17, 1 << 17]}
     tensors = [numpy_helper.from_array(np.array(some), key) for key, some in numbers.items()]
     scalars = {"zero": 0.0, "end": 3e9, "one": 1.0}
     tensors += [numpy_helper.from_array(np.float32(some), key) for key, some in scalars.items()]
@@ -251,3 +285,79 @@ def test_model_that_asks_for_far_more_than_its_bytes_is_not_run(name, tmp_path):
     assert len(intus.read(path).graph.ops)
     with pytest.raises(CodecError, match=r"make tensors of [\d,]+ bytes"):
         intus.read(path, np.ones((1, 1), np.float32))
+
+
+def saved(nodes, path, **numbers):
+    """Write a model of nodes that compute ``z`` from ``x``."""
+    tensors = [numpy_helper.from_array(np.array(some), key) for key, some in numbers.items()]
+    x, z = (helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xz")
+    graph = helper.make_graph(nodes, "net", [x], [z], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+ADD = helper.make_node("Add", ["old", "old"], ["made"])
+ENDS = [
+    helper.make_node("ReduceSum", ["old"], ["sum"], keepdims=0),
+    helper.make_node("Less", ["sum", "hundred"], ["less"]),
+]
+
+
+def test_vectors_that_are_joined_again_and_again(tmp_path):
+    """onnx infers each of their numbers if it is asked to, which takes hundreds of times their bytes."""
+    names = ["x", *(f"k{n}" for n in range(9)), "z"]
+    nodes = [helper.make_node("Concat", [a] * 8, [b], axis=0) for a, b in itertools.pairwise(names)]
+    path = saved(nodes, tmp_path / "net.onnx")
+    start = time.perf_counter()
+    with pytest.raises(CodecError, match=r"make tensors of [\d,]+ bytes of 16"):
+        intus.read(path, np.ones(4, np.float32))
+    assert time.perf_counter() - start < 5
+
+
+def test_loop_that_runs_too_often_is_not_run(tmp_path):
+    path = saved([looped("trips", [ADD])], tmp_path / "net.onnx", trips=1 << 40)
+    assert len(intus.read(path).graph.ops)
+    with pytest.raises(CodecError, match=r"loop 'loop' runs 1,099,511,627,776 times, more than 10,000,000"):
+        intus.read(path, np.ones(1, np.float32))
+    with pytest.raises(CodecError, match="loop 'loop' runs without end"):
+        intus.read(saved([looped("", [ADD])], tmp_path / "net.onnx"), np.ones(1, np.float32))
+
+
+def test_loop_that_ends_itself_is_run_however_often_it_may(tmp_path):
+    loop = looped("trips", [ADD, *ENDS], ends="less")
+    path = saved([loop], tmp_path / "net.onnx", trips=(1 << 63) - 1, hundred=np.float32(100))
+    assert intus.read(path, np.ones(1, np.float32)).outputs[0].value == [256]
+
+
+def test_loop_whose_tensors_grow_is_stopped(tmp_path):
+    """Nothing tells before it runs how large they become."""
+    grows = helper.make_node("Concat", ["old"] * 2, ["made"], axis=0)
+    loop = looped("trips", [grows, helper.make_node("Abs", ["made"], ["unused"])])
+    path = saved([loop], tmp_path / "net.onnx", trips=40)
+    code = (
+        "import intus, numpy, sys\n"
+        "from intus.reading import bounds\n"
+        "bounds._FEW = 1 << 26\n"
+        "try:\n    intus.read(sys.argv[1], numpy.ones((1 << 10), 'float32'))\n"
+        "except intus.core.errors.CodecError as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
+    assert "was stopped: its operations took" in done.stdout, done.stderr
+
+
+def test_run_is_interrupted(tmp_path):
+    ready = helper.make_node("Greater", ["sum", "hundred"], ["less"])
+    loop = looped("trips", [helper.make_node("Abs", ["old"], ["made"]), ENDS[0], ready], ends="less")
+    path = saved([loop], tmp_path / "net.onnx", trips=(1 << 63) - 1, hundred=np.float32(0))
+    code = (
+        "import intus, numpy, signal, sys\n"
+        "signal.signal(signal.SIGALRM, signal.default_int_handler)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 1)\n"
+        "try:\n    intus.read(sys.argv[1], numpy.ones(1, 'float32'))\n"
+        "except KeyboardInterrupt:\n    print('interrupted')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, path], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stdout == "interrupted\n", done.stderr

@@ -5,20 +5,24 @@ The graph is read without MXNet. Values need it: with inputs, the symbol runs wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...core.errors import InputError
+from ...core.errors import CodecError, InputError
 from ...core.traced import Traced
 from ..inputs import Expected, as_array, bind
 from .graph import Program, Symbol, symbol_of
 from .params import Array, headers
 
 ENDING = "-symbol.json"
+#: Operators that call what a text of the file names: an address, a function, or the name of a file.
+_UNSAFE = frozenset(
+    {"_Native", "_NDArray", "_CustomFunction", "Custom", "_npi_Custom", "_cvimread", "_npi_cvimread"}
+)
 
 
 def read(path: Path, inputs: tuple[Any, ...] | None, named: Mapping[str, Any]) -> Traced:
@@ -75,6 +79,12 @@ def _values(
     named: Mapping[str, Any],
 ) -> dict[tuple[int, int], np.ndarray]:
     """Return the values of the tensors of a symbol by node and output."""
+    unsafe = sorted(_UNSAFE & set(_operators(symbol.graph)))
+    if unsafe:
+        raise CodecError(
+            f"{path.name} is not run: its operator {unsafe[0]} takes an address in memory, a function of "
+            "Python or the name of another file. Without inputs it can be read."
+        )
     if find_spec("mxnet") is None:
         raise InputError(
             f"{path.name} is a symbol of MXNet, which is not installed here, so intus reads its graph but "
@@ -96,3 +106,11 @@ def _values(
         lines = str(error).splitlines() or [type(error).__name__]
         text = next((line for line in lines if "Error in operator" in line), lines[-1])[:300]
         raise InputError(f"{path.name} cannot run on these inputs: {text.rstrip('.')}.") from None
+
+
+def _operators(part: Any) -> Iterator[str]:
+    """Yield the names of all operators in a part of a symbol, also in the symbols inside of operators."""
+    if isinstance(part, dict):
+        yield str(part.get("op", ""))
+    for one in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        yield from _operators(one)

@@ -20,7 +20,7 @@ from .naming import address_of
 from .parts import Parts
 from .quantized import is_quantized
 from .running import as_numpy, run
-from .shapes import check_memory
+from .shapes import check_run
 
 _QUANTIZED = (
     "The file is quantized: weights are whole numbers with scales and zero points, which count as parameters "
@@ -42,7 +42,7 @@ def read(path: Path, inputs: tuple[Any, ...] | None, named: Mapping[str, Any]) -
     takes_nothing = all(one.name in constant for one in model.graph.input)
     if inputs or named or (inputs is not None and takes_nothing):
         given = feeds(model, path, inputs or (), named)
-        check_memory(inlined.model, path, given)
+        check_run(inlined.model, path, given)
         complete = inline(whole(path), path).model
         values, missing, ran = run(complete, path, given)
         values |= {name: as_numpy(value) for name, value in given.items() if isinstance(value, np.ndarray)}

@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 
-from ...core.errors import InputError, require
+from ...core.errors import InputError, IntusError, require
+from ..bounds import check_grown
+from . import watched
 from .blocked import in_order
 from .inlining import nested
 from .loops import last_values, with_outputs
-from .shapes import are_sound
+from .shapes import are_sound, bytes_given
 
 #: Types of tensors that onnxruntime cannot return as numpy arrays.
 _NO_ARRAY = re.compile(r"tensor\((bfloat16|float8.*|float4.*|u?int[24])\)")
@@ -126,7 +129,14 @@ class Runner:
         names = [one.name for one in session.get_inputs()]
         fed = {name: feeds[name.removesuffix(_CAST)] for name in names if name.removesuffix(_CAST) in feeds}
         try:
-            results = session.run(None, {name: as_numpy(value) for name, value in fed.items()})
+            results = watched.run(
+                session,
+                self.runtime,
+                {name: as_numpy(value) for name, value in fed.items()},
+                partial(check_grown, self._path.name, bytes_given(model.graph, feeds)),
+            )
+        except IntusError:
+            raise
         except Exception as error:  # of a type for each cause, which onnxruntime does not document
             raise InputError(f"{self._path.name} cannot run on these inputs: {_message(error)}") from None
         return dict(zip(outputs, results, strict=True))

@@ -308,8 +308,8 @@ def check_export(
 
         if traced.graph.facts.get("framework") == "torch":
             given = arguments(args, kwargs or {})
-            called = Called(model, again, lambda one: read(file, *_inputs(one, declared, file)), given)
-    exported = read(file, *_inputs(traced, declared, file))
+            called = Called(model, again, lambda one: read(file, tuple(_inputs(one, declared, file))), given)
+    exported = read(file, tuple(_inputs(traced, declared, file)))  # () for a file that takes no inputs
     if not exported.values:
         raise CodecError(f"{str(file)!r} has no operations that can be run, so nothing can be compared.")
     table = compare(traced, exported)
@@ -345,7 +345,7 @@ def _whole_file(path: Path, declared: Graph, model: Graph) -> RunFile:
             (_array if is_onnx else _tensor)(tensors[n], dtype)
             for n, dtype in zip(chosen, dtypes, strict=True)
         ]
-        found = read(path, *given)
+        found = read(path, tuple(given))
         values = [plain(found.values.get(row)) for row in found.graph.rows_of(OUTPUT)]
         if None in values:
             raise CodecError(f"{path.name} has outputs that cannot be computed.")

@@ -235,6 +235,8 @@ def session(path: str, runtime: object) -> Callable[[Sequence[np.ndarray]], list
         path: The file.
         runtime: The module ``onnxruntime``.
     """
+    from ....reading.onnx import watched  # which imports onnx
+
     options = runtime.SessionOptions()  # type: ignore[attr-defined]
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL  # type: ignore[attr-defined]
     options.log_severity_level = 4  # it raises what it logs
@@ -242,7 +244,7 @@ def session(path: str, runtime: object) -> Callable[[Sequence[np.ndarray]], list
     names = [one.name for one in made.get_inputs()]
 
     def run(arrays: Sequence[np.ndarray]) -> list[Elements]:
-        results = made.run(None, dict(zip(names, arrays, strict=True)))
+        results = watched.run(made, runtime, dict(zip(names, arrays, strict=True)))
         found = [plain(one) for one in results]
         if any(one is None for one in found):
             raise ValueError("an output is no tensor")
