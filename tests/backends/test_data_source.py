@@ -277,7 +277,12 @@ def test_ranks_have_ids_of_whole_dataset(served, kept):
 
 
 def by_norm(samples):
-    return default_collate(sorted(samples, key=lambda sample: float(sample[0].norm())))
+    return default_collate(sorted(samples, key=lambda sample: -float(sample[0].norm())))
+
+
+def by_distance(samples):
+    """Sort a batch, which changes the order of the first alone."""
+    return default_collate(sorted(samples, key=lambda sample: abs(float(sample[0][0]) - 5)))
 
 
 class Stream(IterableDataset):
@@ -292,7 +297,8 @@ class Named(Dataset):
 
 REFUSED = {
     "an IterableDataset has no indices": lambda: DataLoader(Stream(), batch_size=20),
-    "its collate_fn, by_norm, may change the order": lambda: DataLoader(DATA, 20, collate_fn=by_norm),
+    "its collate_fn changes the order": lambda: DataLoader(DATA, 20, collate_fn=by_norm),
+    "its collate_fn changes the order of": lambda: DataLoader(DATA, 20, collate_fn=by_distance),
     "in_order=False": lambda: DataLoader(DATA, 20, num_workers=2, in_order=False),
     "its sampler gives list, and not indices": lambda: DataLoader(
         Named(), 20, sampler=[f"n{number}" for number in range(96)]

@@ -206,6 +206,9 @@ class LoaderObserver:
         self._rounds: dict[int, float] = {}
         # By what a loader is made of: numbers of a tensor in its batches and in its samples. See ``_proven``.
         self._in_order: dict[Hashable, set[tuple[int, int]]] = {}
+        self._reordering: set[Hashable] = (
+            set()
+        )  # of loaders whose collate function was seen to reorder a batch
         self._full: set[int] = set()  # of iterations that gave all their batches, perhaps not asked for more
 
     def attach(self, on_end: Callable[[int], None]) -> Callable[[], None]:
@@ -241,6 +244,7 @@ class LoaderObserver:
                 self._full.clear()
                 self._rounds.clear()
                 self._in_order.clear()
+                self._reordering.clear()
                 self._recognized.clear()
                 self._iterations = weakref.WeakKeyDictionary()
                 self._datasets = Datasets()
@@ -343,6 +347,8 @@ class LoaderObserver:
         proven = [] if is_written else self._proven(batch, tensors)
         ids, reason = (None, _WRITTEN) if is_written else _items(batch, "" if proven else of.reason)
         shuffles = "" if proven else _shuffles(batch, given)
+        if shuffles:
+            self._reordering.add(of.loader)
         reason = shuffles or reason
         # a collate function may add noise to the items, which they are not compared by
         compared = proven or given
@@ -357,10 +363,11 @@ class LoaderObserver:
         """Return the tensors of a batch whose rows are known to be its samples in their order.
 
         A tensor with rows that are all different shows this for itself. Of one that did, later batches may
-        have copies. One that never does, such as a class or a constant, shows nothing.
+        have copies. One that never does, such as a class or a constant, shows nothing; nor do those that a
+        function which sorts, and so was seen to reorder others, happens to leave in order.
         """
         of = batch.iteration
-        if not of.may_prove:
+        if not of.may_prove or of.loader in self._reordering:
             return []
         known = self._in_order.setdefault(of.loader, set())
         in_order = rows_in_order(batch.samples, [batch.tensors[one] for one in numbers])
