@@ -466,7 +466,7 @@ class _Report:
             lines.append(
                 f"  {what} has {found.nan} NaN in a, {found.other_nan} in b."
                 if found.nan != found.other_nan
-                else f"  {what} differs by {found.relative:.2g} of its norm{isolated}."
+                else f"  {what} differs by {_share(pair)}{isolated}."
             )
         lines += [f"  - {reason}" for reason in first["why"]]
         if op.kind == "input":
@@ -484,6 +484,14 @@ _COUNTED = {
     "shape": ("differs in shape", "differ in shape"),
     "not saved": ("was not saved", "were not saved"),
 }
+
+
+def _share(pair: Pair) -> str:
+    """Return the part of its norm that a pair differs by, or of that of its smaller numbers if it shows."""
+    relative = pair.difference.relative if pair.difference else 0.0
+    if relative <= pair.rounding_error and relative < pair.smaller:
+        return f"{pair.smaller:.2g} of the norm of its smaller numbers"
+    return f"{relative:.2g} of its norm"
 
 
 def _counted(count: int, verdict: str) -> str:
