@@ -149,3 +149,15 @@ def test_rounding_that_is_left_beside_larger_numbers_does_not_differ(x, tmp_path
             torch.onnx.export(Distances().eval(), (3 * x,), path, dynamo=dynamo, verbose=False)
         check = intus.check_export(Distances().eval(), path, 3 * x)
         assert check.verdict == "equal", str(check)
+
+
+def test_tail_of_a_sigmoid_does_not_differ(x, tmp_path):
+    """ONNX Runtime rounds a sigmoid to eps of 1."""
+
+    class Scores(nn.Module):
+        def forward(self, x):
+            return torch.sigmoid(x.sign() * 9 + x) * torch.tensor([1.0, 2.0])[:, None, None]
+
+    model = Scores().eval()
+    check = checked(model, x, tmp_path / "net.onnx")
+    assert check.verdict == "equal", str(check)

@@ -24,7 +24,6 @@ from ..values.differences import (
     ROUNDINGS,
     difference,
     half_of_digits,
-    part_of,
     smaller_parts,
     smaller_relative,
 )
@@ -35,6 +34,10 @@ from .crossing import Calls
 _WORSE = 4.0
 #: How many times numbers are rounded otherwise: two of them rarely leave the same result as it is.
 _ROUNDED = 3
+
+
+#: Returns the relative difference of two values, or of a part of them.
+_Relative = Callable[[Elements, Elements], float]
 
 
 class Step(NamedTuple):
@@ -102,9 +105,9 @@ class _Rounded:
             found += [] if result is None else [result]
         return found
 
-    def apart(self, exact: Elements, where: np.ndarray) -> float:
-        """Return the relative difference that the rounding makes to some elements of a result."""
-        found = (difference(part_of(one, where), part_of(exact, where)).relative for one in self._results)
+    def apart(self, exact: Elements, relative: _Relative) -> float:
+        """Return the relative difference that the rounding makes to a result."""
+        found = (relative(one, exact) for one in self._results)
         return max((one for one in found if one < math.inf), default=0.0)
 
 
@@ -159,19 +162,18 @@ class Steps:
             return None
         rounded = _Rounded(lambda given: self._calls.computed(region.rows, given, "float64"), arrays, eps)
 
-        def judged(where: np.ndarray, worse: float = 1.0) -> Step:
-            """Return what is found of some elements of the result."""
-            own, others, true = (part_of(one, where) for one in (result, y, exact))
-            found, lost = difference(others, true).relative, difference(own, true).relative
+        def judged(relative: _Relative, worse: float = 1.0) -> Step:
+            """Return what is found of the result, or of a part of it."""
+            found, lost = relative(y, exact), relative(result, exact)
             allowed = max(rounding, _WORSE * lost) if lost < math.inf else rounding
-            amplified = worse * rounded.apart(exact, where) if found > allowed else 0.0
+            amplified = worse * rounded.apart(exact, relative) if found > allowed else 0.0
             return Step(region, found, allowed, amplified, eps)
 
-        whole = judged(np.ones(y.array.shape, bool))
+        whole = judged(lambda one, other: difference(one, other).relative)
         if whole.is_wrong:
             return whole
         # Of few elements the rounding may be small by chance.
-        parts = (judged(part, _WORSE) for part in smaller_parts(y, exact))
+        parts = (judged(part.relative, _WORSE) for part in smaller_parts(y, exact))
         return next((part for part in parts if part.is_wrong), whole)
 
     def add(self, i: int, j: int) -> None:

@@ -99,7 +99,27 @@ def difference(a: Elements, b: Elements) -> Difference:
     )
 
 
-def smaller_parts(a: Elements, b: Elements) -> Iterator[np.ndarray]:
+class Part(NamedTuple):
+    """Elements of a value that are much smaller than all others.
+
+    Attributes:
+        where: True for these elements.
+        least: The size that each counts as at least: 1, which functions bounded by 1 round at, or the largest
+            of the value if that is less.
+    """
+
+    where: np.ndarray
+    least: float
+
+    def relative(self, a: Elements, b: Elements) -> float:
+        """Return the norm of the difference of these elements divided by the larger norm of them."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            x, y = (one[self.where].astype(np.float64) for one in (a.within(b), b.within(a)))
+            norms = [float(np.linalg.norm(one)) for one in (x - y, x, y)]
+        return norms[0] / max(*norms[1:], self.least * math.sqrt(x.size)) if norms[0] < math.inf else math.inf
+
+
+def smaller_parts(a: Elements, b: Elements) -> Iterator[Part]:
     """Yield where two values of one shape have elements that are much smaller than all others, part by part.
 
     A norm is that of the largest elements: one of -1e9 in place of minus infinity, or an outlier, hides
@@ -107,7 +127,7 @@ def smaller_parts(a: Elements, b: Elements) -> Iterator[np.ndarray]:
 
     Example:
         >>> logits = plain(np.array([0.5, 2.0, -1e9, 0.0]))
-        >>> [part.tolist() for part in smaller_parts(logits, logits)]
+        >>> [part.where.tolist() for part in smaller_parts(logits, logits)]
         [[True, True, False, False]]
     """
     if not (a.is_float and b.is_float) or a.array.size <= _LEAST:
@@ -116,10 +136,10 @@ def smaller_parts(a: Elements, b: Elements) -> Iterator[np.ndarray]:
     kept = np.isfinite(size) & (size > 0)
     powers = np.where(kept, np.frexp(size)[1], 0)
     found, counts = np.unique(powers[kept], return_counts=True)
-    start = 0
+    least, start = min(1.0, float(size[kept].max(initial=0.0))), 0
     for end in (1 + np.flatnonzero(np.diff(found) > _GAP)).tolist():
         if counts[start:end].sum() >= _LEAST:
-            yield kept & (powers >= found[start]) & (powers <= found[end - 1])
+            yield Part(kept & (powers >= found[start]) & (powers <= found[end - 1]), least)
             start = end
 
 
@@ -131,13 +151,7 @@ def smaller_relative(a: Elements, b: Elements) -> float:
         >>> round(smaller_relative(plain(x), plain(y)), 2)
         0.2
     """
-    parts = (difference(part_of(a, part), part_of(b, part)) for part in smaller_parts(a, b))
-    return max((part.relative for part in parts), default=0.0)
-
-
-def part_of(value: Elements, where: np.ndarray) -> Elements:
-    """Return some elements of a value."""
-    return value._replace(array=value.array[where])
+    return max((part.relative(a, b) for part in smaller_parts(a, b)), default=0.0)
 
 
 def rounding(*values: Elements) -> float:
