@@ -213,3 +213,25 @@ def test_dropout_that_a_file_has_left_on_is_the_reason(tmp_path):
     assert check.verdict == "differs"
     assert check.first["module"] == "drop:1"
     assert check.first["why"] == ["dropout_1_2 of b drops at random (training_mode=True)"]
+
+
+class BeforeDropout(nn.Module):
+    """A function between a layer and a dropout."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+        self.first, self.drop, self.second = nn.Linear(3, 4), nn.Dropout(), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.second(self.drop(self.function(self.first(x))))
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+def test_step_of_a_parent_before_a_dropout_is_named_there(dynamo, tmp_path):
+    torch.manual_seed(0)
+    net, x = BeforeDropout(torch.tanh).eval(), torch.randn(2, 3)
+    other = copy.deepcopy(net)
+    other.function = torch.relu
+    check = intus.check_export(net, exported(other, x, tmp_path / "net.onnx", dynamo), x)
+    assert (check.first["module"], check.first["a"]) == ("", "tanh_1_2")

@@ -34,7 +34,15 @@ from .pairing.moves import with_last_moves
 from .pairing.regions import of_inputs
 from .parameters.parameters import different_parameters
 from .unseen.without_effect import idle
-from .values.differences import ROUNDINGS, SAME, Difference, difference, element_sums, rounding
+from .values.differences import (
+    ROUNDINGS,
+    SAME,
+    Difference,
+    difference,
+    element_sums,
+    rounding,
+    smaller_relative,
+)
 from .values.elements import Elements, eps_of, plain, value_of
 from .values.settings import different_constants
 
@@ -170,6 +178,8 @@ class Pair:
         other_type: Whether the two operations have different types.
         step: What was found by running the operations of ``a`` that lead here; None if they were not, or do
             not show that rounding explains the difference.
+        smaller: The largest relative difference of the elements that are much smaller than others, which the
+            norm does not show.
         by_depth: Whether only the rounding that may have added up so far explains the difference, because
             those operations could not be run.
     """
@@ -186,6 +196,7 @@ class Pair:
     unpaired_parents: list[int] = field(default_factory=list)
     other_type: bool = False
     step: Step | None = None
+    smaller: float = 0.0
     by_depth: bool = False
 
 
@@ -339,7 +350,7 @@ class _Judge:
             if x.array.shape != y.array.shape:
                 # Operations of two modules need not correspond, and then their operands do not either.
                 if self._are_in_one_module(pair):
-                    pair.unpaired_parents = self._unpaired_parents(pair, parents)
+                    pair.unpaired_parents = self._unpaired_parents(pair, parents, beyond=False)
                 is_source = pair.is_explained and not pair.unpaired_parents
                 pair.verdict, pair.is_source, pair.is_explained = SHAPE, is_source, False
             else:
@@ -397,15 +408,21 @@ class _Judge:
         if x.dtype == y.dtype and found.fraction_different == 0:
             pair.verdict, pair.rounding_error, pair.is_explained = EQUAL, 0.0, True
             return
-        pair.unpaired_parents = self._unpaired_parents(pair, parents)
+        pair.smaller = smaller_relative(x, y)
+        by_norm = found.relative > pair.rounding_error or found.lopsided
+        beyond = by_norm or pair.smaller > pair.rounding_error
+        pair.unpaired_parents = self._unpaired_parents(pair, parents, beyond=beyond)
         pair.other_type = self._types(pair)[0] != self._types(pair)[1]
         inherited = bool(pair.unpaired_parents) or not pair.is_explained
-        beyond = found.relative > pair.rounding_error or found.lopsided
         isolated = self._isolated_error(pair, y)
         # An error of which rounding explains nothing is the same kernel's, on the same tensors.
         may_amplify = beyond if isolated is None else isolated[0] > isolated[1] > 0
         if may_amplify and pair.is_explained:
-            pair.step = self._amplifying_step(pair, y)
+            step = self._step_to(pair, y)
+            pair.step = None if step is None or step.is_wrong else step
+            if step is None and isolated is None and beyond != by_norm:
+                # What is left where large numbers cancel is rounding, which only the step could tell.
+                beyond, pair.by_depth = by_norm, True
         if pair.step is not None:
             pair.isolated_error = pair.step.error
         elif isolated is None:
@@ -422,14 +439,13 @@ class _Judge:
             max(pair.rounding_error, found.relative) if pair.is_explained else pair.rounding_error
         )
 
-    def _amplifying_step(self, pair: Pair, y: Elements) -> Step | None:
-        """Return the step that ends at a pair, if it shows that rounding explains the difference.
+    def _step_to(self, pair: Pair, y: Elements) -> Step | None:
+        """Return the step that ends at a pair; None if it cannot be run.
 
         It begins at tensors that rounding explains, and may amplify what they differ by.
         """
         steps = self._steps_so_far
-        step = None if steps is None else steps.also(pair.a, pair.b, y).judge(pair.a)
-        return None if step is None or step.is_wrong else step
+        return None if steps is None else steps.also(pair.a, pair.b, y).judge(pair.a)
 
     @cached_property
     def _steps_so_far(self) -> Steps | None:
@@ -449,7 +465,7 @@ class _Judge:
         )
         return one == other or any([module.a, module.b] == calls for module in self.modules)
 
-    def _unpaired_parents(self, pair: Pair, parents: list[int]) -> list[int]:
+    def _unpaired_parents(self, pair: Pair, parents: list[int], *, beyond: bool) -> list[int]:
         """Return the parents without a partner or value that propagate a difference.
 
         Those are the parents whose tensor differs from the one that the other operation received. If the two
@@ -461,7 +477,6 @@ class _Judge:
             return []
         types = self._types(pair)
         if types[0] != types[1]:
-            beyond = pair.difference is not None and pair.difference.relative > pair.rounding_error
             return sorted(single) if beyond else []
         rows_a, rows_b = self.a.parents_by_arg(pair.a), self.b.parents_by_arg(pair.b)
         found: set[int] = set()
@@ -544,7 +559,7 @@ class _Judge:
         if pair.verdict != CLOSE or pair.difference is None or kind not in (OP, OUTPUT):
             return False
         dtypes = [graph.dtype_of(row) for graph, row in self._rows(pair)]
-        return pair.difference.relative > ROUNDINGS * max(map(eps_of, dtypes))
+        return max(pair.difference.relative, pair.smaller) > ROUNDINGS * max(map(eps_of, dtypes))
 
     def _is_seen_after(self, pair: Pair, steps: Steps) -> bool:
         """Return whether a wrong step also shows in what is computed from it, begun at what is before it.

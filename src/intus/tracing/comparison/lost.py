@@ -39,6 +39,9 @@ def lost_in_rounding(a: Graph, b: Graph, pairs: Sequence[Pair], idle: Collection
             yield f"{place} has a NaN or an infinity in one of both only, because rounding is amplified there"
         elif pair.by_depth and _relative(pair) > half:
             yield f"{place} differs by {_relative(pair):.2g} of its norm, and could not be run by itself"
+        elif pair.by_depth and pair.smaller > half:
+            norm = f"{pair.smaller:.2g} of the norm of its smaller numbers"
+            yield f"{place} differs by {norm}, and could not be run by itself"
     if taken:
         yield f"rounding takes up to {most:.2g} of the norm of {listed(taken)}, which hides other differences"
     apart = [pair for pair in _explained(pairs, idle) if _relative(pair) > half]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -294,7 +294,8 @@ class _Report:
         labels_a, labels_b = self._labels(region or [number])
         op = self.a[labels_a[-1]] if labels_a else self.b[labels_b[-1]]
         if labels_a and labels_b:
-            op = Op(self.a, self._computed(op.row, self.b[labels_b[-1]].row))
+            inside = {self.pairs[n].a for n in region}
+            op = Op(self.a, self._computed(op.row, self.b[labels_b[-1]].row, inside))
         return {
             "a": op.label if labels_a else "",
             "b": labels_b[-1] if labels_b else "",
@@ -350,21 +351,28 @@ class _Report:
         is_known = is_known or graphs[0].facts.get("framework") == graphs[1].facts.get("framework")
         return why if is_known else [*why, *whole_numbers(graphs[0], rows_a, graphs[1], rows_b)]
 
-    def _computed(self, row: int, other: int) -> int:
+    def _computed(self, row: int, other: int, inside: Collection[int]) -> int:
         """Return the row of a that computed a value in the module in which b did.
 
         A dropout in evaluation mode returns what it is given, and a file lacks it, so that it is paired with
-        the result of the layer before.
+        the result of what is before it: of the layer, or of code of the parent.
 
         Args:
             row: A row of a.
             other: The row of b that corresponds to it; -1 for none.
+            inside: The rows of a that b computes otherwise.
         """
         module = Op(self.b, other).module if other >= 0 else None
         for parent in self.a.graph.parents(row):
             one, two = (plain(self.a.values.get(at)) for at in (row, parent))
-            if module and module == Op(self.a, parent).module and one is not None and two is not None:
-                return parent if module != Op(self.a, row).module and one.equals(two) else row
+            if one is None or two is None or not one.equals(two):
+                continue
+            if module:
+                is_before = Op(self.a, row).module != module == Op(self.a, parent).module
+            else:
+                is_before = parent in inside
+            if is_before:
+                return self._computed(parent, other, inside)
         return row
 
     def _why(self, pair: Pair) -> list[str]:
@@ -466,7 +474,7 @@ class _Report:
             lines.append(
                 f"  {what} has {found.nan} NaN in a, {found.other_nan} in b."
                 if found.nan != found.other_nan
-                else f"  {what} differs by {found.relative:.2g} of its norm{isolated}."
+                else f"  {what} differs by {_share(pair)}{isolated}."
             )
         lines += [f"  - {reason}" for reason in first["why"]]
         if op.kind == "input":
@@ -484,6 +492,14 @@ _COUNTED = {
     "shape": ("differs in shape", "differ in shape"),
     "not saved": ("was not saved", "were not saved"),
 }
+
+
+def _share(pair: Pair) -> str:
+    """Return the part of its norm that a pair differs by, or of that of its smaller numbers if it shows."""
+    relative = pair.difference.relative if pair.difference else 0.0
+    if relative <= pair.rounding_error and relative < pair.smaller:
+        return f"{pair.smaller:.2g} of the norm of its smaller numbers"
+    return f"{relative:.2g} of its norm"
 
 
 def _counted(count: int, verdict: str) -> str:

@@ -13,13 +13,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from copy import copy
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from ....core.graph import Graph
 from ..pairing.regions import Region, Regions
-from ..values.differences import ROUNDINGS, difference, half_of_digits
+from ..values.differences import (
+    ROUNDINGS,
+    difference,
+    half_of_digits,
+    smaller_parts,
+    smaller_relative,
+)
 from ..values.elements import Elements, eps_of
 from .crossing import Calls
 
@@ -27,6 +34,10 @@ from .crossing import Calls
 _WORSE = 4.0
 #: How many times numbers are rounded otherwise: two of them rarely leave the same result as it is.
 _ROUNDED = 3
+
+
+#: Returns the relative difference of two values, or of a part of them.
+_Relative = Callable[[Elements, Elements], float]
 
 
 class Step(NamedTuple):
@@ -60,6 +71,44 @@ class Step(NamedTuple):
         is_amplified = self.error > self.allowed
         most = max(self.allowed, self.amplified)
         return most if is_amplified or most > half_of_digits(self.eps) else 0.0
+
+
+class _Rounded:
+    """Results of operations that are given numbers which are rounded otherwise.
+
+    Args:
+        run: Runs them in float64.
+        given: What they are given.
+        eps: The distance from 1 to the next number of the precision it is rounded to.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Mapping[int, np.ndarray]], Elements | None],
+        given: Mapping[int, np.ndarray],
+        eps: float,
+    ) -> None:
+        self._run, self._given, self._eps = run, given, eps
+
+    @cached_property
+    def _results(self) -> list[Elements]:
+        signs = np.random.default_rng(0)
+        found = []
+        for _ in range(_ROUNDED):
+            rounded = {
+                row: one * (1 + self._eps * signs.choice((-1.0, 1.0), one.shape))
+                if one.dtype.kind == "f"
+                else one
+                for row, one in self._given.items()
+            }
+            result = self._run(rounded)
+            found += [] if result is None else [result]
+        return found
+
+    def apart(self, exact: Elements, relative: _Relative) -> float:
+        """Return the relative difference that the rounding makes to a result."""
+        found = (relative(one, exact) for one in self._results)
+        return max((one for one in found if one < math.inf), default=0.0)
 
 
 class Steps:
@@ -106,31 +155,26 @@ class Steps:
         if result is None or result.array.shape != y.array.shape:
             return None
         error = difference(result, y)
-        if error.relative <= rounding and not error.lopsided:  # as nearly always: float64 takes longer
-            return Step(region, error.relative, rounding, 0.0, eps)
+        if error.relative <= rounding and not error.lopsided and smaller_relative(result, y) <= rounding:
+            return Step(region, error.relative, rounding, 0.0, eps)  # as nearly always: float64 takes longer
         exact = self._calls.computed(region.rows, arrays, "float64")
         if exact is None:
             return None
-        found, lost = difference(y, exact).relative, difference(result, exact).relative
-        allowed = max(rounding, _WORSE * lost) if lost < math.inf else rounding
-        amplified = self._amplified(region.rows, arrays, exact, eps) if found > allowed else 0.0
-        return Step(region, found, allowed, amplified, eps)
+        rounded = _Rounded(lambda given: self._calls.computed(region.rows, given, "float64"), arrays, eps)
 
-    def _amplified(
-        self, rows: Sequence[int], given: Mapping[int, np.ndarray], exact: Elements, eps: float
-    ) -> float:
-        """Return the relative difference that other rounding of what operations are given makes."""
-        signs = np.random.default_rng(0)
-        found = 0.0
-        for _ in range(_ROUNDED):
-            rounded = {
-                row: one * (1 + eps * signs.choice((-1.0, 1.0), one.shape)) if one.dtype.kind == "f" else one
-                for row, one in given.items()
-            }
-            result = self._calls.computed(rows, rounded, "float64")
-            if result is not None and (apart := difference(result, exact).relative) < math.inf:
-                found = max(found, apart)
-        return found
+        def judged(relative: _Relative, worse: float = 1.0) -> Step:
+            """Return what is found of the result, or of a part of it."""
+            found, lost = relative(y, exact), relative(result, exact)
+            allowed = max(rounding, _WORSE * lost) if lost < math.inf else rounding
+            amplified = worse * rounded.apart(exact, relative) if found > allowed else 0.0
+            return Step(region, found, allowed, amplified, eps)
+
+        whole = judged(lambda one, other: difference(one, other).relative)
+        if whole.is_wrong:
+            return whole
+        # Of few elements the rounding may be small by chance.
+        parts = (judged(part.relative, _WORSE) for part in smaller_parts(y, exact))
+        return next((part for part in parts if part.is_wrong), whole)
 
     def add(self, i: int, j: int) -> None:
         """Let steps begin at another pair of rows."""

@@ -15,7 +15,7 @@ import numpy as np
 from ....core.errors import IntusError
 from ....core.graph import Graph
 from ....viewing.repr_text import listed
-from ..values.differences import SAME, SAME_HALF, difference
+from ..values.differences import SAME, SAME_HALF, difference, smaller_relative
 from ..values.elements import Elements, plain
 from .made_inputs import made_inputs
 
@@ -73,10 +73,13 @@ class _Apart(NamedTuple):
         number: Its number.
         relative: The norm of the difference divided by the larger norm; infinite where only the file's is
             not finite.
+        is_smaller: Whether these are the norms of elements that are much smaller than others, which do not
+            differ.
     """
 
     number: int
     relative: float
+    is_smaller: bool = False
 
 
 def elsewhere(called: Called, run: RunFile, names: Sequence[str], graphs: tuple[Graph, Graph]) -> Elsewhere:
@@ -154,7 +157,8 @@ def _said(apart: _Apart, count: int) -> str:
     output = "the output" if count == 1 else f"output_{apart.number + 1}"
     if apart.relative == float("inf"):
         return f"{output} of the file is not finite, and the model's is"
-    return f"{output} of the file is {apart.relative:.2g} of its norm away from the model's"
+    norm = "the norm of its smaller numbers" if apart.is_smaller else "its norm"
+    return f"{output} of the file is {apart.relative:.2g} of {norm} away from the model's"
 
 
 def _is_half(graph: Graph) -> bool:
@@ -182,8 +186,10 @@ def _apart(expected: Sequence[Elements], found: Sequence[Elements], bound: float
             return _Apart(number, 1.0)
         one = difference(x, y)
         relative = float("inf") if one.lopsided else one.relative
+        is_smaller = relative <= bound
+        relative = smaller_relative(x, y) if is_smaller else relative
         if relative > bound and (worst is None or relative > worst.relative):
-            worst = _Apart(number, relative)
+            worst = _Apart(number, relative, is_smaller)
     return worst
 
 
@@ -208,7 +214,8 @@ def _is_by_rounding(
         if rounded[apart.number].array.shape != x.array.shape:
             return True
         own = difference(x, rounded[apart.number])
-        if own.lopsided or own.relative > _OWN * apart.relative:
+        relative = smaller_relative(x, rounded[apart.number]) if apart.is_smaller else own.relative
+        if own.lopsided or relative > _OWN * apart.relative:
             return True
     return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,9 @@ ROUNDINGS = 4.0
 #: The relative difference up to which two tensors are taken for one where it is not known how many operations
 #: rounded before: in float32, and in half precision, in which a whole model rounds this much.
 SAME, SAME_HALF = 1e-3, 5e-2
+#: Elements are smaller than others, not the tail of them, if they are two or more and no element has a size
+#: between, on so many powers of two.
+_GAP, _LEAST = 6, 2
 
 
 class Difference(NamedTuple):
@@ -93,6 +97,61 @@ def difference(a: Elements, b: Elements) -> Difference:
         nan=nan,
         other_nan=other_nan,
     )
+
+
+class Part(NamedTuple):
+    """Elements of a value that are much smaller than all others.
+
+    Attributes:
+        where: True for these elements.
+        least: The size that each counts as at least: 1, which functions bounded by 1 round at, or the largest
+            of the value if that is less.
+    """
+
+    where: np.ndarray
+    least: float
+
+    def relative(self, a: Elements, b: Elements) -> float:
+        """Return the norm of the difference of these elements divided by the larger norm of them."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            x, y = (one[self.where].astype(np.float64) for one in (a.within(b), b.within(a)))
+            norms = [float(np.linalg.norm(one)) for one in (x - y, x, y)]
+        return norms[0] / max(*norms[1:], self.least * math.sqrt(x.size)) if norms[0] < math.inf else math.inf
+
+
+def smaller_parts(a: Elements, b: Elements) -> Iterator[Part]:
+    """Yield where two values of one shape have elements that are much smaller than all others, part by part.
+
+    A norm is that of the largest elements: one of -1e9 in place of minus infinity, or an outlier, hides
+    whatever differs in logits beside it.
+
+    Example:
+        >>> logits = plain(np.array([0.5, 2.0, -1e9, 0.0]))
+        >>> [part.where.tolist() for part in smaller_parts(logits, logits)]
+        [[True, True, False, False]]
+    """
+    if not (a.is_float and b.is_float) or a.array.size <= _LEAST:
+        return
+    size = np.fmax(np.abs(a.within(b)), np.abs(b.within(a)))
+    kept = np.isfinite(size) & (size > 0)
+    powers = np.where(kept, np.frexp(size)[1], 0)
+    found, counts = np.unique(powers[kept], return_counts=True)
+    least, start = min(1.0, float(size[kept].max(initial=0.0))), 0
+    for end in (1 + np.flatnonzero(np.diff(found) > _GAP)).tolist():
+        if counts[start:end].sum() >= _LEAST:
+            yield Part(kept & (powers >= found[start]) & (powers <= found[end - 1]), least)
+            start = end
+
+
+def smaller_relative(a: Elements, b: Elements) -> float:
+    """Return the largest relative difference of the parts of two values that are much smaller than others.
+
+    Example:
+        >>> x, y = np.array([0.5, 2.0, -1e9]), np.array([0.5, 2.5, -1e9])
+        >>> round(smaller_relative(plain(x), plain(y)), 2)
+        0.2
+    """
+    return max((part.relative(a, b) for part in smaller_parts(a, b)), default=0.0)
 
 
 def rounding(*values: Elements) -> float:
