@@ -369,4 +369,4 @@ def test_trainer_resumed_with_other_accumulation_has_the_epochs_of_the_trainer(
     wholes = {epoch for epoch in found if epochs.count(epoch) == per_epoch}
     assert wholes
     for epoch, (n, note) in found.items():
-        assert (n == rows) == (note == "") == (epoch in wholes)
+        assert (n == rows) == (not note) == (epoch in wholes)

@@ -51,8 +51,7 @@ class TrainerProbe(ProbeCallback, _callback()):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **others: Any) -> None:
         """Attach the probe."""
-        loader = others.get("train_dataloader")
-        done = _trained(args, state, len(loader) if hasattr(loader, "__len__") else None)
+        done = _trained(args, state, _length(others.get("train_dataloader")))
         self._done = math.floor(done)  # counted from here: without a length of the data, the Trainer does not
         again = bool(getattr(args, "ignore_data_skip", False))
         self.begin(model, done, is_first=state.is_world_process_zero, begins_anew=again)
@@ -69,6 +68,14 @@ class TrainerProbe(ProbeCallback, _callback()):  # type: ignore[misc]
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         """Remove the probe, and wait for the scores unless ``wait`` is False."""
         self.finish()
+
+
+def _length(loader: Any) -> int | None:
+    """Return how many batches a loader gives; None if it does not tell."""
+    try:
+        return len(loader)
+    except (TypeError, AttributeError, RuntimeError):  # of its dataset, such as an iterable one
+        return None
 
 
 def _trained(args: Any, state: Any, batches: int | None) -> float:
