@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -324,3 +325,48 @@ def test_trainer_has_the_epochs_and_means_of_hooks(tmp_path, how):
     part = step is not None and step % 6 > 0 and how != "resumed without skips"  # which has all data again
     assert part == ("is a part" in statuses[0]["epochs"])
     assert not part or f"Epoch {step // 6 + 1} is a part" in statuses[0]["epochs"]
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize(("batches", "before", "then", "step"), [(6, 1, 2, 9), (6, 2, 1, 3), (5, 1, 2, 6)])
+def test_trainer_resumed_with_other_accumulation_has_the_epochs_of_the_trainer(
+    tmp_path, batches, before, then, step
+):
+    """The epoch of the checkpoint is that of its own accumulation: a whole epoch was said to be a part."""
+    from transformers import Trainer, TrainerCallback
+
+    from intus.callbacks import TrainerProbe
+
+    epochs = []
+
+    class Epochs(TrainerCallback):
+        def on_step_end(self, args, state, control, **others):
+            epochs.append(math.ceil(state.epoch))
+
+    rows = batches * 16
+    model, data = Net(), {"train_dataset": ITEMS[:rows]}
+    arguments = dataclasses.replace(
+        trainer_arguments(tmp_path),
+        eval_strategy="no",
+        per_device_train_batch_size=16,
+        save_strategy="steps",
+        save_steps=step,
+    )
+    first = {"max_steps": step, "gradient_accumulation_steps": before}
+    Trainer(model, dataclasses.replace(arguments, **first), **data).train()
+    per_epoch = math.ceil(batches / then)
+    rest = {"max_steps": (step // per_epoch + 2) * per_epoch, "gradient_accumulation_steps": then}
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        watch = TrainerProbe(server.host, server.port, run="r", block=True)
+        arguments = dataclasses.replace(arguments, **rest)
+        trainer = Trainer(model, arguments, callbacks=[Epochs(), watch], **data)
+        trainer.train(resume_from_checkpoint=f"{arguments.output_dir}/checkpoint-{step}")
+        assert flush(server.host, server.port)
+    with Database(tmp_path / "x.db") as database:
+        means = database.points("r", "Net").where(score="mean", address="net")
+        found = {row["epoch"]: (row["n"], row["note"]) for row in means}
+    assert set(found) == set(epochs)
+    wholes = {epoch for epoch in found if epochs.count(epoch) == per_epoch}
+    assert wholes
+    for epoch, (n, note) in found.items():
+        assert (n == rows) == (not note) == (epoch in wholes)

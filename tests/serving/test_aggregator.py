@@ -332,7 +332,7 @@ def test_rows_of_probe_set_count_once():
 def send_items(aggregator, client, seq, items, **facts):
     items = np.asarray(items)
     array = np.zeros((len(items), 3), np.float32)
-    report = EpochReport("r", "m", facts.get("epoch", 0), sent=seq + 1)
+    report = EpochReport("r", "m", facts.get("epoch", 0), sent=seq + 1, whole=seq + 1)
     one = record(array=array, items=items, **facts)
     return [notice.code for notice in aggregator.accept([one], client, seq, reports=[report]).notices]
 

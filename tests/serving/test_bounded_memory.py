@@ -150,8 +150,8 @@ def test_data_point_without_a_note_is_whole_whatever_memory_forgot(tmp_path_fact
         machine.stop()
 
 
-def report(epoch, sent, *, ended=False, job=""):
-    return EpochReport("r", "m", epoch, sent, ended=ended, job=job)
+def report(epoch, sent, *, ended=False, job="", whole=0):
+    return EpochReport("r", "m", epoch, sent, ended=ended, job=job, whole=whole)
 
 
 def accept(aggregator, *numbers, seq, client="c", reports=(), **facts):
@@ -243,7 +243,7 @@ def test_process_that_records_two_models_leaves_no_gaps():
 def test_epoch_that_was_flushed_midway_and_evicted_is_incomplete():
     """Its scores of the first rows were shown as those of the whole epoch."""
     aggregator = Aggregator(max_bytes=3 * 24)
-    accept(aggregator, 1, seq=1, reports=[report(0, 1)])
+    accept(aggregator, 1, seq=1, reports=[report(0, 1, whole=1)])
     (first,) = aggregator.flush()
     assert first.complete
     accept(aggregator, 2, seq=2, reports=[report(0, 2)])
@@ -270,7 +270,7 @@ def test_late_array_of_an_ended_epoch_is_passed_on_before_it_is_evicted():
 def test_epoch_that_was_flushed_midway_is_passed_on_again_if_arrays_do_not_come():
     """A request was lost, and the last one had nothing but the counts: the part kept its place as whole."""
     aggregator = Aggregator(grace=60)
-    accept(aggregator, 1, seq=1, reports=[report(0, 1)])
+    accept(aggregator, 1, seq=1, reports=[report(0, 1, whole=1)])
     (first,) = aggregator.flush()
     assert first.complete
     accept(aggregator, seq=3, reports=[report(0, 2, ended=True)])

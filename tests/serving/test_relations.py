@@ -95,7 +95,7 @@ def test_late_epoch_is_not_compared_with_newer_epoch():
     relations, aggregator, found = Relations(), Aggregator(), []
     for epoch in (0.0, 2.0, 1.0, 3.0):
         sent = record(array=DIGITS[:99], items=np.arange(99), epoch=epoch)
-        aggregator.accept([sent], "c", int(epoch), reports=[EpochReport("r", "m", epoch, sent=1)])
+        aggregator.accept([sent], "c", int(epoch), reports=[EpochReport("r", "m", epoch, sent=1, whole=1)])
         for ready in aggregator.flush():
             found.append({name: row["note"] for name, row in related(relations, ready).items()})
     assert found == [{}, {"cka_epoch": "with epoch 0"}, {}, {"cka_epoch": "with epoch 2"}]
@@ -135,3 +135,21 @@ def test_old_sketches_are_dropped():
     for number in range(3):
         latest.set(number, number)
     assert [latest.get(number) for number in range(3)] == [None, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("rows", "of", "why"),
+    [
+        (DIGITS[:50], np.arange(-50, 0), "with a: no rows are known to be in both"),
+        (DIGITS[:50], np.arange(47, 97), "with a: rows that are known to be in both: 3, and 4 are needed"),
+        (np.ones((50, 3), np.float32), np.arange(50), "with a: the rows of one of them do not vary"),
+    ],
+)
+def test_alignment_without_a_value_says_why(rows, of, why):
+    """The note was "with a" alone."""
+    relations = Relations()
+    related(relations, layer(DIGITS[:50], "a"))
+    other = point(record(array=rows, items=of, address="b", epoch=0.0))
+    row = related(relations, other)["cka_layer"]
+    assert row["value"] is None
+    assert row["note"].startswith(why)

@@ -343,3 +343,75 @@ def test_int_ranges_equal_set(numbers):
     assert {n for n in range(70) if n in seen} == known
     assert seen.newest == max(known, default=-1)
     assert all(a[1] + 1 < b[0] for a, b in zip(seen.ranges, seen.ranges[1:], strict=False))
+
+
+def notes(points):
+    return {p.key.mode: p.doubt for p in points}
+
+
+UNSAID = "incomplete: the training did not say that the epoch ended, so rows may be missing"
+
+
+def test_epoch_that_others_flush_before_its_end_says_so_until_it_ended(client):
+    """Its scores of a part were those of the whole epoch, also if its process was killed."""
+    client.send(0, 1)
+    assert notes(client.aggregator.flush()) == {"train": UNSAID}
+    assert client.aggregator.flush() == []
+    assert notes(client.send(0, ended=True).ready) == {"train": ""}
+
+
+def test_epoch_of_a_silent_client_says_after_the_grace_time_that_it_did_not_end(client):
+    client.send(0, 1)
+    out = client.aggregator.tick(now=10_000.0)
+    assert notes(out.ready) == {"train": UNSAID}
+    assert "did not say that the epoch ended" in out.notices[0].text
+    assert notes(client.send(0, ended=True, now=10_001.0).ready) == {"train": ""}  # it was only slow
+
+
+def test_epoch_that_one_of_two_processes_did_not_end_says_so(aggregator):
+    first, second = Client(aggregator, "a"), Client(aggregator, "b")
+    first.send(0, 1)
+    second.send(0, 2)
+    first.send(0, ended=True)
+    assert "1 of 2 processes did not say" in notes(aggregator.flush())["train"]
+
+
+def test_pass_of_a_probe_set_is_whole_before_its_epoch_ends(aggregator):
+    records = [numbered(1, epoch=0, mode="probe"), numbered(2, epoch=0)]
+    aggregator.accept(records, "c", 1, 0, reports=[said(0, 2)], now=0.0)
+    assert notes(aggregator.flush()) == {"probe": "", "train": UNSAID}
+
+
+@pytest.mark.parametrize("trigger", ["step", "mode"])
+def test_window_within_an_epoch_that_ended_by_itself_has_no_note(trigger):
+    aggregator = Aggregator(trigger=[trigger], grace=60)
+    ready = []
+    for seq, mode in enumerate(["train", "eval"]):
+        one = numbered(seq, epoch=0, mode=mode, step=seq)
+        ready += aggregator.accept([one], "c", seq, 0, reports=[said(0, seq + 1)], now=0.0).ready
+    assert notes(ready) == {"train": ""}
+    assert notes(aggregator.flush()) == {"eval": UNSAID if trigger == "mode" else ""}
+
+
+def test_client_that_flushes_within_an_epoch_and_is_killed_later_did_not_end_it(aggregator):
+    whole = [EpochReport("r", "m", 0, sent, whole=1) for sent in (1, 2)]
+    aggregator.accept([numbered(1, epoch=0)], "c", 1, 0, reports=whole[:1], now=0.0)
+    assert notes(aggregator.flush()) == {"train": ""}
+    aggregator.accept([numbered(2, epoch=0)], "c", 2, 0, reports=whole[1:], now=0.0)
+    assert notes(aggregator.flush()) == {"train": UNSAID}
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_what_was_said_of_the_end_is_known_after_a_restart(client, closed):
+    client.send(0, 1)
+    if closed:
+        client.aggregator.tick(now=10_000.0)
+    restarted = Aggregator(grace=60)
+    restarted.replaying = True
+    records = [record for window in client.aggregator._windows() for record in window.records()]
+    restarted.accept(records, "c", 1, 0, reports=[said(0, 1)], now=0.0)
+    restarted.restore(("r", "m"), client.aggregator.snapshot(("r", "m"), 0.0))
+    ready = restarted.resume(now=20_000.0) or restarted.flush()
+    assert notes(ready) == {"train": UNSAID}
+    client.aggregator = restarted
+    assert notes(client.send(0, ended=True).ready) == {"train": ""}

@@ -51,7 +51,7 @@ class TrainerProbe(ProbeCallback, _callback()):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **others: Any) -> None:
         """Attach the probe."""
-        done = _trained(args, state)
+        done = _trained(args, state, _length(others.get("train_dataloader")))
         self._done = math.floor(done)  # counted from here: without a length of the data, the Trainer does not
         again = bool(getattr(args, "ignore_data_skip", False))
         self.begin(model, done, is_first=state.is_world_process_zero, begins_anew=again)
@@ -70,13 +70,32 @@ class TrainerProbe(ProbeCallback, _callback()):  # type: ignore[misc]
         self.finish()
 
 
-def _trained(args: Any, state: Any) -> float:
+def _length(loader: Any) -> int | None:
+    """Return how many batches a loader gives; None if it does not tell."""
+    try:
+        return len(loader)
+    except (TypeError, AttributeError, RuntimeError):  # of its dataset, such as an iterable one
+        return None
+
+
+def _trained(args: Any, state: Any, batches: int | None) -> float:
     """Return how many epochs a model was trained before its training begins or is resumed.
 
     It follows from the steps, as for the Trainer: ``state.epoch`` is 0.92 at the end of an epoch in versions
-    that leave out the last batches if they are fewer than those of a step.
+    that leave out the last batches if they are fewer than those of a step, and that of a checkpoint counts
+    with the accumulation of its own training.
+
+    Args:
+        args: The arguments of the training.
+        state: Its state.
+        batches: The batches of an epoch; None if they are not known.
     """
-    if getattr(args, "max_steps", 1) > 0 or state.max_steps <= 0:
-        return float(state.epoch or 0)
-    steps = max(math.floor(state.max_steps / args.num_train_epochs), 1)
-    return float(state.global_step / steps)
+    if getattr(args, "max_steps", 1) <= 0 < state.max_steps:
+        return float(state.global_step / max(math.floor(state.max_steps / args.num_train_epochs), 1))
+    accumulated = getattr(args, "gradient_accumulation_steps", 1)
+    # versions differ in whether the last batches of an epoch are a step if they are fewer
+    possible = (
+        {max(round_(batches / accumulated), 1) for round_ in (math.floor, math.ceil)} if batches else ()
+    )
+    steps = [each for each in possible if math.ceil(state.max_steps / each) == state.num_train_epochs]
+    return float(state.global_step / steps[0] if len(steps) == 1 else state.epoch or 0)

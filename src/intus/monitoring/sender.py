@@ -274,6 +274,13 @@ class Sender:
         with self._changed:
             self._sent_counts.end(epoch, idle)
 
+    def whole(self, epoch: EpochKey) -> None:
+        """Register that an epoch is whole if nothing more of it is sent, for the next request."""
+        self._reset_if_forked()
+        with self._changed:
+            self._post()
+            self._sent_counts.whole(epoch)
+
     def count_failed(self, epoch: EpochKey) -> None:
         """Count a record of an epoch that could not be made, which the next request reports."""
         self._reset_if_forked()

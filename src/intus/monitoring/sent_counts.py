@@ -40,6 +40,7 @@ class EpochCounts:
         delivered: Records that a server has accepted.
         ended: Whether the epoch has ended.
         left: Whether the model is no longer recorded.
+        whole: Records of the epoch when the training last said that these are all so far; 0 before.
         idle: The layers that ``when`` declined, once the epoch has ended.
         reasons: Why records were dropped.
         notes: The notes for the page that the server has not received.
@@ -52,15 +53,16 @@ class EpochCounts:
     delivered: int = 0
     ended: bool = False
     left: bool = False
+    whole: int = 0
     idle: list[str] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     notes: list[dict[str, Any]] = field(default_factory=list)
-    acknowledged: tuple[int, int, int, bool, bool] = (0, 0, 0, False, False)
+    acknowledged: tuple[int, int, int, bool, bool, int] = (0, 0, 0, False, False, 0)
 
     @property
-    def current(self) -> tuple[int, int, int, bool, bool]:
-        """The current (sent, dropped, failed, ended, left)."""
-        return self.sent, self.dropped, self.failed, self.ended, self.left
+    def current(self) -> tuple[int, int, int, bool, bool, int]:
+        """The current (sent, dropped, failed, ended, left, whole)."""
+        return self.sent, self.dropped, self.failed, self.ended, self.left, self.whole
 
     @property
     def has_news(self) -> bool:
@@ -74,7 +76,7 @@ class EpochCounts:
         return counts | {"delivered": self.delivered} | told
 
 
-_FIELDS = "sent", "dropped", "failed", "ended", "left"
+_FIELDS = "sent", "dropped", "failed", "ended", "left", "whole"
 
 
 class SentCounts:
@@ -172,6 +174,11 @@ class SentCounts:
         """Register the end of an epoch, and the layers that were not to be recorded in it."""
         if (key := self.current(key)) in self._counts:
             self._counts[key].ended, self._counts[key].idle = True, sorted(idle)
+
+    def whole(self, key: EpochKey) -> None:
+        """Register that an epoch is whole if nothing more of it is sent, although it has not ended."""
+        if (key := self.current(key)) in self._counts:
+            self._counts[key].whole = self._counts[key].sent
 
     def close(self, run: str | None = None, model: str | None = None) -> None:
         """Register that a (run, model), or everything, is no longer recorded."""

@@ -1087,6 +1087,8 @@ class ModelTap:
         self.source.end(self.name, self.epoch)
         self._axes.tell()
         self._tell(self.epoch)
+        if not self.source.is_stopped_inside():
+            self.sender.whole(EpochKey(self.run, self.name, self.epoch))
 
     def replace_earlier(self, job: str) -> None:
         """End the probes of an earlier training of this process with the same names; must come first.

@@ -95,6 +95,9 @@ class EpochReport(Message):
     ] = 0
     delivered: Annotated[Count, Meta(description="records that a server accepted in earlier requests")] = 0
     job: Annotated[Text, Meta(description="a name that the processes of one training share")] = ""
+    whole: Annotated[
+        Count, Meta(description="records sent when the client last said that these are all so far")
+    ] = 0
 
     @property
     def run_key(self) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from ..probes.labelled import complete
 from ..statistics.jackknife import jackknife
 from ..statistics.statistics import Statistics
 
+LEAST_ROWS = 4  #: fewest rows that an alignment is computed of
 MOST_ROWS = 256  #: most rows of a Sketch, which takes 4 bytes per pair of rows
 _CKA: dict[str, Any] = {
     "formula": f"unbiased linear CKA of {MOST_ROWS} rows: HSIC(K, L) / sqrt(HSIC(K, K) HSIC(L, L)), K and L "
@@ -118,7 +119,7 @@ def ckas(a: np.ndarray, b: np.ndarray, kept: np.ndarray) -> np.ndarray:
     """Return CKA of several choices of rows; ``kept`` (rows, choices) is 1 for a chosen row, else 0."""
     of_a, of_b = _summed(a, kept), _summed(b, kept)
     cross, own_a, own_b = (_hsics(*pair, kept) for pair in ((of_a, of_b), (of_a, of_a), (of_b, of_b)))
-    sound = (kept.sum(axis=0) >= 4) & (own_a > 0) & (own_b > 0)
+    sound = (kept.sum(axis=0) >= LEAST_ROWS) & (own_a > 0) & (own_b > 0)
     return np.where(sound, cross / np.sqrt(np.where(sound, own_a * own_b, 1)), NAN)
 
 
@@ -141,10 +142,10 @@ def _summed(gram: np.ndarray, kept: np.ndarray) -> _Summed:
 
 def _hsics(summed_a: _Summed, summed_b: _Summed, kept: np.ndarray) -> np.ndarray:
     (a, of_a), (b, of_b) = summed_a, summed_b
-    n = np.maximum(kept.sum(axis=0), 4)
+    n = np.maximum(kept.sum(axis=0), LEAST_ROWS)
     sums = of_a.sum(axis=0) * of_b.sum(axis=0) / ((n - 1) * (n - 2))
     total = (kept * ((a * b) @ kept)).sum(axis=0) + sums - 2 * (of_a * of_b).sum(axis=0) / (n - 2)
-    return np.where(kept.sum(axis=0) >= 4, total / (n * (n - 3)), 0)
+    return np.where(kept.sum(axis=0) >= LEAST_ROWS, total / (n * (n - 3)), 0)
 
 
 def _hollow(gram: np.ndarray) -> np.ndarray:
@@ -171,3 +172,19 @@ def alignment(a: Sketch, b: Sketch, seed: int = 0) -> tuple[float, float, float,
     order = np.random.default_rng(seed).permutation(len(a.item))
     base = cka(a.gram, b.gram[np.ix_(order, order)])
     return float(value), float(low), min(float(high), 1.0), base, len(a.item)
+
+
+def why_unaligned(rows: int) -> str:
+    """Return the reason why an alignment has no value.
+
+    Args:
+        rows: The rows that the two layers are known to share.
+
+    >>> why_unaligned(0)
+    'no rows are known to be in both, as those without item ids'
+    """
+    if not rows:
+        return "no rows are known to be in both, as those without item ids"
+    if rows < LEAST_ROWS:
+        return f"rows that are known to be in both: {rows}, and {LEAST_ROWS} are needed"
+    return "the rows of one of them do not vary"

@@ -380,8 +380,9 @@ class Aggregator:
                     continue
                 ready = self._hand_on(run, window, close=True)
                 out.ready += ready
-                if window.lacks and ready:
-                    out.notices.append(notices.incomplete(window, window.lacks))
+                lacks = window.lacks or next((point.lacks for point in ready), "")
+                if lacks and ready:
+                    out.notices.append(notices.incomplete(window, lacks))
             run.trim()
             run.tidy(now, self.grace * PATIENCE)
             if now - self._refused > SILENCE_S:  # clients try again within that time
@@ -715,7 +716,7 @@ class Aggregator:
         """End the windows whose records have all arrived."""
         ready = []
         for window in run.windows.values():
-            due = window.fresh or not window.closed
+            due = window.fresh or not window.closed or window.unsaid
             if due and run.has_reports(window.epoch) and run.is_complete(window.epoch, now, self.grace):
                 ready += self._hand_on(run, window, close=True)
         run.trim()

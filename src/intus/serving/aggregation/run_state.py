@@ -92,6 +92,7 @@ class EpochProgress:
         seq: The request number of the newest report, -1 before the first.
         failed: Number of records that the client reported as impossible to make.
         elsewhere: Number of records that a server before this one accepted, and did not leave in a journal.
+        whole: Number of records that were sent when the client last said that these are all so far.
     """
 
     received: int = 0
@@ -101,6 +102,7 @@ class EpochProgress:
     seq: int = -1
     failed: int = 0
     elsewhere: int = 0
+    whole: int = 0
 
     @property
     def missing(self) -> int:
@@ -118,13 +120,18 @@ class EpochProgress:
         return max(self.sent, self.received)
 
     @property
+    def is_said_whole(self) -> bool:
+        """True if the client said that it has sent all of the epoch, by its end or as it asked for scores."""
+        return self.ended or self.known <= self.whole
+
+    @property
     def is_complete(self) -> bool:
         """True if the client has ended the epoch and all records that can come have arrived."""
         return self.ended and self.sent - self.received <= self.elsewhere
 
 
-#: The fields of EpochProgress in the journal; the last two are missing in that of older versions.
-_PROGRESS = "received", "sent", "dropped", "ended", "seq", "failed", "elsewhere"
+#: The fields of EpochProgress in the journal; the last three are missing in that of older versions.
+_PROGRESS = "received", "sent", "dropped", "ended", "seq", "failed", "elsewhere", "whole"
 
 
 @dataclass(slots=True)
@@ -219,6 +226,17 @@ def missing(progress: list[EpochProgress], *, more_expected: bool = False) -> st
     reasons += [f"{failed} that the probe could not record"] * bool(failed)
     of_all = f"{sent - lost} of {sent + dropped + failed} arrays came"
     return of_all + (f" ({', '.join(reasons)})" if reasons else "")
+
+
+def unsaid(progress: list[EpochProgress]) -> str:
+    """Describe which clients have not said that they sent all of an epoch; "" if all have.
+
+    >>> unsaid([EpochProgress(sent=10, ended=True), EpochProgress(sent=8, whole=6)])
+    '1 of 2 processes did not say that the epoch ended, so rows may be missing'
+    """
+    number = sum(not each.is_said_whole for each in progress)
+    who = "the training" if len(progress) == 1 else f"{number} of {len(progress)} processes"
+    return f"{who} did not say that the epoch ended, so rows may be missing" if number else ""
 
 
 def absent(layers: Sequence[str]) -> str:
@@ -338,7 +356,7 @@ class RunState:
         if seq >= progress.seq:
             before = progress.known
             progress.seq, progress.sent, progress.dropped = seq, report.sent, report.dropped
-            progress.ended, progress.failed = report.ended, report.failed
+            progress.ended, progress.failed, progress.whole = report.ended, report.failed, report.whole
             self.counts["sent"] += progress.known - before
         if report.idle:
             self.declined.setdefault(report.epoch, set()).update(report.idle)
@@ -533,6 +551,10 @@ class RunState:
         progress = list(self.epochs[window.epoch].values()) if self.has_reports(window.epoch) else []
         if progress:
             window.lacks = missing(progress, more_expected=more_expected)
+            # a step is whole, and so is what was ended by another mode, though its epoch goes on
+            text = "" if "step" in self.trigger else unsaid(progress)
+            if not text or not (window.closed or more_expected or evicting is not None):
+                window.state_end(text)
         if close:
             window.absent = self._absent(window)
             window.lacks = "; ".join(filter(None, (window.lacks, absent(window.absent))))

@@ -56,6 +56,7 @@ class Window:
         skipped: How many arrays of a data point in ``lost`` were evicted: those that came first.
         nbytes: Bytes of all records.
         lacks: What is missing, in words; empty if nothing is.
+        unsaid: Who has not said that the epoch ended, in words; empty if all have.
         absent: Layers that earlier epochs have and this one lacks.
         closed: Whether nothing more is expected.
         touched: The time of the last record, in seconds, or of the restart of the server after it.
@@ -92,6 +93,7 @@ class Window:
     skipped: dict[Key, int] = field(default_factory=dict)
     nbytes: int = 0
     lacks: str = ""
+    unsaid: str = ""
     absent: list[str] = field(default_factory=list)
     closed: bool = False
     touched: float = 0.0
@@ -208,6 +210,7 @@ class Window:
         for key in passed_on:
             kind, blocks = key.shown_kind(main_mode), tuple(self.points[key])
             lacks = of_window or (EVICTED if key in self.lost else "")
+            unsaid = self.unsaid if _needs_end(key) and not cut_short else ""
             (self.noted.add if lacks else self.noted.discard)(key)
             serial = self.awaited[key] = next(_serials)
             tally = self.tallies.setdefault(key, Tally())
@@ -215,6 +218,7 @@ class Window:
             of_run = clients, began, self.attempt, before(key)
             pooled = self.pooled and key.mode == (self.ids_of or key).mode and blocks[0].items is not None
             facts = (*of_run, pooled, self.training, self.arrived or math.inf)
+            lacks = "; ".join(filter(None, (lacks, unsaid)))
             out.append(DataPoint(key, kind, self.epoch, self.step, blocks, lacks, serial, *facts))
         self.handed.update(passed_on)
         for key in passed_on:
@@ -257,6 +261,12 @@ class Window:
         if not self.closed and self.lacks:
             self.fresh |= dict.fromkeys(key for key in self.points if key in self.handed - self.noted)
         self.closed = True
+
+    def state_end(self, unsaid: str) -> None:
+        """Note who has not said that the epoch ended; what was passed on with another note is again."""
+        if unsaid != self.unsaid:
+            self.fresh |= dict.fromkeys(key for key in self.points if key in self.handed and _needs_end(key))
+            self.unsaid = unsaid
 
     def doubted_by_eviction(self) -> list[Key]:
         """Return the data points that were passed on before, and must be once more before an eviction.
@@ -311,6 +321,7 @@ class Window:
             "epoch": self.epoch,
             "step": self.step,
             "lacks": self.lacks,
+            "unsaid": self.unsaid,
             "pooled": self.pooled,
             "closed": self.closed,
             "counted": self.counted,
@@ -336,6 +347,7 @@ class Window:
         self.lacks, self.closed = snapshot["lacks"], snapshot["closed"]
         self.pooled = snapshot.get("pooled", False)  # older versions did not store it
         self.counted = snapshot.get("counted", False)  # likewise
+        self.unsaid = snapshot.get("unsaid", "")  # likewise
         arrived = snapshot.get("arrived", snapshot.get("times", (0.0,))[-1])  # and then with the first time
         self.arrived = max(arrived, self.arrived)
         lost, scored = ({Key(*key) for key in snapshot[name]} for name in ("lost", "scored"))
@@ -406,3 +418,8 @@ class Window:
             for key, blocks in self.points.items()
             if blocks[0].batch_axis is not None or are_sums(blocks[0])
         }
+
+
+def _needs_end(key: Key) -> bool:
+    """Return whether a data point is whole only when its epoch ended; a pass of a probe set is by itself."""
+    return key.mode != PROBE_SET_MODE

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Generic, NamedTuple, TypeVar
 
 from ...scores import ScoreResult
-from ...scores.comparisons.similarity import Sketch, alignment
+from ...scores.comparisons.similarity import Sketch, alignment, why_unaligned
 from ..data_point import DataPoint, Key
 from ..schedule import Moment
 
@@ -176,4 +176,6 @@ def _source(key: Key) -> tuple[str, ...]:
 
 def _aligned(name: str, sketch: Sketch, other: Sketch, seed: int, note: str) -> ScoreResult:
     value, low, high, base, n = alignment(sketch, other, seed)
+    if math.isnan(value):
+        note = f"{note}: {why_unaligned(n)}"
     return ScoreResult(name, value, low=low, high=high, baseline=base, n=n, note=note)

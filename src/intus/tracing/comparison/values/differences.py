@@ -20,6 +20,8 @@ SAME, SAME_HALF = 1e-3, 5e-2
 #: Elements are smaller than others, not the tail of them, if they are two or more and no element has a size
 #: between, on so many powers of two.
 _GAP, _LEAST = 6, 2
+#: A power of two below those of all numbers.
+_LEAST_POWER = -1100
 
 
 class Difference(NamedTuple):
@@ -134,8 +136,10 @@ def smaller_parts(a: Elements, b: Elements) -> Iterator[Part]:
         return
     size = np.fmax(np.abs(a.within(b)), np.abs(b.within(a)))
     kept = np.isfinite(size) & (size > 0)
-    powers = np.where(kept, np.frexp(size)[1], 0)
-    found, counts = np.unique(powers[kept], return_counts=True)
+    powers = np.where(kept, np.frexp(size)[1] - _LEAST_POWER, 0)
+    counted = np.bincount(powers[kept])
+    found = np.flatnonzero(counted)
+    counts = counted[found]
     least, start = min(1.0, float(size[kept].max(initial=0.0))), 0
     for end in (1 + np.flatnonzero(np.diff(found) > _GAP)).tolist():
         if counts[start:end].sum() >= _LEAST:
