@@ -9,11 +9,13 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 from intus.monitoring import flush, probe
@@ -154,3 +156,95 @@ def test_records_are_what_the_steps_of_the_loop_got_and_did(server, loop):
         for row, array in zip(rows, arrays, strict=True):
             np.testing.assert_array_equal(row, array.numpy())
     assert not found
+
+
+def rows_of(server, run, kind):
+    """Return the arrays of the weight that were recorded, in order."""
+    records = [one for one in server.records() if one.run == run and one.kind == kind]
+    return [one.array for one in records if one.address == "weight"]
+
+
+def watched(server, model, run, **options):
+    return probe(model, HOST, server.port, run=run, budget=math.inf, block=True, structure=False, **options)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_gradients_of_a_scaled_loss_are_those_that_the_optimizer_applies(server, fused):
+    model, scaler, applied = nn.Linear(3, 2), torch.amp.GradScaler("cpu", init_scale=1024.0), []
+    optimizer = torch.optim.SGD(model.parameters(), 1.0, fused=fused)
+    with watched(server, model, f"{fused}", kinds=("parameter_grad", "update")):
+        for step in range(4):
+            optimizer.zero_grad()
+            loss = model(torch.randn(5, 3)).square().mean() * (math.inf if step == 1 else 1)
+            scaler.scale(loss).backward()
+            before = model.weight.detach().clone()
+            scaler.step(optimizer)
+            scaler.update()
+            if step != 1:  # which the scaler skips
+                applied.append((before - model.weight.detach()).numpy())
+    assert flush(HOST, server.port)
+    for kind, sign in (("parameter_grad", 1), ("update", -1)):
+        rows = rows_of(server, f"{fused}", kind)
+        assert len(rows) == 3
+        for row, array in zip(rows, applied, strict=True):
+            np.testing.assert_allclose(sign * row, array, rtol=1e-5, atol=1e-6)
+
+
+def test_training_without_an_optimizer_has_a_row_for_each_backward_pass_and_says_so(server, caplog):
+    caplog.set_level("INFO", "intus")
+    model, given = nn.Linear(3, 2), []
+    kinds = ("parameter", "parameter_grad")
+    with watched(server, model, "by hand", kinds=kinds) as watch:
+        for watch.epoch in (1, 2):
+            for _ in range(2):
+                model(torch.randn(5, 3)).square().mean().backward()
+                given.append(model.weight.grad.numpy().copy())
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter -= 0.1 * parameter.grad
+            model.zero_grad()
+    assert flush(HOST, server.port)
+    rows = rows_of(server, "by hand", "parameter_grad")
+    np.testing.assert_array_equal(rows, given)
+    np.testing.assert_array_equal(rows_of(server, "by hand", "parameter")[-1], model.weight.detach())
+    assert watch.status()["troubles"] == 0
+    assert caplog.text.count("No optimizer of torch has the parameters of this Linear") == 1
+
+
+def test_parameters_that_are_loaded_after_the_last_epoch_are_not_those_of_it(server):
+    torch.manual_seed(0)
+    model, data = nn.Linear(3, 2), TensorDataset(torch.randn(20, 3))
+    optimizer, best = torch.optim.SGD(model.parameters(), 0.1), None
+    with watched(server, model, "best", kinds=("output", "parameter")):
+        for _ in range(2):
+            for (x,) in DataLoader(data, 5):
+                optimizer.zero_grad()
+                model(x).square().mean().backward()
+                optimizer.step()
+            best = best or {name: one.clone() for name, one in model.state_dict().items()}
+        last = model.weight.detach().clone()
+        model.load_state_dict(best)
+    assert flush(HOST, server.port)
+    first, second = rows_of(server, "best", "parameter")
+    np.testing.assert_array_equal(first, best["weight"])
+    np.testing.assert_array_equal(second, last)
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, reentrant):
+        super().__init__()
+        self.fc, self.out, self.reentrant = nn.Linear(3, 4), nn.Linear(4, 2), reentrant
+
+    def forward(self, x):
+        return self.out(checkpoint(self.fc, x.requires_grad_(), use_reentrant=self.reentrant))
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_layers_whose_gradients_a_reentrant_checkpoint_hides_are_named(server, reentrant):
+    model = Checkpointed(reentrant)
+    with watched(server, model, f"checkpoint {reentrant}", kinds=("output", "grad_output")) as watch:
+        for _ in range(2):
+            model(torch.randn(5, 3)).sum().backward()
+    faults = [fault for fault in watch.status()["faults"] if "use_reentrant=False" in fault]
+    assert len(faults) == reentrant
+    assert not faults or "1 of 3 layers of Checkpointed, for example 'fc'" in faults[0]

@@ -612,6 +612,10 @@ class ModelTap:
         """Register an operation that ran outside of a call of the model, so that it was not observed."""
         self.coverage.outside.add(address)
 
+    def checkpointed(self, address: str) -> None:
+        """Register an operation that ran without gradients, and again in the backward pass, not observed."""
+        self.coverage.checkpointed.add(address)
+
     def returned(self, address: str, recorded: str, others: list[str], *, packed: bool) -> None:
         """Register an operation that returns several tensors, or packed items; see ``Coverage.returned``."""
         self.coverage.returned(address, recorded, others, packed=packed)

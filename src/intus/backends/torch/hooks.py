@@ -107,6 +107,8 @@ class OnModule(_Hook):
         tensor = part.data if isinstance(part, PackedSequence) else part
         if gradient in session.kinds and tensor.requires_grad:
             _hook_gradient(tensor, OnGradient(session, self.address, visit, gradient, index, part))
+        elif gradient in session.kinds and session.has_gradients and not torch.is_grad_enabled():
+            session.without_gradients.add(self.address)
 
 
 class OnEnter(OnModule):

@@ -60,6 +60,8 @@ class Session:
         #: a backward pass and the step, leaves those that a step is awaited for.
         self.tickets: dict[str, Any] = {}
         self.awaits_step = self._keeps_tickets = False
+        self.has_gradients = False  # whether this pass began with gradients enabled
+        self.without_gradients: set[str] = set()  # modules that nevertheless ran without
         self.rows: RowFollower | None = None  # of this pass, if its rows are followed
         self.assumed: list[str] = []  # modules of this pass whose rows are assumed to be in order
         self.packs = False  # whether the model has layers that may get packed items
@@ -184,7 +186,7 @@ class Session:
         if not self._enter(frame):
             self._refuse(_OVERLAPS)
             return
-        has_gradients = torch.is_grad_enabled()
+        self.has_gradients = has_gradients = torch.is_grad_enabled()
         self._keeps_tickets = self.awaits_step and not has_gradients
         if not self._keeps_tickets:
             self.tickets.clear()
@@ -261,6 +263,9 @@ class Session:
     def ran_outside(self, address: str) -> None:
         """Tell the tap of a module that ran outside of a call of the model, through another method."""
         if torch._C._current_graph_task_id() != -1:  # a checkpoint runs it again in backward
+            if address in self.without_gradients:  # a reentrant one, where its gradients are
+                self.without_gradients.discard(address)
+                getattr(self.tap, "checkpointed", lambda address: None)(address)
             return
         self.outside.add(address)
         told = getattr(self.tap, "ran_outside", None)
