@@ -407,12 +407,12 @@ def test_snapshot_of_version_0_1_0_is_restored():
     now = {
         "members": {"c": client | new | {"unsure": -1, "latest": 3}},
         "finished_until": None,
-        "shares": [[0, "c", 2, 3, 0, False, 3, 0, 0]],  # "failed" and "elsewhere" are new
+        "shares": [[0, "c", 2, 3, 0, False, 3, 0, 0, False]],  # the last three are new
         "layers": [],
         "windows": [
             window
             | {"lost": [key], "scored": [], "pooled": False, "counted": False, "left": [[key, 0, 0]]}
-            | {"arrived": 0.0}
+            | {"arrived": 0.0, "unsaid": ""}
         ],
         "held": [[[0, 0], 0, False, 0]],
         "doubtful": 0,

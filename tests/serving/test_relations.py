@@ -9,13 +9,10 @@ import pytest
 from serving_help import point, record
 from sklearn.datasets import load_digits
 
-from intus.scores import ScoreResult
 from intus.serving.aggregation.aggregator import Aggregator
-from intus.serving.data_point import Key
 from intus.serving.evaluation.relations import Relations, _Latest
 from intus.serving.evaluation.scoring import evaluate
 from intus.serving.messages import EpochReport
-from intus.serving.schedule import Moment
 
 DIGITS = load_digits().data.astype(np.float32)
 
@@ -113,15 +110,17 @@ def test_epochs_are_compared_whichever_is_scored_first():
 
 @pytest.mark.parametrize("order", [("update", "parameter"), ("parameter", "update")])
 def test_update_ratio_in_either_order_of_arrival(order):
-    relations, norms = Relations(), {"update": 0.01, "parameter": 4.0}
-    found = []
+    relations, arrays = Relations(), {"update": np.full(4, 0.01), "parameter": np.full(4, 4.0)}
+    rows = []
     for kind in order:
-        key = Key("r", "m", "fc1.weight", kind, 0, "train")
-        found += relations._ratio(key, Moment(0, 0.0), [ScoreResult("norm", norms[kind], n=8)])
-    (result,) = found
-    assert (result.score, result.value, result.n) == ("update_ratio", 0.0025, 8)
-    stale = Key("r", "m", "fc1.weight", "parameter", 0, "train")
-    assert list(relations._ratio(stale, Moment(0, 1.0), [ScoreResult("norm", 4.0)])) == []
+        found = evaluate(layer(arrays[kind], "fc1.weight", kind=kind), [], ["norm"], relations=relations)
+        rows += [*found.results, *found.later]
+    (ratio,) = [row for row in rows if row["score"] == "update_ratio"]
+    assert (ratio["kind"], ratio["n"]) == ("update", 1)
+    assert ratio["value"] == pytest.approx(0.0025)
+    later = layer(arrays["parameter"], "fc1.weight", 1.0, kind="parameter")
+    found = evaluate(later, [], ["norm"], relations=relations)
+    assert "update_ratio" not in {row["score"] for row in [*found.results, *found.later]}
 
 
 def test_constant_layers_have_no_cka_and_no_warning():

@@ -111,7 +111,8 @@ def test_update_ratio_is_the_mean_norm_of_updates_over_the_norm_of_the_parameter
     for number in range(6):
         weights.append(np.full((3, 4), number + 1, np.float32))
         aggregator.accept([step(number), step(number, array=weights[-1], kind="parameter")])
-    tables = [evaluate(point, [], ["norm"], relations=relations).results for point in aggregator.flush()]
+    found = [evaluate(point, [], ["norm"], relations=relations) for point in aggregator.flush()]
+    tables = [table for one in found for table in (one.results, one.later)]
     (ratio,) = [row for table in tables for row in table if row["score"] == "update_ratio"]
     norms = [np.linalg.norm(step(number).array) for number in range(5)]  # number 5 is not finite
     assert ratio["value"] == pytest.approx(np.mean(norms) / np.linalg.norm(weights[-1]))

@@ -20,6 +20,11 @@ _OUTSIDE = (
     "intus: %s of %s layers of %s ran outside of a call of it, for example %r, as model.encode(x) runs them: "
     "only calls of the model itself are recorded. Call the model, or probe the part that is called."
 )
+_CHECKPOINTED = (
+    "intus: %s of %s layers of %s, for example %r, have no gradients recorded: activation checkpointing runs "
+    "them without gradients, and again in the backward pass, which is not observed. Pass use_reentrant=False "
+    "to torch.utils.checkpoint."
+)
 _PARTS = (
     "{} of {} layers of {} return several tensors, of which the first with axes is recorded: of {!r} {!r}, "
     "and not {}. To record another, let the model pass it through a module of its own, such as nn.Identity."
@@ -45,6 +50,7 @@ class Coverage:
         kinds: The kinds of tensors that are recorded.
         called: The addresses that ran.
         outside: Those that ran outside of a call of the model.
+        checkpointed: Those whose gradients are taken where they are not observed.
         recorded_at: The addresses with calls that recorded something.
         kinds_seen: The kinds of tensors that passes of the training had.
         idle: Whether ``when`` declined all calls of an operation in this epoch, by address.
@@ -55,6 +61,7 @@ class Coverage:
         self.operations: tuple[str, ...] = ()
         self.called: set[str] = set()
         self.outside: set[str] = set()
+        self.checkpointed: set[str] = set()
         self.recorded_at: set[str] = set()
         self.kinds_seen: set[str] = set()
         self.idle: dict[str, bool] = {}
@@ -91,6 +98,9 @@ class Coverage:
         if recorded and not self._is_silence_known:
             self._warn_silent()
         self._tell_returned()
+        if without := [one for one in self.operations if one in self.checkpointed]:
+            counts = len(without), len(self.operations)
+            self._troubles.warn_once(_CHECKPOINTED, *counts, self._name, without[0])
         if recorded:
             self._warn_kinds()
 

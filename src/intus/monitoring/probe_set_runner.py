@@ -95,6 +95,7 @@ class PassTags:
         ordered: Whether rows without ids can be identified by their order of arrival.
         labels: The labels to make statistics with in a pass of the training; None to send its rows.
         facts: What else the server shall know of the pass.
+        trains: Whether a change of the parameters is expected to follow.
     """
 
     epoch: float
@@ -105,6 +106,7 @@ class PassTags:
     ordered: bool = True
     labels: Labels | None = None
     facts: PassFacts = NO_FACTS
+    trains: bool = False
 
 
 class _State(NamedTuple):

@@ -148,6 +148,10 @@ _SET_TAKES = (
     "is always run completely, in {:.2g} s each time, whatever budget= is. To take less, give it fewer rows, "
     "set watch.epoch less often, or pass every=."
 )
+_GONE = (
+    "intus: the parameters of %s are not recorded as they were at the end of epoch %s, because they do not "
+    "exist any more. Keep the model until the next epoch, or call flush() or Probe.remove() before."
+)
 _STOPPED = "a part of the epoch: the training stopped inside of it"
 #: What differs between refusals for one reason: the names of layers, and numbers.
 _TRAINING = "train"
@@ -227,6 +231,10 @@ class ModelTap:
         self._named_passes: dict[str, list[int]] = {}
         self._partly_named: set[str] = set()
         self._epoch_began = 0, 0, 0  # passes, skipped passes and records before the epoch
+        # What shows the parameters of this epoch at its end, by mode and address, and the steps of optimizers
+        # when that was last done, as at the end of the data; -1 if it was not.
+        self._parameters: dict[tuple[str, str], Callable[[], bool]] = {}
+        self._shown_at = -1
         self._ended = False
         self._replaced = False  # whether another training of this process has the same names
         self.evaluates = probe_set is not None
@@ -423,6 +431,8 @@ class ModelTap:
 
     def _end_epoch(self, epoch: float) -> None:
         """Report the end of an epoch, with all that is missing in it."""
+        self._show_parameters()
+        self._parameters = {}
         began, self._epoch_began = self._epoch_began, (self.passes, self.budget.skipped, self.recorded)
         passes, skipped, recorded = (
             now - before for now, before in zip(self._epoch_began, began, strict=True)
@@ -602,6 +612,10 @@ class ModelTap:
         """Register an operation that ran outside of a call of the model, so that it was not observed."""
         self.coverage.outside.add(address)
 
+    def checkpointed(self, address: str) -> None:
+        """Register an operation that ran without gradients, and again in the backward pass, not observed."""
+        self.coverage.checkpointed.add(address)
+
     def returned(self, address: str, recorded: str, others: list[str], *, packed: bool) -> None:
         """Register an operation that returns several tensors, or packed items; see ``Coverage.returned``."""
         self.coverage.returned(address, recorded, others, packed=packed)
@@ -662,6 +676,7 @@ class ModelTap:
 
     def _epoch_over(self) -> None:
         """Run the probe set as soon as an epoch is over: the model may not live until the next one."""
+        self._show_parameters()
         self.probe_runs.loader_ends()
 
     def _training_tags(self, inputs: Any) -> PassTags | None:
@@ -709,7 +724,8 @@ class ModelTap:
         ordered = items is not None or self._order.is_known(mode)
         labels = None if self.statistics is None else self._labels(period, items)
         facts = self._facts(inputs, epoch)
-        return PassTags(epoch, step, mode, items, self.budget.rows, ordered, labels, facts)
+        trains = mode == _TRAINING or (self._has_gradients is not None and self._has_gradients())
+        return PassTags(epoch, step, mode, items, self.budget.rows, ordered, labels, facts, trains)
 
     def _facts(self, inputs: Any, epoch: float) -> PassFacts:
         """Return what the server shall know of a pass of the training that is recorded."""
@@ -864,6 +880,39 @@ class ModelTap:
         if not self._repeat(ticket, tensor, cut, parts):
             self._send(ticket, tensor, cut, parts)
         self.budget.pay((thread_seconds_since if tensor.began is None else process_seconds_since)(began))
+
+    def at_epoch_end(self, ticket: PassTags, address: str, show: Callable[[], bool]) -> bool:
+        """Return whether a parameter of a pass is to be shown at the end of the epoch, not now.
+
+        The step that follows a pass that trains changes it.
+
+        Args:
+            ticket: The tags of the pass.
+            address: The parameter.
+            show: Passes it to ``on_tensor``, and returns False if it no longer exists.
+        """
+        if self.probe_runs.checks_rows or not ticket.trains:
+            return False
+        self._parameters[ticket.mode, address] = show
+        self._shown_at = -1
+        return True
+
+    def _show_parameters(self) -> None:
+        """Record the parameters of the epoch as they are now, unless no step came since that was done.
+
+        The script may load others after the end of its data, which are not those of the epoch.
+        """
+        steps = self.source.stepped
+        if not self._parameters or (steps and steps == self._shown_at):
+            return
+        self._shown_at = steps
+        for show in self._parameters.values():
+            try:
+                if not show():
+                    self.troubles.warn_once(_GONE, self.name, f"{self._epoch:g}")
+            except Exception as error:
+                self.on_error(error)
+        self.sender.post()
 
     def axis_to_follow(self) -> int | None:
         """Return the axis of the rows of the pass that begins, if a backend shall follow them through layers.
@@ -1083,6 +1132,7 @@ class ModelTap:
     def before_flush(self) -> None:
         """Run the probe set if it is due, and report what is missing so far."""
         if not self._ended:
+            self._show_parameters()
             self.probe_runs.training_ends()
         self.source.end(self.name, self.epoch)
         self._axes.tell()

@@ -15,7 +15,7 @@ from .hooks import OnBegin, OnEnd, OnEnter, OnExit, OnParameterGradient, paramet
 from .order import batch_axes, has_recurrent
 from .session import Session
 from .sharding import address_of
-from .updates import UPDATE, Updates
+from .updates import GRADIENT, UPDATE, Steps
 
 
 class Attachment:
@@ -27,7 +27,7 @@ class Attachment:
         self._session = Session(kinds, tap)
         self._session.axes = {address_of(name): axis for name, axis in batch_axes(model).items()}
         self._session.packs = has_recurrent(model)
-        self._updates = Updates(self._session)
+        self._steps = Steps(self._session, model)
         self._undo: list[Callable[[], None]] = []
         try:
             begin = OnBegin(self._session)
@@ -35,8 +35,8 @@ class Attachment:
             owners: set[int] = set()
             for operation in operations:
                 self._watch(operation, owners)
-            if UPDATE in self._session.kinds:
-                self._undo += self._updates.attach()
+            if not self._session.kinds.isdisjoint({UPDATE, GRADIENT}):
+                self._undo += self._steps.attach()
             self._add(model.register_forward_hook(OnEnd(self._session), always_call=True))
             self._undo.append(after_first_call(model, self._session.on_first_call_end))
         except BaseException:
@@ -58,8 +58,8 @@ class Attachment:
             self._add(module.register_forward_pre_hook(OnEnter(session, operation), with_kwargs=True))
         self._add(module.register_forward_hook(OnExit(session, operation, list(own))))
         for name, parameter in own.items():
-            self._updates.add(parameter, operation.address, parameter_address(operation.address, name))
-            if "parameter_grad" in session.kinds and parameter.requires_grad:
+            self._steps.add(parameter, operation.address, parameter_address(operation.address, name))
+            if GRADIENT in session.kinds and parameter.requires_grad:
                 self._watch_gradient(operation, name, parameter)
 
     def _add(self, handle: Any) -> None:
@@ -67,9 +67,8 @@ class Attachment:
 
     def _watch_gradient(self, operation: Operation, name: str, parameter: Tensor) -> None:
         had = parameter._post_accumulate_grad_hooks is not None
-        hook = OnParameterGradient(
-            self._session, operation.address, parameter_address(operation.address, name)
-        )
+        place = parameter_address(operation.address, name)
+        hook = OnParameterGradient(self._session, operation.address, place, self._steps.are_visible)
         handle = parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
         slot = "_post_accumulate_grad_hooks"
         self._undo.append(partial(unhook, handle, slot, had, weakref.ref(parameter)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -106,6 +107,8 @@ class OnModule(_Hook):
         tensor = part.data if isinstance(part, PackedSequence) else part
         if gradient in session.kinds and tensor.requires_grad:
             _hook_gradient(tensor, OnGradient(session, self.address, visit, gradient, index, part))
+        elif gradient in session.kinds and session.has_gradients and not torch.is_grad_enabled():
+            session.without_gradients.add(self.address)
 
 
 class OnEnter(OnModule):
@@ -128,14 +131,15 @@ class OnEnter(OnModule):
 class OnExit(OnModule):
     """Captures the outputs, and the module's parameters except those that an earlier module has."""
 
-    __slots__ = ("parameters",)
+    __slots__ = ("owner", "parameters")
 
     def __init__(self, session: Session, operation: Operation, parameters: list[str]) -> None:
         super().__init__(session, operation)
         self.parameters = parameters if "parameter" in session.kinds else []
+        self.owner = weakref.ref(operation.module)
 
     def observe(self, module: nn.Module, args: Any, output: Any) -> None:
-        """Capture the outputs, and in the module's first call its parameters."""
+        """Capture the outputs, and after the module's first call its parameters, as the tap wants them."""
         session = self.session
         if not session.running:
             return
@@ -147,9 +151,8 @@ class OnExit(OnModule):
             session.follow(visit, module, args, output)
         self.offer(visit, "output", output)
         for name in self.parameters if visit.first else ():
-            parameter = module._parameters.get(name)
-            if parameter is not None:
-                session.capture(visit.ticket, parameter_address(self.address, name), "parameter", parameter)
+            place = parameter_address(self.address, name)
+            session.show_parameter(visit.ticket, place, partial(_parameter, self.owner, name))
 
 
 class OnGradient(_Hook):
@@ -177,19 +180,27 @@ class OnGradient(_Hook):
 
 
 class OnParameterGradient(_Hook):
-    """Captures the gradient that ``backward`` accumulated for a parameter."""
+    """Captures the gradient that ``backward`` accumulated for a parameter, if no optimizer steps it."""
 
-    __slots__ = ("address", "owner")
+    __slots__ = ("address", "are_steps_visible", "owner")
 
-    def __init__(self, session: Session, owner: str, address: str) -> None:
+    def __init__(
+        self, session: Session, owner: str, address: str, are_steps_visible: Callable[[], bool]
+    ) -> None:
         super().__init__(session)
-        self.owner, self.address = owner, address
+        self.owner, self.address, self.are_steps_visible = owner, address, are_steps_visible
 
     def observe(self, parameter: Tensor) -> None:
         """Capture the gradient, if the last pass was observed."""
         ticket = self.session.tickets.get(self.owner)
-        if ticket is not None and parameter.grad is not None:
+        if ticket is not None and parameter.grad is not None and not self.are_steps_visible():
             self.session.capture(ticket, self.address, "parameter_grad", parameter.grad)
+
+
+def _parameter(owner: weakref.ref[nn.Module], name: str) -> Tensor | None:
+    """Return a parameter that a module has now, also if it was replaced; None if there is none."""
+    module = owner()
+    return None if module is None else module._parameters.get(name)
 
 
 def _hook_gradient(tensor: Tensor, hook: OnGradient) -> None:

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import Any, cast
 
@@ -55,7 +56,12 @@ class Session:
         self.lock = threading.Lock()  # DataParallel calls replicas from threads
         self.calls: dict[str, int] = {}
         self.entered: dict[str, list[Visit | None]] = {}
-        self.tickets: dict[str, Any] = {}  # of the last pass, for gradients of parameters
+        #: Of the last pass, for gradients and updates of parameters. One without gradients, as a test between
+        #: a backward pass and the step, leaves those that a step is awaited for.
+        self.tickets: dict[str, Any] = {}
+        self.awaits_step = self._keeps_tickets = False
+        self.has_gradients = False  # whether this pass began with gradients enabled
+        self.without_gradients: set[str] = set()  # modules that nevertheless ran without
         self.rows: RowFollower | None = None  # of this pass, if its rows are followed
         self.assumed: list[str] = []  # modules of this pass whose rows are assumed to be in order
         self.packs = False  # whether the model has layers that may get packed items
@@ -92,6 +98,27 @@ class Session:
         elif part.ndim != 3 or axis is None:
             axis = self.shown.get((call or address, _side(kind)))
         self.tap.on_tensor(ticket, captured(address, kind, index, part, axis))
+
+    def show_parameter(self, ticket: Any, address: str, get: Callable[[], Tensor | None]) -> None:
+        """Pass a parameter to the tap: at the end of the epoch if that wants it then, else now.
+
+        Args:
+            ticket: The value that ``Tap.wants`` returned.
+            address: The parameter.
+            get: Returns the parameter, or None if it no longer exists.
+        """
+        show = partial(_show, self.tap, ticket, address, get)
+        later: Callable[..., bool] | None = getattr(self.tap, "at_epoch_end", None)
+        if later is None or not later(ticket, address, show):
+            show()
+
+    def note(self, text: str) -> None:
+        """Tell the tap a fact about what is recorded, if it wants such."""
+        getattr(self.tap, "note", lambda text: None)(text)
+
+    def prepared(self, wall: float, processor: float) -> None:
+        """Tell the tap of seconds that work for a pass took, if it wants that."""
+        getattr(self.tap, "prepared", lambda wall, processor: None)(wall, processor)
 
     def _axis_to_follow(self) -> int | None:
         """Return the axis of the rows if the tap wants those of this pass followed, else None."""
@@ -159,7 +186,11 @@ class Session:
         if not self._enter(frame):
             self._refuse(_OVERLAPS)
             return
-        self.tickets.clear()
+        self.has_gradients = has_gradients = torch.is_grad_enabled()
+        self._keeps_tickets = self.awaits_step and not has_gradients
+        if not self._keeps_tickets:
+            self.tickets.clear()
+            self.awaits_step = has_gradients
         wanted: bool | None = False
         try:
             if peek_interpreter_stack() is not None:
@@ -232,6 +263,9 @@ class Session:
     def ran_outside(self, address: str) -> None:
         """Tell the tap of a module that ran outside of a call of the model, through another method."""
         if torch._C._current_graph_task_id() != -1:  # a checkpoint runs it again in backward
+            if address in self.without_gradients:  # a reentrant one, where its gradients are
+                self.without_gradients.discard(address)
+                getattr(self.tap, "checkpointed", lambda address: None)(address)
             return
         self.outside.add(address)
         told = getattr(self.tap, "ran_outside", None)
@@ -257,9 +291,19 @@ class Session:
         ticket = self.tap.wants(Operation(address, type_, module))
         if ticket is None:
             return None
-        self.tickets[address] = ticket
+        if not self._keeps_tickets:
+            self.tickets[address] = ticket
         axis = batch_axis(module)
         return Visit.of(ticket, address, call, self.axes.get(address) if axis is None else axis)
+
+
+def _show(tap: Tap, ticket: Any, address: str, get: Callable[[], Tensor | None]) -> bool:
+    """Pass a parameter as it is now to the tap, and return whether it exists."""
+    parameter = get()
+    if parameter is not None and not is_capturing():
+        with torch._C.DisableTorchFunction():
+            tap.on_tensor(ticket, captured(address, "parameter", 0, parameter, None))
+    return parameter is not None
 
 
 def _alive(thread: int, calls: list[int]) -> list[int]:

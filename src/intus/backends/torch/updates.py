@@ -1,4 +1,7 @@
-"""Capture parameter updates, the parameters after an optimizer's step minus before, and count the steps.
+"""Capture what an optimizer's step gets and does: gradients and updates of parameters; and count the steps.
+
+A gradient is that which the optimizer applies, of all backward passes that accumulated in it, and after it
+was clipped or unscaled. An update is the parameter after the step minus before.
 
 They are observed with torch's global hooks around every optimizer's ``step``, which are removed with the
 attachment. A step of another model's optimizer costs a lookup of its parameters' ids.
@@ -6,8 +9,9 @@ attachment. A step of another model's optimizer costs a lookup of its parameters
 
 from __future__ import annotations
 
+import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -16,16 +20,24 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from .eval_forward import is_capturing
+from .loaders import is_trained
 
-UPDATE = "update"
+UPDATE, GRADIENT = "update", "parameter_grad"
 
 _UNKNOWN: tuple[Callable[[], Tensor | None], str, str] = (lambda: None, "", "")
+_NO_OPTIMIZER = (
+    "No optimizer of torch has the parameters of this {}, so that its steps are not seen. A row of "
+    "parameter_grad is .grad after a backward pass, with all that has accumulated in it, and n is the number "
+    "of these passes."
+)
 
 
-class UpdateListener(Protocol):
-    """The part of a ``Session`` that ``Updates`` uses."""
+class StepListener(Protocol):
+    """The part of a ``Session`` that ``Steps`` uses."""
 
+    kinds: frozenset[str]
     tickets: dict[str, Any]
+    awaits_step: bool
 
     def capture(self, ticket: Any, address: str, kind: str, tensor: Tensor) -> None:
         """Pass a tensor to the tap."""
@@ -33,18 +45,27 @@ class UpdateListener(Protocol):
     def on_error(self, error: Exception) -> None:
         """Pass an exception to the tap."""
 
+    def note(self, text: str) -> None:
+        """Tell the tap a fact about what is recorded."""
 
-class Updates:
-    """Keeps copies of the parameters of an observed pass while an optimizer steps.
+    def prepared(self, wall: float, processor: float) -> None:
+        """Tell the tap of seconds of the two clocks that work for a pass took."""
+
+
+class Steps:
+    """Captures the gradients and updates of the parameters of an observed pass while an optimizer steps.
 
     Args:
-        listener: Receives the updates, and has the tickets of the last pass.
+        listener: Receives the gradients and updates, and has the tickets of the last pass.
+        model: The model, of which no reference is kept.
     """
 
-    def __init__(self, listener: UpdateListener) -> None:
-        self._listener = listener
+    def __init__(self, listener: StepListener, model: nn.Module) -> None:
+        self._listener, self._model = listener, weakref.ref(model)
         self._parameters: dict[int, tuple[Callable[[], Tensor | None], str, str]] = {}
-        self._copies: dict[int, tuple[Any, Tensor]] = {}
+        self._copies: dict[int, Tensor] = {}
+        self._given: dict[int, Any] = {}  # tickets of gradients of the steps that are under way
+        self._are_visible: bool | None = None  # None if that is not known
 
     def add(self, parameter: nn.Parameter, owner: str, address: str) -> None:
         """Observe a parameter of the operation ``owner``."""
@@ -58,31 +79,77 @@ class Updates:
         )
         return [handle.remove for handle in handles]
 
-    def _before_step(self, optimizer: torch.optim.Optimizer, *given: Any) -> None:
+    def are_visible(self) -> bool:
+        """Return whether an optimizer steps the model, as far as known; if not, say so once."""
+        if self._are_visible is None:
+            began = time.perf_counter(), time.thread_time()
+            model = self._model()
+            self._are_visible = model is None or is_trained(model)
+            if not self._are_visible:
+                self._listener.note(_NO_OPTIMIZER.format(type(model).__name__))
+            self._pay(began)
+        return self._are_visible
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, named: Any) -> None:
         self._copies.clear()
-        tickets = self._listener.tickets
-        if torch.compiler.is_compiling() or not tickets:
+        has_closure = _has_closure(args, named)
+        if torch.compiler.is_compiling() or not (self._listener.tickets or has_closure):
             return
         try:
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    reference, owner, _ = self._parameters.get(id(parameter), _UNKNOWN)
-                    alive = reference()
-                    if alive is not None and alive is parameter and owner in tickets:
-                        self._copies[id(alive)] = tickets[owner], alive.detach().clone()
+            began = time.perf_counter(), time.thread_time()
+            if not _is_skipped(optimizer):
+                for parameter, owner, address in self._own(optimizer):
+                    if not (has_closure or owner in self._listener.tickets):
+                        continue
+                    if UPDATE in self._listener.kinds:
+                        self._copies[id(parameter)] = parameter.detach().clone()
+                    if not has_closure:  # which makes the gradients
+                        scale = getattr(optimizer, "grad_scale", None)
+                        self._capture_gradient(parameter, owner, address, scale)
+            self._pay(began)
         except Exception as error:
             self._listener.on_error(error)
 
-    def _after_step(self, optimizer: torch.optim.Optimizer, *given: Any) -> None:
+    def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, named: Any) -> None:
         copies, self._copies = self._copies, {}
+        if torch.compiler.is_compiling():
+            return
         try:
-            for key, (ticket, before) in copies.items():
-                parameter, _, address = self._parameters[key]
-                after = parameter()
-                if after is not None:
-                    self._listener.capture(ticket, address, UPDATE, after.detach() - before)
+            for parameter, owner, address in self._own(optimizer):
+                self._are_visible, self._listener.awaits_step = True, False
+                if owner not in self._listener.tickets:
+                    continue
+                if (before := copies.get(id(parameter))) is not None:
+                    change = parameter.detach() - before
+                    self._listener.capture(self._listener.tickets[owner], address, UPDATE, change)
+                if _has_closure(args, named):
+                    self._capture_gradient(parameter, owner, address)
+            self._given.clear()
         except Exception as error:
             self._listener.on_error(error)
+
+    def _capture_gradient(
+        self, parameter: Tensor, owner: str, address: str, scale: Tensor | None = None
+    ) -> None:
+        """Capture a gradient; ``scale`` is the factor that the step itself takes out of it."""
+        gradient, ticket = parameter.grad, self._listener.tickets[owner]
+        is_inside = self._given.get(id(parameter)) is ticket  # of the step of an optimizer that has this one
+        if gradient is not None and GRADIENT in self._listener.kinds and not is_inside:
+            self._given[id(parameter)] = ticket
+            gradient = gradient if scale is None else gradient / scale
+            self._listener.capture(ticket, address, GRADIENT, gradient)
+
+    def _own(self, optimizer: torch.optim.Optimizer) -> Iterator[tuple[Tensor, str, str]]:
+        """Yield the observed parameters of an optimizer, each with its operation and its address."""
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                reference, owner, address = self._parameters.get(id(parameter), _UNKNOWN)
+                alive = reference()
+                if alive is not None and alive is parameter:
+                    yield alive, owner, address
+
+    def _pay(self, began: tuple[float, float]) -> None:
+        self._listener.prepared(time.perf_counter() - began[0], time.thread_time() - began[1])
 
 
 class StepCounter:
@@ -124,7 +191,7 @@ class StepCounter:
         if torch.compiler.is_compiling() or torch._C._current_graph_task_id() != -1 or is_capturing():
             return
         with suppress(Exception):  # an unusual optimizer must not fail because it is observed
-            closure = any(map(callable, (*args, *named.values())))  # which makes the gradients
+            closure = _has_closure(args, named)  # which makes the gradients
             if self._trains(optimizer, closure=closure) and (before := self._before()) is not None:
                 before()
 
@@ -142,3 +209,14 @@ class StepCounter:
             for group in optimizer.param_groups
             for parameter in group["params"]
         )
+
+
+def _has_closure(args: Any, named: Any) -> bool:
+    """Return whether a step gets a function that computes the loss and its gradients."""
+    return any(map(callable, (*args, *named.values())))
+
+
+def _is_skipped(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether a fused step does nothing, since ``GradScaler`` found gradients that overflowed."""
+    found = getattr(optimizer, "found_inf", None)
+    return found is not None and bool(found)

@@ -66,9 +66,11 @@ _GROUPS: tuple[tuple[str, str, Callable[[ScoreInfo], bool]], ...] = (
     (
         "What activations are like",
         "Scores of a whole layer that need no target. A parameter is a single row, as it was when the epoch "
-        "ended. Of its gradients and updates each recorded step of the epoch is a row: `norm` is the mean "
-        "over steps, `min` the smallest entry of any, `dead` counts entries that are 0 in all, and `n` "
-        "is the number of steps. So it is with an output that is one number, as a loss. All of these have "
+        "ended. Of its gradients and updates each recorded step of an optimizer in the epoch is a row: "
+        "`norm` is the mean over steps, `min` the smallest entry of any, `dead` counts entries that are 0 "
+        "in all, and `n` is the number of steps. [When each is read](probing.md#parameters-and-their-steps)"
+        " has the details, and what differs without an optimizer of PyTorch, and in other frameworks. So it"
+        " is with an output that is one number, as a loss. All of these have "
         "the scores of entries, from `mean` to `nonfinite`.",
         lambda info: info.level == "layer" and not info.needs_target and not _compares(info),
     ),

@@ -56,11 +56,18 @@ class _Known(NamedTuple):
     unnamed: int | None
 
 
+class _Norm(NamedTuple):
+    """The norm of a data point, and the point without its records."""
+
+    point: DataPoint
+    result: ScoreResult
+
+
 class Later(NamedTuple):
-    """The comparison of a layer in the next epoch, which was scored before, with the layer in this one.
+    """The comparison of a data point that was scored before with this one.
 
     Attributes:
-        point: The data point of the next epoch, without its arrays.
+        point: That data point, without its arrays: the layer in the next epoch, or a parameter's updates.
         doubt: What reduces the trust in all scores of it; "" for nothing.
         result: The score.
     """
@@ -76,7 +83,8 @@ class Relations:
     ``cka_layer`` compares a layer with the layer before it in the same epoch, in the network's order; all
     layers have the same rows, or are not compared. ``cka_epoch`` compares a layer with itself in the epoch
     before, whichever is scored first. It needs item ids, since shuffled rows without ids differ between
-    epochs. ``update_ratio`` compares a parameter's updates with the parameter. Data points scored before a
+    epochs. ``update_ratio`` compares a parameter's updates with the parameter, whichever is scored first, and
+    is a score of the updates. Data points scored before a
     restart, or long ago, are not compared.
     """
 
@@ -84,7 +92,7 @@ class Relations:
         self._seed = seed
         self._sketches = _Latest[_At, _Known](MOST_SKETCHES)
         self._next = _Latest[_At, _At](MOST_SKETCHES)  # the epoch after one
-        self._norms = _Latest[_At, ScoreResult](10_000)
+        self._norms = _Latest[_At, _Norm](10_000)
         self._before = _Latest[tuple[str, ...], _Known](MOST_SKETCHES // 4)  # by run, kind and mode
 
     def of(
@@ -92,12 +100,13 @@ class Relations:
     ) -> tuple[list[ScoreResult], Later | None]:
         """Return the related scores of a data point, given its sketch and its other results.
 
-        If its next epoch was scored before it, the comparison of that one with this one is returned too.
+        If its next epoch, or a parameter's updates, were scored before it, their comparison with it is
+        returned too.
         """
         if point.epoch is None:
             return [], None
         if point.key.kind in ("parameter", "update"):
-            return list(self._ratio(point.key, _moment(point), results)), None
+            return self._ratio(point, results)
         if sketch is None or point.key.kind != "output":
             return [], None
         unnamed = point.rows if any(record.items is None for record in point.records) else None
@@ -151,18 +160,24 @@ class Relations:
         note = f"with epoch {before.point.epoch:g}"
         return _aligned("cka_epoch", known.sketch, before.sketch, self._seed, note)
 
-    def _ratio(self, key: Key, moment: Moment, results: list[ScoreResult]) -> Iterator[ScoreResult]:
+    def _ratio(self, point: DataPoint, results: list[ScoreResult]) -> tuple[list[ScoreResult], Later | None]:
+        """Return the ratio of a parameter's updates, or as that of the updates if they were scored before."""
         norm = next((result for result in results if result.score == "norm"), None)
         if norm is None:
-            return
-        self._norms.set((key, moment), norm)
+            return [], None
+        key, moment = point.key, _moment(point)
+        self._norms.set((key, moment), _Norm(replace(point, records=()), norm))
         update, parameter = (
             self._norms.get((key._replace(kind=kind), moment)) for kind in ("update", "parameter")
         )
-        if update is not None and parameter is not None:
-            value = update.value / parameter.value if parameter.value > 0 else math.nan
-            note = "" if parameter.value > 0 else "all weights are 0"
-            yield ScoreResult("update_ratio", value, n=update.n, note=note)
+        if update is None or parameter is None:
+            return [], None
+        size, (_, of) = parameter.result.value, update
+        note = "" if size > 0 else "all weights are 0"
+        ratio = ScoreResult("update_ratio", of.value / size if size > 0 else math.nan, n=of.n, note=note)
+        if key.kind == "update":
+            return [ratio], None
+        return [], Later(update.point, update.point.doubt, ratio)
 
 
 def _moment(point: DataPoint) -> Moment:
