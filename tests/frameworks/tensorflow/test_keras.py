@@ -617,7 +617,7 @@ class Nested(keras.Model):
 @pytest.mark.parametrize("eager", [False, True])
 @pytest.mark.parametrize("built", [False, True])
 def test_nested_layers_that_fit_builds(built, eager):
-    """What Keras calls to learn the shapes of nested layers is neither a pass nor a loop."""
+    """A call by which Keras learns the shapes of nested layers is neither a pass nor a loop."""
     model = Nested()
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), run_eagerly=eager)
     if built:
