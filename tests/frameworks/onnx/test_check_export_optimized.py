@@ -7,9 +7,11 @@ that was changed afterwards does, as its own output shows.
 import copy
 import warnings
 
+import onnx
 import onnxruntime
 import pytest
 import torch
+from onnxruntime.transformers import optimizer
 from test_check_export import network
 from test_check_export_models import MODELS as TRANSFORMERS
 from test_check_export_planted import MODELS as PLANTED
@@ -164,6 +166,74 @@ def test_changed_setting_of_an_optimized_file_is_named(level, optimized):
     check = intus.check_export(other, file, x)
     assert check.verdict == "differs"
     assert check.first["module"] in ("3", "4")
+
+
+class Fused(nn.Module):
+    """Layers whose biases ONNX Runtime's optimizer for transformers adds in the operations after them."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.act, self.down, self.norm = (
+            nn.Linear(16, 32),
+            nn.GELU(),
+            nn.Linear(32, 16),
+            nn.LayerNorm(16),
+        )
+
+    def forward(self, x):
+        return self.norm(x + self.down(self.act(self.up(x))))
+
+
+@pytest.fixture(scope="module")
+def fused(tmp_path_factory):
+    torch.manual_seed(0)
+    model, x, path = Fused().eval(), torch.randn(2, 5, 16), tmp_path_factory.mktemp("fused") / "net.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter
+        torch.onnx.export(model, (x,), path, dynamo=False, opset_version=17)
+        made = optimizer.optimize_model(
+            str(path), model_type="bert", num_heads=2, hidden_size=16, opt_level=0
+        )
+    made.save_model_to_file(str(path))
+    types = [node.op_type for node in onnx.load(path).graph.node]
+    assert types == ["MatMul", "BiasGelu", "MatMul", "SkipLayerNormalization"]
+    return model, x, path
+
+
+def test_biases_in_the_operations_after_a_layer_are_equal(fused):
+    model, x, file = fused
+    assert intus.check_export(model, file, x).verdict == "equal"
+
+
+def test_changed_parameter_beside_such_a_bias_is_named(fused):
+    check_changes(*fused)
+
+
+@pytest.mark.parametrize("name", ["up.bias", "down.bias"])
+def test_dropped_bias_of_such_a_file_is_named(name, fused, tmp_path):
+    """What is left of a layer without its bias is no bias that comes later, also where a norm hides it."""
+    model, x, file = fused
+    changed = onnx.load(file)
+    (bias,) = [one for one in changed.graph.initializer if one.name == name]
+    bias.CopyFrom(onnx.numpy_helper.from_array(0 * onnx.numpy_helper.to_array(bias), name))
+    onnx.save(changed, tmp_path / "net.onnx")
+    check = intus.check_export(model, tmp_path / "net.onnx", x)
+    assert check.verdict == "differs", str(check)
+    assert near(check.first["module"], name.partition(".")[0])
+
+
+def test_hidden_bias_that_a_file_lacks_differs(tmp_path):
+    """A norm hides a bias that is the same in all features; no operation of the file has it."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8)).eval()
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        model[0].bias.fill_(0.5)
+    other[0].bias = None
+    x = torch.randn(4, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter
+        torch.onnx.export(other, (x,), tmp_path / "net.onnx", dynamo=True, verbose=False)
+    assert intus.check_export(model, tmp_path / "net.onnx", x).verdict == "differs"
 
 
 class Sequences(nn.Module):

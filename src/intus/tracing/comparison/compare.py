@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -250,9 +250,13 @@ class _Side:
             value: The value; None if it is not known.
             allowed: The relative difference up to which two values are near.
         """
-        addresses = (self.graph.params[number].address for number in self.graph.row_params.get(row, ()))
-        states = [value_of(self.trace, address) for address in addresses]
+        states = self.states(row)
         return value is None or any(one is None or not _are_apart(value, one, allowed) for one in states)
+
+    def states(self, row: int) -> list[Elements | None]:
+        """Return the parameters that an operation uses; None for one whose value is not known."""
+        addresses = (self.graph.params[number].address for number in self.graph.row_params.get(row, ()))
+        return [value_of(self.trace, address) for address in addresses]
 
     def changed(self, row: int) -> bool:
         """Return whether a rerun replaced the row's value."""
@@ -269,6 +273,11 @@ def _are_apart(x: Elements, y: Elements, allowed: float) -> bool:
         return difference(x, y).relative > allowed
     sums = [float(np.abs(one.array).sum(dtype=np.float64)) for one in (x, y)]
     return x.array.size != y.array.size or not math.isclose(*sums, rel_tol=SAME)
+
+
+def _has_near(value: Elements, states: Iterable[Elements | None]) -> bool:
+    """Return whether a value is among those of parameters, but for rounding."""
+    return any(one is not None and not _are_apart(value, one, rounding(value, one)) for one in states)
 
 
 def _undisturbed() -> AbstractContextManager[Any]:
@@ -594,15 +603,30 @@ class _Judge:
     # -- pairs that are none ----------------------------------------------------------------------------
 
     def mispaired(self) -> set[int]:
-        """Return the pairs that differ and do not correspond, if the outputs differ anyway.
+        """Return the pairs that differ and do not correspond.
 
         What follows in one of the passes is the same as in the other, so that this tensor is too: the
         operation of another kind or shape that it was paired with corresponds to another. Where the outputs
-        agree, such a pair remains: an operation may hide its difference.
+        agree, such a pair remains, because an operation may hide its difference, unless one of the two uses
+        a parameter that the other leaves to the operation after it.
         """
-        if all(pair.is_explained for pair in self._outputs()):
-            return set()
-        return {n for n, pair in enumerate(self.pairs) if self._is_mispaired(pair)}
+        agree = all(pair.is_explained for pair in self._outputs())
+        found = {n for n, pair in enumerate(self.pairs) if self._is_mispaired(pair)}
+        return {n for n in found if not agree or self._is_split_elsewhere(self.pairs[n])}
+
+    def _is_split_elsewhere(self, pair: Pair) -> bool:
+        """Return whether one operation of a pair has a parameter that the other leaves to the next one.
+
+        So does a file in which the bias of a layer is a part of the activation or normalization after it.
+        """
+        sides = [(self.a, pair.a), (self.b, pair.b)]
+        for (one, row), (other, partner) in (sides, sides[::-1]):
+            states = [state for state in one.states(row) if state is not None]
+            left = [state for state in states if not _has_near(state, other.states(partner))]
+            following = [state for child in other.graph.children(partner) for state in other.states(child)]
+            if left and all(_has_near(state, following) for state in left):
+                return True
+        return False
 
     def _outputs(self) -> list[Pair]:
         return [pair for pair in self.pairs if pair.a >= 0 and self.a.graph.ops.kind[pair.a] == OUTPUT]
