@@ -492,11 +492,14 @@ class BackendContract:
         model = subject.new()
         with socket.create_server(("127.0.0.1", 0)) as free:
             nobody = free.getsockname()
+        rounds = 0
         with intus.probe(model, *nobody, budget=0.05, structure=False) as watch:
-            subject.train(model, 500, through=subject.through(watch))
+            while rounds < 1 or (len(worked) < 30 and rounds < 20):  # it must know the cost of a pass by then
+                subject.train(model, 500, through=subject.through(watch))
+                rounds += 1
         status = watch.status()
-        assert status["passes"] == 500
-        assert len(worked) == 500 - status["skipped"] < 250
+        assert status["passes"] == 500 * rounds
+        assert len(worked) == status["passes"] - status["skipped"] < status["passes"] / 2
         assert sum(worked.values()) * 0.7 <= status["spent"] <= sum(worked.values()) * 2 + 2
 
     def test_graph_of_first_call(self, subject: Subject) -> None:
