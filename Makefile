@@ -74,7 +74,7 @@ test-frameworks: $(FRAMEWORKS:%=test-%)  ## the other frameworks and model files
 # -p no:cacheprovider: the environments share the repository's folder.
 .PHONY: $(FRAMEWORKS:%=test-%)
 $(FRAMEWORKS:%=test-%): test-%: .venvs/%/.ready .venv/.ready
-	INTUS_FRAMEWORK=$* INTUS_SERVER_PYTHON=$(CURDIR)/$(PY) $(ONE_THREAD) .venvs/$*/bin/python -m pytest -p no:cacheprovider tests/frameworks/$* $(ARGS)
+	INTUS_FRAMEWORK=$* INTUS_SERVER_PYTHON=$(CURDIR)/$(PY) $(ONE_THREAD) .venvs/$*/bin/python -m pytest -p no:cacheprovider -n 2 --dist worksteal tests/frameworks/$* $(ARGS)
 
 # Those of their tests that are slow; only ONNX has some.
 test-slow-onnx: .venvs/onnx/.ready .venv/.ready  ## the long sweeps of model files: every planted change of an export
@@ -90,7 +90,7 @@ test-all:       ## everything that is tested, and at the end what passed
 
 .venvs/%/.ready: tests/frameworks/environments/%.txt pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venvs/$*
-	.venvs/$*/bin/python -m pip install --quiet -c constraints.txt "pytest>=8.0" "hypothesis>=6.100" -r $<
+	.venvs/$*/bin/python -m pip install --quiet -c constraints.txt "pytest>=8.0" "pytest-xdist>=3.6" "hypothesis>=6.100" -r $<
 	@touch $@
 
 check: .venv/.ready web-check  ## style, types, and that the committed page is what its sources build

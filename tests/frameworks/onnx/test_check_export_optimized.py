@@ -211,7 +211,7 @@ def test_changed_parameter_beside_such_a_bias_is_named(fused):
 
 @pytest.mark.parametrize("name", ["up.bias", "down.bias"])
 def test_dropped_bias_of_such_a_file_is_named(name, fused, tmp_path):
-    """What is left of a layer without its bias is no bias that comes later, also where a norm hides it."""
+    """A layer without its bias is not one whose bias comes later, also where a norm hides it."""
     model, x, file = fused
     changed = onnx.load(file)
     (bias,) = [one for one in changed.graph.initializer if one.name == name]
