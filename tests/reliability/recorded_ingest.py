@@ -77,7 +77,8 @@ class _Client:
             for place, layer in enumerate(LAYERS)
         )
         self.sent[epoch] += len(arrays)
-        report = {"run": self.name, "model": "m", "epoch": epoch, "sent": self.sent[epoch], "ended": ended}
+        sent = dict.fromkeys(("sent", "whole"), self.sent[epoch])  # a server that ends scores an open epoch
+        report = {"run": self.name, "model": "m", "epoch": epoch, "ended": ended, **sent}
         facts = {"run": self.name, "model": "m", "epoch": epoch, "mode": "train"}
         items = np.arange(ROWS) + ROWS * batch
         records = [Record(_array(number), point.address, items=items, **facts) for point, number in arrays]
