@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,32 @@ def without_loan(watch: Any) -> None:
         account.saved = 0.0
 
 
+def blocks(
+    runs: dict[str, tuple[nn.Module, Callable[[], None]]], steps: int, watch: Any, begin: Callable[[], None]
+) -> dict[str, Callable[[], None]]:
+    """Return functions that train for some steps, by contender; that of the probe has turns.
+
+    Args:
+        runs: The trainings.
+        steps: The number of steps.
+        watch: The probe of the training "probe".
+        begin: Called when its turn begins.
+    """
+    turn = Turn(watch)
+
+    def train(step: Callable[[], None]) -> None:
+        for _ in range(steps):
+            step()
+
+    def watched() -> None:
+        with turn:
+            begin()
+            train(runs["probe"][1])
+            watch._tap.sender.drain(10)  # its pending work counts too
+
+    return {name: watched if name == "probe" else partial(train, step) for name, (_, step) in runs.items()}
+
+
 def overhead(
     make: Callable[[], tuple[nn.Module, torch.Tensor]], port: int, rounds: int, steps: int
 ) -> dict[str, Any]:
@@ -153,24 +180,9 @@ def overhead(
         runs["probe"][1]()
     without_loan(watch)
 
-    turn = Turn(watch)
-
-    def watched() -> None:
-        with turn:
-            long_run(watch)
-            for _ in range(steps):
-                runs["probe"][1]()
-            watch._tap.sender.drain(10)  # its pending work counts too
-
-    def block(name: str) -> Callable[[], None]:
-        def run() -> None:
-            for _ in range(steps):
-                runs[name][1]()
-
-        return watched if name == "probe" else run
-
     before = watch.status()
-    taken = harness.measure({name: block(name) for name in runs}, seconds=1e9, least=rounds, most=rounds)
+    contenders = blocks(runs, steps, watch, lambda: long_run(watch))
+    taken = harness.measure(contenders, seconds=1e9, least=rounds, most=rounds)
     after = watch.status()
     watch.remove()
     blind.remove()
@@ -210,23 +222,11 @@ def short_epochs(
     without_loan(watch)
     before = watch.status()["skipped_epochs"]
 
-    turn = Turn(watch)
+    def next_epoch() -> None:
+        watch.epoch += 1
 
-    def watched() -> None:
-        with turn:
-            watch.epoch += 1
-            for _ in range(steps):
-                runs["probe"][1]()
-            watch._tap.sender.drain(10)
-
-    def block(name: str) -> Callable[[], None]:
-        def run() -> None:
-            for _ in range(steps):
-                runs[name][1]()
-
-        return watched if name == "probe" else run
-
-    taken = harness.measure({name: block(name) for name in runs}, seconds=1e9, least=rounds, most=rounds)
+    contenders = blocks(runs, steps, watch, next_epoch)
+    taken = harness.measure(contenders, seconds=1e9, least=rounds, most=rounds)
     skipped = watch.status()["skipped_epochs"] - before
     watch.remove()
     return harness.paired(taken, "plain") | {"seconds": steps * step, "without a pass": skipped}

@@ -109,7 +109,7 @@ def test_trainings_that_end_normally_have_no_note(tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize("end", ["kill 3", ""])
 def test_server_of_a_script_says_which_epoch_is_a_part(tmp_path, end):
-    """Of a script that was killed, it scored the rows that it had got of the epoch as if they were all."""
+    """Scores of a killed script have a note. Before, rows of a part were scored as those of the epoch."""
     database = str(tmp_path / "x.db")
     train({"to": database}, ("r", 2, end, "found", False))
     expected = {1.0: (ROWS, ""), 2.0: (3 * BATCH, UNSAID) if end else (ROWS, "")}

@@ -724,7 +724,7 @@ class ModelTap:
         ordered = items is not None or self._order.is_known(mode)
         labels = None if self.statistics is None else self._labels(period, items)
         facts = self._facts(inputs, epoch)
-        trains = mode == _TRAINING or (self._has_gradients is not None and self._has_gradients())
+        trains = mode == _TRAINING or self._takes_gradients()
         return PassTags(epoch, step, mode, items, self.budget.rows, ordered, labels, facts, trains)
 
     def _facts(self, inputs: Any, epoch: float) -> PassFacts:
@@ -746,14 +746,17 @@ class ModelTap:
         finally:
             self.budget.pay(thread_seconds_since(began))
 
+    def _takes_gradients(self) -> bool:
+        """Return whether gradients can follow the pass in progress, as far as the framework tells."""
+        return self._has_gradients is not None and self._has_gradients()
+
     def _turn(self) -> int:
         """Return a number that changes when the model did: by training, or by writes to its parameters.
 
         Writes are counted from the last training on, so that processes of one training find the same number
         though they record other passes.
         """
-        has_gradients = self._has_gradients is not None and self._has_gradients()
-        turn = self._turns or (0 if has_gradients else self.source.stepped)
+        turn = self._turns or (0 if self._takes_gradients() else self.source.stepped)
         model = self._model()
         writes = 0 if model is None else self._writes_of(model)
         before, writes_before, changes = self._state_before

@@ -38,7 +38,7 @@ class Modules(tf.Module):
 
 @pytest.fixture(autouse=True)
 def no_frames_of_other_threads(monkeypatch):
-    """To read them while these threads run may end the process."""
+    """Take away the function that reads them, which may end the process while these threads run."""
     monkeypatch.delattr(sys, "_current_frames")
 
 
