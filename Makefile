@@ -5,7 +5,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 ENGINES := firefox-esr webkit2gtk-driver xvfb
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: help demo test test-long test-slow reliability test-postgres test-engines test-ray test-cuda test-frameworks test-slow-onnx test-all check bench notebooks loops gallery scores calibrate web web-check format clean
+.PHONY: help demo test test-long test-slow reliability test-postgres test-engines test-ray test-cuda test-frameworks test-long-frameworks test-all check bench notebooks loops gallery scores calibrate web web-check format clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -76,12 +76,13 @@ test-frameworks: $(FRAMEWORKS:%=test-%)  ## the other frameworks and model files
 $(FRAMEWORKS:%=test-%): test-%: .venvs/%/.ready .venv/.ready
 	INTUS_FRAMEWORK=$* INTUS_SERVER_PYTHON=$(CURDIR)/$(PY) $(ONE_THREAD) .venvs/$*/bin/python -m pytest -p no:cacheprovider -n 2 --dist worksteal tests/frameworks/$* $(ARGS)
 
-# Those of their tests that are slow; only ONNX has some.
-test-slow-onnx: .venvs/onnx/.ready .venv/.ready  ## the long sweeps of model files: every planted change of an export
-	$(MAKE) --no-print-directory test-onnx ARGS="-m slow $(ARGS)"
+.PHONY: $(FRAMEWORKS:%=test-long-%)
+test-long-frameworks: $(FRAMEWORKS:%=test-long-%)  ## those of their tests that take long: every planted change of an export
+$(FRAMEWORKS:%=test-long-%): test-long-%:
+	$(MAKE) --no-print-directory test-$* ARGS="-m 'long or slow' $(ARGS)"
 
 # It takes long. Run it before an issue is called resolved. A target that fails does not keep the others from running.
-ALL := check test test-long test-slow $(FRAMEWORKS:%=test-%) test-slow-onnx test-ray test-postgres test-engines notebooks loops
+ALL := check test test-long test-slow $(FRAMEWORKS:%=test-%) test-long-frameworks test-ray test-postgres test-engines notebooks loops
 test-all:       ## everything that is tested, and at the end what passed
 	@failed=0; results=; for target in $(ALL); do \
 	  if $(MAKE) --no-print-directory $$target; then result=passed; else result=FAILED failed=1; fi; \

@@ -79,6 +79,8 @@ class Subject:
         mode: The mode that the backend gives during training.
         ordered: Whether the backend can tell if epochs begin with the same batch.
         records_graph: Whether ``graph_recorder`` records the graph of the first call.
+        parameters_at_end: Whether ``parameter`` is as it is at the end of an epoch. Where a model is a value,
+            it is as before the last recorded step.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Subject:
     mode = "train"
     ordered = True
     records_graph = True
+    parameters_at_end = True
 
     def new(self) -> Any:
         """Return a new model, not compiled or built twice, with the same parameters each time."""
@@ -124,6 +127,10 @@ class Subject:
             ``("parameter_grad", "fc.weight")``): every output of an operation, and all parameters and
             gradients that can be computed.
         """
+        raise NotImplementedError
+
+    def parameters(self, model: Any) -> Mapping[str, np.ndarray]:
+        """Return copies of a model's parameters by address, if the kind "parameter" can be captured."""
         raise NotImplementedError
 
     def evaluated(self) -> np.ndarray:
@@ -473,6 +480,33 @@ class BackendContract:
         apart = {one.address for one in for_model(model).operations(model) if one.apart}
         assert set(watch.operations) >= set(subject.calls) - apart
 
+    def test_parameters_of_each_epoch(self, subject: Subject, unsent: list[Any]) -> None:
+        """What is recorded last of an epoch is what a training of as many steps has."""
+        if "parameter" not in subject.kinds:
+            return
+        model, steps = subject.new(), {0: 3, 1: 5}
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            nobody = free.getsockname()
+        kinds = ("output", "parameter")
+        with intus.probe(model, *nobody, kinds=kinds, budget=float("inf"), structure=False) as watch:
+            watch.epoch = 0
+
+            def after(step: int) -> None:
+                if step + 1 == steps[0]:
+                    watch.epoch = 1
+
+            training = subject.train(model, steps[1], through=subject.through(watch), after=after)
+        assert training.bits() == subject.train(subject.new(), steps[1]).bits()
+        last = {(one.epoch, one.address): one.array for one in unsent if one.kind == "parameter"}
+        for epoch, number in steps.items():
+            seen = number if subject.parameters_at_end else number - 1
+            wanted = subject.parameters(subject.train(subject.new(), seen).model)
+            found = {address: value for (at, address), value in last.items() if at == epoch}
+            assert found.keys() == wanted.keys()
+            for address, value in wanted.items():
+                np.testing.assert_allclose(found[address], value, rtol=TOLERANCE, atol=TOLERANCE)
+
+    @pytest.mark.long
     def test_budget_counts_work_that_no_clock_sees(
         self, subject: Subject, monkeypatch: pytest.MonkeyPatch
     ) -> None:

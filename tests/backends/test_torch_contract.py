@@ -82,8 +82,7 @@ class TorchSubject(Subject):
 
     def expected(self):
         model = self.new()
-        parameters = dict(model.named_parameters())
-        before = {name: p.detach().clone().numpy() for name, p in parameters.items()}
+        parameters, before = dict(model.named_parameters()), self.parameters(model)
         torch.manual_seed(0)
         x, y = map(torch.from_numpy, batch(0))
         parts = model.parts(x.requires_grad_())
@@ -103,6 +102,9 @@ class TorchSubject(Subject):
         for name, p in after.named_parameters():
             found["update", name] = p.detach().numpy() - before[name]
         return found
+
+    def parameters(self, model):
+        return {name: p.detach().clone().numpy() for name, p in model.named_parameters()}
 
     def evaluated(self):
         with torch.no_grad():

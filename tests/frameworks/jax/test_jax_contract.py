@@ -99,6 +99,7 @@ def split_step(graphdef, state, x, y):
 
 class NnxSubject(Subject):
     name = "nnx.jit"
+    parameters_at_end = False
     kinds = KINDS
     calls = CALLS
 
@@ -118,8 +119,7 @@ class NnxSubject(Subject):
     def expected(self):
         model = self.new()
         x, y = map(jnp.asarray, batch(0))
-        parameters = nnx.to_flat_state(nnx.state(model, nnx.Param))
-        found = {("parameter", ".".join(path)): value.get_value() for path, value in parameters}
+        found = {("parameter", name): value for name, value in self.parameters(model).items()}
         gradients = nnx.to_flat_state(nnx.grad(lambda model: cross_entropy(model(x), y))(self.new()))
         found |= {("parameter_grad", ".".join(path)): value.get_value() for path, value in gradients}
         drawn = nnx.clone(model.drop)(jnp.ones((len(x), 8)))  # the same mask for each gradient
@@ -132,6 +132,10 @@ class NnxSubject(Subject):
         ]
         found |= chained(layers, x, y)
         return {key: np.asarray(value) for key, value in found.items() if key[1] != "relu"}
+
+    def parameters(self, model):
+        state = nnx.to_flat_state(nnx.state(model, nnx.Param))
+        return {".".join(path): np.asarray(value.get_value()) for path, value in state}
 
     def evaluated(self):
         model = self.new()
@@ -190,8 +194,15 @@ def linen_step(parameters, rest, state, key, x, y):
     return optax.apply_updates(parameters, updates), rest, state, loss
 
 
+def by_key(tree):
+    """Return the parameters of a mapping by address."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {".".join(key.key for key in path): np.asarray(value) for path, value in leaves}
+
+
 class LinenSubject(Subject):
     name = "linen, jax.jit"
+    parameters_at_end = False
     kinds = KINDS
     calls = CALLS
 
@@ -220,10 +231,8 @@ class LinenSubject(Subject):
         parameters, rest = variables["params"], {"batch_stats": variables["batch_stats"]}
         x, y = map(jnp.asarray, batch(0))
         gradients, _ = jax.grad(linen_loss, has_aux=True)(parameters, rest, jax.random.key(0), x, y)
-        found = {}
-        for kind, tree in (("parameter", parameters), ("parameter_grad", gradients)):
-            for path, value in jax.tree_util.tree_flatten_with_path(tree)[0]:
-                found[kind, ".".join(key.key for key in path)] = value
+        trees = {"parameter": parameters, "parameter_grad": gradients}
+        found = {(kind, name): value for kind, tree in trees.items() for name, value in by_key(tree).items()}
         _, seen = net.apply(
             variables,
             x,
@@ -251,6 +260,9 @@ class LinenSubject(Subject):
         del chain["grad_output", "relu"], chain["grad_input", "drop"]  # not known where nothing was kept
         found |= chain
         return {key: np.asarray(value) for key, value in found.items() if key[1] != "relu"}
+
+    def parameters(self, model):
+        return by_key(model.unbind()[1]["params"])
 
     def evaluated(self):
         return np.asarray(self.new()(batch(0)[0]))
@@ -290,8 +302,15 @@ def equinox_step(model, state, key, x, y):
     return eqx.apply_updates(model, updates), state, value
 
 
+def by_attribute(tree):
+    """Return the parameters of a module of Equinox by address."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, eqx.is_inexact_array))
+    return {".".join(key.name for key in path): np.asarray(value) for path, value in leaves}
+
+
 class EquinoxSubject(Subject):
     name = "equinox, filter_jit"
+    parameters_at_end = False
     kinds = KINDS
     calls = CALLS
 
@@ -315,11 +334,10 @@ class EquinoxSubject(Subject):
         x, y = map(jnp.asarray, batch(0))
         keys = jax.random.split(jax.random.key(0), len(x))
         gradients = eqx.filter_grad(lambda model: cross_entropy(jax.vmap(model)(x, keys), y))(model)
-        found = {}
-        for kind, tree in (("parameter", model), ("parameter_grad", gradients)):
-            tree = eqx.filter(tree, eqx.is_inexact_array)
-            for path, value in jax.tree_util.tree_flatten_with_path(tree)[0]:
-                found[kind, ".".join(key.name for key in path)] = value
+        trees = {"parameter": model, "parameter_grad": gradients}
+        found = {
+            (kind, name): value for kind, tree in trees.items() for name, value in by_attribute(tree).items()
+        }
         layers = [
             *(("first", jax.vmap(model.first)), ("norm", jax.vmap(model.norm)), ("relu", jax.nn.relu)),
             ("drop", lambda value: jax.vmap(model.drop)(value, key=keys)),
@@ -331,6 +349,9 @@ class EquinoxSubject(Subject):
         ]
         found |= chained(layers, x, y)
         return {key: np.asarray(value) for key, value in found.items() if key[1] != "relu"}
+
+    def parameters(self, model):
+        return by_attribute(model)
 
     def evaluated(self):
         return np.asarray(jax.vmap(eqx.nn.inference_mode(self.new()))(batch(0)[0]))

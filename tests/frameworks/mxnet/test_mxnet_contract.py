@@ -96,10 +96,7 @@ class GluonSubject(Subject):
 
     def expected(self):
         net = self.new()
-        found = {
-            ("parameter", key): parameter.data().asnumpy()
-            for key, parameter in net._collect_params_with_prefix().items()
-        }
+        found = {("parameter", key): value for key, value in self.parameters(net).items()}
         mx.random.seed(0)
         x, y = map(mx.nd.array, batch(0))
         pieces = {}  # each layer by itself, so that gradients are those of leaves
@@ -123,6 +120,9 @@ class GluonSubject(Subject):
                 found["grad_input", name] = piece.input.grad.asnumpy()
             found["grad_output", name] = piece.gradient.asnumpy()
         return found
+
+    def parameters(self, model):
+        return {key: one.data().asnumpy() for key, one in model._collect_params_with_prefix().items()}
 
     def evaluated(self):
         return self.new()(mx.nd.array(batch(0)[0])).asnumpy()
@@ -184,15 +184,15 @@ class ModuleSubject(Subject):
             losses.append(chosen.asnumpy())
             after(number)
         rest = mx.nd.random.uniform(shape=3).asnumpy()
-        return Training(model, losses, [*self._parameters(model).values(), rest])
+        return Training(model, losses, [*self._states(model).values(), rest])
 
-    def _parameters(self, model):
+    def _states(self, model):
         trained, states = model.get_params()
         return {name: array.asnumpy() for name, array in {**trained, **states}.items()}
 
     def expected(self):
         model = self.new()
-        before = self._parameters(model)
+        before = self._states(model)
         (executor,) = model._exec_group.execs
         seen = {}
 
@@ -202,7 +202,7 @@ class ModuleSubject(Subject):
 
         executor.set_monitor_callback(keep)
         self.train(model, 1)
-        after = self._parameters(model)
+        after = self._states(model)
         found = {("parameter", _address(name)): value for name, value in before.items()}
         found["output", ""] = seen["softmax_output"]
         for name in self.calls:
@@ -225,6 +225,9 @@ class ModuleSubject(Subject):
                 found["parameter_grad", _address(name)] = gradient.asnumpy()
                 found["update", _address(name)] = after[name] - before[name]
         return found
+
+    def parameters(self, model):
+        return {_address(name): value for name, value in self._states(model).items()}
 
     def evaluated(self):
         model, (x, _) = self.new(), batch(0)

@@ -25,7 +25,13 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "LlamaForCausalLM",
+        *(pytest.param(one, marks=pytest.mark.long) for one in MODELS if one != "LlamaForCausalLM"),
+    ],
+)
 def test_export_agrees_and_a_changed_parameter_is_named(name, tmp_path):
     torch.manual_seed(0)
     class_ = getattr(transformers, name)

@@ -51,6 +51,7 @@ def is_close(case, ours, expected):
     return np.allclose(ours, expected, rtol=case.rtol, atol=atol, equal_nan=True)
 
 
+@pytest.mark.long
 def test_all_cases_are_read_and_have_the_expected_values(cases, tmp_path):
     wrong, unexplained, refused = [], [], set()
     equal = without_value = 0

@@ -190,11 +190,15 @@ class KerasSubject(Subject):
                 found[kind, name] = end.numpy()
                 if end is not x:  # whose gradient no training computes
                     found[f"grad_{kind}", name] = tape.gradient(loss, end).numpy()
-        for name, layer in at.items():
-            if name and not getattr(layer, "layers", ()):
-                for variable in layer.trainable_variables:
-                    found["parameter", f"{name}.{variable.name}"] = variable.numpy()
-        return found
+        return found | {("parameter", name): value for name, value in self.parameters(model).items()}
+
+    def parameters(self, model):
+        return {
+            f"{one.address}.{variable.name}": variable.numpy()
+            for one in for_model(model).operations(model)
+            if one.address and not getattr(one.module, "layers", ())
+            for variable in one.module.trainable_variables
+        }
 
     def evaluated(self):
         return self.new()(batch(0)[0], training=False).numpy()
@@ -280,10 +284,13 @@ class ModuleSubject(KerasSubject):
                 found[kind, name] = end.numpy()
                 if end is not x:
                     found[f"grad_{kind}", name] = tape.gradient(loss, end).numpy()
-        for name, module in {"first": model.first, "cell": model.cell, "heads.0": model.heads[0]}.items():
-            found["parameter", f"{name}.weight"] = module.weight.numpy()
-            found["parameter", f"{name}.bias"] = module.bias.numpy()
-        return found
+        return found | {("parameter", name): value for name, value in self.parameters(model).items()}
+
+    def parameters(self, model):
+        parts = {"first": model.first, "cell": model.cell, "heads.0": model.heads[0]}
+        return {
+            f"{at}.{of}": getattr(one, of).numpy() for at, one in parts.items() for of in ("weight", "bias")
+        }
 
     def evaluated(self):
         return self.new()(batch(0)[0]).numpy()

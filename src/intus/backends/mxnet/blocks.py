@@ -90,10 +90,8 @@ class Listener:
         if visit is None or not visit.first or self.operation is None:
             return
         for name in self._parameters if "parameter" in self.session.kinds else ():
-            array = self.session.safely(block._reg_params[name].data)
-            if array is not None:
-                address = parameter_address(self.operation.address, name)
-                self.session.capture(visit, "parameter", array, 0, address)
+            address = parameter_address(self.operation.address, name)
+            self.session.capture_parameter(visit, address, partial(_array, weakref.ref(block), name))
 
     def tell_several(self, value: Any, of: type, recorded: int) -> None:
         """Tell the tap if the block returned several arrays, or symbols, of which one is recorded."""
@@ -237,6 +235,12 @@ def listen(block: Block, listener: Listener) -> Callable[[], None]:
         vars(block)[FORWARD] = forward
     forward.listeners.append(listener)
     return partial(forward.remove, listener)
+
+
+def _array(block: weakref.ref[Block], name: str) -> NDArray | None:
+    """Return a block's parameter as it is; None if the block no longer exists."""
+    owner = block()
+    return None if owner is None else owner._reg_params[name].data()
 
 
 def parameter_address(address: str, name: str) -> str:

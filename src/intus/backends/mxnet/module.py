@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -143,9 +144,8 @@ class Observer:
             self.session.several.tell(address, names, 0)
             self.session.capture(visit, "output", array)
         if "parameter" in self.session.kinds:
-            arrays = {**executor.arg_dict, **executor.aux_dict}
             for name, place in self._parameters[address].items():
-                self.session.capture(visit, "parameter", arrays[name], 0, place)
+                self.session.capture_parameter(visit, place, partial(_state, weakref.ref(executor), name))
 
     def on_gradient(self, address: str, array: NDArray) -> None:
         """Capture the gradient of an output."""
@@ -309,6 +309,12 @@ class Watch:
                 observer.session.safely(
                     observer.on_value, executor, address, array, self._outputs.get(address, ())
                 )
+
+
+def _state(executor: weakref.ref[Executor], name: str) -> NDArray | None:
+    """Return a parameter or auxiliary state as it is; None if the executor no longer exists."""
+    owner = executor()
+    return None if owner is None else {**owner.arg_dict, **owner.aux_dict}[name]
 
 
 def _outputs(symbol: Symbol) -> dict[str, list[str]]:

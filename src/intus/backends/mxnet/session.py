@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from mxnet.ndarray import NDArray
 
 from ...core.errors import CaptureError
 from ..base import Operation, Tap
+from ..epoch_end import show_parameter
 from ..several import Several
 from ..visit import Visit, gradient_address
 from .arrays import batch_axis, captured
@@ -134,6 +136,24 @@ class Session:
         address = self.safely(gradients.next_address, visit, kind)
         if address is not None:
             self.capture(visit, kind, array, index, address)
+
+    def capture_parameter(self, visit: Visit, address: str, get: Callable[[], NDArray | None]) -> None:
+        """Pass a parameter to the tap, at the end of the epoch if it wants it then.
+
+        Args:
+            visit: The call in which the parameter is used.
+            address: The parameter.
+            get: Returns the parameter as it is, or None if it no longer exists.
+        """
+        if not self.removed:
+            show = partial(self._show_parameter, visit, address, get)
+            self.safely(show_parameter, self._tap, visit.ticket, address, show)
+
+    def _show_parameter(self, visit: Visit, address: str, get: Callable[[], NDArray | None]) -> bool:
+        array = get()
+        if array is not None:
+            self._capture(visit, "parameter", array, 0, address)
+        return array is not None
 
     def _capture(self, visit: Visit, kind: str, array: NDArray, index: int, address: str) -> None:
         self._tap.on_tensor(visit.ticket, captured(address, kind, array, index, visit.axis))

@@ -45,14 +45,16 @@ class _Value(NamedTuple):
     Attributes:
         kind: One of ``core.record.KINDS``.
         number: Its index among several.
-        address: Its address, if it is a parameter; else ``""``.
         tensor: The tensor.
+        address: Its address, if it is a parameter; else ``""``.
+        get: Returns the value of the parameter as it is at any time, or None if it no longer exists.
     """
 
     kind: str
     number: int
-    address: str
     tensor: Any
+    address: str = ""
+    get: Callable[[], Any] = lambda: None
 
 
 class _Visited(NamedTuple):
@@ -254,7 +256,8 @@ class CallObserver:
         if "parameter" in self.observer.kinds and record.operation.address not in step.with_parameters:
             step.with_parameters.add(record.operation.address)
             for address, variable in parameters().items():
-                record.values.append(_Value("parameter", 0, address, self.gate.value(variable)))
+                get = partial(self._now, weakref.ref(variable))
+                record.values.append(_Value("parameter", 0, self.gate.value(variable), address, get))
         step.records.append(record)
         if step.place is None:
             self._deliver(step.go, record, [value.tensor for value in record.values])
@@ -281,7 +284,7 @@ class CallObserver:
         tensor = tensors[main]
         at = next(number for number, one in enumerate(flat) if one is tensor)
         if kind in self.observer.kinds:
-            record.values.append(_Value(kind, main, "", tensor))
+            record.values.append(_Value(kind, main, tensor))
             if kind == "output":
                 self.observer.several.tell(record.operation.address, [path for path, _ in found], main)
         if gradient in self.observer.kinds and self.gate.is_tensor(tensor) and self.gate.is_float(tensor):
@@ -321,7 +324,15 @@ class CallObserver:
         while len(record.visits) > _VISITS:
             del record.visits[next(iter(record.visits))]
         for value, array in zip(record.values, arrays, strict=True):
-            self.observer.show(visit.ticket, value.address or visit.address, value.kind, array, value.number)
+            if value.address:
+                self.observer.show_parameter(visit.ticket, value.address, array, value.get)
+            else:
+                self.observer.show(visit.ticket, visit.address, value.kind, array, value.number)
+
+    def _now(self, variable: weakref.ref[Any]) -> Any:
+        """Return the value of a variable as it is; None if it no longer exists."""
+        alive = variable()
+        return None if alive is None else self.gate.now(alive)
 
     def _replaced(self, value: Any, change: Callable[[Any], Any]) -> Any:
         flat = self.gate.nest.flatten(value)

@@ -81,6 +81,11 @@ class TensorFlowGate:
         """Return the value of a variable, without a cast to the dtype of the computation."""
         return tf.convert_to_tensor(getattr(variable, "_value", variable))
 
+    def now(self, variable: Any) -> Any:
+        """Return the value of a variable as it is, also while a function is traced."""
+        with tf.init_scope():
+            return self.value(variable).numpy()
+
     def trains(self) -> bool:
         """Return whether a tape records the call."""
         from tensorflow.python.eager import record

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from ..base import Operation, Tap
+from ..epoch_end import show_parameter
 from ..several import Several
 from ..visit import Visit
 from .values import captured
@@ -94,6 +96,25 @@ class Observer:
         """
         began, self._began = self._began, None  # all of that work is for the first tensor
         self._guarded(lambda tap: tap.on_tensor(ticket, captured(address, kind, index, array, began)))
+
+    def show_parameter(self, ticket: Any, address: str, array: Any, get: Callable[[], Any]) -> None:
+        """Pass a parameter to the tap, at the end of the epoch if it wants it then.
+
+        Args:
+            ticket: The value that ``Tap.wants`` returned.
+            address: The parameter.
+            array: Its value in this call.
+            get: Returns its value as it is at any time, or None if it no longer exists.
+        """
+
+        def show(tap: Tap) -> bool:
+            value = get()
+            if value is not None:
+                tap.on_tensor(ticket, captured(address, "parameter", 0, value))
+            return value is not None
+
+        now = partial(self.show, ticket, address, "parameter", array)
+        self._guarded(lambda tap: show_parameter(tap, ticket, address, partial(show, tap), now))
 
     def end(self, output: Any) -> None:
         """Handle the end of a call of the model."""

@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from ...core.errors import InputError
 from ..base import Operation, Tap
+from ..epoch_end import show_parameter
 from ..several import Several
 from ..visit import Visit
 from .captured_tensor import Packed, Part, captured, main_part, parts, unpacked
@@ -107,10 +108,7 @@ class Session:
             address: The parameter.
             get: Returns the parameter, or None if it no longer exists.
         """
-        show = partial(_show, self.tap, ticket, address, get)
-        later: Callable[..., bool] | None = getattr(self.tap, "at_epoch_end", None)
-        if later is None or not later(ticket, address, show):
-            show()
+        show_parameter(self.tap, ticket, address, partial(_show, self.tap, ticket, address, get))
 
     def note(self, text: str) -> None:
         """Tell the tap a fact about what is recorded, if it wants such."""
