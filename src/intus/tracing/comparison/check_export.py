@@ -189,6 +189,8 @@ class ExportCheck:
             why = f"not every {'module' if outputs_agree else 'output'} could be compared"
             if outputs_agree and self._inside:
                 why = "tensors inside differ, which may have an effect on other inputs"
+            elif outputs_agree and self.table.attrs["drawn"]:
+                why = "random numbers are drawn, which are others in each run"
             elif outputs_agree and self._cast == rest != []:
                 why = "only one of both casts to a lower precision, whose rounding hides differences"
             elif outputs_agree and self._lost == rest != []:

@@ -32,6 +32,8 @@ def lost_in_rounding(a: Graph, b: Graph, pairs: Sequence[Pair], idle: Collection
     taken, most, half = list[str](), 0.0, _half(a, b)
     for pair in _explained(pairs, idle):
         place, step = placed(a, pair.a), pair.step
+        if step is not None and step.draws >= 0:
+            continue
         if step is not None and step.lost:
             taken.append(place)
             most = max(most, step.lost)
@@ -44,11 +46,26 @@ def lost_in_rounding(a: Graph, b: Graph, pairs: Sequence[Pair], idle: Collection
             yield f"{place} differs by {norm}, and could not be run by itself"
     if taken:
         yield f"rounding takes up to {most:.2g} of the norm of {listed(taken)}, which hides other differences"
-    apart = [pair for pair in _explained(pairs, idle) if _relative(pair) > half]
+    drawn = drawn_at_random(pairs, idle)
+    if drawn:
+        names = listed([placed(a, row) for row in drawn])
+        yield f"{names} {'draws' if len(drawn) == 1 else 'draw'} random numbers, which are others in each run"
+    apart = [] if drawn else [pair for pair in _explained(pairs, idle) if _relative(pair) > half]
     for pair in apart:
         if a.ops.kind[pair.a] == OUTPUT:
             by = f"by {_relative(pair):.2g} of its norm"
             yield f"{a.label(pair.a)} differs {by}: rounding, amplified at {placed(a, apart[0].a)}"
+
+
+def drawn_at_random(pairs: Sequence[Pair], idle: Collection[int]) -> list[int]:
+    """Return the rows of the first pass that draw random numbers by which the passes differ.
+
+    Args:
+        pairs: The pairs, with what was found.
+        idle: The numbers of those that no output depends on.
+    """
+    steps = [pair.step for pair in _explained(pairs, idle) if pair.step is not None]
+    return sorted({step.draws for step in steps} - {-1})
 
 
 def judged_by_depth(a: Graph, pairs: Sequence[Pair], idle: Collection[int]) -> Iterator[str]:

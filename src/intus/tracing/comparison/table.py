@@ -13,11 +13,12 @@ import numpy as np
 import pandas as pd
 
 from ...core.analysis.flops import MOVES
+from ...core.analysis.walks import ancestors
 from ...core.graph import BUFFER, OP, OUTPUT, Graph, end_names
 from ...core.vocabularies import common_types
 from ...viewing.repr_text import listed
 from ..results.op import Op
-from .lost import judged_by_depth, lost_in_rounding
+from .lost import drawn_at_random, judged_by_depth, lost_in_rounding
 from .output_order import reordered_outputs
 from .pairing.modules import ModulePair
 from .parameters.parameters import COMBINED, different_parameters, unknown_parameters
@@ -183,6 +184,7 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
             stated += other_numbers(table.attrs["apart"], a.graph, b.graph, names)
         unseen = unseen_operations(a, b, table.pairs)
         table.attrs["unseen"] = not_shown_to_agree(a, b, agreeing, unseen)
+        table.attrs["drawn"] = report.drawn
         table.attrs["lost"] = lost = list(lost_in_rounding(a.graph, b.graph, pairs, idle))
         table.attrs["by_depth"] = by_depth = list(judged_by_depth(a.graph, pairs, idle))
         stated += lost
@@ -273,6 +275,7 @@ class _Report:
 
     def __init__(self, a: Trace, b: Trace, pairs: list[Pair], origins: list[Origin], idle: set[int]) -> None:
         self.a, self.b, self.pairs, self.origins, self.idle = a, b, pairs, origins, idle
+        self.drawn = drawn_at_random(pairs, idle)
 
     def _op(self, number: int) -> Op:
         """Return the op of a pair, from ``a`` if it has one."""
@@ -429,9 +432,11 @@ class _Report:
             if found and found.fraction_different:
                 name = f" ({names[pair.a]})" if pair.a in names else ""
                 cosine = f", cosine {found.cosine:.4f}" if found.cosine == found.cosine else ""
+                is_rounding = not {*self.drawn} & {*ancestors(self.a.graph, [pair.a])}
+                why = ", within rounding error" if is_rounding else ", by random numbers"
                 lines.append(
                     f"{self.a.graph.labels[pair.a]}{name}: relative difference {found.relative:.2g}, "
-                    f"largest {found.largest:.2g}{cosine}{', within rounding error' * pair.is_explained}."
+                    f"largest {found.largest:.2g}{cosine}{why * pair.is_explained}."
                 )
         return lines
 
@@ -454,9 +459,10 @@ class _Report:
             )
         if not any(pair.difference for pair in self.pairs):
             return "No two values could be compared."
+        why = "rounding and random numbers explain" if self.drawn else "rounding explains"
         if any(pair.a < 0 or pair.b < 0 for pair in self.pairs):
-            return "Of the tensors that both have, none differs by more than rounding explains."
-        return "No tensor differs by more than rounding explains."
+            return f"Of the tensors that both have, none differs by more than {why}."
+        return f"No tensor differs by more than {why}."
 
     def _divergence(self, first: dict[str, Any]) -> list[str]:
         number, region = self.origins[0]

@@ -42,6 +42,11 @@ class Calls:
         """Return the call that returned the row; None if there is none."""
         return self.replays.call(int(self.graph.ops.event[row]))
 
+    def draws(self, row: int) -> bool:
+        """Return whether the call that returned the row drew random numbers."""
+        call = self.call(row)
+        return call is not None and bool(call.states)
+
     def arguments(self, row: int, call: Invocation) -> dict[str, Tensor]:
         """Return the tensors that a call received, by the name of the argument."""
         return {

@@ -49,6 +49,8 @@ class Step(NamedTuple):
         allowed: How large it may be, by what the rounding of the model loses.
         amplified: The relative difference that other rounding of what it was given makes; 0.0 if not needed.
         eps: The distance from 1 to the next number of the precision it was computed in.
+        draws: The first row of the model in the region that draws random numbers, which are others in each
+            run, so that nothing is known of the error; -1 if none does.
     """
 
     region: Region
@@ -56,6 +58,7 @@ class Step(NamedTuple):
     allowed: float
     amplified: float
     eps: float
+    draws: int = -1
 
     @property
     def is_wrong(self) -> bool:
@@ -157,6 +160,9 @@ class Steps:
         error = difference(result, y)
         if error.relative <= rounding and not error.lopsided and smaller_relative(result, y) <= rounding:
             return Step(region, error.relative, rounding, 0.0, eps)  # as nearly always: float64 takes longer
+        draws = next((row for row in region.rows if self._calls.draws(row)), -1)
+        if draws >= 0:
+            return Step(region, error.relative, rounding, math.inf, eps, draws)
         exact = self._calls.computed(region.rows, arrays, "float64")
         if exact is None:
             return None

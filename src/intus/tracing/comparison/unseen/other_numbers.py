@@ -23,7 +23,7 @@ from ..values.differences import SAME, SAME_HALF, Difference, difference
 from ..values.elements import Elements, eps_of, plain
 from ..values.ranges import Ranges
 from .passes import placed
-from .without_effect import Unseen
+from .without_effect import Unseen, draws_at_random
 
 if TYPE_CHECKING:
     from ...results.trace import Trace
@@ -190,6 +190,9 @@ class _Probe:
                 if self._is_cut(i, j):
                     self.untried.append(i)
                 continue
+            if self._draws(region):
+                self.untried.append(i)
+                continue
             kind = self._kind(region)
             if kind in seen:
                 continue
@@ -304,6 +307,14 @@ class _Probe:
             without |= inner
             region = self._regions.of(i, j, without)
         return None
+
+    def _draws(self, region: Region) -> bool:
+        """Return whether operations draw random numbers, which are others in each run."""
+        replays = self._a._replays
+        calls = [replays.call(int(self._a.graph.ops.event[row])) for row in region.rows] if replays else []
+        if any(call is not None and call.states for call in calls):
+            return True
+        return any(draws_at_random(self._b.graph.type_of(row)) for row in region.others)
 
     def _is_cut(self, i: int, j: int) -> bool:
         """Return whether other operations compute floats of an input, and are too many to be run."""

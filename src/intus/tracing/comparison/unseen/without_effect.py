@@ -55,6 +55,11 @@ _DROPOUTS = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_
 _DRAWS = ("random_", "threefry", "rng_", "Random", "Stateless", "Stateful", "RngReadAndSkip")
 
 
+def draws_at_random(kind: str) -> bool:
+    """Return whether operations of a type draw random numbers, or make another random state."""
+    return kind.startswith((*_DRAWS, "bernoulli", "multinomial"))
+
+
 def idle(a: Graph, b: Graph, pairs: Iterable[tuple[int, int]]) -> set[int]:
     """Return the numbers of pairs that no output depends on, and of random state that is only drawn from.
 
