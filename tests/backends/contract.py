@@ -481,7 +481,7 @@ class BackendContract:
         assert set(watch.operations) >= set(subject.calls) - apart
 
     def test_parameters_of_each_epoch(self, subject: Subject, unsent: list[Any]) -> None:
-        """What is recorded last of an epoch is what a training of as many steps has."""
+        """The last ones that are recorded of an epoch are those of a training of as many steps."""
         if "parameter" not in subject.kinds:
             return
         model, steps = subject.new(), {0: 3, 1: 5}

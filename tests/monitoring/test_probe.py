@@ -145,7 +145,7 @@ def test_training_is_bitwise_identical_in_any_situation(server, unused_port, sit
 def test_absent_server_is_logged_once_and_raises_nothing(unused_port, caplog):
     model = digits_model()
     start = time.perf_counter()
-    with probe(model, HOST, unused_port) as watch:
+    with probe(model, HOST, unused_port, budget=float("inf")) as watch:
         train(model, watch)
         assert not flush(HOST, unused_port)
         train(model, watch)

@@ -302,6 +302,54 @@ def test_labels_that_replace_those_of_one_run_are_told_of_that_run(service, data
     assert "the run 'lr=0.1 (b)" in notice["text"]
 
 
+def test_target_registered_after_data_points_were_scored_is_told(service, database):
+    a = TrainingProcess(service, "a")
+    a.send(0)
+    a.send(1)
+    service.flush()
+    a.register(LABELS["one"])
+    (notice,) = database.notices()
+    assert (notice["code"], notice["run"], notice["model"]) == ("target_late", "a", "m")
+    assert (
+        "'digit' was registered after 2 data points of this run began to be scored, the last of epoch 1"
+        in (notice["text"])
+    )
+    a.send(2)
+    service.flush()
+    a.register(LABELS["one"])
+    assert database.points("a", "m", score="linear_f1", target="digit")["epoch"].tolist() == [2]
+    assert len(database.notices()) == 1
+
+
+def test_late_target_is_told_of_a_run_with_labels_once_it_is_scored_there(service, database):
+    a, b = TrainingProcess(service, "a"), TrainingProcess(service, "b")
+    a.register(LABELS["one"])
+    a.send(0)
+    service.flush()
+    for process in (a, b):
+        process.register(LABELS["two"], name="parity")
+    b.send(0)
+    service.flush()
+    assert codes(database) == []
+    a.send(1)
+    service.flush()
+    assert codes(database) == [("target_late", "a")]
+
+
+def test_target_that_a_client_registers_again_with_a_new_server_is_not_late(database):
+    for epoch in (0, 1):
+        service = AggregatorService(Evaluator(Frontend(database), ["mean", "linear_f1"]))
+        a = TrainingProcess(service, "a")
+        if epoch:  # the records wait before the client registers again
+            a.send(epoch)
+            service.flush()
+        a.register(LABELS["one"])
+        a.send(epoch + 1)
+        service.flush()
+        service.close()
+    assert codes(database) == []
+
+
 @pytest.mark.parametrize("order", [(1, 2, 3), (3, 2, 1), (2, 3, 1)])
 def test_notice_of_nan_names_the_epoch_in_which_it_began(service, database, order):
     service.evaluator.scores = ["nonfinite"]

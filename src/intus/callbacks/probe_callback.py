@@ -77,7 +77,12 @@ class ProbeCallback:
         self.watch.epoch = done + 1
 
     def show(self) -> None:
-        """Run the probe set at the end of an epoch, before the loop loads or averages parameters."""
+        """Run the probe set at the end of an epoch, before the loop loads or averages parameters.
+
+        Parameters that are recorded themselves are read for the same reason.
+        """
+        if self.watch is not None:
+            self.watch._tap.epoch_is_trained()
         if self.watch is not None and self._runs_by_epoch():
             self.watch.run_probe_set()
             self._is_shown = True

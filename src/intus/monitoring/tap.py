@@ -917,6 +917,11 @@ class ModelTap:
                 self.on_error(error)
         self.sender.post()
 
+    def epoch_is_trained(self) -> None:
+        """Record the parameters of the epoch: what changes them from now on is no training of it."""
+        self._show_parameters()
+        self._parameters = {}
+
     def axis_to_follow(self) -> int | None:
         """Return the axis of the rows of the pass that begins, if a backend shall follow them through layers.
 

@@ -607,8 +607,8 @@ def test_digits_with_server(tmp_path):
                 return [np.asarray(one).tobytes() for one in (losses, *session.run([first, second]))]
 
     with Server(no_token=True, database=tmp_path / "digits.db", port=0) as server:
-        watched = training(True, server.port)
         intus.register_targets("127.0.0.1", server.port, name="digit", targets=labels)
+        watched = training(True, server.port)
         assert intus.flush("127.0.0.1", server.port)
         query = urllib.parse.urlencode(
             {"run": "tf1", "model": "Session", "score": "linear_f1", "target": "digit"}

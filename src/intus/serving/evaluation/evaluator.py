@@ -20,6 +20,7 @@ from ..messages import DoubtRequest, Notice, RunRequest, StatusReport
 from ..schedule import Moment, Schedule, Shown
 from ..worker import DATA_POINT, Worker, summary, wait_for
 from .arrival_order import WITHDRAWN, ArrivalOrder, disproved, withdrawn
+from .late_targets import LateTargets
 from .relations import Relations
 from .scoring import (
     Evaluation,
@@ -140,7 +141,7 @@ class Evaluator:
     ) -> None:
         self.frontend, self.scores, self.seed, self.splits = frontend, scores, seed, splits
         self.engine = engine or LocalEngine()
-        self._targets = KnownTargets(frontend)
+        self._targets, self._late = KnownTargets(frontend), LateTargets()
         self._relations = Relations(seed) if scores is None else None
         self._order = ArrivalOrder()
         self._noticed: set[tuple[str, ...]] = set()
@@ -206,6 +207,7 @@ class Evaluator:
     def put_target(self, target: Target) -> None:
         """Use and store a target, for what arrives from now on."""
         self._warm_up()
+        is_new = not self._targets.has(target.name)
         changed = self._targets.put(target)
         with self._lock:
             self._noticed = {noticed for noticed in self._noticed if noticed[0] != target.name}
@@ -217,6 +219,8 @@ class Evaluator:
                 "runs that train side by side, use other names, or a run_pattern for each."
             )
             self._notify([Notice("target_replaced", text, "warning", target.run)])
+        if is_new and (late := self._late.registered(target)):
+            self._notify(late)
 
     def put_graph(self, run: str, model: str, blob: bytes) -> None:
         """Pass a graph on."""
@@ -286,6 +290,7 @@ class Evaluator:
             return of_run == run and model in (None, of_model)
 
         self._order.forget(run, model)
+        self._late.forget(run, model)
         if self._relations is not None:
             self._relations.forget(run, model)
         with self._lock:
@@ -476,6 +481,8 @@ class Evaluator:
         if job.targets is None:
             job.choices = self._targets.choices(job.point)
             job.targets = [choice.target for choice in job.choices if choice.target is not None]
+            if late := self._late.chosen(job.point, [target.name for target in job.targets]):
+                self._notify(late)
             job.content = job.point.digest(), frozenset(job.targets)
             flat = None if any(target.per_position for target in job.targets) else job.point.of_rows()
             if flat is not None:

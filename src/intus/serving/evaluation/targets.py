@@ -570,6 +570,11 @@ class KnownTargets:
         with self._lock:
             self._targets = [target for target in self._known() if target.client != owner]
 
+    def has(self, name: str) -> bool:
+        """Return whether a target of a name is known."""
+        with self._lock:
+            return any(target.name == name for target in self._known())
+
     def choices(self, point: DataPoint) -> list[Choice]:
         """Return which target of each name counts for a data point."""
         with self._lock:
