@@ -15,7 +15,7 @@ _Run = tuple[str, str]
 
 
 class _Scored(NamedTuple):
-    """What began to be scored of a (run, model): how many data points, and the last one, without arrays."""
+    """Data points of a (run, model) that began to be scored: how many, and the last one, without arrays."""
 
     points: int
     last: DataPoint
