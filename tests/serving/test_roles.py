@@ -336,6 +336,14 @@ def test_late_target_is_told_of_a_run_with_labels_once_it_is_scored_there(servic
     assert codes(database) == [("target_late", "a")]
 
 
+def test_late_target_is_not_told_of_a_run_that_was_removed(service, database):
+    TrainingProcess(service, "a").send(0)
+    service.flush()
+    service.evaluator.remove("a")
+    TrainingProcess(service, "b").register(LABELS["one"])
+    assert codes(database) == []
+
+
 def test_target_that_a_client_registers_again_with_a_new_server_is_not_late(database):
     for epoch in (0, 1):
         service = AggregatorService(Evaluator(Frontend(database), ["mean", "linear_f1"]))

@@ -279,6 +279,7 @@ class Evaluator:
             dropped = taken if current is None else [*taken, current]
             for job in dropped:
                 job.dropped = True
+            self._late.forget(run, model)
         for job in dropped:
             job.done(job.point, False)
         return stored
@@ -290,7 +291,6 @@ class Evaluator:
             return of_run == run and model in (None, of_model)
 
         self._order.forget(run, model)
-        self._late.forget(run, model)
         if self._relations is not None:
             self._relations.forget(run, model)
         with self._lock:
