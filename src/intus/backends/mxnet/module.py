@@ -314,7 +314,9 @@ class Watch:
 def _state(executor: weakref.ref[Executor], name: str) -> NDArray | None:
     """Return a parameter or auxiliary state as it is; None if the executor no longer exists."""
     owner = executor()
-    return None if owner is None else {**owner.arg_dict, **owner.aux_dict}[name]
+    if owner is None:
+        return None
+    return owner.aux_dict[name] if name in owner.aux_dict else owner.arg_dict[name]
 
 
 def _outputs(symbol: Symbol) -> dict[str, list[str]]:

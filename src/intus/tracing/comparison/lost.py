@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from .compare import Pair
 
 
-def lost_in_rounding(a: Graph, b: Graph, pairs: Sequence[Pair], idle: Collection[int]) -> Iterator[str]:
+def lost_in_rounding(
+    a: Graph, b: Graph, pairs: Sequence[Pair], idle: Collection[int], drawn: Sequence[int]
+) -> Iterator[str]:
     """Yield what is not shown to be the same because rounding takes too much of it.
 
     Args:
@@ -28,6 +30,7 @@ def lost_in_rounding(a: Graph, b: Graph, pairs: Sequence[Pair], idle: Collection
         b: The second graph.
         pairs: The pairs, with what was found.
         idle: The numbers of those that no output depends on.
+        drawn: What ``drawn_at_random`` returns of them.
     """
     taken, most, half = list[str](), 0.0, _half(a, b)
     for pair in _explained(pairs, idle):
@@ -46,7 +49,6 @@ def lost_in_rounding(a: Graph, b: Graph, pairs: Sequence[Pair], idle: Collection
             yield f"{place} differs by {norm}, and could not be run by itself"
     if taken:
         yield f"rounding takes up to {most:.2g} of the norm of {listed(taken)}, which hides other differences"
-    drawn = drawn_at_random(pairs, idle)
     if drawn:
         names = listed([placed(a, row) for row in drawn])
         yield f"{names} {'draws' if len(drawn) == 1 else 'draw'} random numbers, which are others in each run"

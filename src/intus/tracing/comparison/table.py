@@ -185,7 +185,7 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
         unseen = unseen_operations(a, b, table.pairs)
         table.attrs["unseen"] = not_shown_to_agree(a, b, agreeing, unseen)
         table.attrs["drawn"] = report.drawn
-        table.attrs["lost"] = lost = list(lost_in_rounding(a.graph, b.graph, pairs, idle))
+        table.attrs["lost"] = lost = list(lost_in_rounding(a.graph, b.graph, pairs, idle, report.drawn))
         table.attrs["by_depth"] = by_depth = list(judged_by_depth(a.graph, pairs, idle))
         stated += lost
         inside = list(table.differences_inside())
