@@ -4,11 +4,15 @@ import re
 import subprocess
 import sys
 import warnings
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 
 import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper
+
+from intus.cli import main
 
 MODEL = """
 import torch
@@ -20,13 +24,35 @@ good, bad = net(), net(0.01)
 """
 
 
-def run(folder, *arguments, inputs="randn(2, 4)"):
-    given = [] if inputs is None else ["--inputs", inputs]
-    command = [sys.executable, "-m", "intus", "compare", *arguments, *given]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+def written(*arguments, inputs="randn(2, 4)"):
+    return ["compare", *arguments, *([] if inputs is None else ["--inputs", inputs])]
 
 
-def test_compare_model_with_its_export(tmp_path):
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Run the command in the folder of the test, without a process that imports torch each time."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments, **inputs):
+        command, out, err = written(*arguments, **inputs), StringIO(), StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            code = main(command)
+        return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
+
+    return run
+
+
+def test_compare_command_in_a_process_of_its_own(tmp_path, run):
+    (tmp_path / "net.py").write_text(MODEL)
+    command = written("net.py:good", "net.py:bad")
+    alone = subprocess.run(
+        [sys.executable, "-m", "intus", *command], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    here = run("net.py:good", "net.py:bad")
+    assert (alone.returncode, alone.stdout, alone.stderr) == (1, here.stdout, "")
+
+
+def test_compare_model_with_its_export(tmp_path, run):
     (tmp_path / "net.py").write_text(MODEL)
     names = {}
     exec(MODEL, names)
@@ -35,26 +61,26 @@ def test_compare_model_with_its_export(tmp_path):
         torch.onnx.export(
             names["good"], (torch.randn(2, 4),), tmp_path / "net.onnx", dynamo=True, verbose=False
         )
-    good = run(tmp_path, "net.py:good", "net.onnx")
+    good = run("net.py:good", "net.onnx")
     assert (good.returncode, good.stderr) == (0, "")
     assert "net.onnx computes what Sequential does" in good.stdout
     for order in (("net.py:bad", "net.onnx"), ("net.onnx", "net.py:bad")):
-        bad = run(tmp_path, *order)
+        bad = run(*order)
         assert (bad.returncode, bad.stderr) == (1, "")
         assert "The first difference is in 1." in bad.stdout
         assert "eps=0.01" in bad.stdout
-    two = run(tmp_path, "net.py:good", "net.py:bad")
+    two = run("net.py:good", "net.py:bad")
     assert two.returncode == 1
     assert "They diverge at layer_norm_1_2 in 1" in two.stdout
-    assert run(tmp_path, "net.py:good", "net.py:good").returncode == 0
-    assert "no 'none'" in run(tmp_path, "net.py:none", "net.onnx").stderr
+    assert run("net.py:good", "net.py:good").returncode == 0
+    assert "no 'none'" in run("net.py:none", "net.onnx").stderr
     for subjects in (("net.py:good", "net.onnx"), ("net.onnx", "net.onnx")):
-        asked = run(tmp_path, *subjects, inputs=None)
+        asked = run(*subjects, inputs=None)
         assert asked.returncode == 1
         assert 'net.onnx takes input: write a value for each, such as --inputs "randn(2, 4)".' in asked.stderr
 
 
-def test_dtypes_and_open_lengths_of_suggested_inputs(tmp_path):
+def test_dtypes_and_open_lengths_of_suggested_inputs(tmp_path, run):
     """The suggestion of the message can be passed as it is."""
     inputs = [
         helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch", 3]),
@@ -73,17 +99,17 @@ def test_dtypes_and_open_lengths_of_suggested_inputs(tmp_path):
         ir_version=8,
     )
     onnx.save_model(model, tmp_path / "net.onnx")
-    asked = run(tmp_path, "net.onnx", "net.onnx", inputs=None)
+    asked = run("net.onnx", "net.onnx", inputs=None)
     suggested = re.search(r'--inputs "(.*)"\.', asked.stderr)[1]
     assert suggested == "ones((2, 3), dtype=int64), ones((2, 3), dtype=float16), randn(3)"
-    assert run(tmp_path, "net.onnx", "net.onnx", inputs=suggested).returncode == 0
+    assert run("net.onnx", "net.onnx", inputs=suggested).returncode == 0
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*is deprecated")
-def test_files_without_inputs_have_nothing_to_compare(tmp_path):
+def test_files_without_inputs_have_nothing_to_compare(tmp_path, run):
     model = torch.jit.script(torch.nn.Linear(2, 2))
     torch.jit.save(model, tmp_path / "net.pt")
-    found = run(tmp_path, "net.pt", "net.pt", inputs=None)
+    found = run("net.pt", "net.pt", inputs=None)
     assert "Trace a has no values to compare. Read the file with inputs: read(path, x)." in found.stderr
 
 
@@ -106,7 +132,7 @@ more.dead = nn.Linear(8, 2)
 """
 
 
-def test_exit_code_is_not_0_where_a_module_differs_or_was_not_compared(tmp_path):
+def test_exit_code_is_not_0_where_a_module_differs_or_was_not_compared(tmp_path, run):
     (tmp_path / "net.py").write_text(RECURRENT)
     names = {}
     exec(RECURRENT, names)
@@ -115,10 +141,10 @@ def test_exit_code_is_not_0_where_a_module_differs_or_was_not_compared(tmp_path)
         torch.onnx.export(
             names["good"].eval(), (torch.randn(2, 7, 8),), tmp_path / "net.onnx", dynamo=True, verbose=False
         )
-    assert run(tmp_path, "net.py:good", "net.onnx", inputs="randn(2, 7, 8)").returncode == 0
-    bad = run(tmp_path, "net.py:bad", "net.onnx", inputs="randn(2, 7, 8)")
+    assert run("net.py:good", "net.onnx", inputs="randn(2, 7, 8)").returncode == 0
+    bad = run("net.py:bad", "net.onnx", inputs="randn(2, 7, 8)")
     assert bad.returncode == 1
     assert "The first difference is in lstm." in bad.stdout
-    more = run(tmp_path, "net.py:more", "net.onnx", inputs="randn(2, 7, 8)")
+    more = run("net.py:more", "net.onnx", inputs="randn(2, 7, 8)")
     assert more.returncode == 1
     assert "Not proven that net.onnx computes what Tag does" in more.stdout
