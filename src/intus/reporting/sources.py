@@ -141,7 +141,8 @@ class ServerSource:
         """Return the values that the user logged, as columns."""
         found = self._get("/api/log", run=run, model=model)
         size = len(found["name"])
-        return {"training": [None] * size, "note": [""] * size} | found  # earlier versions have neither
+        unknown: dict[str, list[Any]] = {"training": [None] * size, "note": [""] * size}
+        return unknown | found  # earlier versions have neither
 
     def change(self, run: str, **change: Any) -> None:
         """Rename a run, replace its tags or remove it."""
