@@ -162,7 +162,7 @@ def findings(
         results: The scores of one run and model: all rows, or those of ``SCORES``. Of several trainings
             under its name, those of the newest count.
         addresses: Its layers, in network order.
-        log: The logged values as (name, step, epoch, value), ordered by step.
+        log: The logged values of the newest training as (name, step, epoch, value), ordered by step.
         model: The name of the model, which each finding gets.
 
     Returns:

@@ -158,6 +158,11 @@ export interface Log {
   epoch: (number | null)[];
   time: number[];
   value: (number | "nan" | "inf" | "-inf")[];
+  /** When the training began, in seconds since 1970. */
+  training: (number | null)[];
+  /** "" for values of the newest training. */
+  note: string[];
+  /** The values of the newest training with any, by name. */
   total: Record<string, number>;
 }
 
