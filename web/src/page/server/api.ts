@@ -51,8 +51,8 @@ export interface RunsReply extends Runs {
   change: number;
 }
 
-/** The measurements at each point: the score, its 95 % interval, its baseline, the number of rows, a note, and how often late
- * rows changed it. */
+/** The measurements at each point: the score, its 95 % interval, its baseline, the number of rows, a note, and how often it
+ * changed. */
 export interface Measured {
   value: (number | null)[];
   low: (number | null)[];
