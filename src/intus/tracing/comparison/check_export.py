@@ -12,7 +12,7 @@ import numpy as np
 from ...core.errors import CodecError, InputError, require
 from ...core.graph import INPUT, OP, OUTPUT, Graph
 from ...viewing.repr_text import listed
-from ..front_door import arguments, front_door
+from ..front_door import Arguments, arguments, front_door
 from ..read import read
 from ..results.trace import Trace
 from .compare import compare
@@ -302,14 +302,13 @@ def check_export(
     else:
         from ..run import trace
 
-        args, kwargs = _apart(args, kwargs or {}, len(declared.rows_of(INPUT)))
-        traced = trace(model, *args, kwargs=kwargs)
+        given = _apart(arguments(args, kwargs), len(declared.rows_of(INPUT)))
+        traced = trace(model, given, kwargs={})
 
         def again(*args: Any, **kwargs: Any) -> Trace:
-            return trace(model, *args, kwargs=kwargs)
+            return trace(model, Arguments(args, kwargs), kwargs={})
 
         if traced.graph.facts.get("framework") == "torch":
-            given = arguments(args, kwargs or {})
             called = Called(model, again, lambda one: read(file, tuple(_inputs(one, declared, file))), given)
     exported = read(file, tuple(_inputs(traced, declared, file)))  # () for a file that takes no inputs
     if not exported.values:
@@ -317,7 +316,7 @@ def check_export(
     table = compare(traced, exported)
     agree = table.attrs["outputs_agree"]
     fixed, notes = _fixed(traced, exported, declared, called, table.agreeing) if agree else ([], [])
-    found = Elsewhere()
+    found = Elsewhere(left=_NOT_RUN[isinstance(model, Trace)] if called is None and agree else "")
     if called is not None and agree and not fixed and not is_quantized(exported.graph):
         names = [*named_inputs(traced.graph)]
         run = _whole_file(file, declared, traced.graph)
@@ -380,31 +379,30 @@ def _fixed(
     return [*fixed, *ignored, *found.left, *lengths.unlike], lengths.left
 
 
-def _apart(
-    args: tuple[Any, ...], kwargs: Mapping[str, Any], count: int
-) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+def _apart(given: Arguments, count: int) -> Arguments:
     """Return the arguments of a call, with copies where a tensor is given twice and a file takes both.
 
     Args:
-        args: The positional arguments.
-        kwargs: The keyword arguments.
+        given: The arguments.
         count: How many inputs the file takes.
     """
     torch = sys.modules.get("torch")
     if torch is None:
-        return args, kwargs
+        return given
     seen: set[int] = set()
 
     def copied(one: Any) -> Any:
+        if not isinstance(one, torch.Tensor):
+            return one
         is_again = id(one) in seen
         seen.add(id(one))
         return one.detach().clone() if is_again else one
 
-    every = [one for one in (*args, *kwargs.values()) if isinstance(one, torch.Tensor)]
+    every = [one for one in (*given.args, *given.kwargs.values()) if isinstance(one, torch.Tensor)]
     if len(every) != count or len({id(one) for one in every}) == count:
-        return args, kwargs
-    given = [copied(one) if isinstance(one, torch.Tensor) else one for one in (*args, *kwargs.values())]
-    return tuple(given[: len(args)]), dict(zip(kwargs, given[len(args) :], strict=True))
+        return given
+    args = tuple(map(copied, given.args))
+    return given._replace(args=args, kwargs={name: copied(one) for name, one in given.kwargs.items()})
 
 
 def is_quantized(file: Graph) -> bool:
@@ -465,6 +463,13 @@ def _array(value: Any, dtype: str) -> np.ndarray:
         else None
     )
     return array if other is None else array.astype(other)
+
+
+#: Why model and file are not run on other inputs: a compiled model or one of another framework, and a trace.
+_NOT_RUN = (
+    "Not run on other inputs: only a PyTorch model in Python is.",
+    "Not run on other inputs: a trace is of a pass that ran already.",
+)
 
 
 #: Dtypes of floats that numpy has by the package ml_dtypes alone.
