@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +25,7 @@ from .parameters.folded import folded_parameters
 from .parameters.parameters import changed_buffers, changed_parameters
 from .quantization import Quantization, quantization
 from .unseen.elsewhere import Elsewhere, RunFile, elsewhere, session
-from .unseen.fixed import fixed_tensors, ignored_inputs, named_inputs, read_inputs
+from .unseen.fixed import fixed_tensors, ignored_inputs, named_inputs, read_inputs, sources
 from .unseen.hidden import equal_inputs, hidden_steps
 from .unseen.other_inputs import Called, other_lengths, otherwise
 from .unseen.other_numbers import sentences as other_numbers
@@ -368,6 +370,10 @@ def _fixed(
     partner = dict.fromkeys(rows, -1) | dict(zip(chosen, exported.graph.rows_of(INPUT), strict=True))
     found = otherwise(called, model)
     read = [read_inputs(one.graph) for one in found.agreeing]
+    if found.differs or found.left:  # what Python takes from an input that the file lacks may matter
+        reach = sources(model.graph)
+        taken = (reach[one.op.row] for one in model.conditionals if one.kind != "assert")
+        read += [{row for row in some if partner[row] < 0} for some in taken]
     names = ("the model", "the file")
     ignored = list(ignored_inputs(*graphs, partner, names, set().union(*read)))
     ignored = ignored or list(fixed_tensors(model, exported, pairs, partner, names))
@@ -419,8 +425,9 @@ def _inputs(trace: Trace, file: Graph, path: Path) -> list[Any]:
     if len(chosen) < len(ends):
         raise InputError(
             f"{path.name} takes {len(ends)} inputs ({listed([*named_inputs(file)])}), and the model was "
-            f"called with {len(rows)} tensors ({listed([*named_inputs(trace.graph)])}). Call it with the "
-            "inputs that it was exported with."
+            f"called with {len(rows)} tensors ({listed([*named_inputs(trace.graph)])}). These do not tell by "
+            "name, dtype and shape which of them the file takes. Call the model with the inputs that it was "
+            "exported with, or export it with input_names=."
         )
     dtypes = [file.dtype_of(end) for end in ends]
     as_given = _tensor if file.facts.get("format") == "torch.export" else _array
@@ -428,12 +435,38 @@ def _inputs(trace: Trace, file: Graph, path: Path) -> list[Any]:
 
 
 def _chosen(model: Graph, file: Graph) -> list[int]:
-    """Return the inputs of the model that those of the file are given, in their order; empty if none fit."""
+    """Return the inputs of the model that those of the file are given, in their order; empty if none fit.
+
+    An input of the model's name is that one. Others are given in order; of more than the file takes, those
+    that it states the dtypes and shapes of, if no other choice of them fits.
+    """
     names, own = named_inputs(file), named_inputs(model)
-    rest = [row for name, row in own.items() if name not in names]
-    if len(names) > len(own) or (len(names) < len(own) and not names.keys() <= own.keys()):
+    free = [row for name, row in own.items() if name not in names]
+    left = [row for name, row in names.items() if name not in own]
+    if len(left) > len(free):
         return []
-    return [own[name] if name in own else rest.pop(0) for name in names]
+    if len(left) < len(free) and left:
+        fitting = [
+            some
+            for some in islice(combinations(free, len(left)), _MOST_CHOICES)
+            if all(_fits(model, row, file, end) for row, end in zip(some, left, strict=True))
+        ]
+        if len(fitting) != 1 or math.comb(len(free), len(left)) > _MOST_CHOICES:
+            return []
+        free = list(fitting[0])
+    rest = iter(free)
+    return [own[name] if name in own else next(rest) for name in names]
+
+
+def _fits(model: Graph, row: int, file: Graph, end: int) -> bool:
+    """Return whether a file may be given an input of the model: floats of any precision, and open lengths."""
+    one, other = (graph.metas[int(graph.ops.meta[n])] for graph, n in ((model, row), (file, end)))
+    kinds = ["float" if "float" in meta.dtype else meta.dtype for meta in (one, other)]
+    is_open = tuple(other.shape) == (-1,)  # also a shape that is not known
+    is_shape = len(one.shape) == len(other.shape) and all(
+        length in (-1, own) for own, length in zip(one.shape, other.shape, strict=True)
+    )
+    return (not other.dtype or kinds[0] == kinds[1]) and (is_open or is_shape)
 
 
 def _tensor(value: Any, dtype: str) -> Any:
@@ -471,6 +504,9 @@ _NOT_RUN = (
     "Not run on other inputs: a trace is of a pass that ran already.",
 )
 
+
+#: How many choices of a model's inputs are tried for those of a file.
+_MOST_CHOICES = 1000
 
 #: Dtypes of floats that numpy has by the package ml_dtypes alone.
 _EXTENDED = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
