@@ -154,7 +154,7 @@ def watched(graph):
 ALONE = ["product", "h", "scaled", "logits", "chances"]
 
 
-@pytest.mark.parametrize("resource", [True, False])
+@pytest.mark.parametrize("resource", [True, pytest.param(False, marks=pytest.mark.long)])
 @pytest.mark.parametrize("additions", CASES, ids="-".join)
 def test_what_is_added_to_a_model_is_not_watched(additions, resource):
     alone = watched(network((), resource=resource))

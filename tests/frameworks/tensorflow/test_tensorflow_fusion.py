@@ -227,7 +227,17 @@ OPTIMIZERS = [
 
 
 @pytest.mark.parametrize(
-    ("name", "loop"), [*((name, False) for name in OPTIMIZERS), ("AdamW", True), ("SGD", True)]
+    ("name", "loop"),
+    [
+        ("AdamW", False),
+        ("SGD", True),
+        *(
+            pytest.param(name, loop, marks=pytest.mark.long)
+            for name in OPTIMIZERS
+            for loop in (False, True)
+            if (name, loop) not in (("AdamW", False), ("SGD", True))
+        ),
+    ],
 )
 def test_same_bits_with_weight_decay(name, loop):
     """The decay of a weight comes before its gradient, and does not wait for the products that it is in."""
