@@ -284,7 +284,7 @@ const tests: Record<string, () => void | Promise<void>> = {
       ["c", 0, 0.5, of("")],
     ]), []);
     equal(notesOf(made), [{ text: "matched 16 of 1797 labels", points: 3 }, { text: "order not verified", points: 1 }]);
-    equal(notesText(made), "1 point changed after they were first scored, as by late rows or another training under this name (diamond). Notes: “matched 16 of 1797 labels” on 3 points; “order not verified” on 1 point.");
+    equal(notesText(made), "1 point changed after the first scoring, as by late rows or another training under its name (diamond). Notes: “matched 16 of 1797 labels” on 3 points; “order not verified” on 1 point.");
     equal(notesText(chart(columns([["a", 0, 0.5]]), [])), "");
   },
   "a line is broken where rows change from items to positions, and few items are not part of many positions": () => {

@@ -119,7 +119,7 @@ export function notesText(chart: Chart): string {
   const notes = notesOf(chart);
   const shown = notes.slice(0, NOTES).map(({ text, points }) => `“${text.slice(0, 160)}” on ${plural(points, "point")}`);
   if (notes.length > NOTES) shown.push(`and ${notes.length - NOTES} more`);
-  const revised = chart.revised ? `${plural(chart.revised, "point")} changed after they were first scored, as by late rows or another training under this name (diamond). ` : "";
+  const revised = chart.revised ? `${plural(chart.revised, "point")} changed after the first scoring, as by late rows or another training under its name (diamond). ` : "";
   const mixed = isMixed(chart)
     ? "Lines are broken where the rows change from items to positions (batches of several lengths) or back: values on both sides do not compare. "
     : "";
