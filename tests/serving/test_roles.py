@@ -302,11 +302,12 @@ def test_labels_that_replace_those_of_one_run_are_told_of_that_run(service, data
     assert "the run 'lr=0.1 (b)" in notice["text"]
 
 
-def test_target_registered_after_data_points_were_scored_is_told(service, database):
+@pytest.mark.parametrize("epochs", [(0, 1), (1, 0)])  # the evaluator does not score epochs in their order
+def test_target_registered_after_data_points_were_scored_is_told(service, database, epochs):
     a = TrainingProcess(service, "a")
-    a.send(0)
-    a.send(1)
-    service.flush()
+    for epoch in epochs:
+        a.send(epoch)
+        service.flush()
     a.register(LABELS["one"])
     (notice,) = database.notices()
     assert (notice["code"], notice["run"], notice["model"]) == ("target_late", "a", "m")

@@ -74,9 +74,9 @@ def _of_trainings(values: Sequence[Logged]) -> list[Logged]:
     Example:
         >>> first = [Logged("loss", step, 1.0 + step, 1.0, 9.0, 1.0) for step in range(2)]
         >>> for each in _of_trainings([*first, Logged("loss", 0, 6.0, 1.0, 0.5, 5.0)]):
-        ...     print(each.step, each.value, each.training, each.note)
-        1 9.0 1.0 of an earlier training under the same run=
-        0 0.5 5.0
+        ...     print(each.step, each.value, each.training, repr(each.note))
+        1 9.0 1.0 'of an earlier training under the same run='
+        0 0.5 5.0 ''
     """
     trainings = _joined(values)
     if len(set(trainings.values())) < 2:

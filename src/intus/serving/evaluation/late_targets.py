@@ -15,7 +15,7 @@ _Run = tuple[str, str]
 
 
 class _Scored(NamedTuple):
-    """Data points of a (run, model) that began to be scored: how many, and the last one, without arrays."""
+    """Data points of a (run, model) that began to be scored: how many, and one of the last epoch."""
 
     points: int
     last: DataPoint
@@ -50,7 +50,11 @@ class LateTargets:
             return []
         with self._lock:
             before = self._scored.get(run)
-            self._scored[run] = _Scored(1 + (before.points if before else 0), replace(point, records=()))
+            scored = _Scored(1, replace(point, records=()))
+            if before is not None:  # epochs are not scored in their order
+                last = max(before.last, scored.last, key=lambda each: each.epoch or 0.0)
+                scored = _Scored(1 + before.points, last)
+            self._scored[run] = scored
             if names:
                 self._labelled.add(run)
             late = {name: self._late.pop((name, run), None) for name in names}
