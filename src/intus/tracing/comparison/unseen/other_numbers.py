@@ -454,4 +454,4 @@ def _among(array: np.ndarray, numbers: Sequence[float]) -> np.ndarray:
 
 
 #: Numbers that only a step has an effect on that looks for them.
-_SPECIAL = ((math.nan,), (math.inf, -math.inf))
+_SPECIAL = ((math.nan,), (math.inf, -math.inf), (0.0,))

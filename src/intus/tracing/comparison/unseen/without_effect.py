@@ -17,6 +17,7 @@ from ....core.analysis.walks import ancestors
 from ....core.graph import BUFFER, OP, OUTPUT, Graph
 from ..values.differences import difference, rounding
 from ..values.elements import Elements
+from ..values.ranges import Ranges
 from ..values.settings import arguments, bounds, common, number_of
 from .passes import NEUTRAL, Pass, placed
 
@@ -121,9 +122,17 @@ def unseen_operations(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> l
         if len(others) > 1 or len(partners[1][other := next(iter(others))]) > 1:
             continue
         steps = one.steps.get(root, []), two.steps.get(other, [])
-        if not _alike(one, root, two, other):
-            continue
-        limits = one.limits(root), two.limits(other)
+        is_alike = _alike(one, root, two, other)
+        ranges = one.ranges.of(root), two.ranges.of(other)
+        # The range of both shows of either that it is within: they return the same. But if they have one
+        # name, a bound before the one alone is none of the other.
+        (low, other_low), (high, other_high) = zip(*ranges, strict=True)
+        own = (
+            (min(low, other_low), max(high, other_high))
+            if is_alike
+            else (max(low, other_low), min(high, other_high))
+        )
+        limits = one.limits(root, own), two.limits(other, own)
         if limits[0] != limits[1]:
             is_a = limits[0][0] > limits[1][0] or limits[0][1] < limits[1][1]
             name, side, at = ("a", one, root) if is_a else ("b", two, other)
@@ -135,7 +144,7 @@ def unseen_operations(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> l
             [row for row in rows if bounds(side.graph, row) is None]
             for side, rows in zip((one, two), steps, strict=True)
         ]
-        linear = one.linear_from(root), two.linear_from(other)
+        linear = (one.linear_from(root), two.linear_from(other)) if is_alike else (math.inf, math.inf)
         if linear[0] == linear[1] < math.inf:
             rest = [
                 [row for row in rows if side.threshold(row) is None]
@@ -156,10 +165,12 @@ class _Unchanged(Pass):
     Attributes:
         root: The first row with the same elements, by row.
         steps: The operations that returned what they were given, but need not, by root.
+        ranges: The numbers that its tensors can have.
     """
 
     def __init__(self, trace: Trace) -> None:
         super().__init__(trace)
+        self.ranges = Ranges(trace)
         outputs = self.graph.rows_of(OUTPUT)
         live = {*outputs, *ancestors(self.graph, outputs)}
         is_torch = trace.graph.facts.get("framework") in ("torch", "torch.export")
@@ -177,12 +188,16 @@ class _Unchanged(Pass):
         rows = [root, *self.steps.get(root, [])]
         return [row for row in rows if bounds(self.graph, row) is not None]
 
-    def limits(self, root: int) -> tuple[float, float]:
-        """Return the bounds of a root's numbers after all of these: a ReLU after another adds none."""
+    def limits(self, root: int, own: tuple[float, float]) -> tuple[float, float]:
+        """Return the bounds of a root's numbers after all of these: a ReLU after another adds none.
+
+        Args:
+            root: The root.
+            own: Bounds that they have without these.
+        """
         found = [limit for row in self.limiting(root) if (limit := bounds(self.graph, row)) is not None]
-        own = 0.0 if self._is_never_negative(root) else -math.inf  # a variance by the mean of squares
-        lowest = max((low for low, _ in found), default=own)
-        return lowest, min((high for _, high in found), default=math.inf)
+        found += [own, (0.0 if self._is_never_negative(root) else -math.inf, math.inf)]
+        return max(low for low, _ in found), min(high for _, high in found)
 
     def not_negative_by(self, row: int) -> list[int]:
         """Return the operation by which a row is never negative, in a list; empty if there is none."""
