@@ -102,8 +102,8 @@ def unseen_operations(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> l
     """Return the operations that one pass lacks, and whose effect the values do not show.
 
     Operations count that may have an effect on other inputs: not those that only move elements, a dropout in
-    evaluation mode, or ``x * 1``. An operation of another type may include one: of a tensor that the passes
-    computed in different ways nothing is said.
+    evaluation mode, ``x * 1``, or a bound that the numbers before it are within on all inputs. After an
+    operation that was fused with an activation nothing is said: it may be that activation.
 
     Args:
         a: The first trace.
@@ -120,6 +120,8 @@ def unseen_operations(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> l
     found: list[Unseen] = []
     for root, others in partners[0].items():
         if len(others) > 1 or len(partners[1][other := next(iter(others))]) > 1:
+            continue
+        if one.is_fused(root) or two.is_fused(other):
             continue
         steps = one.steps.get(root, []), two.steps.get(other, [])
         is_alike = _alike(one, root, two, other)
@@ -182,6 +184,10 @@ class _Unchanged(Pass):
             self.root[row] = row if source is None else self.root[source]
             if source is not None and row in live and self._is_step(row):
                 self.steps.setdefault(self.root[row], []).append(row)
+
+    def is_fused(self, row: int) -> bool:
+        """Return whether an operation of an optimized file includes an activation."""
+        return "activation=" in self.graph.setting(row)
 
     def limiting(self, root: int) -> list[int]:
         """Return the operations that limit the numbers of a root to bounds, with itself."""
@@ -306,8 +312,6 @@ def is_bent(threshold: float, eps: float) -> bool:
 def _alike(a: _Unchanged, root: int, b: _Unchanged, other: int) -> bool:
     """Return whether what computed two tensors is no operation that may include one on each element."""
     kinds = a.kind(root), b.kind(other)
-    if any("activation=" in side.graph.setting(row) for side, row in ((a, root), (b, other))):
-        return False
     if bounds(a.graph, root) is not None and bounds(b.graph, other) is not None:
         return True
     may_include = [kind in ELEMENTWISE and kind not in _BY_OPERANDS for kind in kinds]
