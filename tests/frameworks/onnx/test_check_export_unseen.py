@@ -390,6 +390,8 @@ AFTER = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_any_step_that_a_file_lacks_after_any_function_is_not_equal(name, how, tmp_path):
     """The judge is onnxruntime, or torch of its own files, on other inputs."""
+    if (name, how) == ("sinc", "older"):
+        pytest.skip("the older exporter has no sinc")
     x = torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(0))
     plain = Made(FUNCTIONS[name]).eval()
     path = written(plain, x, tmp_path, how)
@@ -400,4 +402,4 @@ def test_any_step_that_a_file_lacks_after_any_function_is_not_equal(name, how, t
         if is_same_elsewhere(net, path) or not torch.allclose(net(x), plain(x), rtol=1e-6, atol=0):
             continue
         check = intus.check_export(net, path, x)
-        assert check.verdict == "not proven", str(check)
+        assert check.verdict != "equal", str(check)
