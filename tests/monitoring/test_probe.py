@@ -105,8 +105,8 @@ def test_probe_records_every_operation_of_every_pass(server):
     assert status.pop("next_s") >= 0
     assert status == {
         "passes": 8, "skipped": 0, "skipped_epochs": 0, "recorded": 64, "troubles": 0, "never_called": [],
-        "sent": 64, "dropped": 0, "failed": 0, "waiting": 0, "server": "up", "silent": [], "faults": [],
-        "epochs": "set by the script", "items": "not found", "ledger": None,
+        "sent": 64, "dropped": 0, "failed": 0, "waiting": 0, "log_waiting": 0, "server": "up", "silent": [],
+        "epochs": "set by the script", "items": "not found", "ledger": None, "faults": [],
     }  # fmt: skip
     last = model(IMAGES[:64]).detach().numpy()
     assert np.array_equal([one for one in records if one.address == ""][-1].array, last)

@@ -7,7 +7,7 @@ import pytest
 
 from intus.core.findings import findings
 from intus.core.results import Results
-from intus.scores import Scorer
+from intus.scores import Scorer, get
 
 LAYERS = [f"h.{number}" for number in range(6)]
 EPOCHS = 6
@@ -174,3 +174,70 @@ def test_targets_are_looked_for_in_the_mode_of_the_training(kinds):
         table = scored(signal if kind == shown else 0 * signal, 0, layers=LAYERS[:2])
         rows += [row | {"kind": kind, "mode": mode} for row in table]
     assert [epoch for _, epoch in told(Results.from_rows(rows), "learned")] == [2]
+
+
+def regression(labels, encoded, seed=0, scores=("linear_f1", "r2"), epochs=4):
+    """Return the default scores of two layers, as a server computes them.
+
+    ``encoded(layer, epoch)`` are the columns in which a layer has the target, among six of noise.
+    """
+    rng, table = np.random.default_rng(seed), []
+    for layer in range(2):
+        for epoch in range(epochs):
+            shown = encoded(layer, epoch)
+            behaviors = np.hstack([shown, rng.normal(size=(len(labels), 6))])
+            scorer = Scorer([get(name).by_default() for name in scores])
+            scorer.update(behaviors, {"ink": labels}, items=np.arange(len(labels)))
+            for result in scorer.result():
+                row = {"address": LAYERS[layer], "epoch": epoch, "score": result.score, "target": "ink"}
+                names = ("value", "low", "high", "baseline", "n", "note")
+                table.append(row | {name: getattr(result, name) for name in names})
+    return Results.from_rows(table)
+
+
+@pytest.mark.parametrize("distinct", [3, 30, 170, 1500], ids="{}-values".format)
+@pytest.mark.parametrize("seed", range(2))
+def test_number_that_every_layer_has_is_judged_by_regression(distinct, seed):
+    """A classifier of so many classes knows little, late; of more than 1,000 it has no value."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, distinct, 2000) / 6.4 if distinct < 1000 else rng.normal(size=2000)
+    results = regression(labels, lambda layer, epoch: labels[:, None], seed)
+    (first, *others) = findings(results, LAYERS[:2])
+    assert (first.kind, first.address, first.epoch) == ("decodable", "h.0", 0.0)
+    assert "epoch 0, the first scored: r2 1.00 [1.00, 1.00], baseline 0.0" in first.text
+    assert [each.kind for each in others] == ["idle"]
+    assert all("linear_f1" not in each.text for each in others)
+
+
+def test_whole_numbers_are_judged_by_the_score_that_is_certain_of_more():
+    """Of 60 numbered classes R² says little, of counts a classifier; both are computed of both."""
+    rng = np.random.default_rng(1)
+    classes = rng.integers(0, 60, 3000)
+    centers = 4.0 * rng.normal(size=(60, 3))
+    of_classes = findings(
+        regression(classes, lambda layer, epoch: centers[classes] * (layer and epoch > 1)), LAYERS[:2]
+    )
+    assert [(each.kind, each.address, each.epoch) for each in of_classes] == [("learned", "h.1", 2.0)]
+    assert "linear_f1" in of_classes[0].text
+    counts = rng.poisson(200, 3000)
+    of_counts = findings(
+        regression(counts, lambda layer, epoch: counts[:, None] / 14 * (layer and epoch > 1)), LAYERS[:2]
+    )
+    assert [(each.kind, each.address, each.epoch) for each in of_counts] == [("learned", "h.1", 2.0)]
+    assert "r2 1.00" in of_counts[0].text
+
+
+def test_number_without_a_regression_is_judged_by_the_classifier_that_was_asked_for():
+    labels = np.random.default_rng(0).integers(0, 3, 600) / 2
+    results = regression(labels, lambda layer, epoch: 9 * labels[:, None], scores=["linear_f1"])
+    assert "linear_f1 1.00" in findings(results, LAYERS[:2])[0].text
+
+
+def test_score_without_values_is_not_chosen():
+    rows = [
+        {"address": "h.0", "epoch": epoch, "score": name, "target": "y", "value": value, "low": value}
+        | {"high": value, "baseline": 0.0}
+        for epoch in range(3)
+        for name, value in (("linear_f1", np.nan), ("lda_f1", 0.2), ("r2", np.nan))
+    ]
+    assert "lda_f1 0.20" in findings(Results.from_rows(rows), ["h.0"])[0].text

@@ -210,3 +210,18 @@ def test_evaluator_tells_the_earliest_epoch_that_is_not_scored_in_full(database,
         order.append(epoch)
     assert len(order) == 10
     assert order != sorted(order)  # newer epochs came before older ones
+
+
+def test_first_notice_of_nan_does_not_name_where_it_began(database):
+    """The newest epoch is scored first, and the layers of it in any order."""
+    told = []
+    frontend = Blocked(database)
+    frontend.notices = told.extend
+    frontend.go.set()
+    evaluator = Evaluator(frontend, ["nonfinite"])
+    array = np.full((20, 2), np.nan, np.float32)
+    evaluator.point(point(record(array=array, address="late", epoch=4.0)), last=True)
+    evaluator.flush(timeout=30)
+    evaluator.close()
+    (text,) = [each.text for each in told if each.code == "nonfinite"]
+    assert text.startswith("NaN or infinite values, found first at 'late' in epoch 4. Where they began")

@@ -15,6 +15,7 @@ from serving_help import point, record, target_of
 from sklearn.datasets import load_digits
 
 from intus.scores import base, register
+from intus.serving.evaluation.relations import Relations
 from intus.serving.evaluation.scoring import default_scores, evaluate, infos_of
 
 DIGITS = load_digits()
@@ -310,3 +311,22 @@ print(sorted({"kmeans_ami", "linear_f1", "lda_f1"} & set(table["score"])), set(s
 def test_equal_arrays_of_two_kinds_do_not_share_scores():
     output, same, grad = (point(record(kind=kind)) for kind in ("output", "output", "grad_output"))
     assert output.digest() == same.digest() != grad.digest()
+
+
+def test_epochs_whose_rows_are_of_different_kinds_are_not_compared():
+    """The same sequences, once in batches of one length, once in batches of two."""
+    rng, relations = np.random.default_rng(0), Relations()
+    long = rng.normal(size=(40, 6, 3)).astype(np.float32)
+    items = np.arange(40)
+    even = [record(array=long[:20], items=items[:20]), record(array=long[20:], items=items[20:])]
+    uneven = [record(array=long[:20, :5], items=items[:20]), even[1]]
+    notes = []
+    for epoch, records in enumerate((even, even, uneven, uneven, even)):
+        previous = None if epoch == 0 else (float(epoch - 1), -1)
+        made = replace(point(*records), epoch=float(epoch), previous=previous)
+        table = evaluate(made, [], relations=relations).results.where(score="cka_epoch")
+        notes += [(row["value"] is None, row["note"]) for row in table]
+    apart = "the rows of one are items, of the other positions"
+    assert [missing for missing, _ in notes] == [False, True, False, True]
+    assert [apart in note for _, note in notes] == [False, True, False, True]
+    assert "each position is a row" in notes[2][1]

@@ -125,7 +125,7 @@ def subject(written: str) -> Subject:
     if is_code and not is_model_file(source) and not any(map(importlib.util.find_spec, base.known())):
         check_installed("intus view", ["torch"], "torch")
     if not (colon or source.exists()) and (in_module := _IN_MODULE.fullmatch(written)):
-        with _seeded():
+        with seeded():
             names = _names_of_module(in_module[1])
             return Subject(written, _model(in_module[1], in_module[2], names), names)
     if not source.exists():
@@ -134,7 +134,7 @@ def subject(written: str) -> Subject:
         return Subject(written, source, {})
     if not colon and source.suffix != ".py":
         return Subject(written, _loaded(source), {})
-    with _seeded():
+    with seeded():
         names = _names_of(source)
         if not name:
             raise InputError(choice(source, names, _callables(names)))
@@ -169,7 +169,7 @@ def inputs(written: str | None, *subjects: Subject) -> Any:
         names = {**vars(torch), "torch": torch, "np": np}
     for one in reversed(subjects):
         names |= one.names
-    with _seeded():
+    with seeded():
         return _evaluate(written, names, f"--inputs {written!r}", f"Write Python, such as {_EXAMPLE}.")
 
 
@@ -322,7 +322,7 @@ def _evaluate(expression: str, names: Mapping[str, Any], what: str, advice: str)
 
 
 @contextmanager
-def _seeded() -> Iterator[None]:
+def seeded() -> Iterator[None]:
     """Seed torch with 0, so that a model that is built twice is the same twice; restore the state on exit.
 
     Where torch is not installed, numpy's global generator is seeded.

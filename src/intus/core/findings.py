@@ -11,8 +11,12 @@ import numpy as np
 from .doubt import DOUBTED
 from .results import COLUMNS, Results
 
-#: The scores that findings are about: of each target the first one that it has, and the count of NaN.
-SCORES = ("linear_f1", "lda_f1", "logistic_f1", "r2", "nonfinite", "nonfinite_step")
+#: The scores that findings on a target of classes are about: the first that has values.
+CLASSIFIERS = ("linear_f1", "lda_f1", "logistic_f1")
+#: The score that findings on a target of numbers are about.
+REGRESSION = "r2"
+#: The scores that findings are about.
+SCORES = (*CLASSIFIERS, REGRESSION, "nonfinite", "nonfinite_step")
 #: How far a score must be above its baseline, in multiples of the distance from the score to the lower bound
 #: of its 95 % interval. A run has hundreds of intervals, so the plain bound would be passed by chance.
 MARGIN = 1.5
@@ -28,6 +32,8 @@ LAST_BEFORE = "step {:,}, the last one recorded before, had none"
 #: The modes that findings are about, if a model was scored in several; "" if it is not known.
 _TRAINING = ("", "train", "probe")
 
+#: The note on classifiers' scores of labels that are not whole numbers.
+NUMBERS_NOTE = f"the labels are numbers (see {REGRESSION})"
 #: The note on scores of labels of items of which many are copies of others.
 COPIES_NOTE = "many held-out rows are exact copies of fitted ones: pass groups="
 
@@ -154,6 +160,11 @@ def findings(
     A sentence holds at each point that it covers. Where it begins at a layer's first score, it says so: what
     came before is not known.
 
+    A target is judged by one score: of labels that are not whole numbers R², where it was computed, else a
+    classifier's. Of more than 50 whole numbers, which may be numbered classes or counts, both are computed,
+    and the one counts by whose intervals layers know more of what there is to know. A score without values
+    says nothing.
+
     Of a model that was scored in several modes, sentences about targets are about its training passes, or its
     probe set. Scores with ``COPIES_NOTE`` show only that rows are recognized, and those with ``DOUBTED`` are
     perhaps of other labels, so nothing follows from them.
@@ -162,7 +173,7 @@ def findings(
         results: The scores of one run and model: all rows, or those of ``SCORES``. Of several trainings
             under its name, those of the newest count.
         addresses: Its layers, in network order.
-        log: The logged values as (name, step, epoch, value), ordered by step.
+        log: The logged values of the newest training as (name, step, epoch, value), ordered by step.
         model: The name of the model, which each finding gets.
 
     Returns:
@@ -186,13 +197,34 @@ def findings(
     )
     outputs = Results({name: outputs[name][keep] for name in COLUMNS})
     for target in sorted(set(outputs["target"].tolist()) - {""}):
-        of_target = outputs.where(target=target)
-        known = set(of_target["score"].tolist())
-        score = next((name for name in SCORES if name in known), None)
-        if score is not None:
-            grid = _Grid(of_target.where(score=score), addresses)
+        judged = _judged(outputs.where(target=target))
+        if judged is not None:
+            grid = _Grid(judged, addresses)
             found += [*_learned(grid, target), *_fell(grid, target), *_idle(grid, target)]
     return [each._replace(model=model) for each in found + _logged(log)]
+
+
+def _judged(of_target: Results) -> Results | None:
+    """Return the points of the score that a target is judged by; None if none has a value."""
+    by_score = [of_target.where(score=name) for name in CLASSIFIERS]
+    classified = next((each for each in by_score if _has_values(each)), None)
+    regressed = of_target.where(score=REGRESSION)
+    if len(regressed) and any(NUMBERS_NOTE in note for each in by_score for note in each["note"].tolist()):
+        classified = None
+    known = [each for each in (classified, regressed) if each is not None and _has_values(each)]
+    return max(known, key=_most_known, default=None)
+
+
+def _has_values(table: Results) -> bool:
+    return bool(np.isfinite(table["value"]).any())
+
+
+def _most_known(table: Results) -> float:
+    """Return how much of what there is above the baseline some lower bound is certain of."""
+    low, baseline = table["low"], table["baseline"]
+    with np.errstate(all="ignore"):
+        certain = (low - baseline) / (1 - baseline)
+    return float(certain[np.isfinite(certain)].max(initial=-math.inf))
 
 
 def _of_newest(results: Results) -> Results:

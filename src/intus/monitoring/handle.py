@@ -424,7 +424,8 @@ class Probe:
             which labels it cannot match to rows, and what it cannot score, as sentences. About the queue to
             the server, which all probes of the process share: ``sent``, ``dropped``, ``failed`` and
             ``waiting``, in records; ``server``, ``"up"``, ``"down"``, ``"refused"`` (the token is wrong) or
-            ``"untried"``. About this model's records on the server: ``ledger``, a dict of how many it
+            ``"untried"``. ``log_waiting``, how many values of ``log`` the server has not received from this
+            probe. About this model's records on the server: ``ledger``, a dict of how many it
             ``kept``, and of these are ``scored``, ``waiting`` (``seconds_left`` at the measured rate),
             ``failed`` or ``lost``, with what is ``under_way``, ``refused`` and ``unknown``, as in "What
             became of every array" of docs/serving.md. It is asked for at each call, for which it waits up to
@@ -452,6 +453,7 @@ class Probe:
             "dropped": counts.dropped,
             "failed": counts.failed,
             "waiting": counts.waiting,
+            "log_waiting": self._log.waiting(),
             "server": tap.sender.state,
             "ledger": tap.sender.ledger(tap.run, tap.name),
         }

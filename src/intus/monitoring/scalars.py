@@ -1,9 +1,10 @@
-"""The user's own values: ``Probe.log`` collects them, and they are sent about once a second."""
+"""The user's own values: ``Probe.log`` collects them, and they are sent within about a second."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 from ..core.errors import InputError
 from ..core.names import LONGEST, is_name
 from .follower import Follower
+from .jobs import Job
 from .sender import Sender
 from .warn_once import WarningLog
 
@@ -27,7 +29,8 @@ _NAME = (
 class ScalarLog:
     """Collects the values that the user logs, and sends them in the order in which they came.
 
-    While the server is away they are collected into few large messages. They never raise into the training.
+    It is the sender's thread that sends them. While the server is away they are collected into few large
+    messages. They never raise into the training. In a forked child it starts empty.
 
     Args:
         sender: Sends them.
@@ -40,13 +43,21 @@ class ScalarLog:
     def __init__(
         self, sender: Sender, run: str, model: str, troubles: WarningLog, follower: Follower | None = None
     ) -> None:
-        self._sender, self._key, self._troubles = sender, {"run": run, "model": model}, troubles
-        self._follower = follower
-        self._lock = threading.Lock()
-        self._entries: list[dict[str, Any]] = []
+        self._sender, self._troubles, self._follower = sender, troubles, follower
+        self._facts = {"run": run, "model": model, "training": time.time()}
         self._last_time = 0.0
-        self._posted = -math.inf
+        self._reset()
         sender.logs.append(self)
+
+    def _reset(self) -> None:
+        self._pid, self._lock = os.getpid(), threading.Lock()
+        self._entries: list[dict[str, Any]] = []
+        self._posted = -math.inf
+        self._sent: list[tuple[Job, int]] = []  # messages that are not done, with the number of their values
+
+    def _reset_if_forked(self) -> None:
+        if os.getpid() != self._pid:
+            self._reset()
 
     def add(self, values: Mapping[str, Any], step: int, epoch: float) -> None:
         """Add values that belong together.
@@ -59,6 +70,7 @@ class ScalarLog:
         plain = {name: number for name, value in values.items() if (number := self._read(name, value)) != ""}
         if not plain:
             return
+        self._reset_if_forked()
         with self._lock:
             # a value is stored by name, step and time, so no two calls may have the same time
             self._last_time = max(time.time(), math.nextafter(self._last_time, math.inf))
@@ -66,9 +78,10 @@ class ScalarLog:
             self._entries.append(entry)
             if self._follower is not None:
                 self._follower.log(entry)
-            waited = time.monotonic() - self._posted >= PAUSE_S and self._sender.state != "down"
-            due = waited or len(self._entries) >= MOST
-        if due:
+            count, since = len(self._entries), time.monotonic() - self._posted
+        if count == 1:
+            self._sender.post_logs_in(max(PAUSE_S - since, 0.0))
+        elif count >= MOST:
             self.post()
 
     def _read(self, name: Any, value: Any) -> float | str:
@@ -89,11 +102,26 @@ class ScalarLog:
 
     def post(self) -> None:
         """Send what was collected."""
+        self._reset_if_forked()
         with self._lock:
             entries, self._entries = self._entries, []
             self._posted = time.monotonic()
             if entries:
-                self._sender.send_json("/run", self._key | {"log": entries})
+                job = self._sender.send_json("/run", self._facts | {"log": entries})
+                self._sent = [*self._unfinished(), (job, _count(entries))]
+
+    def waiting(self) -> int:
+        """Return how many values the server has not received."""
+        self._reset_if_forked()
+        with self._lock:
+            return _count(self._entries) + sum(count for _, count in self._unfinished())
+
+    def _unfinished(self) -> list[tuple[Job, int]]:
+        return [each for each in self._sent if each[0].state == "waiting"]
+
+
+def _count(entries: Sequence[Mapping[str, Any]]) -> int:
+    return sum(len(entry["values"]) for entry in entries)
 
 
 def check_facts(config: Any, tags: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import math
 import os
 import random
 import threading
@@ -95,6 +96,7 @@ class Sender:
         self._refused: dict[tuple[str, str], str] = {}  # why records of a (run, model) failed, the first time
         self._refused_messages: dict[str, str] = {}  # what was said of refused messages, by path
         self._stuck = False  # whether the last wait for room timed out
+        self._logs_due = math.inf  # when the thread posts what the logs collected
         self._thread: threading.Thread | None = None
         self.troubles = WarningLog()
 
@@ -247,6 +249,13 @@ class Sender:
         job.body = encode
         return job
 
+    def post_logs_in(self, seconds: float) -> None:
+        """Let the thread post what the logs have collected, after this time at the latest."""
+        self._reset_if_forked()
+        with self._changed:
+            self._logs_due = min(self._logs_due, time.monotonic() + seconds)
+            self._wake()
+
     def begin_training(self, run: str, model: str, job: str = "") -> bool:
         """Register a training; return whether this process sent of another one under the same names.
 
@@ -381,8 +390,7 @@ class Sender:
             server is down, or takes nothing until somebody mends it.
         """
         self._reset_if_forked()
-        for log in self.logs:
-            log.post()
+        self._post_logs()
         with self._changed:
             self._post()
             self._send_counts()
@@ -504,6 +512,9 @@ class Sender:
 
     def _push(self, job: Job) -> None:
         self._jobs.append(job)
+        self._wake()
+
+    def _wake(self) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="intus-sender", daemon=True)
             try:
@@ -528,18 +539,34 @@ class Sender:
             before = now
 
     def _next(self) -> Job | None:
-        """Return the first request once an attempt is due, or None to end the thread after idling."""
-        with self._changed:
-            while True:
-                if not self._jobs and not self._changed.wait_for(lambda: self._jobs, IDLE_S):
+        """Return the first request once an attempt is due, or None to end the thread after idling.
+
+        Meanwhile post what logs have collected, when that is due.
+        """
+        while True:
+            with self._changed:
+                if not self._changed.wait_for(lambda: self._jobs or self._logs_due < math.inf, IDLE_S):
                     self._thread = None
                     self._client.close()
                     return None
-                pause = self._breaker.wait(time.monotonic())
-                if not pause:
-                    self._in_flight = self._jobs[0]
-                    return self._in_flight
-                self._changed.wait(pause)
+                now = time.monotonic()
+                is_due = self._logs_due <= now and not (self._jobs and self._breaker.down)
+                if is_due:
+                    self._logs_due = math.inf
+                elif self._jobs:
+                    pause = self._breaker.wait(now)
+                    if not pause:
+                        self._in_flight = self._jobs[0]
+                        return self._in_flight
+                    self._changed.wait(pause)
+                else:
+                    self._changed.wait(self._logs_due - now)
+            if is_due:
+                self._post_logs()
+
+    def _post_logs(self) -> None:
+        for log in self.logs:  # outside of the lock: a log takes it within its own
+            log.post()
 
     def _attempt(self, job: Job) -> None:
         try:

@@ -162,6 +162,8 @@ _TIMED = 16
 _MOST_CHANGES = 1000  # of a model between two passes that train it, that are told apart
 #: The most that a pass of a probe set waits for room in the queue, and the part of the queue for one pass.
 _PROBE_SET_WAIT_S, _ROOM = 60.0, 0.9
+_ALSO = "intus: what an earlier warning says of {} of {} is so of {} more: {}."
+_MOST_REFUSED = 1000  # names that are kept for one reason
 _SKIPPED_EPOCHS = (
     "intus: epochs of %s are too short for a recorded pass in each, which would take more than %s of the "
     "training time. The first are recorded on a loan of less than a second, and until it is repaid, later "
@@ -280,6 +282,8 @@ class ModelTap:
         self._queue_rows: int | None = None  # of which a pass fits into the queue; None for all
         self._wait_until = math.inf  # when a pass of the probe set no longer waits for room
         self._order = RowOrder(name, troubles)
+        # By the reason of a refusal, the names in the first sentence, and those that came since the last.
+        self._refused: dict[str, tuple[str, dict[str, bool]]] = {}
         self._doubts: list[Doubt] = []  # of rows that were sent, to be told to the server
         self._lasting: list[Doubt] = []  # of all rows that follow, also of another training
         self._named: tuple[float, str] | None = None  # epoch and mode of the last pass whose rows have ids
@@ -465,6 +469,7 @@ class ModelTap:
 
     def _tell(self, epoch: float) -> None:
         """Report what was logged since the last time."""
+        self._tell_refused()
         if self.statistics is not None and (mixed := self.statistics.take_mixed()) and not self._is_mixed:
             self._is_mixed = True
             layers = f"Layer{'s' * (len(mixed) > 1)} {listed(mixed)}"
@@ -1131,9 +1136,28 @@ class ModelTap:
         refused = isinstance(error, IntusError)  # in each pass again, and often for many layers
         code = _NAMES.sub("", str(error)) if refused else type(error).__name__
         of = type(error).__name__, error
+        if refused:
+            self._note_refused(code, str(error))
         self.troubles.count(f"hook {code}", text, *of, once=refused, most=1 if refused else _MOST_ERRORS)
         epoch = self._tags.epoch if self._tags.mode else self.epoch
         self.sender.count_failed(EpochKey(self.run, self.name, epoch))
+
+    def _note_refused(self, code: str, text: str) -> None:
+        """Note the layers that a refusal names: only the first for each reason becomes a warning."""
+        names = [name for name in _NAMES.findall(text) if name.startswith("'")]
+        first = ", ".join(names)
+        _, told = self._refused.setdefault(code, (first, dict.fromkeys(names, True)))
+        if len(told) < _MOST_REFUSED:
+            for name in names:
+                told.setdefault(name, False)
+
+    def _tell_refused(self) -> None:
+        """Name the layers that were refused for the reason of an earlier warning."""
+        for first, told in list(self._refused.values()):
+            if others := [name for name, is_told in list(told.items()) if not is_told]:
+                told.update(dict.fromkeys(others, True))
+                names = listed(name[1:-1] for name in others)
+                self.troubles.warn_once(_ALSO.format(first, self.name, len(others), names))
 
     # ------------------------------------------------------------------------------------------------
 

@@ -235,8 +235,11 @@ class Run:
             *names: Only values of these names. All by default.
 
         Returns:
-            One row per value with the columns run, model, name, epoch, step, time (UTC) and value. NaN and
-            infinities are as they were logged.
+            One row per value with the columns run, model, name, epoch, step, time (UTC), value, note and
+            training. NaN and infinities are as they were logged. ``training`` is when the training began that
+            the value is of: of its ``probe``, in seconds since 1970 by the clock of its machine; NaN if
+            unknown. Of several trainings under this name, a later one replaces the values of the same name,
+            epoch and step, and the note of those that it has left says that they are of an earlier one.
 
         Raises:
             InputError: If no value of such a name was logged.
@@ -255,11 +258,12 @@ class Run:
             columns = {
                 name: values for name, values in self._source.log(self.name, model).items() if name != "total"
             }
-            found = pd.DataFrame(columns).astype({"value": float, "epoch": float, "step": int, "time": float})
+            kinds = {"value": float, "epoch": float, "step": int, "time": float, "training": float}
+            found = pd.DataFrame(columns).astype(kinds)
             found["time"] = pd.to_datetime(found["time"], unit="s", utc=True)
             tables.append(found.assign(run=self.name, model=model))
         table = pd.concat(tables, ignore_index=True)[
-            ["run", "model", "name", "epoch", "step", "time", "value"]
+            ["run", "model", "name", "epoch", "step", "time", "value", "note", "training"]
         ]
         return table[table["name"].isin(names)].reset_index(drop=True) if names else table
 
@@ -284,7 +288,8 @@ class Run:
             known = [name for name in SCORES if name in one["scores"]]
             tables = [self._source.points(self.name, model, "layer", {"score": name}) for name in known]
             log = self._source.log(self.name, model)
-            values = zip(log["name"], log["step"], log["epoch"], map(float, log["value"]), strict=True)
+            columns = log["name"], log["step"], log["epoch"], map(float, log["value"]), log["note"]
+            values = [tuple(row) for *row, note in zip(*columns, strict=True) if not note]
             found += findings(Results.concat(tables), one["addresses"], values, model)
         return found
 

@@ -139,7 +139,10 @@ class ServerSource:
 
     def log(self, run: str, model: str) -> dict[str, list[Any]]:
         """Return the values that the user logged, as columns."""
-        return self._get("/api/log", run=run, model=model)
+        found = self._get("/api/log", run=run, model=model)
+        size = len(found["name"])
+        unknown: dict[str, list[Any]] = {"training": [None] * size, "note": [""] * size}
+        return unknown | found  # earlier versions have neither
 
     def change(self, run: str, **change: Any) -> None:
         """Rename a run, replace its tags or remove it."""

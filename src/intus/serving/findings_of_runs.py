@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from ..core import findings
 from ..core.findings import Finding
@@ -41,7 +41,8 @@ class FindingsOfRuns:
         self._due: dict[_RunKey, float] = {}
         self._made: dict[_RunKey, float] = {}  # when, in seconds since 1970
         self._unscored: dict[_RunKey, Moment | None] = {}  # the earliest epoch that is not scored in full
-        self._not_finite: set[tuple[str, str, str]] = set()  # names of logged values, with run and model
+        #: Run, model and training of logged values that were looked at, with names that are not finite.
+        self._seen: set[tuple[str, str, float | None, str]] = set()
         self._looking = threading.Lock()
         self._timer: threading.Timer | None = None
         self._closed = False
@@ -97,11 +98,14 @@ class FindingsOfRuns:
             self._timer.daemon = True
             self._timer.start()
 
-    def logged(self, run: str, model: str, values: Iterable[Logged]) -> None:
+    def logged(self, run: str, model: str, values: Collection[Logged]) -> None:
         """Look at values that the user logged. The scores of the present epoch may be incomplete."""
-        bad = {(run, model, each.name) for each in values if not math.isfinite(each.value)}
-        if bad - self._not_finite:
-            self._not_finite |= bad
+        bad = [each for each in values if not math.isfinite(each.value)]
+        news = {(run, model, each.training, each.name) for each in bad}
+        if any(each.kind == "logged" for each in self.of(run, model)):  # not of a training that begins
+            news |= {(run, model, each.training, "") for each in values}
+        if news - self._seen:
+            self._seen |= news
             with self._looking:
                 self._find(run, model, of_log=True)
 
@@ -111,9 +115,7 @@ class FindingsOfRuns:
 
     def forget(self, run: str, model: str | None = None) -> None:
         """Forget a run, or a model of it, that was deleted, within ``held``."""
-        self._not_finite = {
-            each for each in self._not_finite if not (each[0] == run and model in (None, each[1]))
-        }
+        self._seen = {each for each in self._seen if not (each[0] == run and model in (None, each[1]))}
         for known in (self._found, self._new, self._took, self._due, self._made, self._unscored):
             for run_key in [key for key in list(known) if key[0] == run and model in (None, key[1])]:
                 known.pop(run_key, None)
@@ -150,7 +152,11 @@ class FindingsOfRuns:
             of_log: Whether only logged values changed. Then what was found in scores before is kept.
         """
         try:
-            log = [(each.name, each.step, each.epoch, each.value) for each in self._database.log(run, model)]
+            log = [
+                (each.name, each.step, each.epoch, each.value)
+                for each in self._database.log(run, model)
+                if not each.note
+            ]
             kept = self._found.get((run, model)) if of_log else None
             made = time.time()
             if kept is None:

@@ -204,10 +204,10 @@ class Frontend:
     def log(self, query: LogQuery) -> LogReply:
         """Return the values that the user logged; see ``messages.LogReply``."""
         found = self.database.log(query.run, query.model)
-        total = Counter(each.name for each in found)
+        total = logged.totals(found)
         if query.most is not None:
             found = list(logged.thinned(found, query.most))
-        return LogReply(**logged.columns(found), total=dict(total))
+        return LogReply(**logged.columns(found), total=total)
 
     def _predictions(self, query: PointQuery) -> Predictions | None:
         return self.database.predictions(
@@ -230,7 +230,7 @@ class Frontend:
     def put_run(self, request: RunRequest) -> None:
         """Store what the user says of a run."""
         log = [
-            Logged(name, entry.step, entry.time, entry.epoch, float(value))
+            Logged(name, entry.step, entry.time, entry.epoch, float(value), request.training)
             for entry in request.log
             for name, value in entry.values.items()
         ]

@@ -223,6 +223,13 @@ class RunRequest(Message):
     config: dict[str, Any] | None = None
     tags: list[Name] | None = None
     log: list[LogEntry] = []
+    training: (
+        Annotated[
+            Number,
+            Meta(description="when the process began the training of these values, in seconds since 1970"),
+        ]
+        | None
+    ) = None
 
 
 class DoubtRequest(Message):
@@ -992,7 +999,13 @@ class LogReply(Message):
     time: Annotated[list[float], Meta(description="in seconds since 1970")]
     epoch: list[float | None]
     value: list[LoggedNumber]
-    total: Annotated[dict[str, int], Meta(description="how many values of each name are stored")]
+    training: Annotated[
+        list[float | None], Meta(description="when the training of the value began, in seconds since 1970")
+    ]
+    note: Annotated[list[str], Meta(description="says if another training has begun since")]
+    total: Annotated[
+        dict[str, int], Meta(description="how many values of each name are of the newest training with any")
+    ]
 
 
 class ChangeRunRequest(Message):

@@ -186,6 +186,9 @@ CREATE INDEX doubt_by_run ON doubt (run)
 # targets of a name and patterns while arrays wait that came before the newest.
 _DURING = "ALTER TABLE target ADD COLUMN during TEXT NOT NULL DEFAULT '[]'"
 
+# When the process that logged a value began its training. Older values are read as of one training.
+_LOGGED_TRAININGS = "ALTER TABLE log ADD COLUMN training {float}"
+
 #: SQL of every step, in order; the first takes an empty database to version 1.
 STEPS: Sequence[str] = (
     _TABLES,
@@ -205,6 +208,7 @@ STEPS: Sequence[str] = (
     _TRAININGS,
     _DOUBTS,
     _DURING,
+    _LOGGED_TRAININGS,
 )
 
 

@@ -42,7 +42,10 @@ prediction = _table("prediction", "series", "epoch", "step", "held_out", "wrong"
 counter = _table("counter", "name", "value")
 inspection = _table("inspection", "run", "epoch", "fingerprint", "content")
 followup = _table("followup", "run", "epoch", "address", "unit", "target", "kind", "content", floats="epoch")
-log = _table("log", "run", "name", "step", "time", "epoch", "value", "note", floats="time epoch value")
+log = _table(
+    "log", "run", "name", "step", "time", "epoch", "value", "note", "training",
+    floats="time epoch value training",
+)  # fmt: skip
 doubt = _table("doubt", "run", "content")
 change = _table("change", "what", "run", "model", "number")
 #: Seconds that SQLite waits for another process to end its transaction.

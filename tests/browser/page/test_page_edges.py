@@ -82,7 +82,8 @@ def test_header_counts_what_waits_and_how_long(visit: Open, server: PageServer) 
 
 def test_point_changed_by_late_rows_is_marked(visit: Open, server: PageServer, tmp_path: Path) -> None:
     page = settled(visit(server, "#run=digits&model=DigitsNet&epoch=2"))
-    expect(page.locator(".plot .heading")).to_contain_text("1 point changed by late rows (diamond).")
+    changed = "1 point changed after the first scoring, as by late rows or another training under its name"
+    expect(page.locator(".plot .heading")).to_contain_text(f"{changed} (diamond).")
     expect(page.locator("[data-key=fc2] .value")).to_have_attribute("title", "revision 1")
     table = list(csv.DictReader(io.StringIO(saved(page, "CSV", tmp_path).read_text())))
     assert [(row["address"], row["epoch"]) for row in table if row["revision"] != "0"] == [("fc2", "2")]

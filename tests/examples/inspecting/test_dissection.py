@@ -49,19 +49,21 @@ def test_shape_detectors_emerge(dissection):
     assert count[last] >= 15
     deepest = found[(found.epoch == last) & (found.address == "relu3")]
     assert deepest.target.isin(SHAPES).mean() > 0.5
-    # Colors are what the first layer sees. One to three of its units detect a shape as well, in each of five
-    # trainings from other weights (1 of 13, 3 of 13, 1 of 14, 1 of 12, 1 of 16); p was below .001 in all five.
+    # Colors are what the first layer sees. In each of five trainings from other weights one to three of its
+    # units detect a shape as well (1 of 13, 3 of 13, 1 of 14, 1 of 12, 1 of 16), with p < .001.
     first = found[(found.epoch == last) & (found.address == "relu1")]
     assert fisher_exact(_shapes_and_colors(first, deepest), alternative="less").pvalue < 0.01
     assert first[first.target.isin(SHAPES)].value.max() < 0.75 * deepest.value.max()
     best = dissection.table("dissection-best").set_index("target")
     assert set(best.index) == {*SHAPES, *COLORS}
     shapes = best.loc[list(SHAPES)]
-    assert (shapes.value > DETECTOR).all() and (shapes.q < 0.05).all()
-    # Whoever knows three shapes knows the pair, so not each needs a detector: in the same five trainings 3, 3, 3, 4
-    # and 2 of the four shapes had one far better than any unit of the untrained network.
+    assert (shapes.value > DETECTOR).all()
+    assert (shapes.q < 0.05).all()
+    # Whoever knows three shapes knows the pair, so not each needs a detector: in the five trainings 3, 3,
+    # 3, 4 and 2 of the four shapes had one far better than any unit of the untrained network.
     emerged = shapes.value > np.maximum(1.5 * shapes["untrained best"], 2 * shapes.baseline)
-    assert emerged.sum() >= 2 and emerged["disc"]
+    assert emerged.sum() >= 2
+    assert emerged["disc"]
     assert dissection.pictures()["dissection"] > 5000
 
 

@@ -6,6 +6,7 @@ import copy
 import importlib.util
 import pickle
 import threading
+from collections import namedtuple
 
 import mxnet as mx
 import numpy as np
@@ -196,6 +197,71 @@ def test_what_each_pass_refuses_is_one_trouble(caplog):
     assert status["troubles"] == 1
     assert caplog.text.count("is not recorded") == 1
     assert "grad_output of '0' is not recorded: the array has 4 axes" in fault
+
+
+def test_all_layers_that_are_refused_for_one_reason_are_named(caplog, monkeypatch):
+    news: list[str] = []  # as the page gets it
+    monkeypatch.setattr(Sender, "tell", lambda self, epoch, told: news.extend(one["text"] for one in told))
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(4, 3), nn.BatchNorm(), nn.Conv2D(4, 3), nn.Dense(2))
+    net.initialize()
+    net(image := mx.nd.ones((2, 3, 8, 8)))
+    with intus.probe(net, "127.0.0.1", 2, kinds=("output", "grad_output"), budget=float("inf")) as watch:
+        train(net, [image] * 3)
+        faults = watch.status()["faults"]
+    sentence = "What an earlier warning says of '0' of HybridSequential is so of 2 more: '1' and '2'."
+    assert [fault for fault in faults if "is so of" in fault] == [sentence]
+    assert caplog.text.count(sentence[1:]) == 1
+    assert news.count(sentence) == 1
+
+
+class Ended:
+    """An object with arrays, which is no container."""
+
+    def __init__(self, late, early):
+        self.late, self.early = late, early
+
+
+Pair = namedtuple("Pair", "late early")
+
+
+@pytest.mark.parametrize("made", [Pair, Ended, lambda late, early: {"late": late, "early": early}])
+def test_first_of_what_a_block_returns_is_recorded_with_its_gradient(made):
+    class Heads(gluon.Block):
+        def __init__(self):
+            super().__init__()
+            with self.name_scope():
+                self.a, self.b = nn.Dense(3, in_units=6), nn.Dense(2, in_units=6)
+
+        def forward(self, x):
+            return made(self.a(x), self.b(x))
+
+    class Net(gluon.Block):
+        def __init__(self):
+            super().__init__()
+            with self.name_scope():
+                self.heads = Heads()
+
+        def forward(self, x):
+            parts = self.heads(x)
+            late, early = parts.values() if isinstance(parts, dict) else (parts.late, parts.early)
+            return (late**2).sum() + early.sum()
+
+    net, tap = Net(), Collect()
+    net.initialize()
+    handle = attach(Kinds, net, tap)
+    with autograd.record():
+        loss = net(X)
+    loss.backward()
+    handle.remove()
+    late = net.heads.a(X).asnumpy()
+    np.testing.assert_array_equal(tap.seen[0]["output", "heads"], late)
+    if made is Ended:
+        (error,) = tap.errors
+        assert "grad_output of 'heads' is not recorded, because the array is part of a Ended" in str(error)
+    else:
+        assert tap.errors == []
+        np.testing.assert_allclose(tap.seen[0]["grad_output", "heads"], 2 * late, 1e-5)
 
 
 def test_partitioned_graph_is_refused():

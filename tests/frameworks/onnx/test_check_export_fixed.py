@@ -8,6 +8,7 @@ from onnx import helper, numpy_helper
 from torch import nn
 
 import intus
+from intus.core.errors import InputError
 
 
 class Heads(nn.Module):
@@ -123,3 +124,38 @@ def test_file_that_is_a_constant_as_a_whole(nodes, tmp_path):
     check = intus.check_export(net, path, x)
     assert check.verdict == "not proven"
     assert "x (input_1) is an input that the model computes with and the file does not have" in str(check)
+
+
+class Times(torch.nn.Module):
+    def __init__(self, reads):
+        super().__init__()
+        self.layer, self.reads = torch.nn.Linear(4, 4), reads
+
+    def forward(self, x, n):
+        for _ in range(int(n) if self.reads else 3):
+            x = torch.tanh(self.layer(x))
+        return x
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("names", [None, ["x", "n"]])
+@pytest.mark.parametrize(("reads", "verdict"), [(True, "not proven"), (False, "equal")])
+def test_input_that_the_exporter_dropped_is_named_if_the_model_reads_it(tmp_path, reads, verdict, names):
+    model, given = Times(reads).eval(), (torch.rand(2, 4), torch.tensor(3))
+    torch.onnx.export(model, given, tmp_path / "net.onnx", dynamo=False, input_names=names)
+    check = intus.check_export(model, tmp_path / "net.onnx", *given)
+    assert check.verdict == verdict, check
+    said = "n (input_2) is an input that the model computes with and the file does not have"
+    assert (said in check.unproven) == reads
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_input_is_not_guessed_where_two_fit(tmp_path):
+    class First(torch.nn.Module):
+        def forward(self, x, y):
+            return x + x.sum() * len(y)
+
+    given = torch.rand(2, 4), torch.rand(2, 4)
+    torch.onnx.export(First(), given, tmp_path / "net.onnx", dynamo=False, input_names=["other"])
+    with pytest.raises(InputError, match="do not tell by name, dtype and shape which of them"):
+        intus.check_export(First(), tmp_path / "net.onnx", *given)

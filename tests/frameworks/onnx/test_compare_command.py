@@ -1,6 +1,7 @@
 """``intus compare`` of a model with its export."""
 
 import re
+import runpy
 import subprocess
 import sys
 import warnings
@@ -12,6 +13,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper
 
+from intus import check_export, load, trace
 from intus.cli import main
 
 MODEL = """
@@ -148,3 +150,113 @@ def test_exit_code_is_not_0_where_a_module_differs_or_was_not_compared(tmp_path,
     more = run("net.py:more", "net.onnx", inputs="randn(2, 7, 8)")
     assert more.returncode == 1
     assert "Not proven that net.onnx computes what Tag does" in more.stdout
+
+
+RIGHT_AND_WRONG = """
+import torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(4, 3)
+    def forward(self, x):
+        return self.layer(x) / x.shape[0]
+class ForThree(Net):
+    def forward(self, x):
+        return self.layer(x) / 3
+class Branch(Net):
+    def forward(self, x):
+        y = self.layer(x)
+        return y.relu() if x.sum() > 100 else y
+class Unbounded(Net):
+    def forward(self, x):
+        return self.layer(x).clamp(-1000, 1000)
+class Named(Net):
+    def forward(self, x, scale):
+        return self.layer(x) * scale
+class Twice(Net):
+    def forward(self, x, y):
+        return self.layer(x) - y
+class Raises(Net):
+    def forward(self, x):
+        raise ValueError("this one raises")
+"""
+CASES = {
+    "equal": ("Net", "Net", "randn(3, 4)"),
+    "equal, a keyword": ("Named", "Named", "dict(x=randn(3, 4), scale=rand(3))"),
+    "a number of rows that the file fixed": ("Net", "ForThree", "randn(3, 4)"),
+    "a branch that the file fixed": ("Branch", "Branch", "randn(3, 4)"),
+    "a bound that the file lacks": ("Unbounded", "ForThree", "randn(3, 4)"),
+    "a difference": ("Unbounded", "Net", "randn(3, 4)"),
+}
+
+
+def export(model, *args, kwargs=None, dynamic_axes=None):
+    """Export with the older exporter, as the file that it writes is soon there."""
+    names = ["x", "y"][: len(args)] or [*kwargs]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            model.eval(),
+            args,
+            "net.onnx",
+            kwargs=kwargs,
+            dynamo=False,
+            input_names=names,
+            dynamic_axes=dynamic_axes,
+        )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_command_says_what_check_export_does(case, tmp_path, run):
+    own, exported, expression = CASES[case]
+    (tmp_path / "net.py").write_text(RIGHT_AND_WRONG)
+    names = runpy.run_path("net.py")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        given = eval(expression, {**vars(torch), "dict": dict})
+    args, kwargs = ((), given) if isinstance(given, dict) else ((given,), {})
+    export(names[exported](), *args, kwargs=kwargs, dynamic_axes={"x": {0: "rows"}} if args else None)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        check = check_export(names[own]().eval(), "net.onnx", *args, **kwargs)
+    assert (check.verdict == "equal") == case.startswith("equal"), check
+    for order in ((f"net.py:{own}", "net.onnx"), ("net.onnx", f"net.py:{own}")):
+        found = run(*order, inputs=expression)
+        assert (found.returncode, found.stdout, found.stderr) == (0 if check else 1, f"{check}\n", "")
+
+
+def test_command_says_where_a_model_raises_and_what_one_takes(tmp_path, run):
+    (tmp_path / "net.py").write_text(RIGHT_AND_WRONG)
+    export(runpy.run_path("net.py")["Net"](), torch.randn(3, 4))
+    raised = run("net.py:Raises", "net.onnx", inputs="randn(3, 4)")
+    assert (raised.returncode, raised.stdout) == (1, "")
+    assert "net.py:Raises" in raised.stderr
+    assert "this one raises" in raised.stderr
+    wrong = run("net.py:Net", "net.onnx", inputs="randn(3, 4), 1")
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert "It takes (x)" in wrong.stderr
+
+
+def test_one_tensor_in_a_tuple_twice_is_that_tensor_twice(tmp_path, run):
+    """The file has two inputs, and the trace of the model would have one."""
+    (tmp_path / "net.py").write_text(RIGHT_AND_WRONG)
+    model, x = runpy.run_path("net.py")["Twice"]().eval(), torch.randn(3, 3)
+    model.layer = torch.nn.Linear(3, 3)
+    export(model, x, torch.randn(3, 3))
+    assert check_export(model, "net.onnx", (x, x)).verdict == check_export(model, "net.onnx", x, x).verdict
+
+
+def test_saved_trace_with_a_file_is_compared_on_its_inputs_alone(tmp_path, run):
+    (tmp_path / "net.py").write_text(RIGHT_AND_WRONG)
+    model, x = runpy.run_path("net.py")["Net"]().eval(), torch.randn(3, 4)
+    export(model, x)
+    trace(model, x).save("net.trace")
+    for order in (("net.trace", "net.onnx"), ("net.onnx", "net.trace")):
+        found = run(*order, inputs=None)
+        assert found.stdout == f"{check_export(load('net.trace'), 'net.onnx')}\n"
+        assert "Not run on other inputs: a trace is of a pass that ran already." in found.stdout
+        refused = run(*order)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert "net.onnx is run on the inputs of the trace net.trace. Leave it out." in refused.stderr

@@ -182,6 +182,70 @@ def test_same_bits_of_a_recurrent_layer_after_a_normalization(norm, recurrent):
     assert found == fitted(layers)[0]
 
 
+def trained_with(optimizer, *, loop, probed):
+    """Return the bits of the losses and variables of a training by ``fit``, or in a function of one's own."""
+    keras.utils.set_random_seed(1)
+    layers = [L.Dense(16, "tanh"), L.BatchNormalization(), L.Dense(8, "relu"), L.Dense(3)]
+    model = keras.Sequential([keras.Input((64,)), *layers])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss, jit_compile=False)
+    backend, tap, labels = for_model(model), Collect(), np.arange(256) % 3
+    handle = backend.attach(model, backend.operations(model), ("output",), tap) if probed else None
+
+    @tf.function
+    def step(rows, labels):
+        with tf.GradientTape() as tape:
+            value = loss(labels, model(rows, training=True))
+        optimizer.apply(tape.gradient(value, model.trainable_variables), model.trainable_variables)
+        return value
+
+    if loop:
+        losses = [step(MANY[at : at + 64], labels[at : at + 64]) for at in range(0, 256, 64)]
+    else:
+        losses = model.fit(MANY, labels, 64, 2, shuffle=False, verbose=0).history["loss"]
+    if handle is not None:
+        handle.remove()
+        assert len(tap.seen) == (4 if loop else 8)
+    assert tap.errors == []
+    return [np.asarray(one).tobytes() for one in (*losses, *model.get_weights(), *optimizer.variables)]
+
+
+OPTIMIZERS = [
+    "Adadelta",
+    "Adafactor",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "Ftrl",
+    "Lamb",
+    "Lion",
+    "Nadam",
+    "RMSprop",
+    "SGD",
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "loop"),
+    [
+        ("AdamW", False),
+        ("SGD", True),
+        *(
+            pytest.param(name, loop, marks=pytest.mark.long)
+            for name in OPTIMIZERS
+            for loop in (False, True)
+            if (name, loop) not in (("AdamW", False), ("SGD", True))
+        ),
+    ],
+)
+def test_same_bits_with_weight_decay(name, loop):
+    """The decay of a weight comes before its gradient, and does not wait for the products that it is in."""
+    make = getattr(keras.optimizers, name)
+    plain, probed = (trained_with(make(weight_decay=0.02), loop=loop, probed=one) for one in (False, True))
+    assert probed == plain
+
+
 def test_copies_are_charged_from_the_time_that_they_begin():
     """In a graph, the first tensor of a pass tells when the work for all of them began."""
     began = []

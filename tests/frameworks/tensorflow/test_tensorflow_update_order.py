@@ -102,6 +102,49 @@ def test_updates_wait_for_all_that_reads_the_old_value(make):
     assert checked == 5  # three products forward, and two gradients of inputs
 
 
+def decayed(model, x, out):
+    for one in model.trainable_variables:
+        one.value.assign_sub(one * 0.01)
+    return out
+
+
+#: What a step computes with a model, between its gradients and their application, from its input and output.
+BETWEEN = {
+    "other rows": lambda model, x, out: model(tf.cos(x)),
+    "its own output": lambda model, x, out: model(out),
+    "decay in place": decayed,
+}
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+def test_products_that_updates_need_not_come_after_are_fused(between):
+    def trained(*, probed):
+        keras.utils.set_random_seed(0)
+        dense = keras.layers.Dense
+        model = keras.Sequential([keras.Input((64,)), dense(32, "relu"), dense(24, "tanh"), dense(64)])
+        handle, tap = attached(model, lambda number: True) if probed else (None, None)
+
+        @tf.function
+        def step(x):
+            with tf.GradientTape() as tape:
+                out = model(x)
+                loss = tf.reduce_mean((out - x) ** 2)
+            variables = model.trainable_variables
+            gradients = tape.gradient(loss, variables)
+            more = BETWEEN[between](model, x, out)
+            for variable, gradient in zip(variables, gradients, strict=True):
+                variable.value.assign_sub(0.1 * gradient)
+            return loss, more
+
+        found = [one for _ in range(10) for one in step(X)]
+        if probed:
+            handle.remove()
+            assert tap.errors == []
+        return [np.asarray(one).tobytes() for one in (*found, *model.get_weights())]
+
+    assert trained(probed=True) == trained(probed=False)
+
+
 @pytest.mark.parametrize("watched", [False, True])
 def test_variables_stay_where_they_are(watched):
     """TensorFlow copies a variable to another place if it cannot be updated in place."""

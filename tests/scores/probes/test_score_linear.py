@@ -590,7 +590,8 @@ def test_note_of_many_classes_that_are_numbers():
     ages = np.round(x[:, 0], 2)
     names = np.array([f"w{row}" for row in np.repeat(np.arange(150), 8)])
     for labels, words in (
-        (ages, "more than 100 classes, which look like numbers (see r2)"),
+        (ages, "the labels are numbers (see r2); more than 100 classes: the discriminant alone"),
+        (np.round(100 * ages), "more than 100 classes, which look like numbers (see r2)"),
         (names, "classes:"),
     ):
         note = next(r.note for r in fed(["linear_f1"], x, {"y": labels}).result() if r.score == "linear_f1")

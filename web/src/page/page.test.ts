@@ -284,8 +284,19 @@ const tests: Record<string, () => void | Promise<void>> = {
       ["c", 0, 0.5, of("")],
     ]), []);
     equal(notesOf(made), [{ text: "matched 16 of 1797 labels", points: 3 }, { text: "order not verified", points: 1 }]);
-    equal(notesText(made), "1 point changed by late rows (diamond). Notes: “matched 16 of 1797 labels” on 3 points; “order not verified” on 1 point.");
+    equal(notesText(made), "1 point changed after the first scoring, as by late rows or another training under its name (diamond). Notes: “matched 16 of 1797 labels” on 3 points; “order not verified” on 1 point.");
     equal(notesText(chart(columns([["a", 0, 0.5]]), [])), "");
+  },
+  "a line is broken where rows change from items to positions, and few items are not part of many positions": () => {
+    const by = { n: 3024, note: "each position is a row" };
+    const made = chart(columns([["a", 0, 20.3, { n: 240 }], ["a", 1, 20.3, { n: 240 }], ["a", 2, 5.6, by], ["a", 3, 5.6, by], ["a", 4, 20.3, { n: 240 }]]), []);
+    check(notesText(made).startsWith("Lines are broken where the rows change from items to positions"), notesText(made));
+    equal(made.partial, 0);
+    const [series] = made.series as [(typeof made.series)[0]];
+    equal(stretches(5, () => true, series.positions), [[0, 1], [2, 3], [4]]);
+    const picture = plotSvg(made, { ...OPTIONS, colours: new Map([["a", "red"]]) });
+    equal((/<path d="([^"]*)" fill="none" stroke="red"/.exec(picture)?.[1]?.match(/M/g) ?? []).length, 3);
+    equal(notesText(chart(columns([["a", 0, 5.6, by], ["a", 1, 5.5, by]]), [])), "Notes: “each position is a row” on 2 points.");
   },
   "of a score that is loaded again, only the epochs that changed are loaded": async () => {
     const [asked, query] = [[] as (number | undefined)[], { run: "r", model: "m", score: "s", target: "", kind: "", level: "layer", group: "" } as const];

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from itertools import count
@@ -52,8 +53,13 @@ def _forget(at: int, gone: ref[Any]) -> None:
 
 def array_names(value: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[str]:
     """Return the paths of the arrays that a module call returned, in the order of ``main_array``."""
+    return [path for path, _ in _named_arrays(value, is_leaf)]
+
+
+def _named_arrays(value: Any, is_leaf: Callable[[Any], bool] | None) -> list[tuple[str, Any]]:
+    """Return the arrays of a value, each once, with their paths, in the order in which it has them."""
     leaves = {id(leaf): leaf for leaf in jax.tree.leaves(value, is_leaf=is_leaf) if is_array(leaf)}
-    return [path for path, _ in named(value, list(leaves.values()))]
+    return named(value, list(leaves.values()))
 
 
 def main_array(
@@ -69,18 +75,51 @@ def main_array(
         Its index among all arrays, the array, and a function that returns ``value`` with another in its
         place; None if there is no array.
     """
-    leaves, tree = jax.tree.flatten(value, is_leaf=is_leaf)
-    positions = {id(leaf): position for position, leaf in enumerate(leaves) if is_array(leaf)}
-    arrays = [array for _, array in named(value, [leaves[position] for position in positions.values()])]
+    arrays = [array for _, array in _named_arrays(value, is_leaf)]
     if not arrays:
         return None
     index = next((index for index, array in enumerate(arrays) if array.ndim), 0)
-    main = positions[id(arrays[index])]
+    main = arrays[index]
 
     def replaced(array: Any) -> Any:
-        return jax.tree.unflatten(tree, [*leaves[:main], array, *leaves[main + 1 :]])
+        return mapped(lambda leaf: array if leaf is main else leaf, value, is_leaf)
 
-    return index, leaves[main], replaced
+    return index, main, replaced
+
+
+def mapped(function: Callable[[Any], Any], value: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """Return what ``jax.tree.map`` returns, with the keys of each dict in their order, which that sorts.
+
+    Code that gets the value instead of the original may go through a dict by its order.
+
+    Example:
+        >>> mapped(abs, {"b": -1, "a": [-2, {"d": -3, "c": None}]})
+        {'b': 1, 'a': [2, {'d': 3, 'c': None}]}
+    """
+    if is_leaf is not None and is_leaf(value):
+        return function(value)
+    parts, tree = jax.tree.flatten(value, is_leaf=lambda part: part is not value)
+    if parts and parts[0] is value:
+        return function(value)
+    return ordered_as(value, jax.tree.unflatten(tree, [mapped(function, part, is_leaf) for part in parts]))
+
+
+def ordered_as(value: Any, other: Any) -> Any:
+    """Return ``other`` with the keys of its dicts in the order of ``value``, which is built alike.
+
+    Example:
+        >>> ordered_as(({"b": 0, "a": 0}, 0), ({"a": 1, "b": 2}, 3))
+        ({'b': 2, 'a': 1}, 3)
+    """
+    if type(value) is not type(other):
+        return other
+    if isinstance(value, defaultdict):
+        return defaultdict(other.default_factory, ordered_as(dict(value), dict(other)))
+    if type(value) is dict:
+        return {key: ordered_as(part, other[key]) for key, part in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(ordered_as, value, other))
+    return other
 
 
 def captured(

@@ -22,7 +22,7 @@ from ...core.graph import CREATED, Graph
 from ...core.nested import named
 from ...core.traced import Traced
 from ..host_arrays import OnAccess, whole
-from .arrays import is_array
+from .arrays import is_array, mapped, ordered_as
 from .internals import bind, name_stack, site
 from .jaxprs import Frame, evaluate
 from .library import Library, StateArray
@@ -75,13 +75,13 @@ class Scopes:
 
     def _marked(self, result: Any, number: int) -> Any:
         """Return the result of a call with its arrays marked, in the order in which it has them."""
-        leaves, tree = jax.tree.flatten(result, is_leaf=self._is_leaf)
+        leaves = jax.tree.leaves(result, is_leaf=self._is_leaf)
         # What is no tracer is known to Python, which may read it.
         arrays = [leaf for leaf in leaves if isinstance(leaf, jax.core.Tracer) and is_array(leaf)]
         marked = {id(array): returned(array, number) for _, array in named(result, arrays)}
         if not marked:
             return result
-        return _ordered_as(result, jax.tree.unflatten(tree, [marked.get(id(leaf), leaf) for leaf in leaves]))
+        return mapped(lambda leaf: marked.get(id(leaf), leaf), result, self._is_leaf)
 
     def parameter(self, address: str, name: str, value: Any) -> Any:
         """Return the value; not called."""
@@ -140,8 +140,8 @@ def _interpreted(library: Library, model: Any, target: Any, call: ModelCall, *, 
     opened = library.open(target, given, {}, numbers=False)
     ends: list[str] = []
 
-    def named_ends(*args: Any, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
+    def named_ends(*args: Any) -> Any:
+        result = function(*(ordered_as(one, arg) for one, arg in zip(given, args, strict=True)))
         leaves = jax.tree.leaves(result, is_leaf=library.is_leaf)
         outputs = named(result, [leaf for leaf in leaves if isinstance(leaf, jax.Array)])
         ends[:] = [name for name, _ in outputs]
@@ -159,13 +159,6 @@ def _interpreted(library: Library, model: Any, target: Any, call: ModelCall, *, 
     cells = [rows.argument(array, names.get(id(array), "")) for array in opened.arrays]
     outputs = evaluate(closed, cells, rows.visit, rows.literal, rows.constant)
     return rows.traced(outputs, ends)
-
-
-def _ordered_as(value: Any, other: Any) -> Any:
-    """Return ``other``, whose dicts JAX has sorted, with the keys in the order of ``value``."""
-    if type(value) is not dict:
-        return other
-    return {key: _ordered_as(part, other[key]) for key, part in value.items()}
 
 
 def _over_batch(function: Callable[..., Any], call: ModelCall) -> Callable[..., Any]:

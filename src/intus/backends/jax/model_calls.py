@@ -13,12 +13,11 @@ from itertools import count
 from operator import itemgetter
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Literal
 
-from .arrays import is_array
+from .arrays import is_array, mapped
 from .tap_primitive import VALUE, Mark, tap, tap_p
 
 #: The kinds of the marks of the arrays that a call of the model gets, of the model's own, and of its result,
@@ -51,7 +50,7 @@ def mark_all(value: Any, kind: str, call: int, is_leaf: Callable[[Any], bool]) -
             return leaf  # of generators of random numbers
         return tap(leaf, Mark("", kind, call, next(numbers)))
 
-    return jax.tree.map(marked, value, is_leaf=is_leaf)
+    return mapped(marked, value, is_leaf)
 
 
 class ModelCalls:

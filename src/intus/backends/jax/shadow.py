@@ -18,7 +18,7 @@ from jax.extend.core import ClosedJaxpr, Literal
 from ...core.address import of_call
 from ...core.errors import CaptureError
 from ...core.restoring import python_kept
-from .arrays import array_names, main_array
+from .arrays import array_names, main_array, mapped
 from .interception import intercepting
 from .internals import batched, bind
 from .jaxprs import Frame, evaluate
@@ -56,7 +56,7 @@ class ModelCall(NamedTuple):
         """Describe a call that is being traced."""
         leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_leaf)
         batches = [batched(leaf) for leaf in leaves]
-        args, kwargs = jax.tree.unflatten(tree, list(map(abstract, leaves)))
+        args, kwargs = mapped(abstract, (args, kwargs), is_leaf)
         names = [batch.axis_name for batch in batches if batch is not None]
         return cls(
             args,

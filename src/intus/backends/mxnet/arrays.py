@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -72,17 +73,22 @@ def main_array(value: Any) -> tuple[int, NDArray] | None:
 
 
 def replaced(value: Any, old: Any, new: Any) -> Any:
-    """Return a value of nested lists and tuples with one part, found by identity, replaced.
+    """Return a value of nested lists, tuples and dicts with one part, found by identity, replaced.
 
     Example:
         >>> array = object()
-        >>> replaced((1, [array]), array, 2)
-        (1, [2])
+        >>> replaced((1, [array, {"b": array, "a": 0}]), array, 2)
+        (1, [2, {'b': 2, 'a': 0}])
     """
     if value is old:
         return new
+    if isinstance(value, dict):
+        changed = copy(value)  # of its class
+        changed.update((key, replaced(part, old, new)) for key, part in value.items())
+        return changed
     if isinstance(value, list | tuple):
-        return type(value)(replaced(part, old, new) for part in value)
+        parts = [replaced(part, old, new) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     return value
 
 

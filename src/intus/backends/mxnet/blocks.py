@@ -14,6 +14,7 @@ from mxnet.gluon import Block
 from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
 
+from ...core.errors import CaptureError
 from ...core.nested import leaves, paths
 from ..base import Operation, Tap
 from ..visit import Visit
@@ -124,9 +125,26 @@ class Listener:
             gradients = Gradients(self.operation.address, self.session.calls)
             tap = GradientTap(self.session, visit, gradients, f"grad_{end}", index)
             self.session.keep(tap)
-            tapped = self.session.safely(with_gradient, array, tap, f"grad_{end} of {visit.address!r}")
-            return value if tapped is None else replaced(value, array, tapped)
+            what = f"grad_{end} of {visit.address!r}"
+            changed = self.session.safely(_with_gradient, value, array, tap, what)
+            return value if changed is None else changed
         return value
+
+
+def _with_gradient(value: Any, array: NDArray, tap: GradientTap, what: str) -> Any:
+    """Return the inputs or outputs of a call with an equal array, whose gradient a tap receives.
+
+    Raises:
+        CaptureError: If that is not possible; see ``taps.with_gradient``.
+    """
+    tapped = with_gradient(array, tap, what)
+    changed = replaced(value, array, tapped)
+    if all(one is not tapped for one in leaves(changed, NDArray)):
+        raise CaptureError(
+            f"{what} is not recorded, because the array is part of a {type(value).__name__}. Let the block "
+            "take and return arrays in lists, tuples and dicts."
+        )
+    return changed
 
 
 class GradientTap:

@@ -14,22 +14,8 @@ from ...core.address import Address, of_call
 from ..base import Operation
 from .fusion import APART, inner_members
 from .loops import before
+from .purpose import OF_SHAPE, counts_a_metric, ends_data, is_source, is_update, leading_to_results
 
-#: Operations that bring data into a graph.
-_SOURCES = frozenset(
-    {"Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "IteratorGetNext", "QueueDequeueManyV2"}
-)
-#: Operations whose result depends on the shape of their arguments alone.
-_OF_SHAPE = frozenset({"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"})
-_UPDATES = (
-    "Assign",
-    "Apply",
-    "ResourceApply",
-    "ResourceSparseApply",
-    "SparseApply",
-    "ResourceScatter",
-    "Scatter",
-)
 _SEVERAL = (
     "The graph has several gradients of {} operations, one for each tf.gradients or minimize. Of {!r}, {} is "
     "recorded, in the runs that compute it."
@@ -65,7 +51,7 @@ class Plan(NamedTuple):
     Attributes:
         outputs: The outputs of the observed operations.
         gradients: Their gradients, as far as the graph has them.
-        trains: Whether the run changes variables.
+        trains: Whether the run changes variables, besides those of metrics.
     """
 
     outputs: list[Watched]
@@ -77,16 +63,17 @@ def observable(graph: Any) -> list[Operation]:
     """Return the operations that compute floating-point tensors with axes from data.
 
     Initializers, constants, variables and the optimizer's slots are not computed from data. Gradients, and
-    what is computed from them, are left out, and so is what runs only if a condition holds, or what cannot
-    be fetched. Members of a chain that TensorFlow fuses are observed only where they are selected.
+    what is computed from them, are left out, and so is what runs only if a condition holds, what cannot be
+    fetched, and what only writes: to variables, files or summaries. Members of a chain that TensorFlow fuses
+    are observed only where they are selected.
 
     Args:
         graph: The graph.
     """
     operations = forward(graph)
-    inner = inner_members(operations, _OF_SHAPE)
+    inner = inner_members(operations, OF_SHAPE)
     found = []
-    for op in _of_data(operations):
+    for op in _of_model(operations):
         if _is_float(op) and can_fetch(op.outputs[0]):
             address = str(Address(op.name))
             found.append(Operation(address, op.type, op, APART % address if op in inner else ""))
@@ -100,7 +87,7 @@ def closed(graph: Any) -> list[str]:
         graph: The graph.
     """
     found: dict[str, None] = {}
-    for op in _of_data(forward(graph)):
+    for op in _of_model(forward(graph)):
         if op.type.removeprefix("Stateless").removeprefix("Stateful") in _CALLS:
             found.setdefault(op.name)
         elif _is_float(op) and not can_fetch(op.outputs[0]):
@@ -117,17 +104,30 @@ def _around(op: Any) -> str:
     return name.rpartition("/")[0] or name
 
 
-def _of_data(operations: Iterable[Any]) -> list[Any]:
-    """Return those of the sorted operations that compute with data, and not with its shape alone."""
+def _of_model(operations: Sequence[Any]) -> list[Any]:
+    """Return those of the sorted operations of a graph that compute results with data, not with its shape."""
+    if not operations:
+        return []
+    everything = operations[0].graph.get_operations()
+    leading = leading_to_results(everything, filter(_is_of_gradient, everything))
     of_data: set[Any] = set()
     found = []
     for op in operations:
-        if op.type in _SOURCES:
+        if is_source(op):
             of_data.add(op)
-        elif op.type not in _OF_SHAPE and any(tensor.op in of_data for tensor in before(op)):
+        elif (
+            op.type not in OF_SHAPE
+            and any(tensor.op in of_data for tensor in before(op))
+            and not ends_data(op)
+        ):
             of_data.add(op)
-            found.append(op)
+            found += [op] if op in leading else []
     return found
+
+
+def _is_of_gradient(op: Any) -> bool:
+    """Return whether a function of a gradient made an operation; an imported one is told by its name."""
+    return op._original_op is not None or "_grad/" in op.name
 
 
 def forward(graph: Any) -> list[Any]:
@@ -249,12 +249,6 @@ def elements(graph: Any, fetches: Any) -> list[Any]:
         return [graph.as_graph_element(one) for one in found]
 
 
-def is_update(op: Any) -> bool:
-    """Return whether an operation writes a variable."""
-    is_write = op.type.startswith(_UPDATES)
-    return is_write and any(one.dtype == tf.resource or one.dtype._is_ref_dtype for one in op.inputs)
-
-
 def is_random(op: Any) -> bool:
     """Return whether an operation draws from a generator whose state the Session keeps."""
     return bool(op.op_def.is_stateful) and any(name in op.type for name in _RANDOM)
@@ -308,7 +302,7 @@ def plan(operations: Sequence[Operation], ends: Collection[Any], fed: Collection
         if not computed.isdisjoint(group)
         and (gradient := _gradient(one.operation.module, scope, group & computed, fed)) is not None
     ]
-    return Plan(outputs, gradients, any(map(is_update, computed)))
+    return Plan(outputs, gradients, any(is_update(op) and not counts_a_metric(op) for op in computed))
 
 
 def gradient_notes(operations: Sequence[Operation]) -> Iterator[str]:

@@ -17,12 +17,12 @@ from ..base import Operation, Tap
 from ..left_out import LeftOut
 from .observer import Observer
 from .plan import Plan, ancestors, check_fetches, elements, gradient_notes, is_random, observable, plan
+from .purpose import is_source
 from .values import LazyArguments, possible_kinds
 
 KINDS = ("output", "grad_output")
 SESSIONS = (tf.compat.v1.Session, tf.compat.v1.InteractiveSession)
 _ELEMENTS = (tf.Tensor, tf.Operation, str)
-_SOURCES = ("Placeholder", "PlaceholderV2", "IteratorGetNext")
 _OVERLAPS = (
     "A run of the Session is not recorded while another thread's run of it is, so that every record is of "
     "one run. Rows have no labels by order of arrival then. To record all of them, run one at a time."
@@ -364,7 +364,11 @@ def _restore(session: Any, found: list[Any], before: list[np.ndarray] | None) ->
 
 
 def _is_computable(op: Any, fed: frozenset[str]) -> bool:
-    return not any(one.type in _SOURCES or is_random(one) for one in ancestors([op.outputs[0]], fed))
+    """Return whether an operation is computed from fed tensors, and from no other data."""
+    needed = ancestors([op.outputs[0]], fed)
+    return any(tensor.name in fed for one in needed for tensor in one.inputs) and not any(
+        is_source(one, with_default=False) or is_random(one) for one in needed
+    )
 
 
 def variables(session: Any) -> list[np.ndarray] | None:

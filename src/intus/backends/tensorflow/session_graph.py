@@ -14,7 +14,8 @@ from ...core.errors import CaptureError, InputError
 from ...core.graph import Graph
 from ...core.traced import Traced
 from .graph import FACTS, HANDLES, Rows, meta_of, values_by_row
-from .plan import ancestors, can_fetch, elements, forward, is_random, is_update, observable
+from .plan import ancestors, can_fetch, elements, forward, is_random, observable
+from .purpose import is_update
 from .session import fed_names, plain_run
 
 _DRAWN = "The run drew random numbers (%s). A Session cannot restore the state of its generators."

@@ -7,9 +7,10 @@ the graph, which any added operation may change: a step with weights of 2,048 x 
 for an operation of ours that reads one number. So updates in an observed function come last in any order.
 
 TensorFlow fuses no operation that another one waits for, and adds in another order around it: the training's
-bits would change. So an update waits only for what it does not come after anyway, as it does after the
-forward pass; and not if its variable is a vector or a number, such as that of a normalization, whose copy
-costs nothing.
+bits would change. So an update waits for gradients alone: for readers that come after an earlier reader of
+the same variable, which the update comes after anyway, and that are not fused. A weight decay, which needs no
+result of the forward pass, waits for nothing. Neither does an update of a vector or a number, such as that of
+a normalization, whose copy costs nothing, nor one that gives a variable another tensor, which copies nothing.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework.auto_control_deps_utils import get_read_write_resource_inputs
 
+from .fusion import inner_members
 from .plan import ancestors
+from .purpose import OF_SHAPE
 
 #: Operations whose result is in the memory of their argument.
 _PASSING = frozenset({"Identity", "StopGradient", "Reshape", "ExpandDims", "Squeeze"})
 #: Operations of TensorFlow 1 that keep others from running, and so all that waits for those.
 _BRANCHING = frozenset({"Switch", "RefSwitch", "Enter", "RefEnter"})
+#: The operation that gives a variable another tensor, and leaves the old one to those that still read it.
+_REPLACING = "AssignVariableOp"
 
 
 def let_updates_wait(graph: Any) -> None:
@@ -33,21 +38,26 @@ def let_updates_wait(graph: Any) -> None:
     They lead from earlier operations to later ones, so there are no cycles, and only from operations that the
     function runs anyway.
     """
-    operations = graph.get_operations()
-    if any(op.type in _BRANCHING for op in operations):
-        return
     needed = ancestors([*graph.outputs, *graph.control_outputs])
+    operations = [op for op in graph.get_operations() if op in needed]
+    if any(op.type in _BRANCHING for op in graph.get_operations()):
+        return
+    fused = inner_members(operations, OF_SHAPE)
     variables: dict[Any, Any] = {}  # the variable in whose memory a tensor is
     readers: dict[Any, list[Any]] = {}
     number: dict[Any, int] = {}  # of an operation that reads a variable
     before: dict[Any, int] = {}  # the readers that an operation comes after, itself among them, as bits
     for op in operations:
-        if op not in needed:
-            continue
         known = _union(before, [*(tensor.op for tensor in op.inputs), *op.control_inputs])
         for variable in _updated(op):
-            waiting = [one for one in readers.pop(variable, ()) if not known >> number[one] & 1]
-            if waiting:
+            reading = readers.pop(variable, ())
+            earlier = known & sum(1 << number[one] for one in reading)
+            waiting = [
+                one
+                for one in reading
+                if before[one] & earlier and one not in fused and not known >> number[one] & 1
+            ]
+            if waiting and op.type != _REPLACING:
                 op._add_control_inputs(waiting)
                 known |= _union(before, waiting)
         before[op] = known

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...core.findings import NUMBERS_NOTE
 from ..base import NAN, Judge, Need, ScoreResult, info_of, score
 from ..statistics.moments import HUGE, Gram, Sums
 from ..statistics.ridge import Factor, factorise
@@ -250,8 +251,11 @@ def _result(name: str, what: str, statistics: Statistics, target: str) -> ScoreR
         return ScoreResult(name, NAN, target, n=found.n, note=found.note)
     judged = found.counts.judgement(what)
     many = len(statistics.classes[target]) > MOST_CLASSES and not name.startswith("lda")
-    numbers = ", which look like numbers (see r2)" * statistics.classes[target].are_measured
-    note = _joined(found.note, f"more than {MOST_CLASSES} classes{numbers}: the discriminant alone" * many)
+    classes = statistics.classes[target]
+    told = NUMBERS_NOTE * classes.are_fractional
+    numbers = ", which look like numbers (see r2)" * (classes.are_measured and not told)
+    simple = f"more than {MOST_CLASSES} classes{numbers}: the discriminant alone" * many
+    note = _joined(found.note, told, simple)
     value, low, high, chance, p = judged
     return ScoreResult(name, value, target, -1, low, high, chance, found.n, note, p)
 

@@ -36,10 +36,20 @@ class Classes:
 
     @property
     def are_measured(self) -> bool:
-        """True if the labels are measurements: numbers that are not whole, or more than 50 distinct ones."""
-        if any(isinstance(value, str | bool) for value in self._codes):
-            return False
-        return len(self._codes) > 50 or any(value != int(value) for value in self._codes)  # type: ignore[call-overload]
+        """True if the labels may be measurements: numbers that are not whole, or more than 50 whole ones.
+
+        The latter may be numbered classes just as well.
+        """
+        return self._are_numbers and (len(self._codes) > 50 or self.are_fractional)
+
+    @property
+    def are_fractional(self) -> bool:
+        """True if the labels are numbers, and some are not whole."""
+        return self._are_numbers and any(value % 1 != 0 for value in self._codes)  # type: ignore[operator]
+
+    @property
+    def _are_numbers(self) -> bool:
+        return not any(isinstance(value, str | bool) for value in self._codes)
 
     def encode(self, labels: np.ndarray) -> np.ndarray:
         """Return the codes (rows,) of labels (rows,), int16, MISSING for rows without a label."""

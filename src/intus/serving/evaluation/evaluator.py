@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -10,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from ...core.errors import did_you_mean
+from ...core.findings import when
 from ...core.results import Results
 from ...engines import Answer, Engine, LocalEngine, Task
 from ..data_point import DataPoint, with_last
@@ -526,8 +528,12 @@ class Evaluator:
         """Return the notices of a data point; with the last of a batch also those of unused targets."""
         key, batch, out = job.point.key, job.batch, []
         if evaluation.nonfinite and self._first_time("", key.run, key.model, "nonfinite"):
-            # not that they began there: the newest epoch is scored first, and the finding replaces this
-            text = f"NaN or infinite values at {key.address!r} in epoch {job.point.epoch}."
+            # not where they began: the newest epoch is scored first, and the finding replaces this
+            at = when(math.nan if job.point.epoch is None else job.point.epoch, job.point.step)
+            text = (
+                f"NaN or infinite values, found first at {key.address!r} in {at}. Where they began is "
+                "told by a finding, once earlier epochs and layers are scored."
+            )
             out.append(Notice("nonfinite", text, "warning", key.run, key.model))
         unused = [] if evaluation.fitted or evaluation.misfits else self._targets.set_aside(job.point)
         if unused and self._first_time("", key.run, key.model, "kept"):

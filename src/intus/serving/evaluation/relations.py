@@ -13,6 +13,8 @@ from ...scores.comparisons.similarity import Sketch, alignment, why_unaligned
 from ..data_point import DataPoint, Key
 from ..schedule import Moment
 
+#: The note on scores of a data point whose rows are positions, as the lengths of its batches differ.
+OF_POSITIONS = "each position is a row"
 MOST_SKETCHES = 400  #: most sketches in memory, a quarter of a megabyte each
 _K = TypeVar("_K")
 _T = TypeVar("_T")
@@ -48,12 +50,14 @@ class _Known(NamedTuple):
         sketch: Its sketch.
         unnamed: The number of its rows if they have no ids, else None. Such rows are those of another layer
             only if that one's have no ids either, and are as many.
+        of_positions: Whether its rows are positions of items, and not items.
     """
 
     point: DataPoint
     doubt: str
     sketch: Sketch
     unnamed: int | None
+    of_positions: bool
 
 
 class _Norm(NamedTuple):
@@ -110,7 +114,8 @@ class Relations:
         if sketch is None or point.key.kind != "output":
             return [], None
         unnamed = point.rows if any(record.items is None for record in point.records) else None
-        known = _Known(replace(point, records=()), point.doubt, sketch, unnamed)
+        of_positions = any(not result.target and OF_POSITIONS in result.note for result in results)
+        known = _Known(replace(point, records=()), point.doubt, sketch, unnamed, of_positions)
         own = list(self._to_layer(known))
         if unnamed is not None:
             return own, None
@@ -135,7 +140,7 @@ class Relations:
         if before is None or before.unnamed != known.unnamed:
             return
         if _moment(before.point) == _moment(known.point) and before.point.key != key:
-            note = f"with {before.point.key.address}"
+            note = f"with {before.point.key.address}{_positions(known)}"
             yield _aligned("cka_layer", known.sketch, before.sketch, self._seed, note)
 
     def _to_epoch(self, known: _Known) -> tuple[list[ScoreResult], Later | None]:
@@ -158,6 +163,10 @@ class Relations:
 
     def _compared(self, known: _Known, before: _Known) -> ScoreResult:
         note = f"with epoch {before.point.epoch:g}"
+        if known.of_positions != before.of_positions:
+            note += ": the rows of one are items, of the other positions"
+            return ScoreResult("cka_epoch", math.nan, note=note)
+        note += _positions(known)
         return _aligned("cka_epoch", known.sketch, before.sketch, self._seed, note)
 
     def _ratio(self, point: DataPoint, results: list[ScoreResult]) -> tuple[list[ScoreResult], Later | None]:
@@ -182,6 +191,10 @@ class Relations:
 
 def _moment(point: DataPoint) -> Moment:
     return point.place.moment
+
+
+def _positions(known: _Known) -> str:
+    return f"; {OF_POSITIONS}" * known.of_positions
 
 
 def _source(key: Key) -> tuple[str, ...]:

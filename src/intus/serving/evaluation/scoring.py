@@ -27,7 +27,7 @@ from ...scores.statistics.summed import are_sums, is_of_step, sums_of
 from ..data_point import DataPoint, Key
 from ..errors import MisfitError, fault
 from ..messages import TargetRequest
-from .relations import Relations
+from .relations import OF_POSITIONS, Relations
 from .targets import Fitted, Target, coverage, fit, matched, of_copies
 
 _log = logging.getLogger("intus.serving")
@@ -298,7 +298,7 @@ def _measured_from_statistics(
         scorer.receive(records)
         statistics = scorer.statistics
         out.fitted.update(statistics.targets)
-        of_positions = "each position is a row" * (records is by_position and chosen_scores is not of_targets)
+        of_positions = OF_POSITIONS * (records is by_position and chosen_scores is not of_targets)
         one_split = f"one split, of seed {statistics.seed}" * (splits > 1 or seed != statistics.seed)
         note = "; ".join(filter(None, (of_positions, missing)))
         doubts = {
@@ -358,7 +358,7 @@ def _scorers(
         of_rows = [score for score in describing if not (projected and score.needs == {"tally"})]
         yield (
             _fed(scorer_of(of_rows), records, _positions(records, axes), {}),
-            "each position is a row",
+            OF_POSITIONS,
         )
         padded = zip(_padded(records), (record.items for record in records), strict=True)
         note = "shorter items were padded with zeros"

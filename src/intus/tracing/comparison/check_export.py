@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ import numpy as np
 from ...core.errors import CodecError, InputError, require
 from ...core.graph import INPUT, OP, OUTPUT, Graph
 from ...viewing.repr_text import listed
-from ..front_door import arguments, front_door
+from ..front_door import Arguments, arguments, front_door
 from ..read import read
 from ..results.trace import Trace
 from .compare import compare
@@ -23,7 +25,7 @@ from .parameters.folded import folded_parameters
 from .parameters.parameters import changed_buffers, changed_parameters
 from .quantization import Quantization, quantization
 from .unseen.elsewhere import Elsewhere, RunFile, elsewhere, session
-from .unseen.fixed import fixed_tensors, ignored_inputs, named_inputs, read_inputs
+from .unseen.fixed import fixed_tensors, ignored_inputs, named_inputs, read_inputs, sources
 from .unseen.hidden import equal_inputs, hidden_steps
 from .unseen.other_inputs import Called, other_lengths, otherwise
 from .unseen.other_numbers import sentences as other_numbers
@@ -302,14 +304,13 @@ def check_export(
     else:
         from ..run import trace
 
-        args, kwargs = _apart(args, kwargs or {}, len(declared.rows_of(INPUT)))
-        traced = trace(model, *args, kwargs=kwargs)
+        given = _apart(arguments(args, kwargs), len(declared.rows_of(INPUT)))
+        traced = trace(model, given, kwargs={})
 
         def again(*args: Any, **kwargs: Any) -> Trace:
-            return trace(model, *args, kwargs=kwargs)
+            return trace(model, Arguments(args, kwargs), kwargs={})
 
         if traced.graph.facts.get("framework") == "torch":
-            given = arguments(args, kwargs or {})
             called = Called(model, again, lambda one: read(file, tuple(_inputs(one, declared, file))), given)
     exported = read(file, tuple(_inputs(traced, declared, file)))  # () for a file that takes no inputs
     if not exported.values:
@@ -317,7 +318,7 @@ def check_export(
     table = compare(traced, exported)
     agree = table.attrs["outputs_agree"]
     fixed, notes = _fixed(traced, exported, declared, called, table.agreeing) if agree else ([], [])
-    found = Elsewhere()
+    found = Elsewhere(left=_NOT_RUN[isinstance(model, Trace)] if called is None and agree else "")
     if called is not None and agree and not fixed and not is_quantized(exported.graph):
         names = [*named_inputs(traced.graph)]
         run = _whole_file(file, declared, traced.graph)
@@ -369,6 +370,10 @@ def _fixed(
     partner = dict.fromkeys(rows, -1) | dict(zip(chosen, exported.graph.rows_of(INPUT), strict=True))
     found = otherwise(called, model)
     read = [read_inputs(one.graph) for one in found.agreeing]
+    if found.differs or found.left:  # what Python takes from an input that the file lacks may matter
+        reach = sources(model.graph)
+        taken = (reach[one.op.row] for one in model.conditionals if one.kind != "assert")
+        read += [{row for row in some if partner[row] < 0} for some in taken]
     names = ("the model", "the file")
     ignored = list(ignored_inputs(*graphs, partner, names, set().union(*read)))
     ignored = ignored or list(fixed_tensors(model, exported, pairs, partner, names))
@@ -380,31 +385,30 @@ def _fixed(
     return [*fixed, *ignored, *found.left, *lengths.unlike], lengths.notes
 
 
-def _apart(
-    args: tuple[Any, ...], kwargs: Mapping[str, Any], count: int
-) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+def _apart(given: Arguments, count: int) -> Arguments:
     """Return the arguments of a call, with copies where a tensor is given twice and a file takes both.
 
     Args:
-        args: The positional arguments.
-        kwargs: The keyword arguments.
+        given: The arguments.
         count: How many inputs the file takes.
     """
     torch = sys.modules.get("torch")
     if torch is None:
-        return args, kwargs
+        return given
     seen: set[int] = set()
 
     def copied(one: Any) -> Any:
+        if not isinstance(one, torch.Tensor):
+            return one
         is_again = id(one) in seen
         seen.add(id(one))
         return one.detach().clone() if is_again else one
 
-    every = [one for one in (*args, *kwargs.values()) if isinstance(one, torch.Tensor)]
+    every = [one for one in (*given.args, *given.kwargs.values()) if isinstance(one, torch.Tensor)]
     if len(every) != count or len({id(one) for one in every}) == count:
-        return args, kwargs
-    given = [copied(one) if isinstance(one, torch.Tensor) else one for one in (*args, *kwargs.values())]
-    return tuple(given[: len(args)]), dict(zip(kwargs, given[len(args) :], strict=True))
+        return given
+    args = tuple(map(copied, given.args))
+    return given._replace(args=args, kwargs={name: copied(one) for name, one in given.kwargs.items()})
 
 
 def is_quantized(file: Graph) -> bool:
@@ -421,8 +425,9 @@ def _inputs(trace: Trace, file: Graph, path: Path) -> list[Any]:
     if len(chosen) < len(ends):
         raise InputError(
             f"{path.name} takes {len(ends)} inputs ({listed([*named_inputs(file)])}), and the model was "
-            f"called with {len(rows)} tensors ({listed([*named_inputs(trace.graph)])}). Call it with the "
-            "inputs that it was exported with."
+            f"called with {len(rows)} tensors ({listed([*named_inputs(trace.graph)])}). These do not tell by "
+            "name, dtype and shape which of them the file takes. Call the model with the inputs that it was "
+            "exported with, or export it with input_names=."
         )
     dtypes = [file.dtype_of(end) for end in ends]
     as_given = _tensor if file.facts.get("format") == "torch.export" else _array
@@ -430,12 +435,38 @@ def _inputs(trace: Trace, file: Graph, path: Path) -> list[Any]:
 
 
 def _chosen(model: Graph, file: Graph) -> list[int]:
-    """Return the inputs of the model that those of the file are given, in their order; empty if none fit."""
+    """Return the inputs of the model that those of the file are given, in their order; empty if none fit.
+
+    An input of the model's name is that one. Others are given in order; of more than the file takes, those
+    that it states the dtypes and shapes of, if no other choice of them fits.
+    """
     names, own = named_inputs(file), named_inputs(model)
-    rest = [row for name, row in own.items() if name not in names]
-    if len(names) > len(own) or (len(names) < len(own) and not names.keys() <= own.keys()):
+    free = [row for name, row in own.items() if name not in names]
+    left = [row for name, row in names.items() if name not in own]
+    if len(left) > len(free):
         return []
-    return [own[name] if name in own else rest.pop(0) for name in names]
+    if len(left) < len(free) and left:
+        fitting = [
+            some
+            for some in islice(combinations(free, len(left)), _MOST_CHOICES)
+            if all(_fits(model, row, file, end) for row, end in zip(some, left, strict=True))
+        ]
+        if len(fitting) != 1 or math.comb(len(free), len(left)) > _MOST_CHOICES:
+            return []
+        free = list(fitting[0])
+    rest = iter(free)
+    return [own[name] if name in own else next(rest) for name in names]
+
+
+def _fits(model: Graph, row: int, file: Graph, end: int) -> bool:
+    """Return whether a file may be given an input of the model: floats of any precision, and open lengths."""
+    one, other = (graph.metas[int(graph.ops.meta[n])] for graph, n in ((model, row), (file, end)))
+    kinds = ["float" if "float" in meta.dtype else meta.dtype for meta in (one, other)]
+    is_open = tuple(other.shape) == (-1,)  # also a shape that is not known
+    is_shape = len(one.shape) == len(other.shape) and all(
+        length in (-1, own) for own, length in zip(one.shape, other.shape, strict=True)
+    )
+    return (not other.dtype or kinds[0] == kinds[1]) and (is_open or is_shape)
 
 
 def _tensor(value: Any, dtype: str) -> Any:
@@ -466,6 +497,16 @@ def _array(value: Any, dtype: str) -> np.ndarray:
     )
     return array if other is None else array.astype(other)
 
+
+#: Why model and file are not run on other inputs: a compiled model or one of another framework, and a trace.
+_NOT_RUN = (
+    "Not run on other inputs: only a PyTorch model in Python is.",
+    "Not run on other inputs: a trace is of a pass that ran already.",
+)
+
+
+#: How many choices of a model's inputs are tried for those of a file.
+_MOST_CHOICES = 1000
 
 #: Dtypes of floats that numpy has by the package ml_dtypes alone.
 _EXTENDED = ("bfloat16", "float8_e4m3fn", "float8_e5m2")

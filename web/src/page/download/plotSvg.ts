@@ -38,7 +38,7 @@ export function escape(text: string): string {
 /** Return the chart with axes, baseline, the focused layer and a legend. */
 export function plotSvg(chart: Chart, options: PlotOptions): string {
   const frame = frameOf([chart, ...options.compared.map((other) => other.chart)], BOX, options.center);
-  const line = (column: (number | null)[], epochs = chart.epochs): string => path(column, epochs, frame);
+  const line = ({ value, positions }: Series, epochs = chart.epochs): string => path(value, epochs, frame, positions);
   const focused = chart.series.find((s) => s.address === options.focus);
   const { lines, bands } = options.crowd ?? crowdOf(chart, chart);
   const drawn = focused ? [...lines.filter((s) => s !== focused), focused] : lines; // the focused one is on top
@@ -50,17 +50,17 @@ export function plotSvg(chart: Chart, options: PlotOptions): string {
     ...frame.xTicks.map((v) => text(frame.x(v), BOX.top + BOX.height + 20, epochText(v), `text-anchor="middle" fill="${options.inks["text-soft"]}"`)),
     text(BOX.left + BOX.width / 2, HEIGHT - 14, "epoch", `text-anchor="middle" fill="${options.inks["text-soft"]}"`),
     ...baselines(chart, focused, options.center).map((column) =>
-      `<path d="${path(column, chart.epochs, frame, LONE)}" fill="none" stroke="${options.inks["text-soft"]}" stroke-dasharray="5 4"/>`,
+      `<path d="${path(column, chart.epochs, frame, [], LONE)}" fill="none" stroke="${options.inks["text-soft"]}" stroke-dasharray="5 4"/>`,
     ),
     ...bands.map(({ low, high }) => bandPath(low, high, chart.epochs, frame, options.inks["text-soft"], GRAY)),
     ...drawn.map((s) => {
       const dim = focused && s !== focused ? ' opacity="0.25"' : "";
-      return `<path d="${line(s.value)}" fill="none" stroke="${options.colours.get(s.address)}" stroke-width="${s === focused ? 2.75 : isMany(chart) ? 1 : 1.75}" stroke-linecap="round"${dim}/>`;
+      return `<path d="${line(s)}" fill="none" stroke="${options.colours.get(s.address)}" stroke-width="${s === focused ? 2.75 : isMany(chart) ? 1 : 1.75}" stroke-linecap="round"${dim}/>`;
     }),
     ...otherLines(chart, options.compared, options.focus).map(({ dash, epochs, series }) =>
-      `<path d="${line(series.value, epochs)}" fill="none" stroke="${options.colours.get(series.address) ?? options.inks["text-soft"]}" stroke-width="1.75" stroke-dasharray="${dash.join(" ")}"/>`,
+      `<path d="${line(series, epochs)}" fill="none" stroke="${options.colours.get(series.address) ?? options.inks["text-soft"]}" stroke-width="1.75" stroke-dasharray="${dash.join(" ")}"/>`,
     ),
-    ...(focused ? [bandPath(focused.low, focused.high, chart.epochs, frame, options.colours.get(focused.address) ?? "", 0.18)] : []),
+    ...(focused ? [bandPath(focused.low, focused.high, chart.epochs, frame, options.colours.get(focused.address) ?? "", 0.18, focused.positions)] : []),
     drawMarks(pointMarks(frame, chart.epochs, focused ? [focused] : chart.series), options.inks.warning),
     ...key.rows,
   ];
@@ -81,15 +81,15 @@ function gridline(y: number, words: string, options: PlotOptions): string {
 }
 
 /** Return a column as a path. A point between two gaps extends `lone` to either side. */
-function path(column: (number | null)[], epochs: number[], { x, y }: Frame, lone = 0.05): string {
+function path(column: (number | null)[], epochs: number[], { x, y }: Frame, kinds: boolean[] = [], lone = 0.05): string {
   const point = (i: number): string => `${x(epochs[i] as number).toFixed(1)} ${y(column[i] as number).toFixed(1)}`;
-  return stretches(column.length, (i) => column[i] != null)
+  return stretches(column.length, (i) => column[i] != null, kinds)
     .map((at) => `M${at.map(point).join("L")}${at.length === 1 ? `m${-lone} 0h${2 * lone}` : ""}`)
     .join("");
 }
 
-function bandPath(low: (number | null)[], high: (number | null)[], epochs: number[], { x, y }: Frame, colour: string, opacity: number): string {
-  const areas = stretches(low.length, (i) => low[i] != null && high[i] != null).map((at) => {
+function bandPath(low: (number | null)[], high: (number | null)[], epochs: number[], { x, y }: Frame, colour: string, opacity: number, kinds: boolean[] = []): string {
+  const areas = stretches(low.length, (i) => low[i] != null && high[i] != null, kinds).map((at) => {
     const point = (column: (number | null)[]) => (i: number): string =>
       `${x(epochs[i] as number).toFixed(1)} ${y(column[i] as number).toFixed(1)}`;
     const [first] = at as [number];

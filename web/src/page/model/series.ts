@@ -9,6 +9,9 @@ export interface Series extends Measured {
   address: string;
   /** Whether a point was computed from part of the rows: some are missing, or there are less than half as many as at another epoch. */
   part: boolean[];
+  /** Whether the rows of a point are positions of items, and not items: the lengths of its batches differ. Points of both kinds do
+   * not compare. */
+  positions: boolean[];
 }
 
 export interface Chart {
@@ -53,7 +56,10 @@ export function chart(columns: Columns, order: string[]): Chart {
     put(series, place.get(at[i] as number) as number, columns, i);
   }
   const series = inOrder(found, order);
-  for (const one of series) one.part = partsOf(one);
+  for (const one of series) {
+    one.positions = one.note.map((note) => /\beach position is a row\b/.test(note ?? ""));
+    one.part = partsOf(one);
+  }
   return chartOf(epochs, series, { ...range(series), units });
 }
 
@@ -69,9 +75,10 @@ function chartOf(epochs: number[], series: Series[], { low, high, units }: Pick<
 }
 
 /** The note of the evaluator reports missing rows. Rows left out for a probe's budget only show in the number of rows. */
-function partsOf({ n, note }: Series): boolean[] {
-  const most = Math.max(0, ...n.map((rows) => rows ?? 0));
-  return n.map((rows, i) => /\bincomplete\b/.test(note[i] ?? "") || (rows !== null && rows < most / 2));
+function partsOf({ n, note, positions }: Series): boolean[] {
+  const most = (kind = false): number => Math.max(0, ...n.map((rows, i) => (positions[i] === kind ? (rows ?? 0) : 0)));
+  const [items, all] = [most(), most(true)];
+  return n.map((rows, i) => /\bincomplete\b/.test(note[i] ?? "") || (rows !== null && rows < (positions[i] ? all : items) / 2));
 }
 
 export interface Noted {
@@ -118,7 +125,18 @@ export function strongest(chart: Chart, most: number, center: Center = null): Ch
 function fresh(address: string, size: number): Series {
   const column = (): null[] => blank(size);
   const measured = { value: column(), low: column(), high: column(), baseline: column(), n: column(), note: column(), revision: column() };
-  return { address, ...measured, part: [] };
+  return { address, ...measured, part: [], positions: [] };
+}
+
+/** Return whether the rows of a point are of another kind than those of the last one before that has a value. */
+export function isApart({ value, positions }: Pick<Series, "value" | "positions">, at: number): boolean {
+  const before = value.findLastIndex((x, i) => i < at && x !== null);
+  return before >= 0 && positions[before] !== positions[at];
+}
+
+/** Return whether some layer has points whose rows are items and points whose rows are positions. */
+export function isMixed({ series }: Chart): boolean {
+  return series.some((one) => one.value.some((x, i) => x !== null && isApart(one, i)));
 }
 
 function put(series: Series, at: number, columns: Columns, row: number): void {

@@ -38,12 +38,12 @@ export function frameOf(charts: Chart[], box: Box, center: Center = null): Frame
   };
 }
 
-/** Return the runs of consecutive indices that are known. */
-export function stretches(size: number, known: (i: number) => boolean): number[][] {
+/** Return the runs of consecutive indices that are known and of one kind. */
+export function stretches(size: number, known: (i: number) => boolean, kinds: boolean[] = []): number[][] {
   const runs: number[][] = [];
   for (let i = 0; i < size; i++) {
     if (!known(i)) continue;
-    if (i > 0 && known(i - 1)) (runs.at(-1) as number[]).push(i);
+    if (i > 0 && known(i - 1) && kinds[i] === kinds[i - 1]) (runs.at(-1) as number[]).push(i);
     else runs.push([i]);
   }
   return runs;

@@ -49,15 +49,15 @@ export function drawUnder(ctx: Context, frame: Frame, view: View, inks: Inks): v
   ctx.strokeStyle = inks["text-soft"];
   ctx.lineWidth = 1.25;
   ctx.setLineDash([5, 4]);
-  for (const baseline of baselines(chart, focused, center)) ctx.stroke(linePath(frame, chart.epochs, baseline, LONE));
+  for (const baseline of baselines(chart, focused, center)) ctx.stroke(linePath(frame, chart.epochs, baseline, [], LONE));
   ctx.restore();
 }
 
-function drawBand(ctx: Context, frame: Frame, epochs: number[], { low, high }: Band, colour: string, strength: number): void {
+function drawBand(ctx: Context, frame: Frame, epochs: number[], { low, high, positions }: Band & { positions?: boolean[] }, colour: string, strength: number): void {
   const x = (i: number): number => frame.x(epochs[i] as number);
   ctx.fillStyle = colour;
   ctx.globalAlpha = strength;
-  for (const at of stretches(low.length, (i) => low[i] != null && high[i] != null)) {
+  for (const at of stretches(low.length, (i) => low[i] != null && high[i] != null, positions)) {
     ctx.beginPath();
     const [first, last] = [at[0] as number, at.at(-1) as number];
     const half = first === last ? LONE : 0; // a single epoch has no width
@@ -77,16 +77,16 @@ export function drawSeries(ctx: Context, frame: Frame, { chart, crowd, compared,
   ctx.lineCap = "round"; // a point between two gaps is a dot
   ctx.lineWidth = isMany(chart) ? 1 : 1.75;
   ctx.globalAlpha = focused ? DIM : 1;
-  for (const { address, value } of crowd.lines) {
+  for (const { address, value, positions } of crowd.lines) {
     ctx.strokeStyle = colours.get(address) ?? "";
-    ctx.stroke(linePath(frame, chart.epochs, value));
+    ctx.stroke(linePath(frame, chart.epochs, value, positions));
   }
   ctx.globalAlpha = 1;
   ctx.lineCap = "butt";
   for (const { dash, epochs, series } of otherLines(chart, compared, focus)) {
     ctx.strokeStyle = colours.get(series.address) ?? "gray";
     ctx.setLineDash(dash);
-    ctx.stroke(linePath(frame, epochs, series.value));
+    ctx.stroke(linePath(frame, epochs, series.value, series.positions));
   }
   ctx.setLineDash([]);
   ctx.lineCap = "round";
@@ -94,16 +94,16 @@ export function drawSeries(ctx: Context, frame: Frame, { chart, crowd, compared,
     if (!series) continue;
     ctx.lineWidth = width;
     ctx.strokeStyle = colours.get(series.address) ?? "";
-    ctx.stroke(linePath(frame, chart.epochs, series.value));
+    ctx.stroke(linePath(frame, chart.epochs, series.value, series.positions));
   }
 }
 
-/** Return a column as a path with gaps at missing values. A point between two gaps extends `lone` to either side. */
-function linePath(frame: Frame, epochs: number[], column: Column, lone = 0): Path2D {
+/** Return a column as a path with gaps at missing values and between points of different kinds. A point between two gaps extends `lone` to either side. */
+function linePath(frame: Frame, epochs: number[], column: Column, kinds: boolean[] = [], lone = 0): Path2D {
   const path = new Path2D();
   const x = (i: number): number => frame.x(epochs[i] as number);
   const y = (i: number): number => frame.y(column[i] as number);
-  for (const at of stretches(column.length, (i) => column[i] != null)) {
+  for (const at of stretches(column.length, (i) => column[i] != null, kinds)) {
     const [first, last] = [at[0] as number, at.at(-1) as number];
     const half = first === last ? lone : 0;
     path.moveTo(x(first) - half, y(first));

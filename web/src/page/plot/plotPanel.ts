@@ -6,7 +6,7 @@ import { download, type Format } from "../download/download.ts";
 import { dash, keyLabel, otherLines, runLabel } from "../model/comparedRuns.ts";
 import { crowdText } from "../model/crowd.ts";
 import { kindLabel } from "../model/scoreLabels.ts";
-import { type Chart, hasBaseline, notesOf } from "../model/series.ts";
+import { type Chart, hasBaseline, isMixed, notesOf } from "../model/series.ts";
 import { setText } from "../panels/elements.ts";
 import type { ScoreInfo } from "../server/api.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
@@ -114,13 +114,16 @@ export function doubtsText({ missing, partial }: Chart): string {
   return text && `Incomplete points: ${text}.`;
 }
 
-/** Return how many points changed when they were scored again, and the most frequent notes of the servers. */
+/** Return how many points changed after they were first scored, by whatever: the server counts changes alone; and the most frequent notes of the servers. */
 export function notesText(chart: Chart): string {
   const notes = notesOf(chart);
   const shown = notes.slice(0, NOTES).map(({ text, points }) => `“${text.slice(0, 160)}” on ${plural(points, "point")}`);
   if (notes.length > NOTES) shown.push(`and ${notes.length - NOTES} more`);
-  const revised = chart.revised ? `${plural(chart.revised, "point")} changed by late rows (diamond). ` : "";
-  return revised + (shown.length ? `Notes: ${shown.join("; ")}.` : "");
+  const revised = chart.revised ? `${plural(chart.revised, "point")} changed after the first scoring, as by late rows or another training under its name (diamond). ` : "";
+  const mixed = isMixed(chart)
+    ? "Lines are broken where the rows change from items to positions (batches of several lengths) or back: values on both sides do not compare. "
+    : "";
+  return revised + mixed + (shown.length ? `Notes: ${shown.join("; ")}.` : "");
 }
 
 /** Return the current run and the compared ones, each with its kind of line and a button to remove it. */

@@ -51,8 +51,8 @@ export interface RunsReply extends Runs {
   change: number;
 }
 
-/** The measurements at each point: the score, its 95 % interval, its baseline, the number of rows, a note, and how often late
- * rows changed it. */
+/** The measurements at each point: the score, its 95 % interval, its baseline, the number of rows, a note, and how often it
+ * changed. */
 export interface Measured {
   value: (number | null)[];
   low: (number | null)[];
@@ -158,6 +158,11 @@ export interface Log {
   epoch: (number | null)[];
   time: number[];
   value: (number | "nan" | "inf" | "-inf")[];
+  /** When the training began, in seconds since 1970. */
+  training: (number | null)[];
+  /** "" for values of the newest training. */
+  note: string[];
+  /** The values of the newest training with any, by name. */
   total: Record<string, number>;
 }
 
