@@ -42,6 +42,40 @@ _BY_OPERANDS = frozenset(
     }
     | {"masked_fill", "and", "or", "logical_and", "logical_or", "bitwise_and", "bitwise_or", "addcmul"}
 )
+#: Operations that one formula defines for all numbers: they include no bound, no choice and no rounding.
+_FORMULAS = frozenset(
+    {
+        "acos",
+        "acosh",
+        "asin",
+        "asinh",
+        "atan",
+        "atan2",
+        "atanh",
+        "cos",
+        "cosh",
+        "deg2rad",
+        "erf",
+        "erfc",
+        "exp",
+    }
+    | {
+        "exp2",
+        "expm1",
+        "gelu",
+        "log",
+        "log10",
+        "log1p",
+        "log2",
+        "mish",
+        "neg",
+        "negative",
+        "rad2deg",
+        "reciprocal",
+    }
+    | {"rsqrt", "sigmoid", "silu", "sin", "sinh", "softsign", "sqrt", "square", "squared_difference", "swish"}
+    | {"tan", "tanh", "tanhshrink"}
+)
 #: Operations that return no negative number, and those that return none of no negative numbers.
 _NOT_NEGATIVE = frozenset({"square", "squared_difference", "abs", "exp"})
 _MEANS = frozenset({"mean", "sum", "reduce_mean", "reduce_sum", "detach"})
@@ -103,7 +137,8 @@ def unseen_operations(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> l
 
     Operations count that may have an effect on other inputs: not those that only move elements, a dropout in
     evaluation mode, ``x * 1``, or a bound that the numbers before it are within on all inputs. After an
-    operation that was fused with an activation nothing is said: it may be that activation.
+    operation that was fused with an activation nothing is said: it may be that activation. Nor of a step
+    beside another operation that has cases, such as ``ceil``, of which it may be a part.
 
     Args:
         a: The first trace.
@@ -154,6 +189,11 @@ def unseen_operations(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> l
             ]
         elif not any(rest) and max(linear) == math.inf and is_bent(min(linear), one.eps(root)):
             found.append(Unseen("a", root) if linear[0] < linear[1] else Unseen("b", other))
+        if not is_alike:  # an exporter writes one that has cases as several, of which some are without effect
+            rest = [
+                [] if side.has_cases(at) else rows
+                for rows, side, at in zip(rest, (two, one), (other, root), strict=True)
+            ]
         more = len(rest[0]) - len(rest[1])
         name, at = ("a", 0) if more > 0 else ("b", 1)
         left = [row for row in rest[at] if row not in paired[at]] if rest[1 - at] else rest[at]
@@ -188,6 +228,13 @@ class _Unchanged(Pass):
     def is_fused(self, row: int) -> bool:
         """Return whether an operation of an optimized file includes an activation."""
         return "activation=" in self.graph.setting(row)
+
+    def has_cases(self, row: int) -> bool:
+        """Return whether an operation on each element is no formula: it chooses, bounds or rounds."""
+        kind = self.kind(row)
+        if "rounding_mode=" in self.graph.setting(row):
+            return True
+        return kind in ELEMENTWISE and kind not in _FORMULAS | _BY_OPERANDS
 
     def limiting(self, root: int) -> list[int]:
         """Return the operations that limit the numbers of a root to bounds, with itself."""
