@@ -271,6 +271,11 @@ def is_same_elsewhere(net, path):
         def run(x):
             return torch.from_numpy(session.run(None, {session.get_inputs()[0].name: x.numpy()})[0])
 
+    return are_same_elsewhere(net, run)
+
+
+def are_same_elsewhere(net, run):
+    """Return whether a function returns what a model does on other inputs."""
     with torch.no_grad():
         return all(torch.allclose(run(x), net(x), rtol=1e-3, atol=0, equal_nan=True) for x in others(net))
 
@@ -399,7 +404,10 @@ def test_any_step_that_a_file_lacks_after_any_function_is_not_equal(name, how, t
     assert check.verdict == "equal", str(check)
     for step in AFTER.values():
         net = Made(FUNCTIONS[name], step).eval()
-        if is_same_elsewhere(net, path) or not torch.allclose(net(x), plain(x), rtol=1e-6, atol=0):
+        if not torch.allclose(net(x), plain(x), rtol=1e-6, atol=0):
+            continue
+        # A file may compute a variance of equal numbers otherwise, without any step that it lacks.
+        if is_same_elsewhere(net, path) or are_same_elsewhere(net, plain):
             continue
         check = intus.check_export(net, path, x)
         assert check.verdict != "equal", str(check)

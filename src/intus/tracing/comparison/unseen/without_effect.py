@@ -76,6 +76,8 @@ _FORMULAS = frozenset(
     | {"rsqrt", "sigmoid", "silu", "sin", "sinh", "softsign", "sqrt", "square", "squared_difference", "swish"}
     | {"tan", "tanh", "tanhshrink"}
 )
+#: Operations on each element that may include others.
+_MAY_INCLUDE = (ELEMENTWISE | {"lerp"}) - _BY_OPERANDS
 #: Operations that return no negative number, and those that return none of no negative numbers.
 _NOT_NEGATIVE = frozenset({"square", "squared_difference", "abs", "exp"})
 _MEANS = frozenset({"mean", "sum", "reduce_mean", "reduce_sum", "detach"})
@@ -231,10 +233,8 @@ class _Unchanged(Pass):
 
     def has_cases(self, row: int) -> bool:
         """Return whether an operation on each element is no formula: it chooses, bounds or rounds."""
-        kind = self.kind(row)
-        if "rounding_mode=" in self.graph.setting(row):
-            return True
-        return kind in ELEMENTWISE and kind not in _FORMULAS | _BY_OPERANDS
+        is_rounded = "rounding_mode=" in self.graph.setting(row)
+        return is_rounded or self.kind(row) in _MAY_INCLUDE - _FORMULAS
 
     def limiting(self, root: int) -> list[int]:
         """Return the operations that limit the numbers of a root to bounds, with itself."""
@@ -361,8 +361,8 @@ def _alike(a: _Unchanged, root: int, b: _Unchanged, other: int) -> bool:
     kinds = a.kind(root), b.kind(other)
     if bounds(a.graph, root) is not None and bounds(b.graph, other) is not None:
         return True
-    may_include = [kind in ELEMENTWISE and kind not in _BY_OPERANDS for kind in kinds]
-    return kinds[0] == kinds[1] or not any(may_include)
+    one, two = (kind.replace("_", "") for kind in kinds)  # hardswish, and hard_swish in ONNX
+    return one == two or _MAY_INCLUDE.isdisjoint(kinds)
 
 
 def sentences(found: Iterable[Unseen], a: Graph, b: Graph, names: tuple[str, str]) -> Iterator[str]:
