@@ -299,6 +299,8 @@ class _Probe:
             return None
         without = {*without}
         region = self._regions.of(i, j, without)
+        if region is not None and ends == {OUTPUT} and (region.rows, region.others) == ([i], [j]):
+            return None  # no operation
         while region is not None:  # what depends on another of what is given has not just any numbers
             given = {*region.given}
             inner = {one for one in given if not given.isdisjoint(ancestors(self._a.graph, [one]))}

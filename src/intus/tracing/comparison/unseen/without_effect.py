@@ -319,9 +319,13 @@ class _Unchanged(Pass):
         return kind not in _BY_OPERANDS or len(operands) > 1 or self._adds(row)
 
     def _chooses_always(self, row: int) -> bool:
-        """Return whether the condition of a ``where`` is a constant, so that it returns one operand."""
+        """Return whether the condition of a ``where`` is one constant, so that it returns one operand."""
         condition = common(self.graph, row, arguments(self.graph.setting(row))).get("condition")
-        return condition in ("True", "False")
+        if condition in ("True", "False"):
+            return True
+        first = self.graph.parents(row)[0]
+        value = None if first in self.operands(row) else self.value(first)
+        return value is not None and value.dtype == "bool" and value.array.size == 1
 
     def _rounds(self, row: int) -> bool:
         """Return whether an operation makes whole numbers of fractions."""
