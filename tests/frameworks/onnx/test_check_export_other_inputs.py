@@ -323,7 +323,42 @@ def test_lengths_that_a_program_refuses_are_not_tried(tmp_path):
     torch.export.save(program, tmp_path / "net.pt2")
     check = intus.check_export(net, tmp_path / "net.pt2", x)
     assert check.verdict == "equal", str(check)
-    assert not check.notes
+    # As torch does, it takes one row, which torch.export takes for another case.
+    assert check.notes == ["Lengths that were tried of axis 0 of x_0: 3, 4, 1."]
+
+
+@pytest.mark.parametrize(
+    ("step", "other"),
+    [
+        (lambda f, x: f(x) if x.shape[0] > 1 else f(x) * 2, 1),
+        (lambda f, x: f(x) if x.shape[0] <= 16 else f(x) - x.mean(0), 66),
+        (lambda f, x: f(x) if x.shape[0] <= 64 else f(x) * 2, 66),
+    ],
+    ids=["one row", "many rows", "more rows"],
+)
+def test_branch_by_a_length_is_not_proven(step, other, tmp_path):
+    """A file has the branch of the length that it was exported with."""
+    net, x = Net(step).eval(), torch.randn(3, 6)
+    path = export(step, (x,), tmp_path / "net.onnx", **BATCH)
+    assert not is_same(net, path, (torch.randn(other, 6),))
+    check = intus.check_export(net, path, x)
+    assert check.verdict == "not proven", str(check)
+    assert f"for {other} in place of 3 it does not return what the model does" in str(check)
+
+
+@pytest.mark.parametrize(
+    ("rows", "tried"),
+    [((3, 6), "3, 9, 1, 66"), ((1, 6), "1, 3, 65"), ((40, 6), "40, 120, 1"), ((3, 2000), "3, 9, 1")],
+    ids=["few", "one", "many", "large"],
+)
+def test_lengths_that_were_tried_are_named(rows, tried, tmp_path):
+    net, x = torch.nn.Tanh().eval(), torch.randn(rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter
+        torch.onnx.export(net, (x,), tmp_path / "net.onnx", dynamo=False, **BATCH)
+    check = intus.check_export(net, tmp_path / "net.onnx", x)
+    assert check.verdict == "equal", str(check)
+    assert check.notes == [f"Lengths that were tried of axis 0 of x: {tried}."]
 
 
 def test_open_length_that_the_model_does_not_take_is_noted(tmp_path):

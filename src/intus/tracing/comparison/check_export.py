@@ -56,8 +56,8 @@ class ExportCheck:
             the digits.
         notes: What else differs: the dtype of an output, the number of outputs, the precision of all that a
             side computes. And which tensors could only be judged by the rounding that adds up with depth,
-            which operations were not run on other numbers, and which lengths not with another. And how many
-            other inputs show nothing.
+            which operations were not run on other numbers, and which lengths of open axes were tried. And how
+            many other inputs show nothing.
         others: On how many other inputs both returned the same.
         quantization: What was found out about a quantized file that differs; None for any other file.
     """
@@ -382,7 +382,7 @@ def _fixed(
         "On inputs by which the model decides otherwise, the file does not return what the model does"
     )
     fixed = [otherwise_apart] if found.differs else []
-    return [*fixed, *ignored, *found.left, *lengths.unlike], lengths.left
+    return [*fixed, *ignored, *found.left, *lengths.unlike], lengths.notes
 
 
 def _apart(given: Arguments, count: int) -> Arguments:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
@@ -25,15 +26,23 @@ if TYPE_CHECKING:
     from ...results.trace import Conditional, Trace
     from ...validation.fidelity import FidelityCheck
 
-#: Other lengths of an axis, from its own. A multiple fits where a model divides a length, one less where
-#: there are no more positions.
-_LENGTHS: tuple[Callable[[int], int], ...] = (
-    lambda length: 3 * length,
-    lambda length: 2 * length,
-    lambda length: length + 1,
-    lambda length: length // 2,
-    lambda length: length - 1,
+#: Other lengths of an axis, from its own; of each line the first that a model takes. A multiple fits where a
+#: model divides a length, one less where there are no more positions. Code may treat one row, and many, in
+#: another way.
+_LENGTHS: tuple[tuple[Callable[[int], int], ...], ...] = (
+    (
+        lambda length: 3 * length,
+        lambda length: 2 * length,
+        lambda length: length + 1,
+        lambda length: length // 2,
+        lambda length: length - 1,
+    ),
+    (lambda length: 1,),
+    (lambda length: math.ceil(_MANY / length) * length,),
 )
+_MANY = 65
+#: How many elements inputs may have that are longer than three times their own.
+_MOST_ELEMENTS = 2**16
 
 
 class Called:
@@ -289,17 +298,18 @@ class Lengths(NamedTuple):
 
     Attributes:
         unlike: What is said of lengths for which the file returns something else.
-        left: What is said of open axes for which no other length was run.
+        notes: Which lengths of open axes were run, and of which axes none could be.
     """
 
     unlike: list[str]
-    left: list[str]
+    notes: list[str]
 
 
 def other_lengths(called: Called | None, model: Graph, declared: Graph, chosen: Sequence[int]) -> Lengths:
     """Run a model and its file with other lengths of the axes that the file leaves open.
 
-    Axes of one length are taken for one, such as those of a mask and of what it is of.
+    Axes of one length are taken for one, such as those of a mask and of what it is of. Python code may decide
+    by a length, which no trace shows, so it is said which ones were run.
 
     Args:
         called: The call; None if the model cannot be called again.
@@ -319,45 +329,76 @@ def other_lengths(called: Called | None, model: Graph, declared: Graph, chosen: 
     axes: dict[int, list[tuple[int, int]]] = {}
     for number, axis in open_axes:
         axes.setdefault(shapes[number][axis], []).append((number, axis))
-    found, left = Lengths([], []), dict(axes)
-    if called is not None and called.can_change:
-        left = {length: some for length, some in axes.items() if not _is_tried(called, {length: some}, found)}
-        if len(left) > 1 and _is_tried(called, left, found):  # one may be the sum of others
-            left = {}
-    why = (
-        "neither model nor file takes one"
-        if called is not None and called.can_change
-        else "the model is not called again"
-    )
-    for length, some in left.items():
+    found, tried = Lengths([], []), dict[int, list[int]]()
+    can_change = called is not None and called.can_change
+    if called is not None and can_change:
+        for length, some in axes.items():
+            tried |= _tried(called, {length: some}, found.unlike)
+        left = {length: some for length, some in axes.items() if length not in tried}
+        if len(left) > 1:  # one may be the sum of others
+            tried |= _tried(called, left, found.unlike)
+    why = "neither model nor file takes one" if can_change else "the model is not called again"
+    for length, some in axes.items():
         places = listed([f"axis {axis} of {names[number]}" for number, axis in some])
-        found.left.append(f"No other length than {length} was tried of {places}: {why}.")
+        others = ", ".join(map(str, tried.get(length, [])))
+        said = f"Lengths that were tried of {places}: {length}, {others}."
+        none = f"No other length than {length} was tried of {places}: {why}."
+        found.notes.append(said if others else none)
     return found
 
 
-def _is_tried(called: Called, axes: Mapping[int, Sequence[tuple[int, int]]], found: Lengths) -> bool:
-    """Return whether model and file ran with other lengths of some axes; add what is said of the file."""
+def _tried(
+    called: Called, axes: Mapping[int, Sequence[tuple[int, int]]], unlike: list[str]
+) -> dict[int, list[int]]:
+    """Return with which other lengths of some axes model and file ran; add what is said of the file.
+
+    Args:
+        called: The call of the model.
+        axes: The numbers of the inputs and their axes, by their length.
+        unlike: What is said of the first lengths for which the file returns something else.
+    """
     where = {place for some in axes.values() for place in some}
-    for other in _LENGTHS:
-        lengths = {length: other(length) for length in axes}
-        if any(new < 1 or new == length for length, new in lengths.items()):
-            continue
-        traced = called.on(partial(_with_lengths, where, lengths))
-        agrees = None if traced is None else called.agrees(traced)
-        if agrees is None:
-            continue
-        if not agrees:
+    tried: dict[int, list[int]] = {}
+    for others in _LENGTHS:
+        for other in others:
+            lengths = {length: other(length) for length in axes}
+            known = {length: (length, *tried.get(length, ())) for length in axes}
+            if any(new < 1 or min(known[own]) <= new <= max(known[own]) for own, new in lengths.items()):
+                continue  # one between others shows little more
+            if not _is_affordable(called.inputs, where, lengths):
+                continue
+            traced = called.on(partial(_with_lengths, where, lengths))
+            agrees = None if traced is None else called.agrees(traced)
+            if agrees is None:
+                continue
+            for length, new in lengths.items():
+                tried.setdefault(length, []).append(new)
+            if agrees:
+                break
             is_batch = {axis for _, axis in where} == {0}
             what = "any number of rows" if is_batch else "any length there"
             changed = ", ".join(f"{new} in place of {length}" for length, new in lengths.items())
             inside = (
                 "" if is_batch else f" on axis {', '.join(map(str, sorted({axis for _, axis in where})))}"
             )
-            found.unlike.append(
+            unlike.append(
                 f"The file takes {what}, and for {changed}{inside} it does not return what the model does"
             )
+            return tried
+    return tried
+
+
+def _is_affordable(
+    inputs: Sequence[torch.Tensor], where: Collection[tuple[int, int]], lengths: Mapping[int, int]
+) -> bool:
+    """Return whether inputs of other lengths are small, or a few times as large as those of the call."""
+    if all(new <= 3 * length for length, new in lengths.items()):
         return True
-    return False
+    shapes = [
+        [lengths[length] if (number, axis) in where else length for axis, length in enumerate(t.shape)]
+        for number, t in enumerate(inputs)
+    ]
+    return sum(map(math.prod, shapes)) <= _MOST_ELEMENTS
 
 
 def _with_lengths(where: Collection[tuple[int, int]], lengths: Mapping[int, int], number: int, t: Any) -> Any:

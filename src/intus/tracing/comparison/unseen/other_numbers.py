@@ -299,6 +299,8 @@ class _Probe:
             return None
         without = {*without}
         region = self._regions.of(i, j, without)
+        if region is not None and ends == {OUTPUT} and (region.rows, region.others) == ([i], [j]):
+            return None  # no operation
         while region is not None:  # what depends on another of what is given has not just any numbers
             given = {*region.given}
             inner = {one for one in given if not given.isdisjoint(ancestors(self._a.graph, [one]))}
@@ -454,4 +456,4 @@ def _among(array: np.ndarray, numbers: Sequence[float]) -> np.ndarray:
 
 
 #: Numbers that only a step has an effect on that looks for them.
-_SPECIAL = ((math.nan,), (math.inf, -math.inf))
+_SPECIAL = ((math.nan,), (math.inf, -math.inf), (0.0,))

@@ -17,6 +17,7 @@ from ....core.analysis.walks import ancestors
 from ....core.graph import BUFFER, OP, OUTPUT, Graph
 from ..values.differences import difference, rounding
 from ..values.elements import Elements
+from ..values.ranges import Ranges
 from ..values.settings import arguments, bounds, common, number_of
 from .passes import NEUTRAL, Pass, placed
 
@@ -41,6 +42,42 @@ _BY_OPERANDS = frozenset(
     }
     | {"masked_fill", "and", "or", "logical_and", "logical_or", "bitwise_and", "bitwise_or", "addcmul"}
 )
+#: Operations that one formula defines for all numbers: they include no bound, no choice and no rounding.
+_FORMULAS = frozenset(
+    {
+        "acos",
+        "acosh",
+        "asin",
+        "asinh",
+        "atan",
+        "atan2",
+        "atanh",
+        "cos",
+        "cosh",
+        "deg2rad",
+        "erf",
+        "erfc",
+        "exp",
+    }
+    | {
+        "exp2",
+        "expm1",
+        "gelu",
+        "log",
+        "log10",
+        "log1p",
+        "log2",
+        "mish",
+        "neg",
+        "negative",
+        "rad2deg",
+        "reciprocal",
+    }
+    | {"rsqrt", "sigmoid", "silu", "sin", "sinh", "softsign", "sqrt", "square", "squared_difference", "swish"}
+    | {"tan", "tanh", "tanhshrink"}
+)
+#: Operations on each element that may include others.
+_MAY_INCLUDE = (ELEMENTWISE | {"lerp"}) - _BY_OPERANDS
 #: Operations that return no negative number, and those that return none of no negative numbers.
 _NOT_NEGATIVE = frozenset({"square", "squared_difference", "abs", "exp"})
 _MEANS = frozenset({"mean", "sum", "reduce_mean", "reduce_sum", "detach"})
@@ -101,8 +138,9 @@ def unseen_operations(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> l
     """Return the operations that one pass lacks, and whose effect the values do not show.
 
     Operations count that may have an effect on other inputs: not those that only move elements, a dropout in
-    evaluation mode, or ``x * 1``. An operation of another type may include one: of a tensor that the passes
-    computed in different ways nothing is said.
+    evaluation mode, ``x * 1``, or a bound that the numbers before it are within on all inputs. After an
+    operation that was fused with an activation nothing is said: it may be that activation. Nor of a step
+    beside another operation that has cases, such as ``ceil``, of which it may be a part.
 
     Args:
         a: The first trace.
@@ -120,10 +158,20 @@ def unseen_operations(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> l
     for root, others in partners[0].items():
         if len(others) > 1 or len(partners[1][other := next(iter(others))]) > 1:
             continue
-        steps = one.steps.get(root, []), two.steps.get(other, [])
-        if not _alike(one, root, two, other):
+        if one.is_fused(root) or two.is_fused(other):
             continue
-        limits = one.limits(root), two.limits(other)
+        steps = one.steps.get(root, []), two.steps.get(other, [])
+        is_alike = _alike(one, root, two, other)
+        ranges = one.ranges.of(root), two.ranges.of(other)
+        # The range of both shows of either that it is within: they return the same. But if they have one
+        # name, a bound before the one alone is none of the other.
+        (low, other_low), (high, other_high) = zip(*ranges, strict=True)
+        own = (
+            (min(low, other_low), max(high, other_high))
+            if is_alike
+            else (max(low, other_low), min(high, other_high))
+        )
+        limits = one.limits(root, own), two.limits(other, own)
         if limits[0] != limits[1]:
             is_a = limits[0][0] > limits[1][0] or limits[0][1] < limits[1][1]
             name, side, at = ("a", one, root) if is_a else ("b", two, other)
@@ -135,7 +183,7 @@ def unseen_operations(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> l
             [row for row in rows if bounds(side.graph, row) is None]
             for side, rows in zip((one, two), steps, strict=True)
         ]
-        linear = one.linear_from(root), two.linear_from(other)
+        linear = (one.linear_from(root), two.linear_from(other)) if is_alike else (math.inf, math.inf)
         if linear[0] == linear[1] < math.inf:
             rest = [
                 [row for row in rows if side.threshold(row) is None]
@@ -143,6 +191,11 @@ def unseen_operations(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> l
             ]
         elif not any(rest) and max(linear) == math.inf and is_bent(min(linear), one.eps(root)):
             found.append(Unseen("a", root) if linear[0] < linear[1] else Unseen("b", other))
+        if not is_alike:  # an exporter writes one that has cases as several, of which some are without effect
+            rest = [
+                [] if side.has_cases(at) else rows
+                for rows, side, at in zip(rest, (two, one), (other, root), strict=True)
+            ]
         more = len(rest[0]) - len(rest[1])
         name, at = ("a", 0) if more > 0 else ("b", 1)
         left = [row for row in rest[at] if row not in paired[at]] if rest[1 - at] else rest[at]
@@ -156,10 +209,12 @@ class _Unchanged(Pass):
     Attributes:
         root: The first row with the same elements, by row.
         steps: The operations that returned what they were given, but need not, by root.
+        ranges: The numbers that its tensors can have.
     """
 
     def __init__(self, trace: Trace) -> None:
         super().__init__(trace)
+        self.ranges = Ranges(trace)
         outputs = self.graph.rows_of(OUTPUT)
         live = {*outputs, *ancestors(self.graph, outputs)}
         is_torch = trace.graph.facts.get("framework") in ("torch", "torch.export")
@@ -172,17 +227,30 @@ class _Unchanged(Pass):
             if source is not None and row in live and self._is_step(row):
                 self.steps.setdefault(self.root[row], []).append(row)
 
+    def is_fused(self, row: int) -> bool:
+        """Return whether an operation of an optimized file includes an activation."""
+        return "activation=" in self.graph.setting(row)
+
+    def has_cases(self, row: int) -> bool:
+        """Return whether an operation on each element is no formula: it chooses, bounds or rounds."""
+        is_rounded = "rounding_mode=" in self.graph.setting(row)
+        return is_rounded or self.kind(row) in _MAY_INCLUDE - _FORMULAS
+
     def limiting(self, root: int) -> list[int]:
         """Return the operations that limit the numbers of a root to bounds, with itself."""
         rows = [root, *self.steps.get(root, [])]
         return [row for row in rows if bounds(self.graph, row) is not None]
 
-    def limits(self, root: int) -> tuple[float, float]:
-        """Return the bounds of a root's numbers after all of these: a ReLU after another adds none."""
+    def limits(self, root: int, own: tuple[float, float]) -> tuple[float, float]:
+        """Return the bounds of a root's numbers after all of these: a ReLU after another adds none.
+
+        Args:
+            root: The root.
+            own: Bounds that they have without these.
+        """
         found = [limit for row in self.limiting(root) if (limit := bounds(self.graph, row)) is not None]
-        own = 0.0 if self._is_never_negative(root) else -math.inf  # a variance by the mean of squares
-        lowest = max((low for low, _ in found), default=own)
-        return lowest, min((high for _, high in found), default=math.inf)
+        found += [own, (0.0 if self._is_never_negative(root) else -math.inf, math.inf)]
+        return max(low for low, _ in found), min(high for _, high in found)
 
     def not_negative_by(self, row: int) -> list[int]:
         """Return the operation by which a row is never negative, in a list; empty if there is none."""
@@ -251,9 +319,13 @@ class _Unchanged(Pass):
         return kind not in _BY_OPERANDS or len(operands) > 1 or self._adds(row)
 
     def _chooses_always(self, row: int) -> bool:
-        """Return whether the condition of a ``where`` is a constant, so that it returns one operand."""
+        """Return whether the condition of a ``where`` is one constant, so that it returns one operand."""
         condition = common(self.graph, row, arguments(self.graph.setting(row))).get("condition")
-        return condition in ("True", "False")
+        if condition in ("True", "False"):
+            return True
+        first = self.graph.parents(row)[0]
+        value = None if first in self.operands(row) else self.value(first)
+        return value is not None and value.dtype == "bool" and value.array.size == 1
 
     def _rounds(self, row: int) -> bool:
         """Return whether an operation makes whole numbers of fractions."""
@@ -291,12 +363,10 @@ def is_bent(threshold: float, eps: float) -> bool:
 def _alike(a: _Unchanged, root: int, b: _Unchanged, other: int) -> bool:
     """Return whether what computed two tensors is no operation that may include one on each element."""
     kinds = a.kind(root), b.kind(other)
-    if any("activation=" in side.graph.setting(row) for side, row in ((a, root), (b, other))):
-        return False
     if bounds(a.graph, root) is not None and bounds(b.graph, other) is not None:
         return True
-    may_include = [kind in ELEMENTWISE and kind not in _BY_OPERANDS for kind in kinds]
-    return kinds[0] == kinds[1] or not any(may_include)
+    one, two = (kind.replace("_", "") for kind in kinds)  # hardswish, and hard_swish in ONNX
+    return one == two or _MAY_INCLUDE.isdisjoint(kinds)
 
 
 def sentences(found: Iterable[Unseen], a: Graph, b: Graph, names: tuple[str, str]) -> Iterator[str]:
