@@ -21,6 +21,13 @@ class Net(nn.Module):
         return self.last(y if self.step is None else self.step(y, x))
 
 
+#: The newer one takes seconds for each model.
+EXPORTERS = [
+    pytest.param(True, id="dynamo", marks=pytest.mark.long),
+    pytest.param(False, id="older"),
+]
+
+
 def verdicts(step, dynamo, folder):
     """Return the verdict if model and file have a step, and the checks where one of them lacks it."""
     torch.manual_seed(0)
@@ -65,7 +72,7 @@ NOTHING = {
 }
 
 
-@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+@pytest.mark.parametrize("dynamo", EXPORTERS)
 @pytest.mark.parametrize("name", STEPS)
 def test_step_without_effect_on_these_inputs_is_not_proven(name, dynamo, tmp_path):
     both, only_file, only_model = verdicts(STEPS[name], dynamo, tmp_path)
@@ -80,7 +87,7 @@ def test_step_without_effect_on_these_inputs_is_not_proven(name, dynamo, tmp_pat
         assert f"ran only in {'ab'[side == 'the file']}, and has no effect" in check.table.attrs["summary"]
 
 
-@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+@pytest.mark.parametrize("dynamo", EXPORTERS)
 @pytest.mark.parametrize("name", NOTHING)
 def test_step_without_effect_on_any_input_agrees(name, dynamo, tmp_path):
     both, *others = verdicts(NOTHING[name], dynamo, tmp_path)
@@ -204,7 +211,7 @@ NOT_COMPOSITE = {
 }
 
 
-@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+@pytest.mark.parametrize("dynamo", EXPORTERS)
 @pytest.mark.parametrize("name", COMPOSITE)
 def test_composite_operation_that_the_file_writes_as_several_is_equal(name, dynamo, tmp_path):
     if name == "nansum" and not dynamo:
