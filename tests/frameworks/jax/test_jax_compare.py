@@ -38,7 +38,10 @@ trace = intus.trace(net, torch.tensor(saved["x"]))
 trace.save(f"{folder}/twin.trace")
 table = intus.compare(trace, other)
 modules = table.modules.set_index("a").verdict.to_dict()
-print(json.dumps({"agree": table.agree, "first": table.attrs["first"], "modules": modules}))
+back = intus.compare(other, trace)
+said = {"agree": table.agree, "first": table.attrs["first"], "modules": modules}
+texts = {"text": table.attrs["summary"], "back_text": back.attrs["summary"]}
+print(json.dumps(said | texts | {"back": back.agree}))
 """
 
 
@@ -90,6 +93,16 @@ def test_twin_agrees(folder):
     found = compared(folder)
     assert found["agree"], found
     assert {found["modules"][name] for name in ("0", "0.norm", "0.fc", "1", "1.out")} <= {"equal", "close"}
+
+
+def test_other_eps_that_rounding_hides_is_told_in_both_orders(folder):
+    """The one states it as the argument of a norm, the other as a number that an operation adds."""
+    found = compared(folder, eps="1.001e-6")
+    assert not found["agree"]
+    assert not found["back"]
+    assert "1.001e-06 in a, 1e-06 in b" in found["text"]
+    assert "1e-06 in a, 1.001e-06 in b" in found["back_text"]
+    assert compared(folder)["back"]
 
 
 def test_other_eps_is_named(folder):

@@ -91,3 +91,14 @@ def test_values_of_parameters_of_passes_that_are_not_saved_are_the_reason(tmp_pa
     own = intus.trace(twin(), saved.images())
     other = intus.trace(twin(fc_bias=0.001), saved.images())
     assert "fc.bias of a and of b differ by" in str(intus.compare(own, other))
+
+
+@pytest.mark.parametrize(
+    "changed", [{"norm_eps": 1.1e-6}, {"eps": 1.01e-5}], ids=["layer norm", "batch norm"]
+)
+def test_other_epsilon_that_rounding_hides_is_told(changed):
+    x = np.random.default_rng(0).normal(size=(4, 8, 8, 2)).astype(np.float32)
+    one, same, other = (intus.trace(twin(**changes), x) for changes in ({}, {}, changed))
+    assert intus.compare(one, same).agree
+    for a, b in ((one, other), (other, one)):
+        assert not intus.compare(a, b).agree

@@ -146,21 +146,29 @@ def _dtypes(graph: Graph) -> dict[str, set[str]]:
     return found
 
 
+def _either(numbers: Iterable[float]) -> str:
+    return " or ".join(f"{number:.6g}" for number in numbers)
+
+
 class _Stated:
     def __init__(self, a: Graph, b: Graph, both: list[tuple[int, int]]) -> None:
         self._a, self._b = a, b
+        self._sides = a, b
         self._partner = dict(both)
-        self._paired = set(self._partner.values())
+        self._paired = set(self._partner), set(self._partner.values())
         self._types = common_types(a), common_types(b)
 
     def sentences(self, i: int, j: int) -> Iterator[str]:
         """Yield how the constants of two rows differ."""
         where = self._a.label(i)
-        eps = self._epsilon(i)
-        if eps is not None:
-            others = list(self._epsilons(j))
-            if others and not any(self._equal(eps, other, i, j) for other in others):
-                yield f"eps of {where} is {eps:.6g} in a, {' or '.join(f'{o:.6g}' for o in others)} in b"
+        one, two = (
+            [own] if (own := self._epsilon(0, i)) else [],
+            [own] if (own := self._epsilon(1, j)) else [],
+        )
+        if one or two:  # of the other side, those among the operations that a norm consists of
+            one, two = one or list(self._epsilons(0, i)), two or list(self._epsilons(1, j))
+            if one and two and not any(self._equal(x, y, i, j) for x in one for y in two):
+                yield f"eps of {where} is {_either(one)} in a, {_either(two)} in b"
         for name, x, y in different_arguments(self._a, i, self._b, j):
             if name in _STATED and name != "eps":
                 yield f"{name} of {where} is {x} in a, {y} in b"
@@ -188,25 +196,25 @@ class _Stated:
         given = common(graph, row, arguments(graph.setting(row)))
         if "alpha" in given or "rounding_mode" in given:
             return None
-        texts = [given[name] for name in ("other", "exponent") if name in given]
+        texts = [given[name] for name in ("other", "exponent", "y") if name in given]
         if _BINARY[kind]:
-            texts += [given[name] for name in ("A", "X") if name in given]
+            texts += [given[name] for name in ("A", "X", "x") if name in given]
         return number_of(texts[0]) if len(texts) == 1 else None
 
-    def _epsilon(self, row: int) -> float | None:
+    def _epsilon(self, side: int, row: int) -> float | None:
         """Return the epsilon of a norm; None if it is none, or does not say."""
-        kind = self._a.type_of(row)
-        text = common(self._a, row, arguments(self._a.setting(row))).get("eps")
+        graph = self._sides[side]
+        kind = self._types[side][int(graph.ops.type[row])]
+        text = common(graph, row, arguments(graph.setting(row))).get("eps")
         if "norm" not in kind or text is None:
             return None
         if text == "None" and kind == "rms_norm":
-            dtype = self._a.dtype_of(row)
-            return eps_of(dtype)
+            return eps_of(graph.dtype_of(row))
         return number_of(text)
 
-    def _epsilons(self, row: int) -> Iterator[float]:
-        """Yield the epsilon of a norm of a file, or those among the operations it consists of."""
-        graph, kinds = self._b, self._types[1]
+    def _epsilons(self, side: int, row: int) -> Iterator[float]:
+        """Yield the epsilon of a norm, or those among the operations it consists of."""
+        graph, kinds = self._sides[side], self._types[side]
         waiting, seen = [row], {row}
         while waiting:
             one = waiting.pop()
@@ -218,7 +226,7 @@ class _Stated:
                 found = self._operand(graph, one, kind) if kind == "add" else None
             if found is not None and 0 < found <= _LARGEST_EPSILON:
                 yield found
-            before = [n for n in graph.parents(one) if n not in self._paired and n not in seen]
+            before = [n for n in graph.parents(one) if n not in self._paired[side] and n not in seen]
             seen.update(before)
             if "norm" not in kind:
                 waiting += before
