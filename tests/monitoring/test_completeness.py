@@ -35,8 +35,11 @@ def epochs_of(page, run, model):
 
 
 def notices_of(page, run):
+    """Return the notices of a run by code, but for the one of a loaded machine, which scores slowly."""
     with Database(page[1]) as database:
-        return {notice["code"]: notice["text"] for notice in database.notices(run) if notice["run"] == run}
+        notices = {one["code"]: one["text"] for one in database.notices(run) if one["run"] == run}
+    notices.pop("behind", None)
+    return notices
 
 
 class Tagger(nn.Module):
