@@ -161,10 +161,8 @@ class _Stated:
     def sentences(self, i: int, j: int) -> Iterator[str]:
         """Yield how the constants of two rows differ."""
         where = self._a.label(i)
-        one, two = (
-            [own] if (own := self._epsilon(0, i)) else [],
-            [own] if (own := self._epsilon(1, j)) else [],
-        )
+        given = self._epsilon(0, i), self._epsilon(1, j)
+        one, two = ([] if eps is None else [eps] for eps in given)
         if one or two:  # of the other side, those among the operations that a norm consists of
             one, two = one or list(self._epsilons(0, i)), two or list(self._epsilons(1, j))
             if one and two and not any(self._equal(x, y, i, j) for x in one for y in two):
