@@ -210,7 +210,7 @@ def test_number_that_every_layer_has_is_judged_by_regression(distinct, seed):
 
 
 def test_whole_numbers_are_judged_by_the_score_that_is_certain_of_more():
-    """Of 60 numbered classes R² says little, of counts a classifier; both are computed of both."""
+    """Judge 60 numbered classes by a classifier, and counts by R²; both scores are computed of both."""
     rng = np.random.default_rng(1)
     classes = rng.integers(0, 60, 3000)
     centers = 4.0 * rng.normal(size=(60, 3))

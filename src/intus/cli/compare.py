@@ -44,7 +44,7 @@ def _run(chosen: argparse.Namespace) -> int:
 
     both = subject(chosen.a), subject(chosen.b)
     files = [isinstance(one.what, Path) for one in both]
-    is_check = files in ([False, True], [True, False])
+    is_check = files[0] != files[1]
     model, file = both if files[1] else both[::-1]
     if is_check and isinstance(model.what, Trace):
         if chosen.inputs is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import combinations, islice
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -318,7 +318,8 @@ def check_export(
     table = compare(traced, exported)
     agree = table.attrs["outputs_agree"]
     fixed, notes = _fixed(traced, exported, declared, called, table.agreeing) if agree else ([], [])
-    found = Elsewhere(left=_NOT_RUN[isinstance(model, Trace)] if called is None and agree else "")
+    not_run = _NOT_OF_A_TRACE if isinstance(model, Trace) else _NOT_OF_OTHERS
+    found = Elsewhere(left=not_run if called is None and agree else "")
     if called is not None and agree and not fixed and not is_quantized(exported.graph):
         names = [*named_inputs(traced.graph)]
         run = _whole_file(file, declared, traced.graph)
@@ -446,12 +447,14 @@ def _chosen(model: Graph, file: Graph) -> list[int]:
     if len(left) > len(free):
         return []
     if len(left) < len(free) and left:
+        if math.comb(len(free), len(left)) > _MOST_CHOICES:
+            return []
         fitting = [
             some
-            for some in islice(combinations(free, len(left)), _MOST_CHOICES)
+            for some in combinations(free, len(left))
             if all(_fits(model, row, file, end) for row, end in zip(some, left, strict=True))
         ]
-        if len(fitting) != 1 or math.comb(len(free), len(left)) > _MOST_CHOICES:
+        if len(fitting) != 1:
             return []
         free = list(fitting[0])
     rest = iter(free)
@@ -498,13 +501,9 @@ def _array(value: Any, dtype: str) -> np.ndarray:
     return array if other is None else array.astype(other)
 
 
-#: Why model and file are not run on other inputs: a compiled model or one of another framework, and a trace.
-_NOT_RUN = (
-    "Not run on other inputs: only a PyTorch model in Python is.",
-    "Not run on other inputs: a trace is of a pass that ran already.",
-)
-
-
+#: Why model and file are not run on other inputs.
+_NOT_OF_A_TRACE = "Not run on other inputs: a trace is of a pass that ran already."
+_NOT_OF_OTHERS = "Not run on other inputs: only a PyTorch model in Python is."
 #: How many choices of a model's inputs are tried for those of a file.
 _MOST_CHOICES = 1000
 

@@ -44,37 +44,10 @@ _BY_OPERANDS = frozenset(
 )
 #: Operations that one formula defines for all numbers: they include no bound, no choice and no rounding.
 _FORMULAS = frozenset(
-    {
-        "acos",
-        "acosh",
-        "asin",
-        "asinh",
-        "atan",
-        "atan2",
-        "atanh",
-        "cos",
-        "cosh",
-        "deg2rad",
-        "erf",
-        "erfc",
-        "exp",
-    }
-    | {
-        "exp2",
-        "expm1",
-        "gelu",
-        "log",
-        "log10",
-        "log1p",
-        "log2",
-        "mish",
-        "neg",
-        "negative",
-        "rad2deg",
-        "reciprocal",
-    }
-    | {"rsqrt", "sigmoid", "silu", "sin", "sinh", "softsign", "sqrt", "square", "squared_difference", "swish"}
-    | {"tan", "tanh", "tanhshrink"}
+    {"acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "deg2rad", "erf"}
+    | {"erfc", "exp", "exp2", "expm1", "gelu", "log", "log10", "log1p", "log2", "mish", "neg"}
+    | {"negative", "rad2deg", "reciprocal", "rsqrt", "sigmoid", "silu", "sin", "sinh", "softsign"}
+    | {"sqrt", "square", "squared_difference", "swish", "tan", "tanh", "tanhshrink"}
 )
 #: Operations on each element that may include others.
 _MAY_INCLUDE = (ELEMENTWISE | {"lerp"}) - _BY_OPERANDS
