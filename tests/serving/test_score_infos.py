@@ -63,6 +63,19 @@ def test_description_of_registered_score_is_stored_and_served(frontend, kurtosis
     assert {"score": "linear_f1", "target": "digit"} in reply["runs"][0]["layers"]
 
 
+def test_first_score_of_target_of_numbers_is_r2(frontend):
+    evaluator, draw = Evaluator(frontend), np.random.default_rng(0)
+    array = draw.normal(size=(400, 3)).astype(np.float32)
+    for name, labels in (("digit", [0, 1] * 200), ("age", (array[:, 0] + 40.5).tolist())):
+        evaluator.put_target(target_of({"name": name, "targets": labels}))
+    evaluator.points([point(record(400, array=array))])
+    evaluator.flush()
+    (run,) = runs(frontend)["runs"]
+    assert run["targets"] == ["digit", "age"]
+    assert {pair["score"] for pair in run["layers"] if pair["target"] == "age"} >= {"linear_f1", "r2"}
+    assert run["first"] == [{"score": "r2", "target": "age"}]
+
+
 def test_score_descriptions_are_sent_over_http(frontend, kurtosis, monkeypatch):
     client = TestClient(build(Roles(frontend=frontend)))
 

@@ -822,6 +822,10 @@ class RunSummary(Message):
     targets: Annotated[list[str], Meta(description="targets that layers have scores of")]
     kinds: list[str]
     layers: Annotated[list[ScoredTarget], Meta(description="scores that layers have, and of which target")]
+    first: Annotated[
+        list[ScoredTarget],
+        Meta(description="the score of a target to show first, where it is not the first of all"),
+    ]
     units: Annotated[list[ScoredTarget], Meta(description="scores that units have, and of which hypothesis")]
     has_graph: bool
     logged: Annotated[list[str], Meta(description="names of the values that the user logged")]

@@ -8,6 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from ..core.findings import CLASSIFIERS, NUMBERS_NOTE, REGRESSION
 from . import tables as t
 from .groups import label
 from .points import NO_EPOCH
@@ -23,6 +24,7 @@ def read(connection: sa.Connection) -> list[dict[str, Any]]:
     epochs, addresses = _epochs(connection), _addresses(connection)
     kinds = _distinct(connection, "kind")
     logged = _by_run(connection, sa.select(t.log.c.run, t.log.c.name).distinct().order_by(t.log.c.name))
+    numbers = _targets_of_numbers(connection)
     of_layers, of_units = (_distinct(connection, "score", "target", units=units) for units in (False, True))
     return [
         {name: value for name, value in row.items() if name not in ("id", "named", "training")}
@@ -33,6 +35,11 @@ def read(connection: sa.Connection) -> list[dict[str, Any]]:
             "scores": list(dict.fromkeys(score for score, _ in of_layers[row["id"]])),
             "kinds": [kind for (kind,) in kinds[row["id"]]],
             "layers": _pairs(of_layers[row["id"]]),
+            "first": [
+                {"score": score, "target": target}
+                for score, target in of_layers[row["id"]]
+                if score == REGRESSION and [target] in numbers[row["id"]]
+            ],
             "units": _pairs(of_units[row["id"]]),
             "has_graph": bool(row["has_graph"]),
             "logged": [name for (name,) in logged[row["id"]]],
@@ -57,6 +64,17 @@ def _by_run(connection: sa.Connection, query: sa.Select[Any]) -> _ByRun:
     for run, *values in connection.execute(query):
         groups[run].append(values)
     return groups
+
+
+def _targets_of_numbers(connection: sa.Connection) -> _ByRun:
+    """Return the targets whose labels are numbers, as the newest point of a classifier says of each."""
+    series, point = t.series.c, t.point.c
+    order = point.epoch.desc(), point.step.desc()
+    newest = (
+        sa.select(point.note).where(point.series == series.id).order_by(*order).limit(1).scalar_subquery()
+    )
+    query = sa.select(series.run, series.target).where(series.unit < 0, series.score.in_(CLASSIFIERS))
+    return _by_run(connection, query.where(newest.contains(NUMBERS_NOTE, autoescape=True)).distinct())
 
 
 def _epochs(connection: sa.Connection) -> _ByRun:

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from page_server import LAYERS, PageServer, plausible
+from page_server import LAYERS, MODEL, PageServer, plausible
 from playwright.sync_api import Page, expect
 from torch import nn
 from waiting import until
 
+from intus.core.findings import NUMBERS_NOTE
 from intus.core.results import Results
 from intus.serving.run import Server
 from intus.storage.database import Database
@@ -222,6 +223,33 @@ def test_axe_finds_nothing_serious(visit: Open, server: PageServer, scheme: str)
             for one in found
             if one["impact"] in ("serious", "critical")
         ] == []
+
+
+@pytest.mark.long
+def test_target_of_numbers_is_shown_with_its_own_score(new_page: Callable[..., Page]) -> None:
+    page, numbers = new_page(), f"{NUMBERS_NOTE}; more than 50 classes: the discriminant alone"
+    about = {"run": "ages", "model": MODEL, "address": "fc1", "n": 400}
+    with PageServer() as shown:
+        for epoch in (0, 1):
+            of_age = about | {"epoch": epoch, "target": "age"}
+            shown.add(
+                [
+                    of_age | {"score": "linear_f1", "value": 0.0, "note": numbers},
+                    of_age | {"score": "r2", "value": 0.9},
+                    about | {"epoch": epoch, "target": "digit", "score": "linear_f1", "value": 0.8},
+                ]
+            )
+        page.goto(shown.url)
+        heading = page.locator("h2").filter(has_text=" of ")
+        expect(heading).to_have_text("Linear regression, R² of age")
+        target = page.get_by_label("Target", exact=True)
+        target.select_option("digit")
+        expect(heading).to_have_text("Linear probe, macro F1 of digit")
+        target.select_option("age")
+        expect(heading).to_have_text("Linear regression, R² of age")
+        page.get_by_label("Score", exact=True).first.select_option("linear_f1")
+        expect(heading).to_have_text("Linear probe, macro F1 of age")  # what the user chose
+        page.close()
 
 
 @pytest.mark.long

@@ -6,7 +6,7 @@ import { otherLines, othersAt } from "./model/comparedRuns.ts";
 import { crowdOf, crowdText } from "./model/crowd.ts";
 import { depthColours, oklch } from "./model/depthColours.ts";
 import { headerCounts } from "./model/headerCounts.ts";
-import { groupScores, isIntrinsic, kindLabel, scoreLabel } from "./model/scoreLabels.ts";
+import { firstScore, groupScores, isIntrinsic, kindLabel, scoreLabel } from "./model/scoreLabels.ts";
 import { baselines, chart, extent, filtered, layerOf, nearest, notesOf, strongest } from "./model/series.ts";
 import { reach, strengthText } from "./model/strength.ts";
 import { gain, sortUnits, unitChart, unitRows } from "./model/unitRows.ts";
@@ -52,7 +52,7 @@ const SCORES = [info("linear_f1", "Linear probe"), info("linear_f1.majority", "M
 
 const run = (name: string, more: Partial<Run> = {}): Run => ({
   ...{ run: name, model: "Net", framework: "torch", started: 0, updated: 0, epochs: [0, 1], addresses: ["a", "b"] },
-  ...{ targets: ["digit", "even"], scores: ["mean", "linear_f1"], kinds: ["output"], has_graph: false, group: "", points: 4, units: [] },
+  ...{ targets: ["digit", "even"], scores: ["mean", "linear_f1"], kinds: ["output"], has_graph: false, group: "", points: 4, first: [], units: [] },
   layers: ["digit", "even"].map((target) => ({ score: "linear_f1", target })).concat({ score: "mean", target: "" }),
   ...more,
 });
@@ -406,6 +406,15 @@ const tests: Record<string, () => void | Promise<void>> = {
     equal([picked.choice.target, requestedTarget(picked.choice, mixed)], ["age", "age"]);
     const plain = reduce(picked, { type: "choose", choice: { score: "mean" } });
     equal([plain.choice.target, requestedTarget(plain.choice, mixed)], ["age", ""]);
+  },
+  "the first score of a target of numbers is shown with it": () => {
+    const layers = [{ score: "linear_f1", target: "digit" }, { score: "linear_f1", target: "age" }, { score: "r2", target: "age" }];
+    const mixed = run("r", { scores: ["linear_f1", "r2"], targets: ["digit", "age"], layers, first: [{ score: "r2", target: "age" }] });
+    const { choice, labels } = withRuns(initial({ target: "age" }), mixed);
+    equal([choice.score, firstScore(mixed, "age", labels), firstScore(mixed, "digit", labels)], ["r2", "r2", "linear_f1"]);
+    equal(withRuns(initial(), mixed).choice.score, "linear_f1");
+    const own = run("r", { ...mixed, layers: layers.slice(1), first: [] });
+    equal(firstScore({ ...own, layers: [{ score: "r2", target: "age" }] }, "age", labels), "r2");
   },
   "the time between attempts to connect doubles up to fifteen seconds": () => {
     equal([0, 1, 2, 10, 1000].map(backoff), [500, 1000, 2000, 15000, 15000]);

@@ -22,7 +22,7 @@ const SHOWN: [key: Name, label: string, bad: boolean, always: boolean, title: st
   ["postponed", "layers of older epochs wait", false, false, "Scoring is behind and takes newer epochs first. These are scored when there is time"],
   ["under_way", "under way", false, false, "Arrays that were sent and did not arrive yet"],
   ["unknown", "not known", true, false, "Arrays that were sent and of which this server knows nothing"],
-  ["dropped", "dropped", true, true, "Arrays that the training process dropped because its queue was full or there was no server"],
+  ["dropped", "dropped", true, true, "Arrays that the training dropped: its queue was full or there was no server"],
   ["lost", "lost", true, false, "Arrays that the server dropped from its memory before they were scored"],
   ["incomplete", "incomplete", true, true, "Layers that were scored although some of their arrays were missing"],
   ["refused", "refused", true, true, "Arrays that the server refused"],
@@ -63,6 +63,6 @@ export function headerCounts(run: Run, status: Status, missing: number): HeaderC
     number("scores", "scores", run.points, false, "Stored scores of this run"),
     ...counts,
     number("empty", "without a value", missing, true, "Points of the plot without a value"),
-    ...(refused ? [number("requests", refused === 1 ? "request refused" : "requests refused", refused, true, "Requests of any run that the server refused; the notices give the reasons")] : []),
+    ...(refused ? [number("requests", refused === 1 ? "request refused" : "requests refused", refused, true, "Requests of any run that the server refused; see the notices")] : []),
   ];
 }

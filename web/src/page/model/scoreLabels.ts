@@ -68,3 +68,10 @@ export function groupScores(run: Run, labels: Labels): ScoreGroup[] {
   ];
   return groups.filter((group) => group.scores.length > 0);
 }
+
+/** Return the score to show first of a target. */
+export function firstScore(run: Run, target: string, labels: Labels): string {
+  const scores = groupScores(run, labels)[0]?.scores ?? [];
+  const first = run.first.find((one) => one.target === target)?.score;
+  return first ?? scores.find((score) => targetsOf(run, score).includes(target)) ?? scores[0] ?? "";
+}

@@ -2,7 +2,7 @@
 import { el } from "../../ui/dom.ts";
 import { epoch as epochText, shown } from "../../ui/format.ts";
 import { icon, PAUSE, PLAY } from "../../ui/icons.ts";
-import { groupScores, isIntrinsic, isOfUnits, kindLabel, scoreLabel, targetsOf } from "../model/scoreLabels.ts";
+import { firstScore, groupScores, isIntrinsic, isOfUnits, kindLabel, scoreLabel, targetsOf } from "../model/scoreLabels.ts";
 import { groupOf } from "../state/state.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
 import { setText } from "./elements.ts";
@@ -11,11 +11,12 @@ import { type Group, Picker } from "./picker.ts";
 const FRAME = 500; // milliseconds per epoch while playing
 
 const FIGURE = { score: "kmeans_mi", kind: "output", address: null, epoch: null, filter: "" };
-const FIGURE_2 = "Mutual information between k-means clusters and the labels: Figure 2 of the Vivisect paper";
+const FIGURE_2 = "Mutual information of k-means clusters and labels";
 
 export function controls(dispatch: Dispatch): Part {
   const scores = new Picker("Score", "score", (score) => dispatch({ type: "choose", choice: { score } }));
-  const targets = new Picker("Target", "target", (target) => dispatch({ type: "choose", choice: { target } }));
+  let scoreOf = (_target: string): string => "";
+  const targets = new Picker("Target", "target", (target) => dispatch({ type: "choose", choice: { target, score: scoreOf(target) } }));
   const kinds = new Picker("Of", "kind", (kind) => dispatch({ type: "choose", choice: { kind } }));
   const time = timeline(dispatch);
   const root = el("div", { class: "controls", role: "group", "aria-label": "What to show" });
@@ -38,8 +39,10 @@ export function controls(dispatch: Dispatch): Part {
       scores.root.hidden = run.scores.length + run.units.length === 0;
       scores.update(choice.score, [run, labels], () => groupScores(run, labels).map((of) => group(of.label, of.scores, (score) => scoreLabel(labels, score))));
       const intrinsic = isIntrinsic(run, choice.score);
-      const fitting = intrinsic ? run.targets : targetsOf(run, choice.score);
-      targets.update(choice.target, [run, choice.score], () => [group("", fitting, shown)]);
+      const isFirst = choice.score === firstScore(run, choice.target, labels);
+      scoreOf = (target) => (isFirst ? firstScore(run, target, labels) : choice.score);
+      const fitting = intrinsic || isFirst ? run.targets : targetsOf(run, choice.score);
+      targets.update(choice.target, [run, choice.score, choice.target], () => [group("", fitting, shown)]);
       targets.root.hidden = fitting.length === 0;
       targets.disabled = intrinsic;
       targets.root.title = intrinsic ? "This score needs no target" : "";

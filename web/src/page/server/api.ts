@@ -17,6 +17,8 @@ export interface Run {
   points: number;
   /** The scores of layers, each with its target; "" for a score without a target. */
   layers: ScoredTarget[];
+  /** The score of a target to show first, where it is another than the first of all. */
+  first: ScoredTarget[];
   units: ScoredTarget[];
 }
 

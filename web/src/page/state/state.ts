@@ -2,7 +2,7 @@
 import type { Theme } from "../../ui/theme.ts";
 import { type Compared, runKey } from "../model/comparedRuns.ts";
 import type { Axis } from "../model/curves.ts";
-import { groupScores, isIntrinsic, isOfUnits, type Labels, NO_LABELS, targetsOf, unitScores } from "../model/scoreLabels.ts";
+import { firstScore, isIntrinsic, isOfUnits, type Labels, NO_LABELS, targetsOf, unitScores } from "../model/scoreLabels.ts";
 import { type Chart, EMPTY } from "../model/series.ts";
 import type { Confusion, Gap, Log, Notice, Run, Runs, Status, UnitFollowup } from "../server/api.ts";
 
@@ -158,7 +158,7 @@ function settle(state: State): State {
 }
 
 function settleScore(wanted: Choice, run: Run, labels: Labels): { score: string; target: string } {
-  const first = groupScores(run, labels)[0]?.scores[0] ?? "";
+  const first = firstScore(run, keep(wanted.target, run.targets, run.targets[0] ?? ""), labels);
   const score = keep(wanted.score, [...run.scores, ...unitScores(run)], first);
   const targets = targetsOf(run, score).filter(Boolean);
   // A score without a target keeps the selected target for the next score that has one.
