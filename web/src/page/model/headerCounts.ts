@@ -24,7 +24,7 @@ const SHOWN: [key: Name, label: string, bad: boolean, always: boolean, title: st
   ["unknown", "not known", true, false, "Arrays that were sent and of which this server knows nothing"],
   ["dropped", "dropped", true, true, "Arrays that the training dropped: its queue was full or there was no server"],
   ["lost", "lost", true, false, "Arrays that the server dropped from its memory before they were scored"],
-  ["incomplete", "incomplete", true, true, "Layers that were scored although some of their arrays were missing"],
+  ["incomplete", "incomplete", true, true, "Layers that were scored without some of their arrays"],
   ["refused", "refused", true, true, "Arrays that the server refused"],
   ["failed", "failed", true, true, "Arrays that could not be scored"],
 ];

@@ -41,7 +41,7 @@ export function controls(dispatch: Dispatch): Part {
       const intrinsic = isIntrinsic(run, choice.score);
       const isFirst = choice.score === firstScore(run, choice.target, labels);
       scoreOf = (target) => (isFirst ? firstScore(run, target, labels) : choice.score);
-      const fitting = intrinsic || isFirst ? run.targets : targetsOf(run, choice.score);
+      const fitting = intrinsic || (isFirst && run.targets.length > 0) ? run.targets : targetsOf(run, choice.score);
       targets.update(choice.target, [run, choice.score, choice.target], () => [group("", fitting, shown)]);
       targets.root.hidden = fitting.length === 0;
       targets.disabled = intrinsic;
