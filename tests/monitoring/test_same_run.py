@@ -13,6 +13,7 @@ from test_with_server import points, read
 from torch import nn
 
 from intus.core.errors import InputError
+from intus.core.results import EARLIER
 from intus.monitoring import flush, probe
 from intus.serving.run import Server
 
@@ -98,12 +99,24 @@ def test_cell_that_is_run_again_without_remove_replaces_the_earlier_training(tmp
 
 
 @pytest.mark.long
-def test_resumed_training_of_one_process_goes_on_as_one_curve(tmp_path):
+@pytest.mark.parametrize("apart", [False, True])
+def test_training_that_begins_after_another_is_one_curve_of_two_trainings(tmp_path, apart):
+    """Before, the findings of an unrelated model began with the epochs of the one before, without a word."""
     with Server(database=tmp_path / "x.db", port=0) as server:
         at = server.host, server.port
-        train(at, 100, [1, 2])
+        if apart:
+            other = multiprocessing.get_context("spawn").Process(
+                target=in_other_process, args=(at, 100, [1, 2])
+            )
+            other.start()
+            other.join(120)
+        else:
+            train(at, 100, [1, 2])
         watch, _ = train(at, 100, [3, 4])
         check(server, watch, {epoch: 100 + epoch for epoch in range(1, 5)})
+        found = points(server, "r", score="mean", address="layer")
+        assert found["note"] == [EARLIER, EARLIER, "", ""]
+        assert "resumed" in codes(server)
         assert "restarted" not in codes(server)
 
 

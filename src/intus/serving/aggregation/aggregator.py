@@ -292,7 +292,8 @@ class Aggregator:
         for window in run.windows.values():
             part.out.ready += self._hand_on(run, window, close=True)
         newest = max((key[0] for key in [*run.windows, *run.finished]), key=rank)  # type: ignore[arg-type]
-        part.out.notices.append(notices.restarted(run.run_key, first, newest))  # type: ignore[arg-type]
+        told = notices.restarted if rank(epoch) <= rank(newest) else notices.resumed  # type: ignore[arg-type]
+        part.out.notices.append(told(run.run_key, first, newest))  # type: ignore[arg-type]
         run.restart(part.client_id, self.trigger, part.now)
 
     def _take_reports(

@@ -290,6 +290,23 @@ def restarted(run_key: RunKey, epoch: float | None, newest: float | None) -> Not
     return Notice("restarted", text, "warning", *run_key)
 
 
+def resumed(run_key: RunKey, epoch: float | None, newest: float | None) -> Notice:
+    """Return the notice that later epochs came under the same name when the training before had ended.
+
+    Args:
+        run_key: The run and model.
+        epoch: The first of them; None if no record of it has come.
+        newest: The newest epoch before.
+    """
+    first = "a later epoch" if epoch is None else f"epoch {_plain(epoch)}"
+    text = (
+        f"Another training began with {first} under the same run= when the one up to epoch {_plain(newest)} "
+        "had ended, or this one was resumed, which is not known. Its curves go on, and findings are of the "
+        "new epochs. If it is another training, give each its own run=."
+    )
+    return Notice("resumed", text, "info", *run_key)
+
+
 def superseded(record: Record) -> Notice:
     """Return the notice that rows of an earlier training came after another began under the same name."""
     text = (

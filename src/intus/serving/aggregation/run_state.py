@@ -475,9 +475,9 @@ class RunState:
     def replaces(self, epoch: float | None, client_id: str | None, seq: int, now: float) -> bool:
         """Let a client that begins take part; return whether it begins another attempt.
 
-        It does if its first epoch is one that was sent before, unless it is another process of the present
-        training. A client whose training was replaced by that of others follows them
-        when its own epochs begin again.
+        It does if epochs were sent before, unless it is another process of the present training. Whether it
+        continues that one, if its first epoch is a later one, is not known. A client whose training was
+        replaced by that of others follows them when its own epochs begin again.
         """
         client = self.clients.get(client_id) if client_id is not None else None
         if client is None or client.attempt == self.attempt:
@@ -486,10 +486,8 @@ class RunState:
             if rank(epoch) >= client.newest or seq < client.latest:
                 return False
             client.newest = -math.inf
-        begun = [rank(key[0]) for key in [*self.windows, *self.finished]]  # type: ignore[arg-type]
-        is_sent = bool(begun) and rank(epoch) <= max(begun)
         together = client.training <= self.training and self._has_others(client, now)
-        if is_sent and not together:
+        if (self.windows or self.finished) and not together:
             return True
         client.attempt = self.attempt
         return False
