@@ -106,7 +106,7 @@ class Tap(Protocol):
     by ``Backend.evaluation`` in the course of a training has a true attribute ``evaluates``, so that a
     backend whose models are values can tell which is the trained one. It may have methods ``leave_out``, for
     a backend to which the report of a call is expensive, ``at_epoch_end``, ``prepared``, ``ran_outside``,
-    ``note`` and ``met``; see ``monitoring.tap.ModelTap``.
+    ``sent_elsewhere``, ``note`` and ``met``; see ``monitoring.tap.ModelTap``.
     """
 
     def on_forward_start(self, inputs: Any) -> bool | None:

@@ -625,6 +625,10 @@ class ModelTap:
         """Register an operation that returns several tensors, or packed items; see ``Coverage.returned``."""
         self.coverage.returned(address, recorded, others, packed=packed)
 
+    def sent_elsewhere(self, kinds: Collection[str]) -> None:
+        """Register kinds that another process of the training sends."""
+        self.coverage.kinds_seen.update(kinds)
+
     def note(self, text: str) -> None:
         """Register a fact about what is recorded, as a sentence that the page shall say."""
         self.troubles.inform("parts", text)

@@ -112,3 +112,72 @@ with intus.probe(torch.nn.Linear(2, 2), port=1, run="r") as watch, intus.probe(t
     said = "hich processes belong to the training of run 'r' is not known, because the store"
     assert done.stdout.count(said) == 1, done.stderr
     assert done.stderr.count(said) == 1
+
+
+STEPS = """
+import sys
+import numpy as np, torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+import intus
+
+rank, port, store, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+KINDS = ("parameter", "parameter_grad", "update")
+for given in ("wrapped", "inner"):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1))
+    probed = model if given == "inner" else None
+    trained = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.01)
+    torch.manual_seed(rank)
+    watch = intus.probe(probed or trained, port=port, run=given, kinds=KINDS, budget=float("inf"))
+    steps = []
+    for watch.epoch in (1, 2):
+        for _ in range(12):
+            rows = torch.randn(8, 4)
+            optimizer.zero_grad()
+            (trained(rows) - rows[:, :1]).square().mean().backward()
+            steps.append(model[0].weight.grad.double().numpy().ravel().copy())
+            optimizer.step()
+    watch.remove()
+    assert not any("nothing of kind" in fault for fault in watch.status()["faults"])
+    np.save(f"{out}/{given}{rank}.npy", steps)
+torch.distributed.barrier()
+assert intus.flush(port=port)
+torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.long
+def test_step_of_all_ranks_is_one_step(tmp_path):
+    """Before, each of two processes sent the mean gradient, so that there were twice as many steps."""
+    path = tmp_path / "train.py"
+    path.write_text(STEPS)
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        given = [str(server.port), tmp_path / "store", tmp_path]
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, "-W", "ignore", path, str(rank), *given],
+                stderr=subprocess.PIPE,
+                text=True,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+            )
+            for rank in range(2)
+        ]
+        errors = [rank.communicate(timeout=100)[1] for rank in ranks]
+        assert [rank.returncode for rank in ranks] == [0, 0], errors
+        assert flush(server.host, server.port)
+    with Database(tmp_path / "x.db") as database:
+        for run in ("wrapped", "inner"):
+            steps, same = (np.load(tmp_path / f"{run}{rank}.npy") for rank in range(2))
+            assert np.array_equal(steps, same)
+            found = database.points(run, "Sequential").where(address="0.weight")
+            for epoch, rows in ((1, steps[:12]), (2, steps[12:])):
+                of_epoch = found.where(epoch=epoch)
+                noise = rows.var(0, ddof=1).sum()
+                expected = noise / ((rows.mean(0) ** 2).sum() - noise / 12)
+                told = of_epoch.where(score="gradient_noise")
+                assert told["value"] == pytest.approx([expected], rel=1e-4)
+                for kind in ("parameter_grad", "update"):
+                    assert of_epoch.where(kind=kind, score="norm")["n"].tolist() == [12]

@@ -192,7 +192,7 @@ class OnParameterGradient(_Hook):
 
     def observe(self, parameter: Tensor) -> None:
         """Capture the gradient, if the last pass was observed."""
-        ticket = self.session.tickets.get(self.owner)
+        ticket = None if self.session.is_copy else self.session.tickets.get(self.owner)
         if ticket is not None and parameter.grad is not None and not self.are_steps_visible():
             self.session.capture(ticket, self.address, "parameter_grad", parameter.grad)
 

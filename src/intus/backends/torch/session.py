@@ -24,6 +24,7 @@ from .captured_tensor import Packed, Part, captured, main_part, parts, unpacked
 from .eval_forward import is_capturing
 from .order import batch_axis, final_states, keeps_rows, kept_axis
 from .row_follower import RowFollower
+from .sharding import OF_STEPS, has_gradients_of_another
 
 _TRANSFORMED = (
     "The model was called inside of a transform of torch.func, such as vmap or grad, where tensors have no "
@@ -61,6 +62,7 @@ class Session:
         #: a backward pass and the step, leaves those that a step is awaited for.
         self.tickets: dict[str, Any] = {}
         self.awaits_step = self._keeps_tickets = False
+        self.is_copy = False  # whether another process has the gradients and updates of the last pass as well
         self.has_gradients = False  # whether this pass began with gradients enabled
         self.without_gradients: set[str] = set()  # modules that nevertheless ran without
         self.rows: RowFollower | None = None  # of this pass, if its rows are followed
@@ -189,6 +191,9 @@ class Session:
         if not self._keeps_tickets:
             self.tickets.clear()
             self.awaits_step = has_gradients
+            self.is_copy = has_gradients and has_gradients_of_another()
+            if self.is_copy:
+                getattr(self.tap, "sent_elsewhere", lambda kinds: None)(OF_STEPS)
         wanted: bool | None = False
         try:
             if peek_interpreter_stack() is not None:

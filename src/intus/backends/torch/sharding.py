@@ -18,7 +18,8 @@ from torch import nn
 from ...core.address import Address
 
 _INNER = "_fsdp_wrapped_module"
-OF_PARAMETERS = ("parameter", "parameter_grad", "update")
+OF_STEPS = ("parameter_grad", "update")
+OF_PARAMETERS = ("parameter", *OF_STEPS)
 
 
 def is_wrapper(module: nn.Module) -> bool:
@@ -80,6 +81,18 @@ def ranks_of(model: nn.Module) -> tuple[int, ...]:
             for parameter in filter(_is_distributed, module.parameters()):
                 ranks.update(parameter.device_mesh.mesh.flatten().tolist())  # type: ignore[attr-defined]
     return tuple(sorted(ranks)) if len(ranks) > 1 else ()
+
+
+def has_gradients_of_another() -> bool:
+    """Return whether ``DistributedDataParallel`` makes the call under way, and not in its first process.
+
+    Each of its processes has the same mean of all gradients, and steps with it. Torch marks such calls for
+    its compiler.
+    """
+    for kind in _loaded("torch.nn.parallel", "DistributedDataParallel"):
+        wrapper = getattr(kind, "_active_ddp_module", None)
+        return wrapper is not None and wrapper.process_group.rank() > 0
+    return False
 
 
 @contextmanager

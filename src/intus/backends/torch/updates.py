@@ -38,6 +38,7 @@ class StepListener(Protocol):
     kinds: frozenset[str]
     tickets: dict[str, Any]
     awaits_step: bool
+    is_copy: bool
 
     def capture(self, ticket: Any, address: str, kind: str, tensor: Tensor) -> None:
         """Pass a tensor to the tap."""
@@ -97,7 +98,7 @@ class Steps:
             return
         try:
             began = time.perf_counter(), time.thread_time()
-            if not _is_skipped(optimizer):
+            if not (_is_skipped(optimizer) or self._listener.is_copy):
                 for parameter, owner, address in self._own(optimizer):
                     if not (has_closure or owner in self._listener.tickets):
                         continue
@@ -117,7 +118,7 @@ class Steps:
         try:
             for parameter, owner, address in self._own(optimizer):
                 self._are_visible, self._listener.awaits_step = True, False
-                if owner not in self._listener.tickets:
+                if owner not in self._listener.tickets or self._listener.is_copy:
                     continue
                 if (before := copies.get(id(parameter))) is not None:
                     change = parameter.detach() - before
