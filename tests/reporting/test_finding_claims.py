@@ -15,19 +15,21 @@ N = r"(-?\d+\.\d\d)"
 LAYER = r"(the model's output|layer \d+)"
 MORE = r"(?: and (\d+) more layers?)?"
 NUMBERS = rf"linear_f1 {N} \[{N}, {N}\], baseline {N}"
+ROWS = r"(?: Epoch (\d+) has (\d+) held-out rows, epoch (\d+) (\d+){}\.)?"
 LEARNED = re.compile(
     rf"y is learned in {LAYER}{MORE} from epoch (\d+): {NUMBERS}; "
-    rf"{LAYER} had {N} \[{N}, {N}\] at epoch (\d+), the first scored\."
+    rf"{LAYER} had {N} \[{N}, {N}\] at epoch (\d+), the first scored\." + ROWS.format("")
 )
 DECODABLE = re.compile(
     rf"y can be decoded from {LAYER}{MORE} since epoch (\d+)(, the first scored)?: "
-    rf"{NUMBERS}(?: in {LAYER})?\. "
-    rf"(?:No interval of the newest point is above that of the first\.|"
+    rf"{NUMBERS}(?: in {LAYER})?\."
+    + ROWS.format(", which alone may show it")
+    + r" (?:No interval of the newest point is above that of the first( by more than its rows may give)?\.|"
     rf"At the newest point the interval of {LAYER}{MORE} is above that of the first\.)"
 )
 FELL = re.compile(
     rf"y fell (to|below|to or below) its baseline in {LAYER}{MORE} at epoch (\d+): {NUMBERS}; "
-    rf"{LAYER} had {N} at epoch (\d+)\."
+    rf"{LAYER} had {N} at epoch (\d+)\." + ROWS.format("")
 )
 IDLE = re.compile(
     rf"(?:{LAYER} adds|The (\d+) layers from {LAYER} to {LAYER} add) nothing about y "
@@ -58,9 +60,25 @@ class Told:
         names = ("value", "low", "high", "baseline")[: len(numbers)]
         return all(f"{row[name]:.2f}" == number for name, number in zip(names, numbers, strict=True))
 
+    def check_rows(self, layer, epoch, before, *told, only_more=False):
+        """Check that the rows of two points are told if they differ, and are those of these points."""
+        rows, earlier = self.at(layer, epoch)["n"], self.at(layer, before)["n"]
+        if rows > earlier if only_more else rows != earlier:
+            assert tuple(map(float, told)) == (before, earlier, epoch, rows)
+        else:
+            assert told == (None,) * 4
 
-def check_learned(told, order, layer, more, epoch, value, low, high, baseline, same, v0, l0, h0, e0):
+
+def above_first(row, first, by_rows=True):
+    """Return whether a score is above the first, by more than its rows may give."""
+    more = max(row["n"] / first["n"], 1) if by_rows else 1
+    bound = first["high"] + (more - 1) * (first["high"] - min(first["value"], first["baseline"]))
+    return row["low"] > bound + 1e-12
+
+
+def check_learned(told, order, layer, more, epoch, value, low, high, baseline, same, v0, l0, h0, e0, *rows):
     assert layer == same
+    told.check_rows(layer, float(epoch), float(e0), *rows)
     epoch, first = float(epoch), told.rows[layer][0]
     assert first["epoch"] == float(e0)
     assert told.has(layer, epoch, value, low, high, baseline)
@@ -71,7 +89,7 @@ def check_learned(told, order, layer, more, epoch, value, low, high, baseline, s
         return (
             len(rows) >= 2
             and rows[0]["epoch"] == epoch
-            and all(row["low"] > row["baseline"] and row["low"] > told.rows[name][0]["high"] for row in rows)
+            and all(row["low"] > row["baseline"] and above_first(row, told.rows[name][0]) for row in rows)
         )
 
     assert holds(layer)
@@ -79,9 +97,28 @@ def check_learned(told, order, layer, more, epoch, value, low, high, baseline, s
 
 
 def check_decodable(
-    told, order, layer, more, epoch, is_first, value, low, high, baseline, same, risen, others
+    told,
+    order,
+    layer,
+    more,
+    epoch,
+    is_first,
+    value,
+    low,
+    high,
+    baseline,
+    same,
+    e0,
+    n0,
+    e1,
+    n1,
+    by_rows,
+    risen,
+    others,
 ):
     epoch = float(epoch)
+    before = max((row["epoch"] for row in told.rows[layer] if row["epoch"] < epoch), default=epoch)
+    told.check_rows(layer, epoch, before, e0, n0, e1, n1, only_more=True)
     assert same in (None, layer)
     assert told.has(layer, epoch, value, low, high, baseline)
 
@@ -90,8 +127,8 @@ def check_decodable(
         known = len(rows) >= 2 and rows[0]["epoch"] == epoch and (not is_first or rows == told.rows[name])
         return known and all(row["low"] > row["baseline"] for row in rows)
 
-    def rises(name):
-        return told.rows[name][-1]["low"] > told.rows[name][0]["high"]
+    def rises(name, by_rows=True):
+        return above_first(told.rows[name][-1], told.rows[name][0], by_rows)
 
     assert holds(layer)
     assert is_first or told.rows[layer][0]["epoch"] < epoch
@@ -99,15 +136,19 @@ def check_decodable(
     assert len(those) >= 1 + int(more or 0)
     if risen is None:
         assert sum(not rises(name) for name in those) >= 1 + int(more or 0)
+        assert bool(by_rows) <= any(rises(name, by_rows=False) for name in those)
     else:
         assert risen in those
         assert rises(risen)
         assert sum(rises(name) for name in those) >= 1 + int(others or 0)
 
 
-def check_fell(told, order, side, layer, more, epoch, value, low, high, baseline, same, before, when):
+def check_fell(
+    told, order, side, layer, more, epoch, value, low, high, baseline, same, before, when, *counts
+):
     assert layer == same
     epoch, when = float(epoch), float(when)
+    told.check_rows(layer, epoch, when, *counts)
     assert when < epoch
     assert told.has(layer, epoch, value, low, high, baseline)
     assert told.has(layer, when, before)
@@ -119,7 +160,12 @@ def check_fell(told, order, side, layer, more, epoch, value, low, high, baseline
         if side != "to or below" and (side == "below") != (rows[0]["high"] < rows[0]["baseline"]):
             return False
         top = [row for row in earlier if row["low"] > row["baseline"]]
-        return any(all(row["high"] < was["value"] for row in rows) for was in top)
+
+        def below(row, was):
+            fewer = max(was["n"] / row["n"], 1)
+            return row["high"] < was["baseline"] + (was["value"] - was["baseline"]) / fewer
+
+        return any(all(below(row, was) for row in rows) for was in top)
 
     assert holds(layer)
     assert sum(holds(name) for name in told.rows if name != layer) >= int(more or 0)
@@ -139,6 +185,7 @@ def check_idle(
     for row in rows:
         bounds = [told.at(name, row["epoch"])["high"] for name in later]  # each was scored then
         assert row["low"] > row["baseline"]
+        assert {told.at(name, row["epoch"])["n"] for name in later} == {row["n"]}
         gaps[row["epoch"]] = max(bounds) - row["value"]
     assert max(gaps.values()) <= 0.02 + 1e-12  # 0.72 - 0.7 is above 0.02
     assert gaps[when] == max(gaps.values())  # the sentence has the worst of all epochs that it covers
@@ -158,6 +205,7 @@ def histories(draw):
     width = st.sampled_from([0.0, 0.01, 0.03, 0.05, 0.12, 0.3])
     layers, epochs = draw(st.integers(1, 5)), sorted(draw(st.sets(st.integers(0, 9), min_size=1, max_size=6)))
     rows = []
+    counts = {epoch: draw(st.sampled_from([100, 100, 100, 110, 200, 800])) for epoch in epochs}
     for layer in range(layers):
         value, half = draw(level), draw(width)
         for epoch in epochs:
@@ -170,7 +218,8 @@ def histories(draw):
                 continue
             row = {"address": f"layer {layer}", "target": "y", "score": "linear_f1", "epoch": float(epoch)}
             low, high = max(value - half, 0.0), min(value + half, 1.0)
-            numbers = {"value": value, "low": low, "high": high, "baseline": 0.5}
+            n = draw(st.sampled_from([counts[epoch]] * 9 + [70]))
+            numbers = {"value": value, "low": low, "high": high, "baseline": 0.5, "n": n}
             rows.append(row | (numbers if fate > 1 else {"note": "too few rows"}))
     return [{"value": None, **row} for row in rows]
 
@@ -181,7 +230,7 @@ def told_of(rows, order):
 
 def row(layer, epoch, value, low, high):
     facts = {"address": f"layer {layer}", "target": "y", "score": "linear_f1", "epoch": float(epoch)}
-    return facts | {"value": value, "low": low, "high": high, "baseline": 0.5}
+    return facts | {"value": value, "low": low, "high": high, "baseline": 0.5, "n": 100}
 
 
 #: The scores of which strangers read a sentence that they contradict.

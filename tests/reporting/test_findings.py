@@ -5,13 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intus.core.findings import findings
+from intus.core.findings import RENEWED, findings
 from intus.core.results import Results
 from intus.scores import Scorer, get
 
 LAYERS = [f"h.{number}" for number in range(6)]
 EPOCHS = 6
 ROWS = 400
+
+
+NUMBERS = ("value", "low", "high", "baseline", "n")
 
 
 def scored(signal, seed, labels=None, layers=LAYERS, rows=ROWS):
@@ -38,7 +41,7 @@ def scored(signal, seed, labels=None, layers=LAYERS, rows=ROWS):
                     "score": result.score,
                     "target": result.target or "",
                 }
-                row |= {name: getattr(result, name) for name in ("value", "low", "high", "baseline", "n")}
+                row |= {name: getattr(result, name) for name in NUMBERS}
                 table.append(row)
     return Results.from_rows(table)
 
@@ -190,8 +193,7 @@ def regression(labels, encoded, seed=0, scores=("linear_f1", "r2"), epochs=4):
             scorer.update(behaviors, {"ink": labels}, items=np.arange(len(labels)))
             for result in scorer.result():
                 row = {"address": LAYERS[layer], "epoch": epoch, "score": result.score, "target": "ink"}
-                names = ("value", "low", "high", "baseline", "n", "note")
-                table.append(row | {name: getattr(result, name) for name in names})
+                table.append(row | {name: getattr(result, name) for name in (*NUMBERS, "note")})
     return Results.from_rows(table)
 
 
@@ -241,3 +243,122 @@ def test_score_without_values_is_not_chosen():
         for name, value in (("linear_f1", np.nan), ("lda_f1", 0.2), ("r2", np.nan))
     ]
     assert "lda_f1 0.20" in findings(Results.from_rows(rows), ["h.0"])[0].text
+
+
+def of_unchanged_model(seed, sizes, features=400, classes=10, distance=4.0, score="linear_f1", skew=0):
+    """Return the scores of a layer that does not change, of other numbers of rows in each epoch."""
+    rng, rows = np.random.default_rng(seed), max(sizes)
+    shares = np.arange(1.0, classes + 1) ** -skew
+    labels = rng.choice(classes, rows, p=shares / shares.sum())
+    centers = distance * rng.normal(size=(classes, features)) / np.sqrt(features)
+    behaviors = centers[labels] + rng.normal(size=(rows, features))
+    if score == "r2":
+        labels = behaviors @ rng.normal(size=features) / np.sqrt(features) + rng.normal(size=rows) / distance
+    table = []
+    for epoch, size in enumerate(sizes):
+        scorer = Scorer([score])
+        scorer.update(behaviors[:size], {"digit": labels[:size]}, items=np.arange(size))
+        for result in scorer.result():
+            row = {"address": "h.0", "epoch": epoch, "score": result.score, "target": result.target}
+            table.append(row | {name: getattr(result, name) for name in NUMBERS})
+    return Results.from_rows(table)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("sizes", "options"),
+    [
+        ((400, 800, 1600, 3200), {}),
+        ((200, 800, 3200, 3200), {"classes": 4, "distance": 2.0}),
+        ((3200, 3200, 1600, 400, 400), {"distance": 1.0}),
+        ((80, 320, 1280, 3200), {"score": "r2", "distance": 2.0}),
+        ((2025, 1350, 900, 600, 400), {"score": "r2", "distance": 1.0}),
+    ],
+)
+def test_more_or_fewer_rows_alone_are_neither_learned_nor_lost(seed, sizes, options):
+    found = findings(of_unchanged_model(seed, sizes, **options), LAYERS[:1])
+    assert {each.kind for each in found} <= {"decodable"}, found
+
+
+@pytest.mark.slow
+def test_no_layer_that_does_not_change_has_learned_or_lost_a_target():
+    """Draw what decides how much more a classifier knows from more rows: before, 9 of these layers had."""
+    rng = np.random.default_rng(0)
+    told_of = []
+    for seed in range(200):
+        first, growth = rng.choice([40, 80, 200, 400]), rng.choice([1.05, 1.2, 1.5, 2, 4])
+        sizes = [min(int(first * growth**epoch), 6000) for epoch in range(5)][:: rng.choice([1, 1, -1])]
+        options = {
+            "features": rng.choice([4, 20, 100, 400]),
+            "classes": rng.choice([2, 4, 10]),
+            "distance": rng.choice([0.5, 1, 2, 4, 8]),
+            "score": rng.choice(["linear_f1", "linear_f1", "linear_f1", "r2"]),
+            "skew": rng.choice([0, 1, 2]),
+        }
+        results = of_unchanged_model(seed, sizes, **options)
+        told_of += [each for each in findings(results, LAYERS[:1]) if each.kind != "decodable"]
+    assert told_of == []
+
+
+def rows_by_epoch(results, sizes):
+    """Return results that say these numbers of rows of each epoch."""
+    return Results.from_rows([row | {"n": sizes[int(row["epoch"])]} for row in results])
+
+
+LEARNED = np.array([[0.0, 0.0, 3.0, 3.0, 3.0, 3.0]])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told_of_rows"),
+    [
+        ((99,) * EPOCHS, ""),
+        ((99, 105, 130, 150, 170, 200), " Epoch 0 has 99 held-out rows, epoch 2 130."),  # data that grow
+        ((99, 80, 40, 60, 30, 50), " Epoch 0 has 99 held-out rows, epoch 2 40."),  # passes that are skipped
+        ((99, 99, 99, 99, 99, 40), ""),  # an epoch that is broken off
+        ((1000, 99, 99, 99, 99, 99), " Epoch 0 has 1,000 held-out rows, epoch 2 99."),
+    ],
+    ids=["same", "growing", "skipped", "broken-off", "after-a-large-first"],
+)
+def test_target_that_is_learned_is_found_with_other_numbers_of_rows(sizes, told_of_rows):
+    results = rows_by_epoch(scored(LEARNED, 0, layers=LAYERS[:1]), sizes)
+    (found,) = findings(results, LAYERS[:1])
+    assert (found.kind, found.epoch) == ("learned", 2)
+    assert found.text.partition("the first scored.")[2] == told_of_rows
+
+
+def test_target_that_is_decoded_since_there_are_more_rows_is_told_with_them():
+    signal = np.array([[0.5, 0.5, 1.0, 1.0, 1.0]])
+    results = rows_by_epoch(scored(signal, 4, layers=LAYERS[:1]), (20, 20, 200, 200, 200))
+    (found,) = findings(results, LAYERS[:1])
+    assert (found.kind, found.epoch) == ("decodable", 2)
+    assert "Epoch 1 has 20 held-out rows, epoch 2 200, which alone may show it. No interval" in found.text
+
+
+def test_layer_of_other_rows_is_not_said_to_add_nothing():
+    results = scored(np.full((2, 4), 8.0), 0, layers=LAYERS[:2], rows=1500)
+    assert told(results, "idle", LAYERS[:2]) == [("h.0", 0.0)]
+    fewer = [row | {"n": row["n"] // (1 + (row["address"] == "h.1"))} for row in results]
+    assert told(Results.from_rows(fewer), "idle", LAYERS[:2]) == []
+
+
+def relabelled(results, number, where):
+    """Return results of which some are of other labels."""
+    rows = [row | {"note": RENEWED.format(number)} if where(row) else row for row in results]
+    return Results.from_rows(rows)
+
+
+def test_nothing_is_found_from_labels_to_others_of_the_name():
+    results = relabelled(scored(LEARNED, 0, layers=LAYERS[:1]), 2, lambda row: row["epoch"] >= 2)
+    (found,) = findings(results, LAYERS[:1])
+    assert (found.kind, found.epoch) == ("decodable", 2)
+    assert "since epoch 2, the first scored on these labels:" in found.text
+    later = relabelled(scored(LEARNED, 0, layers=LAYERS[:1]), 12, lambda row: row["epoch"] >= 1)
+    assert told(later, "learned", LAYERS[:1]) == [("h.0", 2)]  # as of one set of labels it is
+    newest = relabelled(scored(LEARNED, 0, layers=LAYERS[:1]), 2, lambda row: row["epoch"] >= 5)
+    assert findings(newest, LAYERS[:1]) == []
+
+
+def test_layers_with_labels_of_their_own_are_not_compared():
+    results = scored(np.full((2, 4), 8.0), 0, layers=LAYERS[:2], rows=1500)
+    found = findings(relabelled(results, 2, lambda row: row["address"] == "h.1"), LAYERS[:2])
+    assert [(each.kind, each.address) for each in found] == [("decodable", "h.0"), ("decodable", "h.1")]

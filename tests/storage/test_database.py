@@ -246,6 +246,7 @@ def test_targets_persist(place):
             "types": None,
             "exact": False,
             "during": [],
+            "number": 1,
         }
         assert found == [
             common

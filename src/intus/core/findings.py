@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -36,6 +37,9 @@ _TRAINING = ("", "train", "probe")
 NUMBERS_NOTE = f"the labels are numbers (see {REGRESSION})"
 #: The note on scores of labels of items of which many are copies of others.
 COPIES_NOTE = "many held-out rows are exact copies of fitted ones: pass groups="
+#: The note on scores of labels that are not the first of their name.
+RENEWED = "labels no. {} of this name"
+_NUMBER = re.compile(RENEWED.format(r"(\d+)"))
 
 
 class Finding(NamedTuple):
@@ -64,9 +68,15 @@ class Finding(NamedTuple):
 
 
 class _Grid:
-    """The points of one score of one target, by layer in network order and by time."""
+    """The points of one score of one target, by layer in network order and by time.
 
-    def __init__(self, table: Results, addresses: Sequence[str]) -> None:
+    Args:
+        table: The points.
+        addresses: The layers, in network order.
+        others: Whether the target had other labels in points that are not among these.
+    """
+
+    def __init__(self, table: Results, addresses: Sequence[str], *, others: bool = False) -> None:
         rank = {address: place for place, address in enumerate(addresses)}
         names, epochs, steps = (table[name].tolist() for name in ("address", "epoch", "step"))
         self.addresses = sorted(set(names), key=lambda name: (rank.get(name, len(rank)), name))
@@ -79,13 +89,15 @@ class _Grid:
             np.array([column[time] for time in zip(epochs, steps, strict=True)], dtype=np.int64),
         )
         grids = {
-            name: np.full((len(row), len(column)), np.nan) for name in ("value", "low", "high", "baseline")
+            name: np.full((len(row), len(column)), np.nan)
+            for name in ("value", "low", "high", "baseline", "n")
         }
         for name, grid in grids.items():
             grid[at] = table[name]
-        self.value, self.low, self.high, self.baseline = grids.values()
+        self.value, self.low, self.high, self.baseline, self.rows = grids.values()
         self.known = np.isfinite(self.value)
         self.score = str(table["score"][0])
+        self._first_scored = ", the first scored" + " on these labels" * others
 
     def above(self) -> np.ndarray:
         """Return where the score is above its baseline by ``MARGIN`` times the width to its lower bound."""
@@ -100,15 +112,52 @@ class _Grid:
         reach: np.ndarray = np.maximum(self.high, 2 * self.value - self.low)
         return reach
 
-    def risen(self) -> np.ndarray:
-        """Return where the interval is above that of the layer's first value."""
-        first = self.high[np.arange(len(self.high)), self.known.argmax(axis=1)]
-        risen: np.ndarray = self.low > first[:, None]
+    def risen(self, *, at_least: bool = True) -> np.ndarray:
+        """Return where the interval is above that of the layer's first value.
+
+        Args:
+            at_least: Whether it has to be above by more than what more rows alone may give.
+        """
+        layers, first = np.arange(len(self.high)), self.known.argmax(axis=1)
+        value, high, baseline, rows = (
+            grid[layers, first, None] for grid in (self.value, self.high, self.baseline, self.rows)
+        )
+        more = np.maximum(_ratio(self.rows, rows) - 1, 0) if at_least else 0
+        # a value below its baseline is so by chance, and tells no more than its interval is wide
+        risen: np.ndarray = self.low > high + more * (high - np.minimum(value, baseline))
         return risen
+
+    def lost(self, layer: int, time: int) -> np.ndarray:
+        """Return where the interval of a layer is below its value at a time, also with as few rows."""
+        value, baseline, rows = (grid[layer, time] for grid in (self.value, self.baseline, self.rows))
+        fewer = np.maximum(_ratio(rows, self.rows[layer]), 1)
+        lost: np.ndarray = self.high[layer] < baseline + (value - baseline) / fewer
+        return lost
+
+    def counted(self, layer: int, time: int, other: int, has_more: str = "") -> str:
+        """Return a sentence on the rows of two points, the earlier one first; "" if there are as many.
+
+        Args:
+            layer: The layer.
+            time: The later point.
+            other: The earlier one.
+            has_more: What to say besides if the later one has more. Without, nothing is said of fewer rows.
+        """
+        rows, before = self.rows[layer, [time, other]]
+        if not (rows > before if has_more else rows != before):
+            return ""
+        return (
+            f" {self.when(other).capitalize()} has {before:,.0f} held-out rows, {self.when(time)} "
+            f"{rows:,.0f}{has_more}."
+        )
 
     def first(self, layer: int) -> int:
         """Return the time of a layer's first value."""
         return int(self.known[layer].argmax())
+
+    def last_before(self, layer: int, time: int) -> int:
+        """Return the time of a layer's last value before one; that one itself if it is the first."""
+        return int(np.flatnonzero(self.known[layer, :time]).max(initial=self.first(layer)))
 
     def when(self, time: int) -> str:
         """Return the words for a time: ``epoch 3`` or ``step 4,210``."""
@@ -117,7 +166,7 @@ class _Grid:
 
     def since(self, layer: int, time: int) -> str:
         """Return the words for a time, which say if the layer had no value before."""
-        return self.when(time) + (", the first scored" if time == self.first(layer) else "")
+        return self.when(time) + (self._first_scored if time == self.first(layer) else "")
 
     def interval(self, layer: int, time: int) -> str:
         """Return a value with its interval, in words."""
@@ -156,6 +205,14 @@ def findings(
       score by more than 0.02, and the layer's score is above its baseline as before. The bound is as far from
       the score as the lower one, where that is farther. Few rows have wide intervals, so then it is not said.
       The numbers are those of the point at which a later layer comes closest.
+
+    A classifier knows more from more rows, also of a model that does not change: what its score is above the
+    baseline then grows, at most in proportion to the rows. Only a rise beyond that counts as one, and only a
+    fall beyond what so many times fewer rows may take. Layers add nothing over one only where all have as
+    many rows. A sentence names the numbers of rows of the points that it compares, if they differ.
+
+    Points of other labels do not compare either: of a target whose labels were registered again, what follows
+    from the newest ones is told (see ``RENEWED``).
 
     A sentence holds at each point that it covers. Where it begins at a layer's first score, it says so: what
     came before is not known.
@@ -197,11 +254,26 @@ def findings(
     )
     outputs = Results({name: outputs[name][keep] for name in COLUMNS})
     for target in sorted(set(outputs["target"].tolist()) - {""}):
-        judged = _judged(outputs.where(target=target))
-        if judged is not None:
-            grid = _Grid(judged, addresses)
-            found += [*_learned(grid, target), *_fell(grid, target), *_idle(grid, target)]
+        for of_labels, others in _of_newest_labels(outputs.where(target=target)):
+            judged = _judged(of_labels)
+            if judged is not None:
+                grid = _Grid(judged, addresses, others=others)
+                found += [*_learned(grid, target), *_fell(grid, target), *_idle(grid, target)]
     return [each._replace(model=model) for each in found + _logged(log)]
+
+
+def _of_newest_labels(of_target: Results) -> list[tuple[Results, bool]]:
+    """Return the scores by the labels that they are of, for those that the newest point has.
+
+    Layers may have labels of their own. With each table is whether there are points of other labels.
+    """
+    found = map(_NUMBER.search, of_target["note"].tolist())
+    numbers = np.array([1 if each is None else int(each[1]) for each in found], np.int64)
+    times = np.stack([np.nan_to_num(of_target["epoch"], nan=-np.inf), of_target["step"]], axis=1)
+    newest = max(times.tolist())
+    known = np.unique(numbers[(times == newest).all(axis=1)])
+    tables = [Results({name: of_target[name][numbers == number] for name in COLUMNS}) for number in known]
+    return [(table, len(table) < len(of_target)) for table in tables]
 
 
 def _judged(of_target: Results) -> Results | None:
@@ -269,6 +341,13 @@ def streak_start(holds: np.ndarray, least: int = STREAK) -> int | None:
     false = np.flatnonzero(~holds)
     start = int(false[-1]) + 1 if len(false) else 0
     return start if len(holds) - start >= least else None
+
+
+def _ratio(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return how many times as many rows there are as others; 1 where one number is unknown."""
+    known = (rows > 0) & (others > 0)
+    with np.errstate(all="ignore"):
+        return np.where(known, rows / others, 1.0)
 
 
 def _name(address: str) -> str:
@@ -392,21 +471,27 @@ def _learned(grid: _Grid, target: str) -> list[Finding]:
             text = (
                 f"{target} is learned in {where} from {grid.when(start)}: {bounds}; {name} had "
                 f"{grid.interval(layer, first)} at {grid.since(layer, first)}."
+                + grid.counted(layer, start, first)
             )
         else:
             text = (
                 f"{target} can be decoded from {where} since {grid.since(layer, start)}: {bounds}"
                 + (f" in {name}" if len(layers) > 1 else "")
-                + f". {_newest([grid.addresses[each] for each in layers if risen[each, -1]])}"
+                + "."
+                + grid.counted(layer, start, grid.last_before(layer, start), ", which alone may show it")
+                + f" {_newest(grid, layers)}"
             )
         return [grid.finding(kind, text, target, layer, start)]
     return []
 
 
-def _newest(risen: Sequence[str]) -> str:
+def _newest(grid: _Grid, layers: Sequence[int]) -> str:
     """Return the sentence on which of some layers have risen at the newest point, which may be by chance."""
+    risen = [grid.addresses[each] for each in layers if grid.risen()[each, -1]]
     if not risen:
-        return "No interval of the newest point is above that of the first."
+        by_rows = grid.risen(at_least=False)[layers, -1].any()
+        more = " by more than its rows may give" * bool(by_rows)
+        return f"No interval of the newest point is above that of the first{more}."
     where = _name(risen[0]) + _others(len(risen) - 1)
     return f"At the newest point the interval of {where} is above that of the first."
 
@@ -420,7 +505,7 @@ def _fell(grid: _Grid, target: str) -> list[Finding]:
             continue
         last = int(twice[-1]) + 1
         start = streak_start(within[layer])
-        if start is not None and start > last and (grid.high[layer, start:] < grid.value[layer, last]).all():
+        if start is not None and start > last and grid.lost(layer, last)[start:].all():
             fallen.append((start, layer, last))
     if not fallen:
         return []
@@ -432,6 +517,7 @@ def _fell(grid: _Grid, target: str) -> list[Finding]:
     text = (
         f"{target} fell {side} its baseline in {name}{_others(len(together) - 1)} at {grid.when(start)}: "
         f"{grid.bounds(layer, start)}; {name} had {grid.value[layer, last]:.2f} at {grid.when(last)}."
+        + grid.counted(layer, start, last)
     )
     return [grid.finding("fell", text, target, layer, start)]
 
@@ -439,14 +525,17 @@ def _fell(grid: _Grid, target: str) -> list[Finding]:
 def _idle(grid: _Grid, target: str) -> list[Finding]:
     above, reach = grid.above(), grid.reach()
     scored = np.flatnonzero(grid.known[: grid.ordered].any(axis=1))
-    # the highest reach of each scored layer and all after it; NaN where one of them has no score, and then
-    # nothing is said
-    highest = np.maximum.accumulate(reach[scored][::-1], axis=0)[::-1]
+    # the highest reach, and the most and fewest rows, of each scored layer and all after it; NaN where one of
+    # them has no score, and then nothing is said
+    highest, most = (np.maximum.accumulate(each[scored][::-1], axis=0)[::-1] for each in (reach, grid.rows))
+    fewest = np.minimum.accumulate(grid.rows[scored][::-1], axis=0)[::-1]
     for layer in range(grid.ordered - 1):
         later = scored[np.searchsorted(scored, layer, side="right") :]
         if not len(later):
             break
-        start = streak_start(above[layer] & (highest[-len(later)] <= grid.value[layer] + TOLERANCE))
+        adds_nothing = highest[-len(later)] <= grid.value[layer] + TOLERANCE
+        alike = (most[-len(later)] == grid.rows[layer]) & (fewest[-len(later)] == grid.rows[layer])
+        start = streak_start(above[layer] & adds_nothing & alike)
         if start is None:
             continue
         bound = grid.high[later].max(axis=0)

@@ -274,6 +274,7 @@ class Frontend:
             types=request.types,
             exact=request.exact,
             during=request.during,
+            number=request.number,
             registered=request.registered,
             waiting=request.waiting,
             moments=request.moments,

@@ -288,6 +288,11 @@ class Patterns(Message):
     run_pattern: Pattern = ".*"
 
 
+LabelsNumber = Annotated[
+    Count, Meta(description="which labels of the name they are, from 1, as the evaluator knows")
+]
+
+
 class TargetRequest(Patterns, kw_only=True):
     """The labels of a target."""
 
@@ -297,6 +302,7 @@ class TargetRequest(Patterns, kw_only=True):
     exact: Exact = False
     client: Client = ""
     during: During = []
+    number: LabelsNumber = 1
     registered: (
         Annotated[Number, Meta(description="when, in seconds since 1970, as the aggregator knows")] | None
     ) = None
@@ -332,6 +338,7 @@ class StoredTarget(Patterns, kw_only=True):
     exact: Exact = False
     owner: Annotated[Derived, Meta(description="the client that registered it")] = ""
     during: During = []
+    number: LabelsNumber = 1
     registered: Annotated[float, Meta(description="when, in seconds since 1970")] = 0.0
     until: Annotated[float, Meta(description="when a run must have begun to be scored on it")] | None = None
     claimed: Annotated[bool, Meta(description="whether it applies to its owner's runs only")] = False

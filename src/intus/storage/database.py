@@ -701,6 +701,7 @@ class Database:
         types: Sequence[Any] | None = None,
         exact: bool = False,
         during: Sequence[str] = (),
+        number: int = 1,
         registered: float | None = None,
         waiting: float | None = None,
         moments: Sequence[float] | None = None,
@@ -721,13 +722,14 @@ class Database:
             types: The type of each label, JSON-serializable.
             exact: Whether a list has one label for each position of its item.
             during: The runs that the owner was recording.
+            number: Which labels of the name they are.
             registered: When it was registered, in seconds since 1970; now by default.
             waiting: No epoch waits whose last array came before that time. By default none waits.
             moments: When the last array of each epoch that waits came; by default at any time since then.
         """
         facts: dict[str, Any] = {"name": name, "targets": targets, "owner": owner, "run_pattern": run_pattern}
         facts |= {"groups": groups, "types": types, "exact": exact, "during": during}
-        facts |= {"registered": registered, "waiting": waiting, "moments": moments}
+        facts |= {"number": number, "registered": registered, "waiting": waiting, "moments": moments}
         with self._write() as connection:
             labels.put(connection, facts | {"model_pattern": model_pattern, "layer_pattern": layer_pattern})
 
@@ -735,9 +737,10 @@ class Database:
         """Return the registered targets as dicts, ordered by name and time of registration.
 
         Each has ``name``, ``owner``, ``targets``, ``groups``, ``types``, the three patterns, ``registered``
-        (a time), ``during`` (the runs that the owner was recording then), ``until`` (only runs that began
-        before are scored on it; None for all), ``claimed`` (whether it applies only to its owner's runs) and
-        ``runs`` (the [run, model] pairs with scores against it).
+        (a time), ``during`` (the runs that the owner was recording then), ``number`` (which labels of the
+        name they are), ``until`` (only runs that began before are scored on it; None for all), ``claimed``
+        (whether it applies only to its owner's runs) and ``runs`` (the [run, model] pairs with scores against
+        it).
         """
         with self._read() as connection:
             return labels.read(connection)

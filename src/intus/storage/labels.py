@@ -26,7 +26,8 @@ def put(connection: sa.Connection, facts: Mapping[str, Any]) -> None:
     Args:
         connection: A connection inside a transaction.
         facts: ``name``, ``targets`` (JSON-serializable), and optionally ``groups`` and ``types`` (likewise),
-            ``exact``, ``owner``, the three patterns, ``during``, ``registered``, ``waiting`` and ``moments``.
+            ``exact``, ``owner``, the three patterns, ``during``, ``number``, ``registered``, ``waiting`` and
+            ``moments``.
     """
     of_name = t.target.c.name == facts["name"]
     before = connection.execute(sa.select(sa.func.max(t.target.c.registered)).where(of_name)).scalar()
@@ -43,6 +44,7 @@ def put(connection: sa.Connection, facts: Mapping[str, Any]) -> None:
         "claimed": 0,
         "exact": int(facts.get("exact", False)),
         "during": json.dumps(list(facts.get("during", ()))),
+        "number": facts.get("number", 1),
     } | {name: facts.get(name, ".*") for name in ("model_pattern", "layer_pattern", "run_pattern")}
     same = [t.target.c[key] == row[key] for key in _KEYS]
     times = connection.execute(sa.select(t.target.c.registered).where(*same)).scalars().all()

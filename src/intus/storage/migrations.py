@@ -189,6 +189,9 @@ _DURING = "ALTER TABLE target ADD COLUMN during TEXT NOT NULL DEFAULT '[]'"
 # When the process that logged a value began its training. Older values are read as of one training.
 _LOGGED_TRAININGS = "ALTER TABLE log ADD COLUMN training {float}"
 
+# Which labels of its name a target has, from 1: others that were registered later have a higher number.
+_NUMBERS = "ALTER TABLE target ADD COLUMN number BIGINT NOT NULL DEFAULT 1"
+
 #: SQL of every step, in order; the first takes an empty database to version 1.
 STEPS: Sequence[str] = (
     _TABLES,
@@ -209,6 +212,7 @@ STEPS: Sequence[str] = (
     _DOUBTS,
     _DURING,
     _LOGGED_TRAININGS,
+    _NUMBERS,
 )
 
 

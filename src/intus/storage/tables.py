@@ -34,7 +34,7 @@ place = _table("place", "run", "address", "rank")
 notice = _table("notice", "id", "run", "model", "level", "code", "text", "count", "time")
 target = _table(
     "target", "name", "owner", "labels", "model_pattern", "layer_pattern", "run_pattern", "registered",
-    "until", "claimed", "group_ids", "type_ids", "exact", "during",
+    "until", "claimed", "group_ids", "type_ids", "exact", "during", "number",
 )  # fmt: skip
 score = _table("score", "name", "info")
 held_out = _table("held_out", "id", "run", "digest", "classes", "content")

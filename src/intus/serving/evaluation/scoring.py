@@ -28,7 +28,7 @@ from ..data_point import DataPoint, Key
 from ..errors import MisfitError, fault
 from ..messages import TargetRequest
 from .relations import OF_POSITIONS, Relations
-from .targets import Fitted, Target, coverage, fit, matched, of_copies
+from .targets import Fitted, Target, coverage, fit, matched, of_copies, renewed
 
 _log = logging.getLogger("intus.serving")
 
@@ -279,7 +279,7 @@ def _measured_from_statistics(
     own = point.key.mode != PROBE_SET_MODE and are_kept  # else the items of all rows are not known
     unmatched = {
         target.name: "; ".join(
-            filter(None, (matched(target, point) if own else "", of_copies(target, point)))
+            filter(None, (matched(target, point) if own else "", of_copies(target, point), renewed(target)))
         )
         for target in applying
     }

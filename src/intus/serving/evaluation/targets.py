@@ -19,7 +19,7 @@ import numpy as np
 import re2
 
 from ...core.errors import InputError
-from ...core.findings import COPIES_NOTE
+from ...core.findings import COPIES_NOTE, RENEWED
 from ...core.record import OF_PROBE_SET, PROBE_SET_MODE, Record
 from ...scores.statistics.labels import as_wide, id_table, label_array
 from ...storage.labels import needed_beside
@@ -54,6 +54,8 @@ class Target:
         waiting: No epoch waits whose last array came before that time; infinite if none waits.
         moments: When the last array of each epoch that waits came; None if they may be any time since then.
         during: The runs that its owner was recording as it registered it; empty if none or unknown.
+        number: Which labels of its name it has, from 1. Those that were registered before others of the same
+            number are a part of these.
         until: When a run must have begun to be scored on it; None for any time. It is set when the server is
             started again.
         claimed: Whether it applies to its owner's runs only, because its owner has sent records.
@@ -74,6 +76,7 @@ class Target:
     waiting: float = math.inf
     moments: tuple[float, ...] | None = None
     during: tuple[str, ...] = ()
+    number: int = 1
     until: float | None = None
     claimed: bool = False
     runs: frozenset[tuple[str, str]] = frozenset()
@@ -118,9 +121,9 @@ class Target:
         lengths = None
         if per_position and message.exact:
             lengths = np.array([len(row) if isinstance(row, list) else 0 for row in labels], np.int64)
-        during = tuple(message.during)
-        patterns = model, layer, run
-        return cls(name, table, per_position, *patterns, groups, types, lengths, owner, during=during)
+        patterns, ids = (model, layer, run), (groups, types, lengths)
+        during, number = tuple(message.during), message.number
+        return cls(name, table, per_position, *patterns, *ids, owner, during=during, number=number)
 
     def request(self) -> TargetRequest:
         """Return the request that registers it."""
@@ -132,6 +135,7 @@ class Target:
             exact=self.lengths is not None,
             client=self.owner,
             during=list(self.during),
+            number=self.number,
             registered=self.registered or None,
             waiting=self.waiting if math.isfinite(self.waiting) else None,
             moments=None if self.moments is None else list(self.moments),
@@ -184,6 +188,20 @@ class Target:
         lengths, others = (None if one.lengths is None else one.lengths.tolist() for one in (self, other))
         same = self.hold_out == other.hold_out and lengths == others
         return same and np.array_equal(self.labels, other.labels)
+
+    def extends(self, earlier: Target) -> bool:
+        """Return whether each label of an earlier target is that of the same item here, in the same group."""
+        pairs = (self.groups, earlier.groups), (self.types, earlier.types), (self.lengths, earlier.lengths)
+        return _begins_with(self.labels, earlier.labels, may_lack=True) and all(
+            old is None if new is None else old is not None and _begins_with(new, old) for new, old in pairs
+        )
+
+    def competes_with(self, other: Target) -> bool:
+        """Return whether a run may be scored on either, as far as clients and names of runs tell."""
+        are_of_one_run = not (self.run and other.run) or self.run == other.run
+        is_for_both = self.client == other.client or not other.claimed
+        alike = self.name == other.name and self.of_probe_set == other.of_probe_set
+        return alike and are_of_one_run and is_for_both
 
     def applies(self, point: DataPoint) -> bool:
         """Return whether it matches the data point and applies to its run."""
@@ -317,13 +335,18 @@ def _items(target: Target, point: DataPoint) -> list[np.ndarray]:
 
 def coverage(target: Target, point: DataPoint) -> str:
     """Return a note for the scores: how labels were matched to rows, where that leaves doubt."""
-    notes = matched(target, point), _of_positions(target, point), of_copies(target, point)
+    notes = matched(target, point), _of_positions(target, point), of_copies(target, point), renewed(target)
     return "; ".join(filter(None, notes))
 
 
 def of_copies(target: Target, point: DataPoint) -> str:
     """Return a note if held-out rows may be copies of fitted ones."""
     return COPIES_NOTE if point.has_copies and target.groups is None else ""
+
+
+def renewed(target: Target) -> str:
+    """Return a note if other labels of the name were registered before."""
+    return RENEWED.format(target.number) if target.number > 1 else ""
 
 
 def matched(target: Target, point: DataPoint) -> str:
@@ -406,6 +429,21 @@ def _is_full(target: Target) -> bool:
 
 def _any(column: np.ndarray) -> bool:
     return any(label is not None for label in column)
+
+
+def _begins_with(new: np.ndarray, old: np.ndarray, *, may_lack: bool = False) -> bool:
+    """Return whether an array has the values of an earlier one at their places, and perhaps more behind them.
+
+    Args:
+        new: The array.
+        old: The earlier one.
+        may_lack: Whether None in the earlier one may be any value.
+    """
+    if new.ndim != old.ndim or any(now < before for now, before in zip(new.shape, old.shape, strict=True)):
+        return False
+    values = old.astype(object)
+    same = new[tuple(map(slice, old.shape))].astype(object) == values
+    return bool((same | (values == np.array(None))).all() if may_lack else same.all())
 
 
 def _end(ids: np.ndarray) -> int:
@@ -545,6 +583,7 @@ class KnownTargets:
             if not target.registered:
                 earlier = max([self._newest, *(old.registered for old in known)])
                 target = replace(target, registered=max(time.time(), earlier + 1e-3))
+            target = replace(target, number=_number(target, known))
             self._newest = max(self._newest, target.registered)
             self._store.put_target(target)
             own = [one for one in known if one.key == target.key]
@@ -633,6 +672,16 @@ class KnownTargets:
         if self._targets is None:
             self._targets = sorted(_usable(self._store.targets()), key=_registered)
         return self._targets
+
+
+def _number(target: Target, known: Sequence[Target]) -> int:
+    """Return the number of a target's labels: that of earlier ones that it extends, else a new one."""
+    rivals = [one for one in known if target.competes_with(one)]
+    numbers = sorted({one.number for one in rivals}, reverse=True)
+    extended = (
+        number for number in numbers if all(target.extends(one) for one in rivals if one.number == number)
+    )
+    return next(extended, 1 + max(numbers, default=0))
 
 
 def _usable(rows: Iterable[Mapping[str, Any]]) -> Iterator[Target]:

@@ -81,24 +81,23 @@ function partsOf({ n, note, positions }: Series): boolean[] {
   return n.map((rows, i) => /\bincomplete\b/.test(note[i] ?? "") || (rows !== null && rows < (positions[i] ? all : items) / 2));
 }
 
+/** A note in parts, of which the odd ones are numbers, and the number of points that have it. */
 export interface Noted {
-  text: string;
+  parts: string[];
   points: number;
 }
 
-/** Return the notes of the points, the most frequent first. Notes that differ only in their numbers are counted as one, with
- * the text of the newest epoch. */
+/** Return the notes of the points, the most frequent first. Notes that differ only in their numbers are one, with “…” for each
+ * number that differs: a number belongs to its own points. */
 export function notesOf({ series }: Chart): Noted[] {
-  const found = new Map<string, Noted & { epoch: number }>();
-  for (const { note } of series)
-    note.forEach((texts, epoch) => {
-      for (const text of texts?.split("; ") ?? []) {
-        const alike = text.replace(/\d[\d.,\s]*/g, "0");
-        const old = found.get(alike) ?? { text, points: 0, epoch };
-        found.set(alike, { text: epoch >= old.epoch ? text : old.text, points: old.points + 1, epoch: Math.max(epoch, old.epoch) });
-      }
-    });
-  return [...found.values()].sort((a, b) => b.points - a.points).map(({ text, points }) => ({ text, points }));
+  const found = new Map<string, Noted>();
+  for (const text of series.flatMap(({ note }) => note.flatMap((texts) => texts?.split("; ") ?? []))) {
+    const parts = text.split(/(\d[\d.,]*)/);
+    const alike = parts.filter((_, i) => i % 2 === 0).join("0");
+    const old = found.get(alike) ?? { parts, points: 0 };
+    found.set(alike, { parts: parts.map((part, i) => (part === old.parts[i] ? part : "…")), points: old.points + 1 });
+  }
+  return [...found.values()].sort((a, b) => b.points - a.points);
 }
 
 /** Return the layers whose name contains one of the words, on the scale of all layers. */

@@ -117,7 +117,7 @@ export function doubtsText({ missing, partial }: Chart): string {
 /** Return how many points changed after they were first scored, by whatever: the server counts changes alone; and the most frequent notes of the servers. */
 export function notesText(chart: Chart): string {
   const notes = notesOf(chart);
-  const shown = notes.slice(0, NOTES).map(({ text, points }) => `“${text.slice(0, 160)}” on ${plural(points, "point")}`);
+  const shown = notes.slice(0, NOTES).map(({ parts, points }) => `“${parts.join("").slice(0, 160)}” on ${plural(points, "point")}`);
   if (notes.length > NOTES) shown.push(`and ${notes.length - NOTES} more`);
   const revised = chart.revised ? `${plural(chart.revised, "point")} changed after the first scoring, as by late rows or another training under its name (diamond). ` : "";
   const mixed = isMixed(chart)
