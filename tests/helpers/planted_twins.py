@@ -1,0 +1,80 @@
+"""Compare passes in a folder with each other, and with twins in PyTorch; see ``planted.py``.
+
+Run: ``python planted_twins.py FOLDER BATCHED``. What each comparison said is printed as JSON, in both orders.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import planted
+import torch
+from torch import nn
+
+import intus
+from intus.tracing.results.trace import Trace
+
+
+class Images(nn.Module):
+    def __init__(self, *, bias=True, stride=1, padding=1, dilation=1, groups=1, eps=1e-5):
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 3, stride, padding, dilation, groups)
+        self.fc, self.norm = nn.Linear(4, 4, bias=bias), nn.LayerNorm(4, eps=eps)
+        self.out = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.out(self.norm(self.fc(self.conv(x).mean((-2, -1)))))
+
+
+class Rows(nn.Module):
+    def __init__(self, dim=-1):
+        super().__init__()
+        self.fc, self.out, self.dim = nn.Linear(4, 4), nn.Linear(4, 3), dim
+
+    def forward(self, x):
+        return self.out(torch.softmax(self.fc(x), self.dim))
+
+
+def traced(net, x, change=""):
+    own = {name: torch.tensor(value) for name, value in planted.weights(change).items()}
+    net.load_state_dict({name: own[name] for name in net.state_dict()})
+    return intus.trace(net.eval(), torch.tensor(x))
+
+
+def read(folder, name):
+    """Return a trace as it was before it was saved: with its parameters."""
+    loaded = intus.load(folder / f"{name}.trace")
+    with np.load(folder / f"{name}.npz") as values:
+        return Trace(loaded.graph, loaded.values, params=dict(values))
+
+
+def said(a, b):
+    table = intus.compare(a, b)
+    first = table.attrs["first"] or {"why": [], "module": ""}
+    return {"agree": table.agree, "text": table.attrs["summary"], **first}
+
+
+def main():
+    folder, batched = Path(sys.argv[1]), sys.argv[2] == "1"
+    x, rows = (planted.images(), planted.rows()) if batched else (planted.images()[0], planted.rows()[0])
+    bases = {"images": Images(), "rows": Rows()}
+    given = {"images": x, "rows": rows}
+    bases = {
+        name: {"own": read(folder, name), "torch": traced(net, given[name])} for name, net in bases.items()
+    }
+    found = {
+        f"twin: {name}": [said(*pair.values()), said(*reversed(pair.values()))]
+        for name, pair in bases.items()
+    }
+    for change in planted.CHANGES:
+        kind = "rows" if change == "axis" else "images"
+        net = Rows(-2) if change == "axis" else Images(**planted.SETTINGS[change])
+        changed = {"own": read(folder, change), "torch": traced(net, given[kind], change)}
+        for one, other in (("own", "own"), ("own", "torch"), ("torch", "own")):
+            pair = bases[kind][one], changed[other]
+            found[f"{change}: {one}, {other}"] = [said(*pair), said(*reversed(pair))]
+    print(json.dumps(found))
+
+
+main()
