@@ -124,21 +124,38 @@ def compared(folder, images_of, rows_of, *, batched=True):
         batched: Whether the networks are given several images.
     """
     for change, settings in {"": {}, **SETTINGS}.items():
-        _write(folder, change or "images", images_of(change, **settings))
-    _write(folder, "rows", rows_of(False))
-    _write(folder, "axis", rows_of(True))
-    script = Path(__file__).with_name("planted_twins.py")
-    command = [os.environ["INTUS_SERVER_PYTHON"], str(script), str(folder), str(int(batched))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+        write(folder, change or "images", images_of(change, **settings))
+    write(folder, "rows", rows_of(False))
+    write(folder, "axis", rows_of(True))
+    return run_with_torch("import planted_twins; planted_twins.main()", folder, int(batched))
 
 
-def _write(folder, name, trace):
+def write(folder, name, trace):
     """Write a trace and the values of its parameters, which a saved trace lacks."""
     trace.save(Path(folder) / f"{name}.trace")
     values = {param.address: np.asarray(trace.value(param.address)) for param in trace.graph.params}
     np.savez(Path(folder) / f"{name}.npz", **values)
+
+
+def read(folder, name):
+    """Return a trace as it was before it was saved: with its parameters."""
+    from intus import load
+    from intus.tracing.results.trace import Trace
+
+    loaded = load(Path(folder) / f"{name}.trace")
+    with np.load(Path(folder) / f"{name}.npz") as values:
+        return Trace(loaded.graph, loaded.values, params=dict(values))
+
+
+def run_with_torch(code, *arguments):
+    """Return what code prints in the environment that has PyTorch and pandas, as JSON."""
+    command = [os.environ["INTUS_SERVER_PYTHON"], "-c", code, *map(str, arguments)]
+    known = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""))))
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": known}
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def check_reason(said, change):

@@ -1,19 +1,17 @@
 """Compare passes in a folder with each other, and with twins in PyTorch; see ``planted.py``.
 
-Run: ``python planted_twins.py FOLDER BATCHED``. What each comparison said is printed as JSON, in both orders.
+What each comparison said is printed as JSON, in both orders.
 """
 
 import json
 import sys
 from pathlib import Path
 
-import numpy as np
 import planted
 import torch
 from torch import nn
 
 import intus
-from intus.tracing.results.trace import Trace
 
 
 class Images(nn.Module):
@@ -42,13 +40,6 @@ def traced(net, x, change=""):
     return intus.trace(net.eval(), torch.tensor(x))
 
 
-def read(folder, name):
-    """Return a trace as it was before it was saved: with its parameters."""
-    loaded = intus.load(folder / f"{name}.trace")
-    with np.load(folder / f"{name}.npz") as values:
-        return Trace(loaded.graph, loaded.values, params=dict(values))
-
-
 def said(a, b):
     table = intus.compare(a, b)
     first = table.attrs["first"] or {"why": [], "module": ""}
@@ -56,12 +47,14 @@ def said(a, b):
 
 
 def main():
+    """Compare the passes in the folder that is the first argument; the second is 0 if each is of one image."""
     folder, batched = Path(sys.argv[1]), sys.argv[2] == "1"
     x, rows = (planted.images(), planted.rows()) if batched else (planted.images()[0], planted.rows()[0])
     bases = {"images": Images(), "rows": Rows()}
     given = {"images": x, "rows": rows}
     bases = {
-        name: {"own": read(folder, name), "torch": traced(net, given[name])} for name, net in bases.items()
+        name: {"own": planted.read(folder, name), "torch": traced(net, given[name])}
+        for name, net in bases.items()
     }
     found = {
         f"twin: {name}": [said(*pair.values()), said(*reversed(pair.values()))]
@@ -70,11 +63,8 @@ def main():
     for change in planted.CHANGES:
         kind = "rows" if change == "axis" else "images"
         net = Rows(-2) if change == "axis" else Images(**planted.SETTINGS[change])
-        changed = {"own": read(folder, change), "torch": traced(net, given[kind], change)}
+        changed = {"own": planted.read(folder, change), "torch": traced(net, given[kind], change)}
         for one, other in (("own", "own"), ("own", "torch"), ("torch", "own")):
             pair = bases[kind][one], changed[other]
             found[f"{change}: {one}, {other}"] = [said(*pair), said(*reversed(pair))]
     print(json.dumps(found))
-
-
-main()

@@ -1,5 +1,7 @@
 """The reasons that ``compare`` gives for models of JAX: of planted changes, and of right twins."""
 
+import re
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -183,3 +185,47 @@ def test_transposed_matrix_of_live_models_is_named(name):
     table = intus.compare(images(""), images("matrix transposed"))
     assert table.attrs["first"]["module"] == "fc"
     assert " are transposes of each other" in table.attrs["first"]["why"][0]
+
+
+UP = """
+import json, sys, numpy as np, torch, planted, planted_twins
+
+other, stride = planted.read(sys.argv[1], "up"), int(sys.argv[3])
+up = torch.nn.ConvTranspose2d(4, 4, 3, stride=stride)
+w = planted.weights(sys.argv[2])
+with torch.no_grad():
+    up.weight.copy_(torch.tensor(w["conv.weight"]))
+    up.bias.copy_(torch.tensor(w["conv.bias"]) + float(sys.argv[4]))
+own = planted_twins.intus.trace(torch.nn.Sequential(up), torch.tensor(planted.images()))
+print(json.dumps([planted_twins.said(own, other), planted_twins.said(other, own)]))
+"""
+UP_CHANGES = {
+    "none": ("", 2, 0.0, None),
+    "bias": ("", 2, 0.1, r"0\.bias of a and.* differ by .*|bias of a and.* differ by .*"),
+    "filter": ("one filter of the kernel", 2, 0.0, r".*(weight|kernel) of a and .* of b differ by 0\.037 .*"),
+    "turned": (
+        "kernel with height and width swapped",
+        2,
+        0.0,
+        r".* of a and .* of b differ by 1\.3 of their norm",
+    ),
+    "stride": ("", 1, 0.0, r"stride is (\(1, 1\) in a, \(2, 2\)|\(2, 2\) in a, \(1, 1\)) in b"),
+}
+
+
+@pytest.mark.parametrize("name", UP_CHANGES)
+def test_transposed_convolution_whose_kernel_torch_flips_has_the_reason_alone(name, tmp_path):
+    change, stride, bias, pattern = UP_CHANGES[name]
+    settings = {"strides": 2, "padding": "VALID", "rngs": nnx.Rngs(0)}
+    model = nnx.Sequential(nnx.ConvTranspose(4, 4, (3, 3), **settings))
+    kernel = planted.weights()["conv.weight"].transpose(2, 3, 0, 1)[::-1, ::-1]
+    model.layers[0].kernel[...] = jnp.asarray(kernel)
+    model.layers[0].bias[...] = jnp.asarray(planted.weights()["conv.bias"])
+    planted.write(tmp_path, "up", intus.trace(model, jnp.asarray(planted.images(last=True))))
+    for said in planted.run_with_torch(UP, tmp_path, change, stride, bias):
+        if pattern is None:
+            planted.check_twin(said)
+            continue
+        why = [one for one in said["why"] if not one.startswith("a runs ")]
+        assert len(why) == 1, said["why"]
+        assert re.fullmatch(pattern, why[0]), why

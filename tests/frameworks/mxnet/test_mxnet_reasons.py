@@ -1,8 +1,6 @@
 """The reasons that ``compare`` gives for Gluon blocks and Modules: of planted changes, and of right twins."""
 
 import ctypes
-import os
-import subprocess
 
 import mxnet as mx
 import numpy as np
@@ -137,27 +135,52 @@ def registered(kind):
 
 
 HIDDEN = """
-import sys, numpy as np, torch, intus
+import json, sys, torch, planted, planted_twins
 
-path, eps = sys.argv[1], float(sys.argv[2])
-other = intus.load(path)
+eps, other = float(sys.argv[2]), planted.read(sys.argv[1], "module")
 norm = torch.nn.BatchNorm1d(4, eps=eps).eval()
 norm.running_var.fill_(1e6)
-own = intus.trace(norm, torch.tensor(np.asarray(other["input_1"].value)))
-for a, b in ((own, other), (other, own)):
-    table = intus.compare(a, b)
-    print(table.agree, "Eps of" in table.attrs["summary"])
+own = planted_twins.intus.trace(norm, torch.tensor(other["input_1"].value))
+print(json.dumps([planted_twins.said(own, other), planted_twins.said(other, own)]))
 """
 
 
 @pytest.mark.parametrize(("eps", "agree"), [("1e-3", True), ("1e-5", False)])
 def test_epsilon_by_default_that_rounding_hides_is_told_in_both_orders(eps, agree, tmp_path):
     x = np.random.RandomState(0).randn(8, 4).astype(np.float32) * 1000
-    module = mx.mod.Module(mx.sym.BatchNorm(mx.sym.var("data"), fix_gamma=False, name="bn"), label_names=None)
+    symbol = mx.sym.BatchNorm(mx.sym.var("data"), fix_gamma=False, name="bn")
+    module = mx.mod.Module(symbol, label_names=None)
     module.bind([("data", x.shape)], for_training=False)
     states = {"bn_moving_mean": nd.zeros(4), "bn_moving_var": nd.ones(4) * 1e6}
     module.set_params({"bn_gamma": nd.ones(4), "bn_beta": nd.zeros(4)}, states)
-    intus.trace(module, nd.array(x)).save(tmp_path / "module.trace")
-    command = [os.environ["INTUS_SERVER_PYTHON"], "-c", HIDDEN, str(tmp_path / "module.trace"), eps]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.split("\n")[:2] == [f"{agree} {not agree}"] * 2
+    planted.write(tmp_path, "module", intus.trace(module, nd.array(x)))
+    for said in planted.run_with_torch(HIDDEN, tmp_path, eps):
+        assert said["agree"] is agree, said["text"]
+        assert ("Eps of" in said["text"]) is not agree
+
+
+PAIR = """
+import json, sys, planted, planted_twins
+
+one, other = (planted.read(sys.argv[1], name) for name in ("one", "other"))
+print(json.dumps([planted_twins.said(one, other), planted_twins.said(other, one)]))
+"""
+
+
+@pytest.mark.parametrize("change", ["", "matrix transposed", "stride"])
+def test_block_and_symbol_that_leaves_defaults_out_are_compared(change, tmp_path):
+    planted.write(tmp_path, "one", gluon(""))
+    planted.write(tmp_path, "other", module(change, **planted.SETTINGS.get(change, {})))
+    for said in planted.run_with_torch(PAIR, tmp_path):
+        if change:
+            planted.check_reason(said, change)
+        else:
+            planted.check_twin(said)
+
+
+def test_trace_holds_the_parameters_as_they_were():
+    block = filled(Images())
+    trace = intus.trace(block, nd.array(planted.images()))
+    block.fc.weight.set_data(nd.zeros((4, 4)))
+    assert np.array_equal(trace.value("fc.weight"), planted.weights()["fc.weight"])
+    assert set(trace.modules) >= {"conv", "fc", "norm", "out"}

@@ -169,8 +169,8 @@ class MXNetBackend:
 
 _BUCKETS = (
     "A BucketingModule cannot be observed: each bucket has a Module of its own, made when it is first used. "
-    "Pass the Module of one bucket after bind (model._buckets[key]); a probe records only the steps of that "
-    "bucket then."
+    "Pass the Module of one bucket after bind (model._buckets[key]); of a training, only the steps of that "
+    "bucket are recorded then."
 )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Hashable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,37 @@ from ..values.settings import arguments
 if TYPE_CHECKING:
     from ...results.trace import Trace
 
-Order = tuple[int, ...]
+
+class Order(NamedTuple):
+    """The order in which an operation takes the axes of a parameter.
+
+    Attributes:
+        axes: The axis of the units, the one that is summed over, and those of the window.
+        is_flipped: Whether the window begins at its end, as that of a transposed convolution does, whose
+            kernel is written for the other direction.
+    """
+
+    axes: tuple[int, ...]
+    is_flipped: bool = False
+
+
+class Turn(NamedTuple):
+    """What has to be done with one array to compare it with another.
+
+    Attributes:
+        axes: The order of the axes.
+        flipped: The axes along which it is flipped before.
+    """
+
+    axes: tuple[int, ...]
+    flipped: tuple[int, ...] = ()
+
+    def of(self, array: np.ndarray) -> np.ndarray:
+        """Return the array turned so."""
+        return np.flip(array, self.flipped).transpose(self.axes)
+
+
+TRANSPOSED = Turn((1, 0))
 
 _TORCH: Mapping[str, Mapping[int, int]] = {
     "linear": {1: 1},
@@ -58,12 +88,17 @@ _FLIPS = {
 }
 #: Convolutions whose kernel has its units first, then the channels; and those that have both last.
 _UNITS_FIRST, _UNITS_LAST = frozenset({"conv", "conv1d", "conv2d", "conv3d"}), frozenset({"Conv2D", "Conv3D"})
+#: Transposed convolutions, of which groups are units of the kernel's first axis.
+_TRANSPOSED = frozenset(
+    {"conv_transpose", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "Deconvolution"}
+)
+_TRANSPOSED_TO_LAST = frozenset({"Conv2DBackpropInput", "Conv3DBackpropInputV2"})
 #: The names of arguments, where they are given by name.
 _NAMES = {"input": 0, "weight": 1, "other": 1, "mat1": 1, "mat2": 2}
 
 
-def order(a: Trace, address: str, b: Trace, other: str) -> Order | None:
-    """Return the order of the axes of a parameter of ``b`` in which it computes what that of ``a`` computes.
+def turn(a: Trace, address: str, b: Trace, other: str) -> Turn | None:
+    """Return how to turn a parameter of ``b`` to compare it with that of ``a`` that computes the same.
 
     Args:
         a: The first trace.
@@ -77,11 +112,9 @@ def order(a: Trace, address: str, b: Trace, other: str) -> Order | None:
     if a.graph.facts.get("framework") == b.graph.facts.get("framework"):
         uses = [_uses(trace.graph, _users(trace.graph, name)) for trace, name in ((a, address), (b, other))]
         if uses[0] and uses[0] == uses[1]:
-            return tuple(range(_axes_of(a.graph, address)))
+            return Turn(tuple(range(_axes_of(a.graph, address))))
     one, two = (set(_orders(trace, name)) for trace, name in ((a, address), (b, other)))
-    if not one or not two:
-        return None
-    found = {tuple(y[x.index(axis)] for axis in range(len(x))) for x in one for y in two if len(x) == len(y)}
+    found = {_between(x, y) for x in one for y in two if len(x.axes) == len(y.axes)}
     fitting = [turn for turn in found if {_turned(y, turn) for y in two} <= one]
     return fitting[0] if len(fitting) == 1 else None
 
@@ -89,15 +122,21 @@ def order(a: Trace, address: str, b: Trace, other: str) -> Order | None:
 def is_turned(a: Trace, address: str, b: Trace, other: str) -> bool | None:
     """Return whether a matrix of ``b`` has to be the transpose of the matrix of ``a`` to compute the same.
 
-    Args and None: as of ``order``.
+    Args and None: as of ``turn``.
     """
-    found = order(a, address, b, other)
-    return None if found is None else found == (1, 0)
+    found = turn(a, address, b, other)
+    return None if found is None else found == TRANSPOSED
 
 
-def _turned(own: Order, turn: Order) -> Order:
-    """Return the order in which a parameter is used that another one, used in ``own``, is turned to."""
-    return tuple(turn.index(axis) for axis in own)
+def _between(x: Order, y: Order) -> Turn:
+    """Return how to turn what is used in the order ``y`` to what is used in the order ``x``."""
+    axes = tuple(y.axes[x.axes.index(axis)] for axis in range(len(x.axes)))
+    return Turn(axes, y.axes[2:] if x.is_flipped != y.is_flipped else ())
+
+
+def _turned(own: Order, turn: Turn) -> Order:
+    """Return the order in which an operation takes what was turned, and it took in ``own`` before."""
+    return Order(tuple(turn.axes.index(axis) for axis in own.axes), own.is_flipped != bool(turn.flipped))
 
 
 def _axes_of(graph: Graph, address: str) -> int:
@@ -161,7 +200,7 @@ def _orders_of_copy(trace: Trace, row: int, address: str) -> Iterator[Order]:
         for place, parent in _arguments(trace, child).items():
             if parent == row:
                 found = _order_of_matrix(trace.graph, child, place)
-                yield from (one[::-1] if turned else one for one in found)
+                yield from (Order(one.axes[::-1]) if turned else one for one in found)
 
 
 def _order_of_matrix(graph: Graph, row: int, place: int) -> Iterator[Order]:
@@ -178,7 +217,7 @@ def _order_of_matrix(graph: Graph, row: int, place: int) -> Iterator[Order]:
         return
     if kind in _FLIPS and given.get(_FLIPS[kind][place], "0") not in ("0", "False"):
         axis = 1 - axis
-    yield (1 - axis, axis)
+    yield Order((1 - axis, axis))
 
 
 def _contracted(given: Mapping[str, str], place: int) -> int | None:
@@ -190,15 +229,28 @@ def _contracted(given: Mapping[str, str], place: int) -> int | None:
 def _order_of_kernel(graph: Graph, row: int, axes: int) -> Iterator[Order]:
     """Yield the order of the kernel of a convolution, if it is known."""
     kind, given = graph.type_of(row), arguments(graph.setting(row))
-    first = tuple(range(axes))
+    window, last = tuple(range(2, axes)), given.get("layout", "").endswith("C")
     if kind in _UNITS_FIRST:
-        yield first
+        yield Order((0, 1, *window))
     elif kind in _UNITS_LAST:
-        yield (axes - 1, axes - 2, *first[:-2])
+        yield Order((axes - 1, axes - 2, *range(axes - 2)))
     elif kind == "Convolution":  # whose units and channels have the places of the batch and the channels
-        yield (0, axes - 1, *first[1:-1]) if given.get("layout", "NC").endswith("C") else first
-    elif kind == "conv_general_dilated" and set(ast.literal_eval(given.get("lhs_dilation", "()"))) == {1}:
-        yield tuple(ast.literal_eval(given["rhs_spec"]))
+        yield Order((0, axes - 1, *range(1, axes - 1)) if last else (0, 1, *window))
+    elif kind == "conv_general_dilated":
+        yield Order(tuple(ast.literal_eval(given["rhs_spec"])))
+    elif kind in _TRANSPOSED_TO_LAST:
+        yield Order((axes - 2, axes - 1, *range(axes - 2)), is_flipped=True)
+    elif kind in _TRANSPOSED and not last and _groups(graph, row, given) == 1:
+        yield Order((1, 0, *window), is_flipped=True)
+
+
+def _groups(graph: Graph, row: int, given: Mapping[str, str]) -> int:
+    """Return the groups of a transposed convolution, which are 1 if one group makes all units."""
+    kernel = max((graph.params[n].shape for n in graph.row_params[row]), key=len)
+    if "num_group" in given:
+        return int(given["num_group"])
+    channels = graph.metas[int(graph.ops.meta[row])].shape[1 - len(kernel)]
+    return channels // kernel[1]
 
 
 def _arguments(trace: Trace, row: int) -> dict[int, int]:

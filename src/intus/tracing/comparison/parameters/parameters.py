@@ -12,7 +12,7 @@ from ....core.graph import BUFFER, CONSTANT, Param
 from ....viewing.repr_text import listed
 from ..values.differences import Difference, difference, rounding
 from ..values.elements import Elements, plain, value_of
-from .orientation import Order, order
+from .orientation import TRANSPOSED, Turn, turn
 from .recurrent import unpacked
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def different_parameters(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iter
         return combined
     values = [(one, other, value_of(a, one), value_of(b, other)) for one, other in partners]
     sentences = (
-        _difference(one, b, other, x, y, _order(a, one, b, other, x))
+        _difference(one, b, other, x, y, _turn(a, one, b, other, x))
         for one, other, x, stored in values
         if x is not None and stored is not None and x.is_float == stored.is_float
         for y in _as_stored(a, x, b, stored)
@@ -146,10 +146,10 @@ def changed_parameters(
         if x is None or y is None or x.is_float != y.is_float:
             continue
         compared.add(address)
-        turn = _as_it_is(x) if address in packed else _order(a, address, b, other, x)
-        if sentence := _difference(address, b, other, x, y, turn):
+        way = _as_it_is(x) if address in packed else _turn(a, address, b, other, x)
+        if sentence := _difference(address, b, other, x, y, way):
             found.setdefault(row, []).append(sentence)
-        elif turn is None and x.is_square and _difference(address, b, other, x, y, (0, 1)):
+        elif way is None and x.is_square and _difference(address, b, other, x, y, _as_it_is(x)):
             both = _both(address, other)
             unknown.append(f"{both} are transposes of each other, and it is not known how b uses it")
     return dict(sorted(found.items())), compared, unknown
@@ -185,7 +185,7 @@ def _both(address: str, other: str) -> str:
     return f"{address} of a and of b" if address == other else f"{address} of a and {other} of b"
 
 
-def _difference(address: str, b: Trace, other: str, x: Elements, y: Elements, turn: Order | None) -> str:
+def _difference(address: str, b: Trace, other: str, x: Elements, y: Elements, way: Turn | None) -> str:
     """Return how a parameter of ``a`` and one of ``b`` differ, as a sentence; ``""`` if they do not.
 
     Args:
@@ -194,36 +194,36 @@ def _difference(address: str, b: Trace, other: str, x: Elements, y: Elements, tu
         other: The address of the second.
         x: The first value.
         y: The second value.
-        turn: The order of the axes of ``y`` that corresponds to ``x``; None if it may be any.
+        way: How ``y`` is turned to correspond to ``x``; None if that is not known.
     """
     both, exact = _both(address, other), address == other and _is_exact(b)
-    apart = nearest(x, y, turn)
+    apart = nearest(x, y, way)
     if apart is None:
         return f"{both} are of shapes {x.array.shape} and {y.array.shape}"
     if not _is_other(apart, x, y, exact=exact):
         return ""
-    is_known = turn is not None and x.is_square
+    is_known = way is not None and x.is_square
     if is_known and (other_way := nearest(x, y)) and not _is_other(other_way, x, y, exact=exact):
         return (
             f"{both} are equal, but b uses it transposed"
-            if turn == (1, 0)
+            if way == TRANSPOSED
             else f"{both} are transposes of each other"
         )
     return f"{both} {apart_in_words(apart)}"
 
 
-def _order(a: Trace, address: str, b: Trace, other: str, x: Elements) -> Order | None:
-    """Return the order of the axes of ``b``'s parameter that corresponds to ``a``'s value; None if unknown.
+def _turn(a: Trace, address: str, b: Trace, other: str, x: Elements) -> Turn | None:
+    """Return how to turn ``b``'s parameter to correspond to ``a``'s value; None if it is not known.
 
     Lengths that are all others tell it themselves.
     """
     if address == other and _is_exact(b):
         return _as_it_is(x)
-    return order(a, address, b, other) if len({*x.array.shape}) < x.array.ndim else None
+    return turn(a, address, b, other) if len({*x.array.shape}) < x.array.ndim else None
 
 
-def _as_it_is(x: Elements) -> Order:
-    return tuple(range(x.array.ndim))
+def _as_it_is(x: Elements) -> Turn:
+    return Turn(tuple(range(x.array.ndim)))
 
 
 def _is_exact(file: Trace) -> bool:
@@ -314,7 +314,7 @@ def _lengths(param: Param) -> Hashable:
     return tuple(sorted(param.shape))
 
 
-def nearest(x: Elements, y: Elements, turn: Order | None = None) -> Difference | None:
+def nearest(x: Elements, y: Elements, way: Turn | None = None) -> Difference | None:
     """Return the difference in the order of y's axes in which it is least; None if no order fits.
 
     A matrix may be transposed, and the kernel of a convolution has its channels first (PyTorch) or last.
@@ -322,14 +322,14 @@ def nearest(x: Elements, y: Elements, turn: Order | None = None) -> Difference |
     Args:
         x: The first value.
         y: The second value.
-        turn: The order of y's axes that corresponds to ``x``; None if it may be any. It tells of lengths that
-            are equal which is which.
+        way: How ``y`` is turned to correspond to ``x``; None if it may be in any of these orders. It tells
+            of lengths that are equal which is which.
     """
     orders = [y.array, y.array.T]
     if y.array.ndim > 2:
         orders += [np.moveaxis(y.array, (-1, -2), (0, 1)), np.moveaxis(y.array, (0, 1), (-1, -2))]
-    if turn is not None and len(turn) == y.array.ndim:
-        known = y.array.transpose(turn)
+    if way is not None and len(way.axes) == y.array.ndim:
+        known = way.of(y.array)
         orders = [known] if known.shape == x.array.shape else orders
     found = [difference(x, y._replace(array=one)) for one in orders if one.shape == x.array.shape]
     return min(found, key=lambda apart: apart.relative, default=None)

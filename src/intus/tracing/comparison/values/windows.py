@@ -19,13 +19,16 @@ Lengths = tuple[int, ...]
 _POOLS = ("kernel_size", "stride", "padding")
 _POSITIONS = {
     "conv": ("stride", "padding", "dilation", "groups"),
+    "conv_transpose": ("stride", "padding", "output_padding", "groups", "dilation"),
     "max_pool": (*_POOLS, "dilation", "ceil_mode"),
     "avg_pool": (*_POOLS, "ceil_mode", "count_include_pad"),
 }
-_OF_TORCH = re.compile(r"(conv|max_pool|avg_pool)([123])d$")
+_OF_TORCH = re.compile(r"(conv_transpose|conv|max_pool|avg_pool)([123])d$")
+#: The families of windows; those of one family are compared.
 _FAMILIES = {
     **dict.fromkeys(("conv", "conv_general_dilated", "Conv2D", "Conv3D", "Convolution"), "conv"),
-    **dict.fromkeys(("DepthwiseConv2dNative",), "conv"),
+    "DepthwiseConv2dNative": "conv",
+    "Deconvolution": "conv_transpose",
     **dict.fromkeys(("max_pool", "average_pool", "MaxPool", "AvgPool", "MaxPool3D", "AvgPool3D"), "pool"),
     **dict.fromkeys(("reduce_window_max", "reduce_window_min", "reduce_window_sum", "Pooling"), "pool"),
 }
@@ -75,7 +78,10 @@ def family(graph: Graph, row: int) -> str:
     """Return ``"conv"``, ``"pool"``, or ``""`` for a row whose operation has no window that is known here."""
     kind = graph.type_of(row)
     found = _OF_TORCH.match(kind)
-    return ("conv" if found[1] == "conv" else "pool") if found else _FAMILIES.get(kind, "")
+    if found:
+        return found[1] if found[1].startswith("conv") else "pool"
+    is_spread = set(_value(arguments(graph.setting(row)), "lhs_dilation") or (1,)) != {1}  # of JAX
+    return "conv_transpose" if is_spread else _FAMILIES.get(kind, "")
 
 
 def window(graph: Graph, row: int) -> dict[str, Any]:
@@ -93,22 +99,41 @@ def window(graph: Graph, row: int) -> dict[str, Any]:
         own["padding"] = tuple(zip(pads[:half], pads[half:], strict=True)) or ((0, 0),) * len(own["stride"])
         if given.get("auto_pad", "'NOTSET'") != "'NOTSET'":
             del own["padding"]
-    elif kind in ("Convolution", "Pooling"):
+    elif kind in ("Convolution", "Deconvolution", "Pooling"):
         if given.get("global_pool") == "True":
             return {}
         own = _named(given, ("stride", "pad", "dilate", "num_group", "kernel"), _axes(graph, row))
-        own["padding"] = tuple((n, n) for n in own.get("padding", (0,) * len(own["stride"])))
+        pads = own.get("padding") or (0,) * len(own["stride"])
+        ends = _value(given, "adj") or (0,) * len(pads)
+        own["padding"] = tuple((n, n - end) for n, end in zip(pads, ends, strict=True))
     elif kind == "conv_general_dilated":
         names = ("window_strides", "padding", "rhs_dilation", "feature_group_count", "")
         own = _named(given, names, _axes(graph, row))
-        if set(_value(given, "lhs_dilation") or ()) != {1} or _value(given, "batch_group_count") != 1:
+        if _value(given, "batch_group_count") != 1:
             return {}
+        if family(graph, row) == "conv_transpose":
+            own = _of_spread(graph, row, own, _value(given, "lhs_dilation"), _value(given, "rhs_spec"))
     elif kind.startswith("reduce_window"):
         own = _of_reduction(given)
     else:
         own = _of_tensorflow(graph, row, given)
     own, before = _of_spaced_batch(graph, row, own)
     return _with_pad_before(graph, before, own)
+
+
+def _of_spread(
+    graph: Graph, row: int, own: dict[str, Any], strides: Lengths, spec: Lengths
+) -> dict[str, Any]:
+    """Return the window of a transposed convolution, which JAX runs as one on pixels that are spread.
+
+    PyTorch takes its padding away from the result.
+    """
+    kernel = _kernel(graph, row)
+    found = {"stride": strides, "dilation": own["dilation"], "groups": own["groups"]}
+    if kernel is None or set(own["stride"]) != {1}:
+        return found
+    columns = zip((kernel[n] for n in spec[2:]), own["dilation"], own["padding"], strict=True)
+    return found | {"padding": tuple(((k - 1) * d - lo, (k - 1) * d - hi) for k, d, (lo, hi) in columns)}
 
 
 def _of_spaced_batch(graph: Graph, row: int, own: dict[str, Any]) -> tuple[dict[str, Any], int]:
@@ -161,7 +186,7 @@ def _named(given: Mapping[str, str], names: tuple[str, str, str, str, str], axes
 def _of_torch(graph: Graph, row: int, kind: str, axes: int) -> dict[str, Any]:
     given = arguments(graph.setting(row))
     texts = [text for name, text in given.items() if name.startswith("argument ")]
-    if kind == "conv" and texts[:1] == ["None"]:  # no bias
+    if kind.startswith("conv") and texts[:1] == ["None"]:  # no bias
         del texts[0]
     given = {**given, **dict(zip(_POSITIONS[kind], texts, strict=False))}
 
@@ -173,7 +198,7 @@ def _of_torch(graph: Graph, row: int, kind: str, axes: int) -> dict[str, Any]:
         return value if isinstance(value, str) else (value,) * axes
 
     own: dict[str, Any] = {"dilation": each("dilation", 1)}
-    if kind == "conv":
+    if kind.startswith("conv"):
         own["groups"] = int(_value(given, "groups") or 1)
     else:
         own["kernel_size"] = each("kernel_size", None)
@@ -183,7 +208,8 @@ def _of_torch(graph: Graph, row: int, kind: str, axes: int) -> dict[str, Any]:
     if padding == "valid":
         padding = (0,) * axes
     if padding != "same":
-        own["padding"] = tuple((n, n) for n in padding)
+        ends = each("output_padding", 0)
+        own["padding"] = tuple((n, n - end) for n, end in zip(padding, ends, strict=True))
     elif kernel is not None:
         totals = [n * (length - 1) for n, length in zip(own["dilation"], kernel[2:], strict=True)]
         own["padding"] = tuple((total // 2, total - total // 2) for total in totals)
