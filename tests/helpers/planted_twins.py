@@ -46,25 +46,24 @@ def said(a, b):
     return {"agree": table.agree, "text": table.attrs["summary"], **first}
 
 
+def both_orders(a, b):
+    return [said(a, b), said(b, a)]
+
+
 def main():
-    """Compare the passes in the folder that is the first argument; the second is 0 if each is of one image."""
+    """Compare the passes in the folder of the first argument; the second is 0 if they are of one image."""
     folder, batched = Path(sys.argv[1]), sys.argv[2] == "1"
-    x, rows = (planted.images(), planted.rows()) if batched else (planted.images()[0], planted.rows()[0])
-    bases = {"images": Images(), "rows": Rows()}
-    given = {"images": x, "rows": rows}
+    given = {"images": planted.images(), "rows": planted.rows()}
+    given = given if batched else {name: x[0] for name, x in given.items()}
     bases = {
         name: {"own": planted.read(folder, name), "torch": traced(net, given[name])}
-        for name, net in bases.items()
+        for name, net in {"images": Images(), "rows": Rows()}.items()
     }
-    found = {
-        f"twin: {name}": [said(*pair.values()), said(*reversed(pair.values()))]
-        for name, pair in bases.items()
-    }
+    found = {f"twin: {name}": both_orders(pair["own"], pair["torch"]) for name, pair in bases.items()}
     for change in planted.CHANGES:
         kind = "rows" if change == "axis" else "images"
         net = Rows(-2) if change == "axis" else Images(**planted.SETTINGS[change])
         changed = {"own": planted.read(folder, change), "torch": traced(net, given[kind], change)}
         for one, other in (("own", "own"), ("own", "torch"), ("torch", "own")):
-            pair = bases[kind][one], changed[other]
-            found[f"{change}: {one}, {other}"] = [said(*pair), said(*reversed(pair))]
+            found[f"{change}: {one}, {other}"] = both_orders(bases[kind][one], changed[other])
     print(json.dumps(found))

@@ -197,18 +197,13 @@ with torch.no_grad():
     up.weight.copy_(torch.tensor(w["conv.weight"]))
     up.bias.copy_(torch.tensor(w["conv.bias"]) + float(sys.argv[4]))
 own = planted_twins.intus.trace(torch.nn.Sequential(up), torch.tensor(planted.images()))
-print(json.dumps([planted_twins.said(own, other), planted_twins.said(other, own)]))
+print(json.dumps(planted_twins.both_orders(own, other)))
 """
 UP_CHANGES = {
     "none": ("", 2, 0.0, None),
-    "bias": ("", 2, 0.1, r"0\.bias of a and.* differ by .*|bias of a and.* differ by .*"),
+    "bias": ("", 2, 0.1, r".*bias of a and .*bias of b differ by .* of their norm"),
     "filter": ("one filter of the kernel", 2, 0.0, r".*(weight|kernel) of a and .* of b differ by 0\.037 .*"),
-    "turned": (
-        "kernel with height and width swapped",
-        2,
-        0.0,
-        r".* of a and .* of b differ by 1\.3 of their norm",
-    ),
+    "turned": ("kernel with height and width swapped", 2, 0.0, r".* of a and .* of b differ by 1\.3 .*"),
     "stride": ("", 1, 0.0, r"stride is (\(1, 1\) in a, \(2, 2\)|\(2, 2\) in a, \(1, 1\)) in b"),
 }
 

@@ -804,9 +804,7 @@ def test_module_that_cannot_run_is_refused_by_trace():
         intus.trace(model, x)
     model.init_params()
     assert intus.trace(model, mx.nd.ones((5, 4))).outputs[0].shape == (5, 3)
-    with pytest.raises(
-        InputError, match=r"fc_weight of the Module is of shape \(3, 4\), .* need shape \(3, 6\)"
-    ):
+    with pytest.raises(InputError, match=r"fc_weight .* of shape \(3, 4\), .* need shape \(3, 6\)"):
         intus.trace(model, mx.nd.ones((2, 6)))
     whole = mx.mod.SequentialModule()
     whole.add(model)

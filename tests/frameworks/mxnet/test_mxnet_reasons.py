@@ -141,7 +141,7 @@ eps, other = float(sys.argv[2]), planted.read(sys.argv[1], "module")
 norm = torch.nn.BatchNorm1d(4, eps=eps).eval()
 norm.running_var.fill_(1e6)
 own = planted_twins.intus.trace(norm, torch.tensor(other["input_1"].value))
-print(json.dumps([planted_twins.said(own, other), planted_twins.said(other, own)]))
+print(json.dumps(planted_twins.both_orders(own, other)))
 """
 
 
@@ -163,7 +163,7 @@ PAIR = """
 import json, sys, planted, planted_twins
 
 one, other = (planted.read(sys.argv[1], name) for name in ("one", "other"))
-print(json.dumps([planted_twins.said(one, other), planted_twins.said(other, one)]))
+print(json.dumps(planted_twins.both_orders(one, other)))
 """
 
 
