@@ -35,7 +35,7 @@ class Order(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What has to be done with one array to compare it with another.
+    """A change of one array's axes by which it is compared with another array.
 
     Attributes:
         axes: The order of the axes.

@@ -53,11 +53,25 @@ def different_parameters(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iter
         for y in _as_stored(a, x, b, stored)
     )
     found = [sentence for sentence in sentences if sentence]
-    own, other, without = ("a", "b", b) if left_a else ("b", "a", a)
-    is_elsewhere = not {param.address for param in without.graph.params}.isdisjoint(left)
-    if left and (found or is_elsewhere or any(x is None or y is None for *_, x, y in values)):
+    own, other, with_it, without = ("a", "b", a, b) if left_a else ("b", "a", b, a)
+    is_unknown = any(x is None or y is None for *_, x, y in values)
+    if left and (found or is_unknown or not all(_lacks(without, with_it, address) for address in left)):
         return combined
     return [*found, *(f"{address} of {own} has no counterpart in {other}" for address in left)]
+
+
+def _lacks(other: Trace, trace: Trace, address: str) -> bool:
+    """Return whether another pass has no parameter of an address or of its values, and is none of a file.
+
+    A file may have combined it with others.
+    """
+    own = value_of(trace, address)
+    names = [param.address for param in other.graph.params]
+    if own is None or address in names or "format" in other.graph.facts:
+        return False
+    values = (value_of(other, name) for name in names)
+    same_shape = [one for one in values if one is None or one.array.shape == own.array.shape]
+    return all(one is not None and difference(own, one).relative > rounding(own, one) for one in same_shape)
 
 
 def _as_stored(a: Trace, x: Elements, b: Trace, y: Elements) -> list[Elements]:
