@@ -236,7 +236,7 @@ def _order_of_kernel(graph: Graph, row: int, axes: int) -> Iterator[Order]:
         yield Order((axes - 1, axes - 2, *range(axes - 2)))
     elif kind == "Convolution":  # whose units and channels have the places of the batch and the channels
         yield Order((0, axes - 1, *range(1, axes - 1)) if last else (0, 1, *window))
-    elif kind == "conv_general_dilated":
+    elif kind == "conv_general_dilated" and "rhs_spec" in given:
         yield Order(tuple(ast.literal_eval(given["rhs_spec"])))
     elif kind in _TRANSPOSED_TO_LAST:
         yield Order((axes - 2, axes - 1, *range(axes - 2)), is_flipped=True)

@@ -319,7 +319,7 @@ def _defaults(graph: Graph, row: int) -> dict[str, str]:
     if framework != "torch.export" or torch is None:
         known = _DEFAULTS.get(framework, {}).get(graph.type_of(row), {})
         kernel = arguments(graph.setting(row)).get("kernel") if known else None
-        return known if kernel is None else {**known, **_window_by_default(len(ast.literal_eval(kernel)))}
+        return known if kernel is None else {**known, **_window_by_default(len(re.findall(r"\d+", kernel)))}
     operator = getattr(torch.ops.aten, graph.type_of(row), None)
     found: dict[str, set[str]] = {}
     for overload in operator.overloads() if operator is not None else ():

@@ -90,6 +90,8 @@ def window(graph: Graph, row: int) -> dict[str, Any]:
     A padding is one pair for each axis, and includes that of an operation that pads before with zeros.
     """
     kind, given = graph.type_of(row), arguments(graph.setting(row))
+    if graph.setting(row) and not given:  # a text that is cut
+        return {}
     if found := _OF_TORCH.match(kind):
         own = _of_torch(graph, row, found[1], int(found[2]))
     elif graph.facts.get("format") == "ONNX":
