@@ -788,9 +788,28 @@ def test_bucketing_module_is_refused_with_what_one_bucket_records():
 
     model = mx.mod.BucketingModule(bucket, default_bucket_key=9)
     model.bind([mx.io.DataDesc("data", (8, 9))], [mx.io.DataDesc("softmax_label", (8,))])
-    with pytest.raises(InputError, match="only the steps of that bucket"):
-        intus.probe(model)
+    for refused in (intus.probe, lambda model: intus.trace(model, mx.nd.ones((8, 9)))):
+        with pytest.raises(InputError, match="only the steps of that bucket"):
+            refused(model)
     assert "fc" in [one.address for one in MXNetBackend().operations(model._buckets[9])]
+
+
+def test_module_that_cannot_run_is_refused_by_trace():
+    fc = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=3, name="fc")
+    model, x = mx.mod.Module(fc, label_names=None), mx.nd.ones((2, 4))
+    with pytest.raises(InputError, match=r"The Module is not bound. Call bind\(\)"):
+        intus.trace(model, x)
+    model.bind([("data", (2, 4))], for_training=False)
+    with pytest.raises(InputError, match=r"The Module has no parameters yet. Call init_params\(\)"):
+        intus.trace(model, x)
+    model.init_params()
+    assert intus.trace(model, mx.nd.ones((5, 4))).outputs[0].shape == (5, 3)
+    with pytest.raises(InputError, match=r"fc_weight .* of shape \(3, 4\), .* need shape \(3, 6\)"):
+        intus.trace(model, mx.nd.ones((2, 6)))
+    whole = mx.mod.SequentialModule()
+    whole.add(model)
+    with pytest.raises(InputError, match="A SequentialModule cannot be observed"):
+        intus.trace(whole, x)
 
 
 @pytest.mark.parametrize("kinds", [("output",), ("grad_output",)])

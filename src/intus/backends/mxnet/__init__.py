@@ -142,7 +142,7 @@ class MXNetBackend:
         """Run a model once, and return its graph with the value of every operation."""
         from .graph import trace
 
-        return trace(model, args, kwargs)
+        return trace(model if isinstance(model, Block) else _checked(model), args, kwargs)
 
     def graph_recorder(self, model: Any) -> GraphRecorder:
         """Return a recorder for the graph of the next call."""
@@ -169,8 +169,8 @@ class MXNetBackend:
 
 _BUCKETS = (
     "A BucketingModule cannot be observed: each bucket has a Module of its own, made when it is first used. "
-    "Pass the Module of one bucket after bind (model._buckets[key]); only the steps of that bucket are "
-    "recorded then."
+    "Pass the Module of one bucket after bind (model._buckets[key]); of a training, only the steps of that "
+    "bucket are recorded then."
 )
 
 

@@ -61,6 +61,9 @@ def trace(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Trace
             raise InputError(f"Gluon blocks have no keyword arguments, got {next(iter(kwargs))!r}.")
         return _of_block(model, _forward_arguments(model, args)).run()
     given = kwargs or (args[0] if len(args) == 1 and isinstance(args[0], Mapping) else args)
+    module.check_bound(model)
+    if not model.params_initialized:
+        raise InputError("The Module has no parameters yet. Call init_params() or set_params() on it first.")
     return _of_module(model, module.as_dict(model, given)).run()
 
 
@@ -156,7 +159,13 @@ class _Program:
                 values[at] = to_numpy(arrays[self._nodes[node]["name"]])
         metas = [(values[at].shape, values[at].dtype.name) for at in range(len(self._entries))]
         graph, rows = self._build(metas, drawn=", ".join(drawing(self._symbol)))
-        return Traced(graph, {row: values[at] for at, row in rows.items()})
+        read = {self._nodes[node]["name"]: values[at] for at, (node, _) in enumerate(self._entries)}
+        params = {
+            one.address: read[name] if name in read else to_numpy(one.array)
+            for name, one in self._parameters.items()
+            if not one.is_buffer
+        }
+        return Traced(graph, {row: values[at] for at, row in rows.items()}, params)
 
     def _build(
         self, metas: list[tuple[tuple[int, ...], str]], *, drawn: str = ""

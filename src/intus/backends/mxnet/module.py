@@ -46,6 +46,17 @@ class Node(NamedTuple):
     parameters: Mapping[str, str]
 
 
+def check_bound(model: Module) -> None:
+    """Raise InputError if a module is not bound, or runs on several devices."""
+    if not model.binded:
+        raise InputError("The Module is not bound. Call bind() on it before you pass it.")
+    if len(model._exec_group.execs) > 1:
+        raise InputError(
+            f"The Module runs on {len(model._exec_group.execs)} devices, but only one can be observed. "
+            "Bind it with one context."
+        )
+
+
 def operations(module: Module) -> list[Operation]:
     """Return the module, and every operation of its symbol by name."""
     found = [Operation("", type(module).__name__, module)]
@@ -87,13 +98,7 @@ class Attachment:
     """
 
     def __init__(self, model: Module, operations: list[Operation], kinds: tuple[str, ...], tap: Tap) -> None:
-        if not model.binded:
-            raise InputError("The Module is not bound. Call bind() on it before you pass it.")
-        if len(model._exec_group.execs) > 1:
-            raise InputError(
-                f"The Module runs on {len(model._exec_group.execs)} devices, but only one can be observed. "
-                "Bind it with one context."
-            )
+        check_bound(model)
         self._watch = watch_of(model) or Watch(model)
         self._observer = Observer(Session(kinds, tap), operations)
         self._watch.observers.append(self._observer)
@@ -385,6 +390,9 @@ def arguments(model: Module, inputs: Mapping[str, NDArray]) -> dict[str, NDArray
     Args:
         model: The module.
         inputs: Its data by name.
+
+    Raises:
+        InputError: If a parameter does not fit the inputs.
     """
     (bound,) = model._exec_group.execs
     shapes = {name: tuple(array.shape) for name, array in inputs.items()}
@@ -395,6 +403,11 @@ def arguments(model: Module, inputs: Mapping[str, NDArray]) -> dict[str, NDArray
             arrays[name] = inputs[name]
         elif tuple(bound.arg_dict[name].shape) == tuple(shape):
             arrays[name] = bound.arg_dict[name]
+        elif name in model._param_names:
+            raise InputError(
+                f"{name} of the Module is of shape {bound.arg_dict[name].shape}, and these inputs need shape "
+                f"{tuple(shape)}. Pass inputs as it was bound for, but for the number of rows."
+            )
         else:  # labels
             arrays[name] = nd.zeros(shape, ctx=bound._ctx, dtype=bound.arg_dict[name].dtype)
     return arrays

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ import pandas as pd
 from ...core.analysis.flops import MOVES
 from ...core.analysis.walks import ancestors
 from ...core.graph import BUFFER, OP, OUTPUT, Graph, end_names
-from ...core.vocabularies import common_types
+from ...core.vocabularies import common_types, is_translated
 from ...viewing.repr_text import listed
 from ..results.op import Op
 from .lost import drawn_at_random, judged_by_depth, lost_in_rounding
@@ -28,9 +28,11 @@ from .unseen.other_numbers import OnOthers, not_shown_to_agree, on_other_numbers
 from .unseen.other_numbers import sentences as other_numbers
 from .unseen.stated import different_constants_stated, different_stated, lower_precisions
 from .unseen.without_effect import Unseen, sentences, unseen_operations
+from .values.axes import different_axes
 from .values.differences import difference
 from .values.elements import plain
 from .values.settings import different_constants, different_settings, whole_numbers
+from .values.windows import different_windows
 
 if TYPE_CHECKING:
     from ..results.trace import Trace
@@ -349,10 +351,19 @@ class _Report:
         ]
         if not why and len(rows_a) == len(rows_b) == 1:
             why = different_settings(graphs[0], rows_a[0], graphs[1], rows_b[0])
+        if self._are_translated() or (not why and any(map(is_translated, graphs))):
+            why += different_windows(graphs[0], rows_a, graphs[1], rows_b)
+            why += different_axes(self.a, rows_a, self.b, rows_b)
         is_known = any(not reason.startswith(COMBINED) for reason in why)
         why = why or unknown_parameters(self.a, rows_a, self.b, rows_b)
         is_known = is_known or graphs[0].facts.get("framework") == graphs[1].facts.get("framework")
         return why if is_known else [*why, *whole_numbers(graphs[0], rows_a, graphs[1], rows_b)]
+
+    def _are_translated(self) -> bool:
+        """Return whether the passes are of two frameworks, of which one has other names and settings."""
+        graphs = self.a.graph, self.b.graph
+        frameworks = {graph.facts.get("framework") for graph in graphs}
+        return len(frameworks) == 2 and any(map(is_translated, graphs))
 
     def _computed(self, row: int, other: int, inside: Collection[int]) -> int:
         """Return the row of a that computed a value in the module in which b did.
@@ -381,20 +392,29 @@ class _Report:
     def _why(self, pair: Pair) -> list[str]:
         one, other = Op(self.a, pair.a), Op(self.b, pair.b)
         why = reasons(self.a, pair.a, self.b, pair.b)
-        if pair.verdict == "shape":
-            why.insert(0, f"its shape is {one.shape} in a, {other.shape} in b")
         if one.type != other.type:
             found = different_constants(self.a.graph, [pair.a], self.b.graph, [pair.b])
             why = [*why, *(found or self._foreign(pair, why))]
             if not why or not _are_one_kind(self.a.graph, pair.a, self.b.graph, pair.b):
                 why.insert(0, f"it is {one.type} in a, {other.type} in b")
-        return why or self._foreign(pair, why)
+        else:
+            why = [*why, *self._foreign(pair, why)]
+        if pair.verdict == "shape":
+            why.insert(0, f"its shape is {one.shape} in a, {other.shape} in b")
+        return why
 
     def _foreign(self, pair: Pair, why: list[str]) -> list[str]:
-        """Return how the settings of operations of two frameworks differ, if nothing else is known to."""
-        if why or self.a.graph.facts.get("framework") == self.b.graph.facts.get("framework"):
-            return []
-        return self._settings([pair.a], [pair.b])
+        """Return how the settings of operations of two frameworks differ, if nothing else is known to.
+
+        Those of which the notation is translated may differ besides parameters.
+        """
+        is_foreign = self._are_translated() or (not why and is_translated(self.a.graph))
+        if is_foreign and self.a.graph.ops.kind[pair.a] == OP:
+            return [one for one in self._settings([pair.a], [pair.b]) if one not in why]
+        is_one_framework = self.a.graph.facts.get("framework") == self.b.graph.facts.get("framework")
+        return (
+            [] if why or is_one_framework or pair.verdict == "shape" else self._settings([pair.a], [pair.b])
+        )
 
     def unseen(self, found: Iterable[Unseen]) -> list[str]:
         """Return the operations of one pass alone that have no effect on these inputs, if nothing differs."""
@@ -523,6 +543,9 @@ def _counted(count: int, verdict: str) -> str:
 _KINDS = {"add_to_channels": "add", "dot_general": "matmul", "matmul_by_settings": "matmul"} | dict.fromkeys(
     ("conv1d", "conv2d", "conv3d", "conv_general_dilated", "conv_to_last", "conv_by_layout"), "conv"
 )
+_KINDS |= dict.fromkeys(("linear", "fully_connected", "dot_by_settings"), "matmul")
+_KINDS |= {"conv_of_each_channel": "conv", "layer_normalization": "layer_norm"}
+_KINDS |= dict.fromkeys(("batch_norm_by_axis", "batch_norm_to_last", "batch_normalization"), "batch_norm")
 
 
 def _are_one_kind(a: Graph, row: int, b: Graph, other: int) -> bool:
@@ -533,9 +556,17 @@ def _are_one_kind(a: Graph, row: int, b: Graph, other: int) -> bool:
 
 
 def _computing(graph: Graph, rows: list[int]) -> list[int]:
-    """Return the rows whose operations do not only move elements."""
+    """Return the rows whose operations do not only move elements, nor only add a bias to the result."""
     types = common_types(graph)
-    return [row for row in rows if types[int(graph.ops.type[row])] not in MOVES]
+    kinds = {row: types[int(graph.ops.type[row])] for row in rows}
+    found = [row for row in rows if kinds[row] not in MOVES]
+    return [row for row in found if len(found) == 1 or not _adds_bias(graph, row, kinds)]
+
+
+def _adds_bias(graph: Graph, row: int, kinds: Mapping[int, str]) -> bool:
+    """Return whether an operation adds a parameter to the result of another of some rows."""
+    is_sum = _KINDS.get(kinds[row], kinds[row]) == "add"
+    return is_sum and bool(graph.row_params.get(row)) and any(one in kinds for one in graph.parents(row))
 
 
 def _different_ops(a: Graph, rows_a: list[int], b: Graph, rows_b: list[int]) -> list[str]:

@@ -12,7 +12,7 @@ from ....viewing.repr_text import listed
 from ..values.differences import rounding
 from ..values.elements import Elements, plain, value_of
 from ..values.settings import arguments, common, number_of
-from .orientation import is_turned
+from .orientation import turn
 from .parameters import apart_in_words, nearest
 
 if TYPE_CHECKING:
@@ -137,15 +137,15 @@ def _differences(a: Trace, folded: _Layer, b: Trace, row: int) -> list[str] | No
     if [len(names) for names in places] != [1, 1] or len(params) != 2:
         return None
     address = folded.addresses[0]
-    turned = is_turned(a, address, b, places[0][0]) if folded.weight.is_square else None
-    if folded.weight.is_square and turned is None:
+    way = turn(a, address, b, places[0][0])
+    if folded.weight.is_square and way is None:
         return None
     found = []
     for (other,), own, terms in zip(
         places, (folded.weight, folded.bias), (folded.weight.array, folded.terms), strict=True
     ):
         stored = value_of(b, other)
-        apart = nearest(own, stored, turned) if stored is not None and stored.is_float else None
+        apart = nearest(own, stored, way) if stored is not None and stored.is_float else None
         if stored is None or apart is None:
             return None
         sizes = [float(np.linalg.norm(one)) for one in (terms, own.array)]

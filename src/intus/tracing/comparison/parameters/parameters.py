@@ -12,7 +12,7 @@ from ....core.graph import BUFFER, CONSTANT, Param
 from ....viewing.repr_text import listed
 from ..values.differences import Difference, difference, rounding
 from ..values.elements import Elements, plain, value_of
-from .orientation import is_turned
+from .orientation import TRANSPOSED, Turn, turn
 from .recurrent import unpacked
 
 if TYPE_CHECKING:
@@ -40,16 +40,50 @@ def different_parameters(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iter
         rows_b: The rows of its operations.
     """
     partners, left_a, left_b = _partners(_used(a, rows_a), _used(b, rows_b))
-    if left_a or left_b:
-        sides = [f"{listed(names)} in {name}" for name, names in (("a", left_a), ("b", left_b)) if names]
-        return [f"{COMBINED} ({', '.join(sides)}), so they are not compared one by one"]
+    sides = [f"{listed(names)} in {name}" for name, names in (("a", left_a), ("b", left_b)) if names]
+    combined = [f"{COMBINED} ({', '.join(sides)}), so they are not compared one by one"] if sides else []
+    left = left_a or left_b
+    if len(sides) == 2 or any(_own_name(address) != "bias" for address in left):
+        return combined
     values = [(one, other, value_of(a, one), value_of(b, other)) for one, other in partners]
     sentences = (
-        _difference(one, b, other, x, y, _turned(a, one, b, other, x))
-        for one, other, x, y in values
-        if x is not None and y is not None and x.is_float == y.is_float
+        _difference(one, b, other, x, y, _turn(a, one, b, other, x))
+        for one, other, x, stored in values
+        if x is not None and stored is not None and x.is_float == stored.is_float
+        for y in _as_stored(a, x, b, stored)
     )
-    return [sentence for sentence in sentences if sentence]
+    found = [sentence for sentence in sentences if sentence]
+    own, other, with_it, without = ("a", "b", a, b) if left_a else ("b", "a", b, a)
+    is_unknown = any(x is None or y is None for *_, x, y in values)
+    if left and (found or is_unknown or not all(_lacks(without, with_it, address) for address in left)):
+        return combined
+    return [*found, *(f"{address} of {own} has no counterpart in {other}" for address in left)]
+
+
+def _lacks(other: Trace, trace: Trace, address: str) -> bool:
+    """Return whether another pass has no parameter of an address or of its values, and is none of a file.
+
+    A file may have combined it with others.
+    """
+    own = value_of(trace, address)
+    names = [param.address for param in other.graph.params]
+    if own is None or address in names or "format" in other.graph.facts:
+        return False
+    values = (value_of(other, name) for name in names)
+    same_shape = [one for one in values if one is None or one.array.shape == own.array.shape]
+    return all(one is not None and difference(own, one).relative > rounding(own, one) for one in same_shape)
+
+
+def _as_stored(a: Trace, x: Elements, b: Trace, y: Elements) -> list[Elements]:
+    """Return a value of ``b`` in the shape in which the framework of ``a`` stores it; none if it is unknown.
+
+    Others store a bias with axes of length 1, and the kernels of the channels as one.
+    """
+    if a.graph.facts.get("framework") == b.graph.facts.get("framework"):
+        return [y]
+    if x.array.ndim != y.array.ndim and x.array.squeeze().shape == y.array.squeeze().shape:
+        return [y._replace(array=y.array.reshape(x.array.shape))]
+    return [] if x.array.size == y.array.size and nearest(x, y) is None else [y]
 
 
 def unknown_parameters(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iterable[int]) -> list[str]:
@@ -64,11 +98,21 @@ def unknown_parameters(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iterab
     partners, left_a, left_b = _partners(_used(a, rows_a), _used(b, rows_b))
     if left_a or left_b:
         return []
-    return [
-        f"{_both(one, other)} may differ: not all their values are known, as a saved trace has none"
-        for one, other in partners
-        if value_of(a, one) is None or value_of(b, other) is None
-    ]
+    found = []
+    for one, other in partners:
+        unknown = [
+            name
+            for name, trace, address in (("a", a, one), ("b", b, other))
+            if value_of(trace, address) is None
+        ]
+        if unknown:
+            holds = (
+                "neither trace holds its values"
+                if len(unknown) == 2
+                else f"the trace of {unknown[0]} does not hold its values"
+            )
+            found.append(f"{_both(one, other)} may differ: {holds}")
+    return found
 
 
 def changed_parameters(
@@ -116,10 +160,10 @@ def changed_parameters(
         if x is None or y is None or x.is_float != y.is_float:
             continue
         compared.add(address)
-        turned = False if address in packed else _turned(a, address, b, other, x)
-        if sentence := _difference(address, b, other, x, y, turned):
+        way = _as_it_is(x) if address in packed else _turn(a, address, b, other, x)
+        if sentence := _difference(address, b, other, x, y, way):
             found.setdefault(row, []).append(sentence)
-        elif turned is None and x.is_square and _difference(address, b, other, x, y, False):
+        elif way is None and x.is_square and _difference(address, b, other, x, y, _as_it_is(x)):
             both = _both(address, other)
             unknown.append(f"{both} are transposes of each other, and it is not known how b uses it")
     return dict(sorted(found.items())), compared, unknown
@@ -155,7 +199,7 @@ def _both(address: str, other: str) -> str:
     return f"{address} of a and of b" if address == other else f"{address} of a and {other} of b"
 
 
-def _difference(address: str, b: Trace, other: str, x: Elements, y: Elements, turned: bool | None) -> str:
+def _difference(address: str, b: Trace, other: str, x: Elements, y: Elements, way: Turn | None) -> str:
     """Return how a parameter of ``a`` and one of ``b`` differ, as a sentence; ``""`` if they do not.
 
     Args:
@@ -164,28 +208,36 @@ def _difference(address: str, b: Trace, other: str, x: Elements, y: Elements, tu
         other: The address of the second.
         x: The first value.
         y: The second value.
-        turned: Whether the transpose of ``y`` corresponds to ``x``, if both are square; None if either may.
+        way: How ``y`` is turned to correspond to ``x``; None if that is not known.
     """
     both, exact = _both(address, other), address == other and _is_exact(b)
-    apart = nearest(x, y, turned)
+    apart = nearest(x, y, way)
     if apart is None:
         return f"{both} are of shapes {x.array.shape} and {y.array.shape}"
     if not _is_other(apart, x, y, exact=exact):
         return ""
-    if turned is not None and (other_way := nearest(x, y)) and not _is_other(other_way, x, y, exact=exact):
+    is_known = way is not None and x.is_square
+    if is_known and (other_way := nearest(x, y)) and not _is_other(other_way, x, y, exact=exact):
         return (
             f"{both} are equal, but b uses it transposed"
-            if turned
+            if way == TRANSPOSED
             else f"{both} are transposes of each other"
         )
     return f"{both} {apart_in_words(apart)}"
 
 
-def _turned(a: Trace, address: str, b: Trace, other: str, x: Elements) -> bool | None:
-    """Return whether a square matrix of ``a`` corresponds to the transpose of ``b``'s; None if unknown."""
+def _turn(a: Trace, address: str, b: Trace, other: str, x: Elements) -> Turn | None:
+    """Return how to turn ``b``'s parameter to correspond to ``a``'s value; None if it is not known.
+
+    Lengths that are all others tell it themselves.
+    """
     if address == other and _is_exact(b):
-        return False
-    return is_turned(a, address, b, other) if x.is_square else None
+        return _as_it_is(x)
+    return turn(a, address, b, other) if len({*x.array.shape}) < x.array.ndim else None
+
+
+def _as_it_is(x: Elements) -> Turn:
+    return Turn(tuple(range(x.array.ndim)))
 
 
 def _is_exact(file: Trace) -> bool:
@@ -264,7 +316,11 @@ def _address(param: Param) -> Hashable:
 
 
 def _name(param: Param) -> Hashable:
-    name = param.address.rpartition(".")[2]
+    return _own_name(param.address)
+
+
+def _own_name(address: str) -> str:
+    name = address.rpartition(".")[2]
     return _NAMES.get(name, name)
 
 
@@ -272,7 +328,7 @@ def _lengths(param: Param) -> Hashable:
     return tuple(sorted(param.shape))
 
 
-def nearest(x: Elements, y: Elements, turned: bool | None = None) -> Difference | None:
+def nearest(x: Elements, y: Elements, way: Turn | None = None) -> Difference | None:
     """Return the difference in the order of y's axes in which it is least; None if no order fits.
 
     A matrix may be transposed, and the kernel of a convolution has its channels first (PyTorch) or last.
@@ -280,12 +336,14 @@ def nearest(x: Elements, y: Elements, turned: bool | None = None) -> Difference 
     Args:
         x: The first value.
         y: The second value.
-        turned: The order of the axes of a square matrix, whether it is transposed; None if either may be.
+        way: How ``y`` is turned to correspond to ``x``; None if it may be in any of these orders. It tells
+            of lengths that are equal which is which.
     """
     orders = [y.array, y.array.T]
     if y.array.ndim > 2:
         orders += [np.moveaxis(y.array, (-1, -2), (0, 1)), np.moveaxis(y.array, (0, 1), (-1, -2))]
-    if turned is not None and x.is_square:
-        orders = [orders[turned]]
+    if way is not None and len(way.axes) == y.array.ndim:
+        known = way.of(y.array)
+        orders = [known] if known.shape == x.array.shape else orders
     found = [difference(x, y._replace(array=one)) for one in orders if one.shape == x.array.shape]
     return min(found, key=lambda apart: apart.relative, default=None)

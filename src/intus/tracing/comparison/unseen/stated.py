@@ -18,7 +18,15 @@ from ....core.vocabularies import common_types
 from ....viewing.repr_text import listed
 from ..parameters.coverage import module_of
 from ..values.elements import eps_of
-from ..values.settings import arguments, common, different_arguments, number_of, same_number, stated_apart
+from ..values.settings import (
+    arguments,
+    common,
+    different_arguments,
+    number_of,
+    same_number,
+    stated_apart,
+    stated_arguments,
+)
 from .causal import is_causal_mask
 from .passes import placed
 
@@ -203,7 +211,7 @@ class _Stated:
         """Return the epsilon of a norm; None if it is none, or does not say."""
         graph = self._sides[side]
         kind = self._types[side][int(graph.ops.type[row])]
-        text = common(graph, row, arguments(graph.setting(row))).get("eps")
+        text = stated_arguments(graph, row).get("eps")
         if "norm" not in kind or text is None:
             return None
         if text == "None" and kind == "rms_norm":
@@ -216,10 +224,10 @@ class _Stated:
         waiting, seen = [row], {row}
         while waiting:
             one = waiting.pop()
-            given = common(graph, one, arguments(graph.setting(one)))
+            stated = stated_arguments(graph, one)
             kind = kinds[int(graph.ops.type[one])]
-            if "norm" in kind and "eps" in given:
-                found = number_of(given["eps"])
+            if "norm" in kind and "eps" in stated:
+                found = number_of(stated["eps"])
             else:
                 found = self._operand(graph, one, kind) if kind == "add" else None
             if found is not None and 0 < found <= _LARGEST_EPSILON:

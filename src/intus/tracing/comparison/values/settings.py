@@ -64,6 +64,8 @@ _POSITIONS = {
         *("embed_dim", "num_heads", "bias_k", "bias_v", "add_zero_attn", "dropout_p"),
     ),
 }
+#: Operations whose numbers are those that they compute with, in every framework.
+_ARITHMETIC = frozenset({"add", "sub", "mul", "div", "pow", "maximum", "minimum", "clamp"})
 #: The names of PyTorch for arguments of ONNX.
 _ONNX_NAMES = {
     "strides": "stride",
@@ -81,7 +83,31 @@ _ONNX_NAMES = {
 }
 #: The same of some types alone.
 _OWN_NAMES = {"leaky_relu": {"alpha": "negative_slope"}}
-#: What operations do by default that they may be told to do otherwise, where PyTorch or ONNX leaves it out.
+_MXNET = {
+    "BatchNorm": {
+        "eps": "0.001",
+        "momentum": "0.9",
+        "fix_gamma": "True",
+        "use_global_stats": "False",
+        "axis": "1",
+    },
+    "LayerNorm": {"eps": "1e-05", "axis": "-1"},
+    "GroupNorm": {"eps": "1e-05", "num_groups": "1"},
+    "InstanceNorm": {"eps": "0.001"},
+    "L2Normalization": {"eps": "1e-10"},
+    "LeakyReLU": {"act_type": "leaky", "slope": "0.25"},
+    "softmax": {"axis": "-1"},
+    "log_softmax": {"axis": "-1"},
+    "Convolution": {"num_group": "1", "no_bias": "False"},
+    "Deconvolution": {"num_group": "1", "no_bias": "True"},
+    "Pooling": {"pool_type": "max", "global_pool": "False", "pooling_convention": "valid"},
+    "FullyConnected": {"no_bias": "False", "flatten": "True"},
+    "Dropout": {"p": "0.5", "mode": "training"},
+    "Concat": {"dim": "1"},
+}
+#: The layouts of MXNet by default, by the number of axes of the kernel.
+_LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
+#: What operations do by default that they may be told to do otherwise, where their framework leaves it out.
 _DEFAULTS: dict[str, dict[str, dict[str, str]]] = {
     "torch": {f"avg_pool{axes}d": {"count_include_pad": "True"} for axes in (1, 2, 3)},
     "ONNX": {
@@ -90,6 +116,8 @@ _DEFAULTS: dict[str, dict[str, dict[str, str]]] = {
         "resize": {"mode": "'nearest'", "coordinate_transformation_mode": "'half_pixel'"},
         "grid_sample": {"mode": "'linear'", "padding_mode": "'zeros'", "align_corners": "0"},
     },
+    "mxnet": _MXNET,
+    "MXNet symbol": _MXNET,
 }
 #: The bounds of operations that have no others.
 _BOUNDS = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0)}
@@ -233,10 +261,10 @@ def bounds(graph: Graph, row: int) -> tuple[float, float] | None:
         return (number, math.inf) if one == "max" else (-math.inf, number)
     if kind not in ("clamp", "clamp_min", "clamp_max", "clip", "hardtanh") or len(graph.parents(row)) != 1:
         return None
-    given = common(graph, row, {**_defaults(graph, row), **arguments(graph.setting(row))})
+    stated = stated_arguments(graph, row)
     found = []
     for name, default in (("min", -math.inf), ("max", math.inf)):
-        text = given.get(name, "None")
+        text = stated.get(name, "None")
         number = default if text in ("None", str(default)) else number_of(text)
         if number is None:
             return None
@@ -256,6 +284,8 @@ def whole_numbers(a: Graph, rows_a: Iterable[int], b: Graph, rows_b: Iterable[in
         b: The second graph.
         rows_b: The rows of the operations of ``b`` that compute the same.
     """
+    if is_translated(a) or is_translated(b):
+        rows_a, rows_b = _of_one_kind(a, rows_a, b, rows_b)
     one, two = list(_whole(a, rows_a)), list(_whole(b, rows_b))
     sides = [
         f"{listed([f'{_assigned(*argument)} ({label})' for argument, label in found])} in {name}"
@@ -265,6 +295,21 @@ def whole_numbers(a: Graph, rows_a: Iterable[int], b: Graph, rows_b: Iterable[in
     return [f"its whole numbers are {', '.join(sides)}"] if len(sides) == 2 else []
 
 
+def _of_one_kind(
+    a: Graph, rows_a: Iterable[int], b: Graph, rows_b: Iterable[int]
+) -> tuple[list[int], list[int]]:
+    """Return the rows of arithmetic that both sides have: of other operations, settings mean other things."""
+    names = [common_types(graph) for graph in (a, b)]
+    kinds = [
+        {names[k][int(g.ops.type[row])] for row in rows} for k, g, rows in ((0, a, rows_a), (1, b, rows_b))
+    ]
+    both = kinds[0] & kinds[1] & _ARITHMETIC
+    return (
+        [row for row in rows_a if names[0][int(a.ops.type[row])] in both],
+        [row for row in rows_b if names[1][int(b.ops.type[row])] in both],
+    )
+
+
 def _defaults(graph: Graph, row: int) -> dict[str, str]:
     """Return the arguments that an operation has by default, which a file or a trace leaves out.
 
@@ -272,7 +317,9 @@ def _defaults(graph: Graph, row: int) -> dict[str, str]:
     """
     torch, framework = sys.modules.get("torch"), graph.facts.get("framework", "")
     if framework != "torch.export" or torch is None:
-        return _DEFAULTS.get(framework, {}).get(graph.type_of(row), {})
+        known = _DEFAULTS.get(framework, {}).get(graph.type_of(row), {})
+        kernel = arguments(graph.setting(row)).get("kernel") if known else None
+        return known if kernel is None else {**known, **_window_by_default(len(re.findall(r"\d+", kernel)))}
     operator = getattr(torch.ops.aten, graph.type_of(row), None)
     found: dict[str, set[str]] = {}
     for overload in operator.overloads() if operator is not None else ():
@@ -280,6 +327,17 @@ def _defaults(graph: Graph, row: int) -> dict[str, str]:
             if isinstance(argument.default_value, str | bool | int | float):
                 found.setdefault(argument.name, set()).add(repr(argument.default_value))
     return {name: texts.pop() for name, texts in found.items() if len(texts) == 1}
+
+
+def _window_by_default(axes: int) -> dict[str, str]:
+    """Return what a convolution or pooling of MXNet has by default, along so many axes."""
+    ones, zeros = (str((number,) * axes) for number in (1, 0))
+    return {"stride": ones, "dilate": ones, "pad": zeros, "layout": _LAYOUTS.get(axes, "None")}
+
+
+def stated_arguments(graph: Graph, row: int) -> dict[str, str]:
+    """Return the arguments of an operation by the names of PyTorch, also those that it has by default."""
+    return common(graph, row, {**_defaults(graph, row), **arguments(graph.setting(row))})
 
 
 @lru_cache(maxsize=4096)  # the layers of a model repeat a few texts, each of which is compared several times
@@ -314,7 +372,8 @@ def common(graph: Graph, row: int, arguments: Mapping[str, str]) -> dict[str, st
 def _fractions(graph: Graph, rows: Iterable[int]) -> Iterator[tuple[str, str]]:
     """Yield the fractions among the arguments of operations as text, with the labels of the operations."""
     for row in rows:
-        for name, text in arguments(graph.setting(row)).items():
+        own = _DEFAULTS.get(graph.facts.get("framework", ""), {}).get(graph.type_of(row), {})
+        for name, text in {**own, **arguments(graph.setting(row))}.items():
             number = number_of(text)
             if number is not None and number != round(number) and name not in _UNUSED:
                 yield _assigned(name, text), graph.label(row)
