@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,10 +29,11 @@ from ...core.graph import BUFFER, CONSTANT, OP, OUTPUT, Graph
 from ...core.vocabularies import common_types
 from ..results.trace import Trace
 from ..validation.uninitialized import UNINITIALIZED
-from .pairing.modules import pair_modules, with_folded_norms, with_moved_results, with_whole_outputs
+from .pairing.modules import ModulePair, pair_modules, with_folded_norms, with_moved_results, with_whole_outputs
 from .pairing.moves import with_last_moves
 from .pairing.regions import of_inputs
 from .parameters.parameters import different_parameters
+from .turned import Judged, is_second_first
 from .unseen.without_effect import idle
 from .values.differences import (
     ROUNDINGS,
@@ -66,6 +67,8 @@ _HIDING = frozenset(
     | {"floor", "ceil", "trunc", "max_pool", "max_pool1d", "max_pool2d", "max_pool3d", "eq", "ne", "lt", "le"}
     | {"gt", "ge", "equal", "less", "greater", "less_or_equal", "greater_or_equal", "topk", "sort", "argsort"}
 )
+#: Operations that choose between elements, and so may leave out those that differ.
+_CHOOSING = frozenset({"where", "masked_fill"})
 _MOST_AXES = 4
 #: The largest number of operations of both sides in which the ones that make a difference are looked for.
 _MOST_OF_A_REGION = 40
@@ -96,9 +99,9 @@ def compare(a: Trace, b: Trace) -> Comparison:
         - ``relative``: the norm of the difference divided by the larger norm.
         - ``rounding_error``: the relative difference that rounding in the coarser dtype explains so far.
         - ``isolated_error``: the relative difference between the operation of ``a``, run on the inputs of
-          ``b``, and the result of ``b``. NaN if that could not be run: a loaded trace, other operations. If
-          rounding is amplified, or in a file depth alone explains a difference, it is known of all
-          operations since what both have.
+          ``b``, and the result of ``b``; if only the operations of ``b`` can be run, the other way around.
+          NaN if that could not be run: a loaded trace, other operations. If rounding is amplified, or in a
+          file depth alone explains a difference, it is known of all operations since what both have.
         - ``max_abs``: the largest absolute difference.
         - ``cosine``: the cosine similarity.
         - ``fraction_different``: the fraction of elements that are not equal; 0.0 does not equal -0.0.
@@ -142,20 +145,27 @@ def compare(a: Trace, b: Trace) -> Comparison:
             )
             raise InputError(f"Trace {name} has no values to compare. {how}")
     with _undisturbed():
-        side_a, side_b = _Side(a), _Side(b)
-        coarse = any("16" in meta.dtype or "8" in meta.dtype for g in (a.graph, b.graph) for meta in g.metas)
-        sums = side_a.element_sums(), side_b.element_sums()
-        pairs = align(a.graph, b.graph, sums, near=1e-2 if coarse else 1e-3)
-        pairs = with_whole_outputs(a.graph, b.graph, with_folded_norms(a.graph, b.graph, pairs))
-        pairs = with_moved_results(a.graph, b.graph, pairs, sums)
-        pairs = with_last_moves(a, b, pairs)
+        judged = _judged(b, a).turned() if is_second_first(a, b) else _judged(a, b)
+        return Comparison.of(a, b, *judged)
+
+
+def _judged(a: Trace, b: Trace) -> Judged:
+    """Return the pairs of two passes, and what was found of them."""
+    side_a, side_b = _Side(a), _Side(b)
+    coarse = any("16" in meta.dtype or "8" in meta.dtype for g in (a.graph, b.graph) for meta in g.metas)
+    sums = side_a.element_sums(), side_b.element_sums()
+    any_layout = _layouts_differ(a.graph, b.graph)
+    pairs = align(a.graph, b.graph, sums, near=1e-2 if coarse else 1e-3, any_layout=any_layout)
+    pairs = with_whole_outputs(a.graph, b.graph, with_folded_norms(a.graph, b.graph, pairs))
+    pairs = with_moved_results(a.graph, b.graph, pairs, sums)
+    pairs = with_last_moves(a, b, pairs)
+    judge = _Judge(side_a, side_b, pairs)
+    while wrong := judge.mispaired():
+        partner = {i: -1 if n in wrong else j for n, (i, j) in enumerate(pairs) if i >= 0}
+        pairs = in_order([partner[i] for i in range(len(a.graph.ops))], len(b.graph.ops))
         judge = _Judge(side_a, side_b, pairs)
-        while wrong := judge.mispaired():
-            partner = {i: -1 if n in wrong else j for n, (i, j) in enumerate(pairs) if i >= 0}
-            pairs = in_order([partner[i] for i in range(len(a.graph.ops))], len(b.graph.ops))
-            judge = _Judge(side_a, side_b, pairs)
-        judge.judge_steps()
-        return Comparison.of(a, b, judge.pairs, judge.origins(), judge.modules, judge.idle)
+    judge.judge_steps()
+    return Judged(judge.pairs, judge.origins(), judge.modules, judge.idle)
 
 
 @dataclass(slots=True)
@@ -303,6 +313,12 @@ def _uninitialized(graph: Graph) -> Collection[str]:
     return UNINITIALIZED if graph.facts.get("framework") == "torch" else ()
 
 
+def _layouts_differ(a: Graph, b: Graph) -> bool:
+    """Return whether the images of one pass may have their channels last, and those of the other first."""
+    frameworks = {a.facts.get("framework"), b.facts.get("framework")}
+    return len(frameworks) == 2 and not frameworks.isdisjoint(CHANNELS_LAST)
+
+
 def _is_one_pass(a: Graph, b: Graph) -> bool:
     """Return whether one trace is a rerun of the other, so that unchanged values are equal bit for bit."""
     changed = "changed" in a.facts or "changed" in b.facts
@@ -319,8 +335,7 @@ class _Judge:
     def __init__(self, a: _Side, b: _Side, pairs: list[tuple[int, int]]) -> None:
         self.a, self.b = a, b
         self.one_pass = _is_one_pass(a.graph, b.graph)
-        frameworks = {a.graph.facts.get("framework"), b.graph.facts.get("framework")}
-        self.layouts_differ = len(frameworks) == 2 and not frameworks.isdisjoint(CHANNELS_LAST)
+        self.layouts_differ = _layouts_differ(a.graph, b.graph)
         self.pairs = [Pair(i, j) for i, j in pairs]
         self.modules = pair_modules(a.graph, b.graph, pairs)
         self._pair_of_a = {i: number for number, (i, _) in enumerate(pairs) if i >= 0}
@@ -612,7 +627,71 @@ class _Judge:
         """
         agree = all(pair.is_explained for pair in self._outputs())
         found = {n for n, pair in enumerate(self.pairs) if self._is_mispaired(pair)}
-        return {n for n in found if not agree or self._is_split_elsewhere(self.pairs[n])}
+        found = {n for n in found if not agree or self._is_split_elsewhere(self.pairs[n])}
+        return found.union(*map(self._of_another_way, self.modules))
+
+    def _of_another_way(self, module: ModulePair) -> set[int]:
+        """Return the pairs of steps that differ inside a module that computes the same in another way.
+
+        Of a variance as the mean of squares, or of what is left of the mean, no steps correspond. It computes
+        the same if it runs other operations on what both passes have, and what it returns agrees: unless what
+        follows a step hides a difference.
+        """
+        sides = (self.a.graph, module.a), (self.b.graph, module.b)
+        if not all(graph.call_address(call) for graph, call in sides):  # the model as a whole
+            return set()
+        if not all(self.pairs[n].is_explained for n in module.outputs):
+            return set()
+        own = [
+            {
+                number_of[row]: row
+                for row in range(int(graph.calls.start[call]), int(graph.calls.stop[call]))
+                if int(graph.ops.call[row]) == call and row not in graph.row_exits
+            }
+            for (graph, call), number_of in zip(sides, (self._pair_of_a, self._pair_of_b), strict=True)
+        ]
+        kinds = [
+            sorted(kind for row in rows.values() if (kind := self._kind(graph, row)) not in MOVES)
+            for (graph, _), rows in zip(sides, own, strict=True)
+        ]
+        apart = {n for n in own[0].keys() & own[1].keys() if not self.pairs[n].is_explained}
+        if not apart or kinds[0] == kinds[1] or not self._are_given_the_same(own):
+            return set()
+        for one in apart:
+            ends = [self.pairs[n] for n in self._children(self.pairs[one]) if self.pairs[n].is_explained]
+            if any(self._may_leave_out(self.pairs[one], end) for end in ends):
+                return set()
+        return apart
+
+    def _may_leave_out(self, pair: Pair, end: Pair) -> bool:
+        """Return whether what follows a pair of steps may agree although it would show a difference.
+
+        A bound that returns what it is given, of either step, leaves out nothing.
+        """
+        of_either = [
+            (side, row, given)
+            for side, row, given in ((self.a, end.a, pair.a), (self.b, end.b, pair.b))
+            if row >= 0 and given in side.graph.parents(row)
+        ]
+        kinds = {self._kind(side.graph, row) for side, row, _ in of_either}
+        values = [(side.value(row), side.value(given)) for side, row, given in of_either]
+        if any(x is None or y is None or (kinds <= MOVES and x.array.size < y.array.size) for x, y in values):
+            return True
+        can_hide = not kinds.isdisjoint(_CHOOSING) or not kinds.isdisjoint(_HIDING)
+        return can_hide and any(x is None or y is None or _are_apart(x, y, SAME) for x, y in values)
+
+    def _are_given_the_same(self, own: Sequence[Mapping[int, int]]) -> bool:
+        """Return whether what some operations of both passes are given from elsewhere does not differ."""
+        given = {
+            n
+            for one in {*own[0], *own[1]}
+            for n in self._parents(self.pairs[one])
+            if n not in own[0] and n not in own[1]
+        }
+        return all(self.pairs[n].is_explained for n in given)
+
+    def _kind(self, graph: Graph, row: int) -> str:
+        return common_types(graph)[int(graph.ops.type[row])]
 
     def _is_split_elsewhere(self, pair: Pair) -> bool:
         """Return whether one operation of a pair has a parameter that the other leaves to the next one.

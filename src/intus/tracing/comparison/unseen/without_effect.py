@@ -52,7 +52,10 @@ _FORMULAS = frozenset(
 #: Operations on each element that may include others.
 _MAY_INCLUDE = (ELEMENTWISE | {"lerp"}) - _BY_OPERANDS
 #: Operations that return no negative number, and those that return none of no negative numbers.
-_NOT_NEGATIVE = frozenset({"square", "squared_difference", "abs", "exp"})
+_NOT_NEGATIVE = frozenset(
+    {"square", "squared_difference", "abs", "exp", "var", "std", "norm", "vector_norm"}
+    | {"linalg_norm", "linalg_vector_norm"}
+)
 _MEANS = frozenset({"mean", "sum", "reduce_mean", "reduce_sum", "detach"})
 #: Operations on each element that have the name of a reduction in ONNX.
 _LARGER = frozenset({"max", "min"})
