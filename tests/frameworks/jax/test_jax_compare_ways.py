@@ -32,7 +32,7 @@ class Equinox(eqx.Module):
 
 
 def twins(eps=1e-5):
-    """Return both models: the variance is a mean of squares less a square in one, of what is left in the other."""
+    """Return both models: one computes the variance from the mean of squares, the other around the mean."""
     flax, key = Flax(nnx.Rngs(0)), jax.random.key(0)
     other = Equinox(eqx.nn.Linear(6, 8, key=key), eqx.nn.LayerNorm(8, eps=eps), eqx.nn.Linear(8, 4, key=key))
     for name in ("first", "second"):

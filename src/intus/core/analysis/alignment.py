@@ -37,7 +37,7 @@ class _Traits:
         kind: Index into ``OP_KINDS``.
         type: The operation type.
         shape: The shape.
-        moved: The same with the channels first in place of last, and the other way around; -1 if not asked for.
+        moved: The same with the last axis as the second, and the other way around; -1 if layouts are one.
         module: The module call it ran in.
         inner: The innermost module call that returned it.
         outer: The outermost module call that returned it.
@@ -88,7 +88,10 @@ def align(
     ids: dict[object, int] = {}
     if sums is None:
         sums = np.full((len(a.ops), 3), np.nan), np.full((len(b.ops), 3), np.nan)
-    traits_a, traits_b = _traits(a, ids, sums[0], {}), _traits(b, ids, sums[1], _same_modules(a, b), any_layout)
+    traits_a, traits_b = (
+        _traits(a, ids, sums[0], {}),
+        _traits(b, ids, sums[1], _same_modules(a, b), any_layout),
+    )
     partner = np.full(len(a.ops), -1)
     if _same(traits_a, traits_b):
         partner = np.arange(len(a.ops))
@@ -309,7 +312,8 @@ def _weights(a: _Traits, i: int, b: _Traits, part: slice, near: float) -> np.nda
 def _fit(a: _Traits, i: int | slice, b: _Traits, part: slice | int | np.ndarray) -> np.ndarray:
     """Return whether the shape of row ``i`` is that of each of these rows of ``b``, whatever their layout."""
     fit: np.ndarray = b.shape[part] == a.shape[i]
-    return fit | (b.moved[0][part] == a.shape[i]) | (b.moved[1][part] == a.shape[i])
+    fit |= (b.moved[0][part] == a.shape[i]) | (b.moved[1][part] == a.shape[i])
+    return fit
 
 
 def _agree(a: _Traits, i: int, b: _Traits, part: slice | int | np.ndarray, by: float) -> np.ndarray:

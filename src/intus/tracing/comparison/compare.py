@@ -29,7 +29,13 @@ from ...core.graph import BUFFER, CONSTANT, OP, OUTPUT, Graph
 from ...core.vocabularies import common_types
 from ..results.trace import Trace
 from ..validation.uninitialized import UNINITIALIZED
-from .pairing.modules import ModulePair, pair_modules, with_folded_norms, with_moved_results, with_whole_outputs
+from .pairing.modules import (
+    ModulePair,
+    pair_modules,
+    with_folded_norms,
+    with_moved_results,
+    with_whole_outputs,
+)
 from .pairing.moves import with_last_moves
 from .pairing.regions import of_inputs
 from .parameters.parameters import different_parameters
@@ -668,17 +674,16 @@ class _Judge:
 
         A bound that returns what it is given, of either step, leaves out nothing.
         """
-        of_either = [
-            (side, row, given)
-            for side, row, given in ((self.a, end.a, pair.a), (self.b, end.b, pair.b))
-            if row >= 0 and given in side.graph.parents(row)
-        ]
-        kinds = {self._kind(side.graph, row) for side, row, _ in of_either}
-        values = [(side.value(row), side.value(given)) for side, row, given in of_either]
-        if any(x is None or y is None or (kinds <= MOVES and x.array.size < y.array.size) for x, y in values):
-            return True
-        can_hide = not kinds.isdisjoint(_CHOOSING) or not kinds.isdisjoint(_HIDING)
-        return can_hide and any(x is None or y is None or _are_apart(x, y, SAME) for x, y in values)
+        sides = (self.a, end.a, pair.a), (self.b, end.b, pair.b)
+        for side, row, given in (
+            one for one in sides if one[1] >= 0 and one[2] in one[0].graph.parents(one[1])
+        ):
+            kind, x, y = self._kind(side.graph, row), side.value(row), side.value(given)
+            if x is None or y is None or (kind in MOVES and x.array.size < y.array.size):
+                return True
+            if kind in _HIDING | _CHOOSING and _are_apart(x, y, SAME):
+                return True
+        return False
 
     def _are_given_the_same(self, own: Sequence[Mapping[int, int]]) -> bool:
         """Return whether what some operations of both passes are given from elsewhere does not differ."""
@@ -861,11 +866,9 @@ class _Judge:
         A parent may compute something between two of its modules, which only one side does. The module that
         runs on the result is not to blame, even if a file has folded another into it.
         """
-        if number not in region:
-            return []
         pair = self.pairs[number]
         found = self._cut(pair, region)
-        if not found and self._is_given_other(pair):
+        if not found and number in region and self._is_given_other(pair):
             found = {n for n in region if not self._is_inside(self.pairs[n], pair)}
         computing = {n for n in found if not self._only_moves(self.pairs[n])}
         return sorted(computing)

@@ -18,8 +18,9 @@ from ....viewing.repr_text import listed
 from ..pairing.regions import Region, Regions
 from ..values.elements import Elements, limit_of, plain
 from ..values.settings import same_number, stated_apart
+from .other_numbers import can_be_run
 from .passes import COMPARISONS, NEUTRAL, Pass, same_elements
-from .ways import epsilons_elsewhere, other_ways
+from .ways import bounds_of_one, epsilons_elsewhere, other_ways
 
 if TYPE_CHECKING:
     from ...results.trace import Trace
@@ -38,6 +39,7 @@ def hidden_steps(
     """
     partner = {i: j for i, j in pairs if i >= 0 and j >= 0}
     one, two, regions = Pass(a), Pass(b), Regions(a.graph, b.graph, partner)
+    are_run = can_be_run(a) and can_be_run(b)
     constants: dict[str, list[str]] = {}
     for i, j in partner.items():
         are_ops = a.graph.ops.kind[i] == b.graph.ops.kind[j] == OP
@@ -46,6 +48,8 @@ def hidden_steps(
             continue
         yield from _discarded(one, two, i, j, region, partner, names)
         yield from other_ways(one, two, i, j, region, names)
+        if not are_run:
+            yield from bounds_of_one(one, two, i, j, region, names)
         is_single = len(region.rows) == len(region.others) == 1
         if is_single and _compare_otherwise(one.kind(i), two.kind(j)):
             kinds = f"{one.kind(i)} in {names[0]}, {two.kind(j)} in {names[1]}"
@@ -89,16 +93,13 @@ def _constants_apart(a: Pass, b: Pass, region: Region) -> tuple[list[str], list[
             x
             for x in some
             if not x.is_shown
-            and not any(
-                _is_one(x.number, y.number, dtypes) for y in others if x.is_bound or not y.is_shown
-            )
+            and not any(_is_one(x.number, y.number, dtypes) for y in others if x.is_bound or not y.is_shown)
         ]
         for some, others in (sides, sides[::-1])
     ]
     roles = [frozenset[str]().union(*(one.roles for one in some)) for some in left]
     one, two = (
-        list(dict.fromkeys(f"{x.number:.6g}" for x in some if x.roles & roles[0] & roles[1]))
-        for some in left
+        list(dict.fromkeys(f"{x.number:.6g}" for x in some if x.roles & roles[0] & roles[1])) for some in left
     )
     return one, two
 

@@ -31,7 +31,7 @@ _AT_ZERO = frozenset({"leaky_relu", "prelu", "elu", "celu", "selu"})
 #: Operations that return one of several tensors, element by element.
 _CHOICES = frozenset({"where", "maximum", "minimum", "max", "min"})
 #: Operations of which a number is a bound: the cases of what they compute begin there.
-_OF_BOUNDS = frozenset(
+OF_BOUNDS = frozenset(
     {"maximum", "minimum", "fmax", "fmin", "max", "min", "clamp", "clamp_min", "clamp_max", "clip"}
     | {"hardtanh", "hardshrink", "softshrink"}
 )
@@ -177,7 +177,7 @@ class Pass:
         if kind == "softplus":  # its threshold is compared by itself
             given.pop("threshold", None)
         is_norm = kind.endswith(("_norm", "normalization"))
-        has_bounds = kind in COMPARISONS or kind in _OF_BOUNDS
+        has_bounds = kind in COMPARISONS or kind in OF_BOUNDS
         is_arithmetic = kind in NEUTRAL and not self.is_coarse(row) and "rounding_mode" not in given
         if kind in _AT_ZERO:
             yield Constant(0.0, _BOUND)
