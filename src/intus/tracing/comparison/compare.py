@@ -40,6 +40,7 @@ from .pairing.moves import with_last_moves
 from .pairing.regions import of_inputs
 from .parameters.parameters import different_parameters
 from .turned import Judged, is_second_first
+from .unseen.passes import same_elements
 from .unseen.without_effect import idle
 from .values.differences import (
     ROUNDINGS,
@@ -629,11 +630,12 @@ class _Judge:
         What follows in one of the passes is the same as in the other, so that this tensor is too: the
         operation of another kind or shape that it was paired with corresponds to another. Where the outputs
         agree, such a pair remains, because an operation may hide its difference, unless one of the two uses
-        a parameter that the other leaves to the operation after it.
+        a parameter that the other leaves to the operation after it, or both have the same elements in
+        another order.
         """
         agree = all(pair.is_explained for pair in self._outputs())
         found = {n for n, pair in enumerate(self.pairs) if self._is_mispaired(pair)}
-        found = {n for n in found if not agree or self._is_split_elsewhere(self.pairs[n])}
+        found = {n for n in found if not agree or self._corresponds_to_another(self.pairs[n])}
         return found.union(*map(self._of_another_way, self.modules))
 
     def _of_another_way(self, module: ModulePair) -> set[int]:
@@ -697,6 +699,12 @@ class _Judge:
 
     def _kind(self, graph: Graph, row: int) -> str:
         return common_types(graph)[int(graph.ops.type[row])]
+
+    def _corresponds_to_another(self, pair: Pair) -> bool:
+        """Return whether two operations of a pair compute the same with what follows them."""
+        x, y = self.a.value(pair.a), self.b.value(pair.b)
+        has_same = x is not None and y is not None and x.array.size == y.array.size and same_elements(x, y)
+        return has_same or self._is_split_elsewhere(pair)
 
     def _is_split_elsewhere(self, pair: Pair) -> bool:
         """Return whether one operation of a pair has a parameter that the other leaves to the next one.
