@@ -86,6 +86,35 @@ class WithHead(nnx.Module):
         return self.head(x) * 2
 
 
+class Scaled(nnx.Module):
+    """A root mean square norm, in one of two ways, of numbers that are scaled before it."""
+
+    def __init__(self, scale, divides):
+        self.scale, self.divides = scale, divides
+
+    def __call__(self, x):
+        y = x * self.scale
+        mean = (y * y).mean(-1, keepdims=True)
+        return y / jnp.sqrt(mean) if self.divides else y * jax.lax.rsqrt(mean)
+
+
+class WithScale(nnx.Module):
+    def __init__(self, *args):
+        self.first, self.norm = nnx.Linear(6, 8, rngs=nnx.Rngs(0)), Scaled(*args)
+
+    def __call__(self, x):
+        return self.norm(self.first(x)) * 2
+
+
+@pytest.mark.parametrize("scale", [0.5, 3.0])
+def test_step_of_another_number_is_no_other_way(scale):
+    one, other = WithScale(0.5, False), WithScale(scale, True)
+    x = jnp.stack([X, -X, X / 2])
+    assert np.allclose(one(x), other(x), atol=1e-5)
+    for table in in_both_orders(one, other, x):
+        assert table.agree == (scale == 0.5), str(table)
+
+
 @pytest.mark.parametrize("dead", [-50.0, -60.0])
 def test_difference_that_a_bound_hides_is_no_other_way(dead):
     one, other = WithHead(-50.0, False), WithHead(dead, True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -641,35 +641,41 @@ class _Judge:
     def _of_another_way(self, module: ModulePair) -> set[int]:
         """Return the pairs of steps that differ inside a module that computes the same in another way.
 
-        Of a variance as the mean of squares, or of what is left of the mean, no steps correspond. It computes
-        the same if it runs other operations on what both passes have, and what it returns agrees: unless what
-        follows a step hides a difference.
+        Of a variance as the mean of squares, or of what is left of the mean, no steps correspond. A module
+        without others inside computes the same if it runs other operations on what both passes have, and what
+        it returns agrees: unless two steps are given the same, so that they do correspond, or what follows a
+        step may leave out a difference.
         """
         sides = (self.a.graph, module.a), (self.b.graph, module.b)
-        if not all(graph.call_address(call) for graph, call in sides):  # the model as a whole
+        is_root = not all(graph.call_address(call) for graph, call in sides)
+        if is_root or not all(self.pairs[n].is_explained for n in module.outputs):
             return set()
-        if not all(self.pairs[n].is_explained for n in module.outputs):
+        rows = [range(int(graph.calls.start[call]), int(graph.calls.stop[call])) for graph, call in sides]
+        if any(
+            int(graph.ops.call[row]) != call
+            for (graph, call), own in zip(sides, rows, strict=True)
+            for row in own
+        ):
             return set()
-        own = [
-            {
-                number_of[row]: row
-                for row in range(int(graph.calls.start[call]), int(graph.calls.stop[call]))
-                if int(graph.ops.call[row]) == call and row not in graph.row_exits
-            }
-            for (graph, call), number_of in zip(sides, (self._pair_of_a, self._pair_of_b), strict=True)
-        ]
         kinds = [
-            sorted(kind for row in rows.values() if (kind := self._kind(graph, row)) not in MOVES)
-            for (graph, _), rows in zip(sides, own, strict=True)
+            sorted(kind for row in own if (kind := self._kind(graph, row)) not in MOVES)
+            for (graph, _), own in zip(sides, rows, strict=True)
         ]
-        apart = {n for n in own[0].keys() & own[1].keys() if not self.pairs[n].is_explained}
-        if not apart or kinds[0] == kinds[1] or not self._are_given_the_same(own):
+        inside = {self._pair_of_a[row] for row in rows[0]}, {self._pair_of_b[row] for row in rows[1]}
+        given = {n for one in set.union(*inside) for n in self._parents(self.pairs[one])}.difference(*inside)
+        if kinds[0] == kinds[1] or not all(self.pairs[n].is_explained for n in given):
             return set()
-        for one in apart:
-            ends = [self.pairs[n] for n in self._children(self.pairs[one]) if self.pairs[n].is_explained]
-            if any(self._may_leave_out(self.pairs[one], end) for end in ends):
+        apart = {n for n in inside[0] & inside[1] if not self.pairs[n].is_explained}
+        for pair in (self.pairs[n] for n in apart):
+            ends = [self.pairs[n] for n in self._children(pair) if self.pairs[n].is_explained]
+            if self._are_given_the_same(pair) or any(self._may_leave_out(pair, end) for end in ends):
                 return set()
         return apart
+
+    def _are_given_the_same(self, pair: Pair) -> bool:
+        """Return whether two operations are computed from tensors that correspond and do not differ."""
+        found = [one for n in self._parents(pair) if self._depends_on_inputs(one := self.pairs[n])]
+        return bool(found) and all(one.is_explained and min(one.a, one.b) >= 0 for one in found)
 
     def _may_leave_out(self, pair: Pair, end: Pair) -> bool:
         """Return whether what follows a pair of steps may agree although it would show a difference.
@@ -687,15 +693,8 @@ class _Judge:
                 return True
         return False
 
-    def _are_given_the_same(self, own: Sequence[Mapping[int, int]]) -> bool:
-        """Return whether what some operations of both passes are given from elsewhere does not differ."""
-        given = {
-            n
-            for one in {*own[0], *own[1]}
-            for n in self._parents(self.pairs[one])
-            if n not in own[0] and n not in own[1]
-        }
-        return all(self.pairs[n].is_explained for n in given)
+    def _depends_on_inputs(self, pair: Pair) -> bool:
+        return self.a.depends_on_inputs(pair.a) or self.b.depends_on_inputs(pair.b)
 
     def _kind(self, graph: Graph, row: int) -> str:
         return common_types(graph)[int(graph.ops.type[row])]
