@@ -233,3 +233,25 @@ def test_parameters_are_known_by_the_names_of_the_other_framework(normed):
     assert "also originate at batch_norm_1_2" in str(table)
     table = compare(intus.trace(net, x), keras_twin(net, x.numpy(), gamma=1.1))
     assert "bn.weight of a and bn.gamma of b differ by 0.091 of their norm" in str(table)
+
+
+#: The columns of each side.
+SIDES = ("nan", "shape", "dtype", "module")
+
+
+@pytest.mark.parametrize("fault", [{}, {"eps": 1e-3}, {"fault": "second"}, {"last": True, "fault": "second"}])
+def test_both_orders_find_the_same_in_the_same_places(fault):
+    """The table of one order is that of the other with a and b exchanged, in the order of its first pass."""
+    one, other = traces(**fault)
+    table, turned = compare(one, other), compare(other, one)
+    exchanged = {"a": "b", "b": "a"}
+    exchanged |= {f"{name}_{side}": f"{name}_{exchanged[side]}" for name in SIDES for side in "ab"}
+    verdicts = {"only in a": "only in b", "only in b": "only in a"}
+    back = turned.rename(columns=exchanged).replace({"verdict": verdicts})[table.columns]
+    found, expected = (one.sort_values(["a", "b"]).reset_index(drop=True) for one in (back, table[:]))
+    assert found.astype(str).equals(expected.astype(str))
+    rows = [other.graph.labels.index(label) for label in turned.a if label]
+    assert rows == sorted(rows)
+    assert table.agree == turned.agree
+    ends = [first and {first["a"], first["b"]} for first in (table.attrs["first"], turned.attrs["first"])]
+    assert ends[0] == ends[1]

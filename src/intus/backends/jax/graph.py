@@ -367,4 +367,6 @@ def _number(value: Any) -> str:
         >>> _number(np.float32(1e-6)), _number(2.0), _number(np.bool_(True))
         ('1e-06', '2.0', 'True')
     """
+    if isinstance(value, int) and not isinstance(value, bool):  # JAX has a class for those with a dtype
+        return str(int(value))
     return str(value.item() if isinstance(value, np.bool_) else value)

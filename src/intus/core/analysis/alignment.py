@@ -37,6 +37,7 @@ class _Traits:
         kind: Index into ``OP_KINDS``.
         type: The operation type.
         shape: The shape.
+        moved: The same with the last axis as the second, and the other way around; -1 if layouts are one.
         module: The module call it ran in.
         inner: The innermost module call that returned it.
         outer: The outermost module call that returned it.
@@ -50,6 +51,7 @@ class _Traits:
     kind: np.ndarray
     type: np.ndarray
     shape: np.ndarray
+    moved: tuple[np.ndarray, np.ndarray]
     module: np.ndarray
     inner: np.ndarray
     outer: np.ndarray
@@ -61,7 +63,12 @@ class _Traits:
 
 
 def align(
-    a: Graph, b: Graph, sums: tuple[np.ndarray, np.ndarray] | None = None, *, near: float = 1e-3
+    a: Graph,
+    b: Graph,
+    sums: tuple[np.ndarray, np.ndarray] | None = None,
+    *,
+    near: float = 1e-3,
+    any_layout: bool = False,
 ) -> list[tuple[int, int]]:
     """Align the rows of two graphs.
 
@@ -72,6 +79,7 @@ def align(
             where it was not saved. Equal sums identify equal tensors, whichever operation made them. None if
             no values are known.
         near: The largest relative difference of sums that count as close.
+        any_layout: Whether a tensor may have its channels first in one graph and last in the other.
 
     Returns:
         Pairs (row of ``a``, row of ``b``), with -1 where a row has no partner. Every row appears once. Pairs
@@ -80,7 +88,10 @@ def align(
     ids: dict[object, int] = {}
     if sums is None:
         sums = np.full((len(a.ops), 3), np.nan), np.full((len(b.ops), 3), np.nan)
-    traits_a, traits_b = _traits(a, ids, sums[0], {}), _traits(b, ids, sums[1], _same_modules(a, b))
+    traits_a, traits_b = (
+        _traits(a, ids, sums[0], {}),
+        _traits(b, ids, sums[1], _same_modules(a, b), any_layout),
+    )
     partner = np.full(len(a.ops), -1)
     if _same(traits_a, traits_b):
         partner = np.arange(len(a.ops))
@@ -121,7 +132,13 @@ def _parts(address: str) -> tuple[str, ...]:
     return tuple(re.sub(r"_(\d+)(?=\.|$)", r".\1", address.lower()).split("."))
 
 
-def _traits(graph: Graph, ids: dict[object, int], sums: np.ndarray, names: Mapping[str, str]) -> _Traits:
+def _traits(
+    graph: Graph,
+    ids: dict[object, int],
+    sums: np.ndarray,
+    names: Mapping[str, str],
+    any_layout: bool = False,
+) -> _Traits:
     def column(values: list[object]) -> np.ndarray:
         numbers = [-1 if v in ("", ()) else ids.setdefault(v, len(ids)) for v in values]
         return np.array(numbers, dtype=np.int64)
@@ -135,6 +152,10 @@ def _traits(graph: Graph, ids: dict[object, int], sums: np.ndarray, names: Mappi
         kind=ops.kind.astype(np.int64),
         type=column([("type", graph.types[type_]) for type_ in ops.type.tolist()]),
         shape=column([("shape", shape) for shape in shapes]),
+        moved=(
+            column([("shape", (s[0], s[-1], *s[1:-1])) if any_layout and len(s) > 2 else "" for s in shapes]),
+            column([("shape", (s[0], *s[2:], s[1])) if any_layout and len(s) > 2 else "" for s in shapes]),
+        ),
         module=column([("in", addresses[call]) if call >= 0 else "" for call in ops.call.tolist()]),
         inner=column([("of", addresses[calls[0]]) if calls else "" for calls in exits]),
         outer=column([("of", addresses[calls[-1]]) if calls else "" for calls in exits]),
@@ -267,7 +288,7 @@ def _weights(a: _Traits, i: int, b: _Traits, part: slice, near: float) -> np.nda
         equal: np.ndarray = (getattr(b, name)[part] == value) & (value >= 0)
         return equal
 
-    kind, type_, shape, module = same("kind"), same("type"), same("shape"), same("module")
+    kind, type_, shape, module = same("kind"), same("type"), _fit(a, i, b, part), same("module")
     returned = same("inner") | same("outer")
     size = b.size[part] == a.size[i]
     close = np.zeros(len(size), dtype=np.int64)  # 1 if close, 2 if equal up to rounding
@@ -286,6 +307,13 @@ def _weights(a: _Traits, i: int, b: _Traits, part: slice, near: float) -> np.nda
         2 * type_ + shape + 3 * module + 3 * returned + both_returned + 4 * same("params") + 3 * close + 1
     )
     return np.where(allowed, weight, 0)
+
+
+def _fit(a: _Traits, i: int | slice, b: _Traits, part: slice | int | np.ndarray) -> np.ndarray:
+    """Return whether the shape of row ``i`` is that of each of these rows of ``b``, whatever their layout."""
+    fit: np.ndarray = b.shape[part] == a.shape[i]
+    fit |= (b.moved[0][part] == a.shape[i]) | (b.moved[1][part] == a.shape[i])
+    return fit
 
 
 def _agree(a: _Traits, i: int, b: _Traits, part: slice | int | np.ndarray, by: float) -> np.ndarray:
@@ -414,7 +442,7 @@ def _by_values(a: _Traits, b: _Traits, partner: np.ndarray) -> None:
     of_b = {int(j): i for i, j in enumerate(partner) if j >= 0}
 
     def fits(i: int, j: int) -> bool:
-        return bool(a.shape[i] == b.shape[j] and _agree(a, i, b, j, _EQUAL))
+        return bool(_fit(a, i, b, j) and _agree(a, i, b, j, _EQUAL))
 
     open_b = np.array(
         [j for j in np.flatnonzero(b.kind == OP).tolist() if j not in of_b or not fits(of_b[j], j)], int
@@ -423,10 +451,10 @@ def _by_values(a: _Traits, b: _Traits, partner: np.ndarray) -> None:
         now = int(partner[i])
         if now >= 0 and fits(i, now):
             continue
-        found = open_b[(b.shape[open_b] == a.shape[i]) & _agree(a, i, b, open_b, _EQUAL)].tolist()
+        found = open_b[_fit(a, i, b, open_b) & _agree(a, i, b, open_b, _EQUAL)].tolist()
         if len(found) != 1 or a.sums[i, 0] == 0:
             if now >= 0 and a.type[i] != b.type[now] and a.inner[i] != b.inner[now]:
-                same = (a.kind == OP) & (a.shape == b.shape[now])
+                same = (a.kind == OP) & _fit(a, slice(None), b, now)
                 if (same & _agree(b, now, a, slice(None), _EQUAL)).any():
                     partner[i] = -1
             continue
@@ -436,7 +464,7 @@ def _by_values(a: _Traits, b: _Traits, partner: np.ndarray) -> None:
             del of_b[now]
         if holder >= 0:
             # The two swap their partners, unless those have nothing in common.
-            alike = now >= 0 and (a.shape[holder] == b.shape[now] or a.type[holder] == b.type[now])
+            alike = now >= 0 and (bool(_fit(a, holder, b, now)) or a.type[holder] == b.type[now])
             partner[holder] = now if alike else -1
             if alike:
                 of_b[now] = holder

@@ -29,10 +29,18 @@ from ...core.graph import BUFFER, CONSTANT, OP, OUTPUT, Graph
 from ...core.vocabularies import common_types
 from ..results.trace import Trace
 from ..validation.uninitialized import UNINITIALIZED
-from .pairing.modules import pair_modules, with_folded_norms, with_moved_results, with_whole_outputs
+from .pairing.modules import (
+    ModulePair,
+    pair_modules,
+    with_folded_norms,
+    with_moved_results,
+    with_whole_outputs,
+)
 from .pairing.moves import with_last_moves
 from .pairing.regions import of_inputs
 from .parameters.parameters import different_parameters
+from .turned import Judged, is_second_first
+from .unseen.passes import same_elements
 from .unseen.without_effect import idle
 from .values.differences import (
     ROUNDINGS,
@@ -66,6 +74,8 @@ _HIDING = frozenset(
     | {"floor", "ceil", "trunc", "max_pool", "max_pool1d", "max_pool2d", "max_pool3d", "eq", "ne", "lt", "le"}
     | {"gt", "ge", "equal", "less", "greater", "less_or_equal", "greater_or_equal", "topk", "sort", "argsort"}
 )
+#: Operations that choose between elements, and so may leave out those that differ.
+_CHOOSING = frozenset({"where", "masked_fill"})
 _MOST_AXES = 4
 #: The largest number of operations of both sides in which the ones that make a difference are looked for.
 _MOST_OF_A_REGION = 40
@@ -96,9 +106,9 @@ def compare(a: Trace, b: Trace) -> Comparison:
         - ``relative``: the norm of the difference divided by the larger norm.
         - ``rounding_error``: the relative difference that rounding in the coarser dtype explains so far.
         - ``isolated_error``: the relative difference between the operation of ``a``, run on the inputs of
-          ``b``, and the result of ``b``. NaN if that could not be run: a loaded trace, other operations. If
-          rounding is amplified, or in a file depth alone explains a difference, it is known of all
-          operations since what both have.
+          ``b``, and the result of ``b``; if only the operations of ``b`` can be run, the other way around.
+          NaN if that could not be run: a loaded trace, other operations. If rounding is amplified, or in a
+          file depth alone explains a difference, it is known of all operations since what both have.
         - ``max_abs``: the largest absolute difference.
         - ``cosine``: the cosine similarity.
         - ``fraction_different``: the fraction of elements that are not equal; 0.0 does not equal -0.0.
@@ -142,20 +152,27 @@ def compare(a: Trace, b: Trace) -> Comparison:
             )
             raise InputError(f"Trace {name} has no values to compare. {how}")
     with _undisturbed():
-        side_a, side_b = _Side(a), _Side(b)
-        coarse = any("16" in meta.dtype or "8" in meta.dtype for g in (a.graph, b.graph) for meta in g.metas)
-        sums = side_a.element_sums(), side_b.element_sums()
-        pairs = align(a.graph, b.graph, sums, near=1e-2 if coarse else 1e-3)
-        pairs = with_whole_outputs(a.graph, b.graph, with_folded_norms(a.graph, b.graph, pairs))
-        pairs = with_moved_results(a.graph, b.graph, pairs, sums)
-        pairs = with_last_moves(a, b, pairs)
+        judged = _judged(b, a).turned() if is_second_first(a, b) else _judged(a, b)
+        return Comparison.of(a, b, *judged)
+
+
+def _judged(a: Trace, b: Trace) -> Judged:
+    """Return the pairs of two passes, and what was found of them."""
+    side_a, side_b = _Side(a), _Side(b)
+    coarse = any("16" in meta.dtype or "8" in meta.dtype for g in (a.graph, b.graph) for meta in g.metas)
+    sums = side_a.element_sums(), side_b.element_sums()
+    any_layout = _layouts_differ(a.graph, b.graph)
+    pairs = align(a.graph, b.graph, sums, near=1e-2 if coarse else 1e-3, any_layout=any_layout)
+    pairs = with_whole_outputs(a.graph, b.graph, with_folded_norms(a.graph, b.graph, pairs))
+    pairs = with_moved_results(a.graph, b.graph, pairs, sums)
+    pairs = with_last_moves(a, b, pairs)
+    judge = _Judge(side_a, side_b, pairs)
+    while wrong := judge.mispaired():
+        partner = {i: -1 if n in wrong else j for n, (i, j) in enumerate(pairs) if i >= 0}
+        pairs = in_order([partner[i] for i in range(len(a.graph.ops))], len(b.graph.ops))
         judge = _Judge(side_a, side_b, pairs)
-        while wrong := judge.mispaired():
-            partner = {i: -1 if n in wrong else j for n, (i, j) in enumerate(pairs) if i >= 0}
-            pairs = in_order([partner[i] for i in range(len(a.graph.ops))], len(b.graph.ops))
-            judge = _Judge(side_a, side_b, pairs)
-        judge.judge_steps()
-        return Comparison.of(a, b, judge.pairs, judge.origins(), judge.modules, judge.idle)
+    judge.judge_steps()
+    return Judged(judge.pairs, judge.origins(), judge.modules, judge.idle)
 
 
 @dataclass(slots=True)
@@ -303,6 +320,12 @@ def _uninitialized(graph: Graph) -> Collection[str]:
     return UNINITIALIZED if graph.facts.get("framework") == "torch" else ()
 
 
+def _layouts_differ(a: Graph, b: Graph) -> bool:
+    """Return whether the images of one pass may have their channels last, and those of the other first."""
+    frameworks = {a.facts.get("framework"), b.facts.get("framework")}
+    return len(frameworks) == 2 and not frameworks.isdisjoint(CHANNELS_LAST)
+
+
 def _is_one_pass(a: Graph, b: Graph) -> bool:
     """Return whether one trace is a rerun of the other, so that unchanged values are equal bit for bit."""
     changed = "changed" in a.facts or "changed" in b.facts
@@ -319,8 +342,7 @@ class _Judge:
     def __init__(self, a: _Side, b: _Side, pairs: list[tuple[int, int]]) -> None:
         self.a, self.b = a, b
         self.one_pass = _is_one_pass(a.graph, b.graph)
-        frameworks = {a.graph.facts.get("framework"), b.graph.facts.get("framework")}
-        self.layouts_differ = len(frameworks) == 2 and not frameworks.isdisjoint(CHANNELS_LAST)
+        self.layouts_differ = _layouts_differ(a.graph, b.graph)
         self.pairs = [Pair(i, j) for i, j in pairs]
         self.modules = pair_modules(a.graph, b.graph, pairs)
         self._pair_of_a = {i: number for number, (i, _) in enumerate(pairs) if i >= 0}
@@ -608,11 +630,80 @@ class _Judge:
         What follows in one of the passes is the same as in the other, so that this tensor is too: the
         operation of another kind or shape that it was paired with corresponds to another. Where the outputs
         agree, such a pair remains, because an operation may hide its difference, unless one of the two uses
-        a parameter that the other leaves to the operation after it.
+        a parameter that the other leaves to the operation after it, or both have the same elements in
+        another order.
         """
         agree = all(pair.is_explained for pair in self._outputs())
         found = {n for n, pair in enumerate(self.pairs) if self._is_mispaired(pair)}
-        return {n for n in found if not agree or self._is_split_elsewhere(self.pairs[n])}
+        found = {n for n in found if not agree or self._corresponds_to_another(self.pairs[n])}
+        return found.union(*map(self._of_another_way, self.modules))
+
+    def _of_another_way(self, module: ModulePair) -> set[int]:
+        """Return the pairs of steps that differ inside a module that computes the same in another way.
+
+        Of a variance as the mean of squares, or of what is left of the mean, no steps correspond. A module
+        without others inside computes the same if it runs other operations on what both passes have, and what
+        it returns agrees: unless two steps are given the same, so that they do correspond, or what follows a
+        step may leave out a difference.
+        """
+        sides = (self.a.graph, module.a), (self.b.graph, module.b)
+        is_root = not all(graph.call_address(call) for graph, call in sides)
+        if is_root or not all(self.pairs[n].is_explained for n in module.outputs):
+            return set()
+        rows = [range(int(graph.calls.start[call]), int(graph.calls.stop[call])) for graph, call in sides]
+        if any(
+            int(graph.ops.call[row]) != call
+            for (graph, call), own in zip(sides, rows, strict=True)
+            for row in own
+        ):
+            return set()
+        kinds = [
+            sorted(kind for row in own if (kind := self._kind(graph, row)) not in MOVES)
+            for (graph, _), own in zip(sides, rows, strict=True)
+        ]
+        inside = {self._pair_of_a[row] for row in rows[0]}, {self._pair_of_b[row] for row in rows[1]}
+        given = {n for one in set.union(*inside) for n in self._parents(self.pairs[one])}.difference(*inside)
+        if kinds[0] == kinds[1] or not all(self.pairs[n].is_explained for n in given):
+            return set()
+        apart = {n for n in inside[0] & inside[1] if not self.pairs[n].is_explained}
+        for pair in (self.pairs[n] for n in apart):
+            ends = [self.pairs[n] for n in self._children(pair) if self.pairs[n].is_explained]
+            if self._are_given_the_same(pair) or any(self._may_leave_out(pair, end) for end in ends):
+                return set()
+        return apart
+
+    def _are_given_the_same(self, pair: Pair) -> bool:
+        """Return whether two operations are computed from tensors that correspond and do not differ."""
+        found = [one for n in self._parents(pair) if self._depends_on_inputs(one := self.pairs[n])]
+        return bool(found) and all(one.is_explained and min(one.a, one.b) >= 0 for one in found)
+
+    def _may_leave_out(self, pair: Pair, end: Pair) -> bool:
+        """Return whether what follows a pair of steps may agree although it would show a difference.
+
+        A bound that returns what it is given, of either step, leaves out nothing.
+        """
+        sides = (self.a, end.a, pair.a), (self.b, end.b, pair.b)
+        for side, row, given in (
+            one for one in sides if one[1] >= 0 and one[2] in one[0].graph.parents(one[1])
+        ):
+            kind, x, y = self._kind(side.graph, row), side.value(row), side.value(given)
+            if x is None or y is None or (kind in MOVES and x.array.size < y.array.size):
+                return True
+            if kind in _HIDING | _CHOOSING and _are_apart(x, y, SAME):
+                return True
+        return False
+
+    def _depends_on_inputs(self, pair: Pair) -> bool:
+        return self.a.depends_on_inputs(pair.a) or self.b.depends_on_inputs(pair.b)
+
+    def _kind(self, graph: Graph, row: int) -> str:
+        return common_types(graph)[int(graph.ops.type[row])]
+
+    def _corresponds_to_another(self, pair: Pair) -> bool:
+        """Return whether two operations of a pair compute the same with what follows them."""
+        x, y = self.a.value(pair.a), self.b.value(pair.b)
+        has_same = x is not None and y is not None and x.array.size == y.array.size and same_elements(x, y)
+        return has_same or self._is_split_elsewhere(pair)
 
     def _is_split_elsewhere(self, pair: Pair) -> bool:
         """Return whether one operation of a pair has a parameter that the other leaves to the next one.
@@ -782,11 +873,9 @@ class _Judge:
         A parent may compute something between two of its modules, which only one side does. The module that
         runs on the result is not to blame, even if a file has folded another into it.
         """
-        if number not in region:
-            return []
         pair = self.pairs[number]
         found = self._cut(pair, region)
-        if not found and self._is_given_other(pair):
+        if not found and number in region and self._is_given_other(pair):
             found = {n for n in region if not self._is_inside(self.pairs[n], pair)}
         computing = {n for n in found if not self._only_moves(self.pairs[n])}
         return sorted(computing)

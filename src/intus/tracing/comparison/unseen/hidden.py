@@ -18,8 +18,9 @@ from ....viewing.repr_text import listed
 from ..pairing.regions import Region, Regions
 from ..values.elements import Elements, limit_of, plain
 from ..values.settings import same_number, stated_apart
+from .other_numbers import can_be_run
 from .passes import COMPARISONS, NEUTRAL, Pass, same_elements
-from .ways import epsilons_elsewhere, other_ways
+from .ways import bounds_of_one, epsilons_elsewhere, other_ways
 
 if TYPE_CHECKING:
     from ...results.trace import Trace
@@ -38,6 +39,7 @@ def hidden_steps(
     """
     partner = {i: j for i, j in pairs if i >= 0 and j >= 0}
     one, two, regions = Pass(a), Pass(b), Regions(a.graph, b.graph, partner)
+    are_run = can_be_run(a) and can_be_run(b)
     constants: dict[str, list[str]] = {}
     for i, j in partner.items():
         are_ops = a.graph.ops.kind[i] == b.graph.ops.kind[j] == OP
@@ -46,6 +48,8 @@ def hidden_steps(
             continue
         yield from _discarded(one, two, i, j, region, partner, names)
         yield from other_ways(one, two, i, j, region, names)
+        if not are_run:
+            yield from bounds_of_one(one, two, i, j, region, names)
         is_single = len(region.rows) == len(region.others) == 1
         if is_single and _compare_otherwise(one.kind(i), two.kind(j)):
             kinds = f"{one.kind(i)} in {names[0]}, {two.kind(j)} in {names[1]}"
@@ -73,15 +77,29 @@ def _is_stated(a: Pass, b: Pass, i: int, j: int) -> bool:
 
 
 def _constants_apart(a: Pass, b: Pass, region: Region) -> tuple[list[str], list[str]]:
-    """Return the constants of each side of a region that the other side has not."""
+    """Return the constants of each side of a region that the other side has not, if both have such.
+
+    Only those count that no value shows, bounds among bounds and factors among factors: what one side states
+    as the slope of a LeakyReLU, the other multiplies with what it chooses by a comparison with 0. A bound may
+    also be a summand before another: ``x > 0.3`` is ``x - 0.3 > 0``.
+    """
     sides = [
-        list(dict.fromkeys(number for row in rows for number in side.constants(row)))
+        list(dict.fromkeys(one for row in rows for one in side.constants(row, is_end=row == rows[-1])))
         for side, rows in ((a, region.rows), (b, region.others))
     ]
     dtypes = {side.dtype(row) for side, rows in ((a, region.rows), (b, region.others)) for row in rows}
-    one, two = (
-        [f"{x:.6g}" for x in some if not any(_is_one(x, y, dtypes) for y in others)]
+    left = [
+        [
+            x
+            for x in some
+            if not x.is_shown
+            and not any(_is_one(x.number, y.number, dtypes) for y in others if x.is_bound or not y.is_shown)
+        ]
         for some, others in (sides, sides[::-1])
+    ]
+    roles = [frozenset[str]().union(*(one.roles for one in some)) for some in left]
+    one, two = (
+        list(dict.fromkeys(f"{x.number:.6g}" for x in some if x.roles & roles[0] & roles[1])) for some in left
     )
     return one, two
 
@@ -90,7 +108,7 @@ def _is_one(x: float, y: float, dtypes: Collection[str]) -> bool:
     """Return whether two constants are one in some precisions, in which a large one may be infinite."""
     most = min(map(limit_of, dtypes)) * (1 + 1e-6)  # the text of a number is rounded
     x, y = (math.copysign(math.inf, z) if abs(z) > most else z for z in (x, y))
-    return x == y or same_number(x, y, dtypes)
+    return x == y or (x != x and y != y) or same_number(x, y, dtypes)
 
 
 def _discarded(

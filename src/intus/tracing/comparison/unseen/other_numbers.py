@@ -168,6 +168,11 @@ def _computing(trace: Trace) -> _Computing | None:
     return None if calls is None else calls.computed
 
 
+def can_be_run(trace: Trace) -> bool:
+    """Return whether the operations of a trace can be run again."""
+    return _computing(trace) is not None
+
+
 def _shape(graph: Graph, row: int) -> tuple[int, ...]:
     return graph.metas[int(graph.ops.meta[row])].shape
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ....core.analysis.flops import ELEMENTWISE
+from ....core.analysis.flops import ELEMENTWISE, MOVES
 from ....core.graph import Graph
 from ....core.vocabularies import common_types
 from ..pairing.regions import of_inputs
@@ -24,6 +24,17 @@ NEUTRAL = {
     **dict.fromkeys(("add", "sub", "subtract", "rsub"), 0.0),
     **dict.fromkeys(("mul", "multiply", "div", "divide", "true_divide", "pow"), 1.0),
 }
+#: Operations that change with a number they are given whatever they do not return as it is.
+_SCALING = frozenset({"leaky_relu", "elu", "celu", "selu", "rrelu", "softplus"})
+#: Operations that have their cases at 0, which they do not state.
+_AT_ZERO = frozenset({"leaky_relu", "prelu", "elu", "celu", "selu"})
+#: Operations that return one of several tensors, element by element.
+_CHOICES = frozenset({"where", "maximum", "minimum", "max", "min"})
+#: Operations of which a number is a bound: the cases of what they compute begin there.
+OF_BOUNDS = frozenset(
+    {"maximum", "minimum", "fmax", "fmin", "max", "min", "clamp", "clamp_min", "clamp_max", "clip"}
+    | {"hardtanh", "hardshrink", "softshrink"}
+)
 #: Numbers among the arguments of operations on each element that are no operands.
 _NO_OPERANDS = frozenset({"dim", "fmod", "to", "saturate", "decimals"})
 #: Comparisons, with one name for those that differ where two numbers are equal, or never.
@@ -52,6 +63,29 @@ _EPSILONS = {
     "cosine_embedding_loss": {"eps": "1e-08"},
     "pairwise_distance": {"eps": "1e-06"},
 }
+
+
+_BOUND, _OTHER = frozenset({"bound"}), frozenset({"factor, summand or filling"})
+
+
+class Constant(NamedTuple):
+    """A number that an operation computes with.
+
+    Attributes:
+        number: The number.
+        roles: Whether the cases of the operation begin there, or it computes with the number. An epsilon may
+            do either.
+        is_shown: Whether the values show the number: another would have made others.
+    """
+
+    number: float
+    roles: frozenset[str]
+    is_shown: bool = False
+
+    @property
+    def is_bound(self) -> bool:
+        """True for a number at which the cases of an operation begin."""
+        return self.roles == _BOUND
 
 
 def placed(graph: Graph, row: int) -> str:
@@ -126,8 +160,13 @@ class Pass:
         is_cast = self.kind(row) in _CASTS and "float" not in self.dtype(row)
         return is_cast and any("float" in self.dtype(one) for one in self.graph.parents(row))
 
-    def constants(self, row: int) -> Iterator[float]:
-        """Yield the numbers that an operation has as operands, and that its result does not show."""
+    def constants(self, row: int, *, is_end: bool) -> Iterator[Constant]:
+        """Yield the numbers that an operation has as operands.
+
+        Args:
+            row: The row of the operation.
+            is_end: Whether its own result is compared, and not only what is computed from it.
+        """
         kind = self.kind(row)
         given = common(self.graph, row, arguments(self.graph.setting(row)))
         if self.graph.facts.get("framework") == "torch":
@@ -135,25 +174,61 @@ class Pass:
         is_bound = kind in ("max", "min") and not given  # of ONNX: 0.1=[1e-08], the second of its tensors
         if is_bound:
             given = {"other": self.graph.setting(row).partition("=")[2]}
+        if kind == "softplus":  # its threshold is compared by itself
+            given.pop("threshold", None)
         is_norm = kind.endswith(("_norm", "normalization"))
+        has_bounds = kind in COMPARISONS or kind in OF_BOUNDS
+        is_arithmetic = kind in NEUTRAL and not self.is_coarse(row) and "rounding_mode" not in given
+        if kind in _AT_ZERO:
+            yield Constant(0.0, _BOUND)
         for name, text in given.items():
             number = constant_of(text.strip("[]"))
             is_epsilon = name == "eps" and not is_norm  # those of norms are compared
             is_operand = kind in ELEMENTWISE or is_bound or is_epsilon
             if number is None or name in _NO_OPERANDS or not is_operand:
                 continue
-            is_shown = kind in NEUTRAL and not self.is_coarse(row) and "rounding_mode" not in given
-            if not is_shown or (number != NEUTRAL[kind] and self._leaves(row)):
-                yield number
+            roles = _BOUND if has_bounds or name == "threshold" else _OTHER
+            is_shown = is_arithmetic or kind in _SCALING
+            if is_shown and (number != NEUTRAL.get(kind) or not is_arithmetic):
+                is_shown = not self._leaves(row)
+            if is_shown and not is_end:
+                is_shown = not self._is_dropped(row)
+            yield Constant(number, _BOUND | _OTHER if is_epsilon else roles, is_shown)
+
+    def _is_dropped(self, row: int) -> bool:
+        """Return whether a result has no effect, because other tensors were chosen wherever it is used."""
+        waiting = [row]
+        while waiting:
+            one = waiting.pop()
+            children = self.graph.children(one)
+            if not children:
+                return False
+            for child in children:
+                if self.kind(child) in MOVES:
+                    waiting.append(child)
+                elif self.kind(child) not in _CHOICES or not self._chooses_another(child, one):
+                    return False
+        return True
+
+    def _chooses_another(self, row: int, operand: int) -> bool:
+        """Return whether an operation returned one of its operands, but for rounding, and not this one."""
+        result = self.value(row)
+        others = [value for one in self.operands(row) if one != operand and (value := self.value(one))]
+        return result is not None and any(_is_same(x, result) for x in others)
 
     def _leaves(self, row: int) -> bool:
         """Return whether an operation returned what it was given, but for rounding."""
         given = self.operands(row)
         x, y = self.value(row), self.value(given[0]) if len(given) == 1 else None
-        if x is None or y is None or x.array.shape != y.array.shape:
-            return False
-        apart = difference(x, y)
-        return apart.relative <= rounding(x, y) and not apart.lopsided
+        return x is not None and y is not None and _is_same(x, y)
+
+
+def _is_same(x: Elements, y: Elements) -> bool:
+    """Return whether two values differ by no more than the rounding of one operation."""
+    if x.array.shape != y.array.shape or x.is_float != y.is_float:
+        return False
+    apart = difference(x, y)
+    return apart.relative <= rounding(x, y) and not apart.lopsided
 
 
 def same_elements(x: Elements, y: Elements) -> bool:

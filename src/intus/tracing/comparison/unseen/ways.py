@@ -7,12 +7,14 @@ so what they do is known only where it is plain: nothing is said of steps that c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 
+from ....core.analysis.flops import MOVES
 from ..pairing.regions import Region
-from ..values.settings import arguments, common, number_of
-from .passes import Pass, same_elements
-from .without_effect import is_bent
+from ..values.settings import arguments, bounds, common, number_of
+from .passes import OF_BOUNDS, Pass, same_elements
+from .without_effect import FORMULAS, is_bent
 
 _DOWN, _ZERO = "down", "toward zero"
 #: The direction in which operations round.
@@ -32,6 +34,14 @@ _CHOOSE = frozenset(
 #: Operations that keep small results, with those whose logarithm does not.
 _LOGARITHM_OF = {"log_sigmoid": "sigmoid", "logsigmoid": "sigmoid", "log_softmax": "softmax"}
 _LARGEST_EPSILON = 0.02
+#: Operations that are other formulas beyond some numbers.
+_BENT = frozenset(
+    {"relu", "relu6", "leaky_relu", "elu", "selu", "celu", "hardtanh", "clamp", "clip", "threshold"}
+    | {"hardsigmoid", "hard_sigmoid", "hardswish", "hard_swish", "hardshrink", "softshrink"}
+)
+_AFFINE = frozenset({"add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide"})
+#: Operations that one formula defines for all numbers.
+_PLAIN = FORMULAS | _AFFINE | MOVES | frozenset({"pow", "linear", "matmul", "dot_general"})
 
 
 def other_ways(a: Pass, b: Pass, i: int, j: int, region: Region, names: tuple[str, str]) -> Iterator[str]:
@@ -64,6 +74,47 @@ def other_ways(a: Pass, b: Pass, i: int, j: int, region: Region, names: tuple[st
                 f"{side.place(row)} is the logarithm of a {of} in {name[1]}, which is -inf where the {of} is "
                 "rounded to 0"
             )
+
+
+def bounds_of_one(a: Pass, b: Pass, i: int, j: int, region: Region, names: tuple[str, str]) -> Iterator[str]:
+    """Yield what is said of bounds of one side, if the other computes by formulas alone.
+
+    A hardsigmoid is ``x / 6 + 0.5`` where no number reaches its bounds. This is for operations that cannot be
+    run on other numbers, which would show it.
+
+    Args:
+        a: The first pass.
+        b: The second pass.
+        i: The row that the region ends at.
+        j: The row of the second pass that corresponds to it.
+        region: The region.
+        names: The names of the passes.
+    """
+    for side, end, rows, other, others, name in (
+        (a, i, region.rows, b, region.others, names[0]),
+        (b, j, region.others, a, region.rows, names[1]),
+    ):
+        if not all(other.kind(row) in _PLAIN for row in others):
+            continue
+        if rows == [end] and side.kind(end) in _BENT:
+            yield f"the bounds of {side.place(end)} are only in {name}, and have no effect on these inputs"
+        for row in rows:
+            limits = bounds(side.graph, row)
+            if limits not in (None, (-math.inf, math.inf)) and _is_of_sum(side, row, rows):
+                yield f"{side.place(row)} ran only in {name}, and has no effect on these inputs"
+
+
+def _is_of_sum(side: Pass, row: int, rows: Collection[int]) -> bool:
+    """Return whether an operation is given what a region begins at, with numbers added and multiplied.
+
+    Such may be any number, unlike a variance. What is given as it is, is compared as an operation of its own.
+    """
+    given = side.operands(row)
+    if len(given) != 1 or given[0] not in rows:
+        return False
+    while len(given) == 1 and given[0] in rows and side.kind(given[0]) in _AFFINE | OF_BOUNDS:
+        given = side.operands(given[0])
+    return len(given) == 1 and given[0] not in rows
 
 
 def _direction(side: Pass, rows: Collection[int]) -> str:

@@ -43,7 +43,7 @@ _BY_OPERANDS = frozenset(
     | {"masked_fill", "and", "or", "logical_and", "logical_or", "bitwise_and", "bitwise_or", "addcmul"}
 )
 #: Operations that one formula defines for all numbers: they include no bound, no choice and no rounding.
-_FORMULAS = frozenset(
+FORMULAS = frozenset(
     {"acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "deg2rad", "erf"}
     | {"erfc", "exp", "exp2", "expm1", "gelu", "log", "log10", "log1p", "log2", "mish", "neg"}
     | {"negative", "rad2deg", "reciprocal", "rsqrt", "sigmoid", "silu", "sin", "sinh", "softsign"}
@@ -52,7 +52,10 @@ _FORMULAS = frozenset(
 #: Operations on each element that may include others.
 _MAY_INCLUDE = (ELEMENTWISE | {"lerp"}) - _BY_OPERANDS
 #: Operations that return no negative number, and those that return none of no negative numbers.
-_NOT_NEGATIVE = frozenset({"square", "squared_difference", "abs", "exp"})
+_NOT_NEGATIVE = frozenset(
+    {"square", "squared_difference", "abs", "exp", "var", "std", "norm", "vector_norm"}
+    | {"linalg_norm", "linalg_vector_norm"}
+)
 _MEANS = frozenset({"mean", "sum", "reduce_mean", "reduce_sum", "detach"})
 #: Operations on each element that have the name of a reduction in ONNX.
 _LARGER = frozenset({"max", "min"})
@@ -207,7 +210,7 @@ class _Unchanged(Pass):
     def has_cases(self, row: int) -> bool:
         """Return whether an operation on each element is no formula: it chooses, bounds or rounds."""
         is_rounded = "rounding_mode=" in self.graph.setting(row)
-        return is_rounded or self.kind(row) in _MAY_INCLUDE - _FORMULAS
+        return is_rounded or self.kind(row) in _MAY_INCLUDE - FORMULAS
 
     def limiting(self, root: int) -> list[int]:
         """Return the operations that limit the numbers of a root to bounds, with itself."""
