@@ -426,6 +426,25 @@ def test_accumulation_over_more_than_an_epoch_is_said(watched, unsent, batches, 
     assert all(text in watch.status()["epochs"] for text in said)
 
 
+@pytest.mark.parametrize("zeroed", ["before", "after"])
+def test_iteration_whose_steps_are_skipped_is_said(watched, unsent, zeroed):
+    """A ``GradScaler`` whose first gradients overflow does not call the step of an optimizer."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with watched(model, probe_set=(PROBE_SET, {"y": LABELS[:8]})) as watch:
+        for epoch in range(4):
+            for x, y in loaded(None):
+                if zeroed == "before":
+                    optimizer.zero_grad()
+                F.cross_entropy(model(x), y).backward()
+                if epoch > 1:
+                    optimizer.step()
+                if zeroed == "after":
+                    optimizer.zero_grad()
+    assert "Epoch 1 is the model after 3 iterations of the DataLoader" in watch.status()["epochs"]
+    assert bool(sentences(watch.status())) == (zeroed == "before")  # else no gradients are seen
+
+
 def test_evaluation_in_training_mode_is_no_accumulation(watched, unsent):
     """With a probe set, each model is shown all the same, so that it is a notice alone."""
     torch.manual_seed(0)

@@ -67,19 +67,19 @@ _UNCHANGED_IN = (
 )
 _JOINED = (
     "Epoch {:g} has the passes of {} iterations of {}, because the parameters did not change in the first: "
-    "gradients may have accumulated over all of it, or it may be an evaluation of the epoch before, in "
-    "training mode and with gradients. Evaluate under torch.no_grad() or after model.eval(), or set "
-    "watch.epoch = number before each epoch."
+    "gradients may have accumulated over all of it, its steps may have been skipped, or it may be an "
+    "evaluation of the epoch before, in training mode and with gradients. Evaluate under torch.no_grad() or "
+    "after model.eval(), or set watch.epoch = number before each epoch."
 )
 _JOINED_MODELS = (
     "Epoch {:g} is the model after {} iterations of {}, because the parameters did not change in the first: "
-    "it may be an evaluation of the epoch before, in training mode and with gradients, or its steps may have "
-    "been skipped."
+    "it may be an evaluation of the epoch before, in training mode and with gradients, or its steps were "
+    "skipped."
 )
 _ACCUMULATED = (
     "Epoch {:g} is the model after {} iterations of {}, because the parameters did not change in the first, "
-    "although gradients came: they may accumulate over more batches than it gives. So there are fewer epochs "
-    "than iterations. Set watch.epoch = number before each epoch."
+    "although gradients came: they may accumulate over more batches than it gives, or its steps were "
+    "skipped. So there are fewer epochs than iterations. Set watch.epoch = number before each epoch."
 )
 _PEEK = (
     "Epoch {:g} also has the rows of one pass with a batch of {} before it was iterated anew, when the "
