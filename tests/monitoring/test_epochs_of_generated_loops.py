@@ -332,6 +332,138 @@ def test_training_that_was_undone_is_no_epoch_or_said(watched, unsent, batches, 
     assert all("a training that was undone" in text for text in said)
 
 
+class Restart:
+    """A training of which each epoch trains, changes nothing or is undone, and whether that was so."""
+
+    def __init__(self, choose):
+        torch.manual_seed(choose.randrange(100))
+        self.model, self.source = Net(), choose.choice([loaded, slices])
+        self.start = copy.deepcopy(self.model.state_dict())
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1, fused=True)
+        self.was_changed = self.was_undone = False
+
+    def is_as_at_start(self):
+        return all(torch.equal(one, self.start[name]) for name, one in self.model.state_dict().items())
+
+    def epoch(self, kind):
+        """Train an epoch; steps are skipped as a ``GradScaler`` skips fused ones."""
+        self.was_undone |= self.was_changed and self.is_as_at_start()
+        self.optimizer.param_groups[0]["lr"] = 0.0 if kind == "rate 0" else 0.1
+        self.optimizer.grad_scale = torch.ones(())
+        self.optimizer.found_inf = torch.tensor(float(kind == "skipped"))
+        for x, y in self.source(None):
+            self.optimizer.zero_grad()
+            F.cross_entropy(self.model(x), y).backward()
+            self.optimizer.step()
+        self.was_changed |= not self.is_as_at_start()
+
+    def restore(self):
+        self.model.load_state_dict(self.start)
+
+
+@pytest.mark.parametrize("probe_set", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_training_is_said_to_be_undone_only_if_it_was(watched, unsent, caplog, seed, probe_set):
+    """Before, epochs with a learning rate of 0 were said to be of a training that was undone."""
+    choose = random.Random(seed)
+    caplog.set_level("INFO", logger="intus")
+    training = Restart(choose)
+    options = {"probe_set": (PROBE_SET, {"y": LABELS[:8]})} if probe_set else {}
+    with watched(training.model, **options):
+        for _ in range(choose.randrange(2, 6)):
+            training.epoch(choose.choice(["trained", "rate 0", "rate 0", "skipped"]))
+            if choose.random() < 0.4:
+                training.restore()
+        training.epoch("trained")
+    assert ("training that was undone" in caplog.text) == training.was_undone
+
+
+@pytest.mark.parametrize("kind", ["rate 0", "skipped"])
+@pytest.mark.parametrize("source", [loaded, slices])
+@pytest.mark.parametrize("probe_set", [False, True])
+def test_epochs_without_a_change_are_counted(watched, unsent, caplog, kind, source, probe_set):
+    """Before, such an epoch of slices was joined with the next one."""
+    unsent.clear()
+    caplog.set_level("INFO", logger="intus")
+    training = Restart(random.Random(0))
+    training.source = source
+    options = {"probe_set": (PROBE_SET, {"y": LABELS[:8]})} if probe_set else {}
+    truth = Truth()
+    truth.ended(0, training.model)
+    with watched(training.model, **options) as watch:
+        for epoch, how in enumerate([kind, kind, "trained", "trained"], 1):
+            training.epoch(how)
+            truth.rows[epoch] = len(ROWS)
+            truth.ended(epoch, training.model)
+    assert not fault_of(truth, unsent, probe_set=probe_set)
+    assert not sentences(watch.status())
+    assert caplog.text.count("Epoch 1 did not change the parameters, as far as was seen") == 1
+
+
+@pytest.mark.parametrize("probe_set", [False, True])
+@pytest.mark.parametrize("batches", range(1, 15))
+def test_accumulation_over_more_than_an_epoch_is_said(watched, unsent, batches, probe_set):
+    """Before, with a probe set, there were fewer epochs than iterations without a word."""
+    torch.manual_seed(0)
+    unsent.clear()
+    model, truth, done = Net(), Truth(), 0
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    truth.ended(0, model)
+    options = {"probe_set": (PROBE_SET, {"y": LABELS[:8]})} if probe_set else {}
+    with watched(model, **options) as watch:
+        for epoch in range(1, 6):
+            for x, y in loaded(None):
+                F.cross_entropy(model(x), y).backward()
+                done += 1
+                truth.rows[epoch] += len(x)
+                if done % batches == 0:
+                    optimizer.step()
+                    optimizer.zero_grad()
+            truth.ended(epoch, model)
+    fault = fault_of(truth, unsent, probe_set=probe_set)
+    said = [text for text in watch.status()["faults"] if "iterations of the DataLoader" in text]
+    assert bool(fault) == (batches > 6) == bool(said), fault
+    assert all(text in watch.status()["epochs"] for text in said)
+
+
+@pytest.mark.parametrize("zeroed", ["before", "after"])
+def test_iteration_whose_steps_are_skipped_is_said(watched, unsent, zeroed):
+    """A ``GradScaler`` whose first gradients overflow does not call the step of an optimizer."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with watched(model, probe_set=(PROBE_SET, {"y": LABELS[:8]})) as watch:
+        for epoch in range(4):
+            for x, y in loaded(None):
+                if zeroed == "before":
+                    optimizer.zero_grad()
+                F.cross_entropy(model(x), y).backward()
+                if epoch > 1:
+                    optimizer.step()
+                if zeroed == "after":
+                    optimizer.zero_grad()
+    assert "Epoch 1 is the model after 3 iterations of the DataLoader" in watch.status()["epochs"]
+    assert bool(sentences(watch.status())) == (zeroed == "before")  # else no gradients are seen
+
+
+def test_evaluation_in_training_mode_is_no_accumulation(watched, unsent):
+    """With a probe set, each model is shown all the same, so that it is a notice alone."""
+    torch.manual_seed(0)
+    unsent.clear()
+    training = Restart(random.Random(0))
+    loader, truth = DataLoader(DATA, BATCH, shuffle=True), Truth()
+    training.source = lambda big: loader
+    truth.ended(0, training.model)
+    with watched(training.model, probe_set=(PROBE_SET, {"y": LABELS[:8]})) as watch:
+        for epoch in range(1, EPOCHS + 1):
+            training.epoch("trained")
+            for x, _ in loader:
+                training.model(x)
+            truth.ended(epoch, training.model)
+    assert not fault_of(truth, unsent, probe_set=True)
+    assert not sentences(watch.status())
+    assert "Epoch 2 is the model after 2 iterations" in watch.status()["epochs"]
+
+
 def test_last_look_between_calls_has_the_number_of_calls(watched, unsent):
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils import prune
 from torch.utils.data import DataLoader, TensorDataset
 
 from intus.monitoring import probe
@@ -36,10 +37,13 @@ class Training:
 
     def __init__(self, watched, **options):
         torch.manual_seed(0)
-        self.model = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 2))
+        self.model = self.build()
         self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
         self.watch = watched(self.model, **(options or {"probe_set": (ROWS, {"y": ROWS[:, 0] > 0})}))
         self.models = [self.state()]
+
+    def build(self):
+        return nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 2))
 
     def state(self):
         first = self.model[0]
@@ -73,13 +77,13 @@ def loader_of(data, *, fresh=True):
     return DataLoader(SETS[data], batch_size=10, shuffle=True) if fresh else LOADERS[data]
 
 
-def shown(kept):
-    return [(one.epoch, one.array) for one in kept if one.address == "0"]
+def shown(kept, address="0"):
+    return [(one.epoch, one.array) for one in kept if one.address == address]
 
 
-def check(kept, models):
+def check(kept, models, address="0"):
     """Check that each model was shown once, in order, under a number of its own, by every value."""
-    found = shown(kept)
+    found = shown(kept, address)
     numbers = [epoch for epoch, _ in found]
     assert numbers == list(range(len(models)))
     for (_, array), model in zip(found, models, strict=True):
@@ -315,6 +319,151 @@ def test_further_epoch_is_said(watched, kept):
     training.epoch(1)
     training.watch.remove()
     assert "Epoch 2 is the model after it changed further in epoch 1" in training.watch.status()["epochs"]
+
+
+class Normalized(Training):
+    """A model with buffers of several kinds, and one that its state does not have."""
+
+    def build(self):
+        layer = nn.Linear(5, 5, bias=False)
+        return nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), layer, Masked())
+
+    def state(self):
+        first, norm, last, rest = self.model
+        with torch.no_grad():
+            x = F.linear(ROWS, first.weight, first.bias)
+            x = F.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias)
+            return (F.linear(x, last.weight) * rest.mask * rest.levels).numpy()
+
+
+class Masked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mask", torch.ones(5, dtype=torch.bool))
+        self.register_buffer("levels", torch.ones(5, dtype=torch.int64))
+        self.register_buffer("cache", torch.zeros(5), persistent=False)
+
+    def forward(self, x):
+        self.cache.add_(1)
+        return x * self.mask * self.levels
+
+
+def estimated_anew(training):
+    torch.optim.swa_utils.update_bn(loader_of(0), training.model)
+
+
+def averaged(training):
+    """Copy an average of the weights and buffers into the model."""
+    average = torch.optim.swa_utils.AveragedModel(training.model)
+    average.update_parameters(training.model)
+    training.epoch(0)
+    average.update_parameters(training.model)
+    training.model.load_state_dict(average.module.state_dict())
+
+
+def best_loaded(training):
+    best = copy.deepcopy(training.model.state_dict())
+    training.epoch(0)
+    training.model.load_state_dict(best)
+
+
+def statistics_loaded(training):
+    best = copy.deepcopy(training.model[1].state_dict())
+    training.epoch(0)
+    training.model[1].load_state_dict(best)
+
+
+def pruned(training):
+    prune.l1_unstructured(training.model[2], "weight", 0.5)
+
+
+def masked(training):
+    training.model[3].mask[2] = False
+
+
+def levelled(training):
+    training.model[3].levels[4] = 3
+
+
+def called_in_training_mode(training):
+    training.model(SETS[0][:10][0])
+
+
+CHANGES = [
+    estimated_anew,
+    averaged,
+    best_loaded,
+    statistics_loaded,
+    pruned,
+    masked,
+    levelled,
+    called_in_training_mode,
+]
+
+
+@pytest.mark.parametrize("by", ["remove", "flush", "run_probe_set"])
+@pytest.mark.parametrize("change", CHANGES, ids=lambda one: one.__name__)
+def test_last_epoch_is_the_model_as_it_is_at_the_end(watched, kept, change, by):
+    """Before, what changed buffers alone after the last epoch was not shown, and nothing said so."""
+    training = Normalized(watched)
+    training.epoch(0)
+    change(training)
+    training.keep()
+    for _ in range(2):  # the second time there is nothing new
+        getattr(training.watch, by)()
+    check(kept, training.models, "3")
+    training.watch.remove()
+    check(kept, training.models, "3")
+    assert training.watch.status()["faults"] == []
+
+
+def evaluated(training):
+    training.validate(0)
+
+
+def swapped_in_and_out(training):
+    """Evaluate an average of weights and buffers, and go back."""
+    state = copy.deepcopy(training.model.state_dict())
+    estimated_anew(training)
+    training.validate(0)
+    training.model.load_state_dict(state)
+
+
+@pytest.mark.parametrize("use", [evaluated, swapped_in_and_out], ids=lambda one: one.__name__)
+def test_model_that_is_the_same_at_the_end_is_not_shown_again(watched, kept, use):
+    training = Normalized(watched)
+    training.epoch(0)
+    use(training)
+    training.watch.flush()
+    training.watch.remove()
+    check(kept, training.models, "3")
+
+
+def test_request_that_shows_nothing_is_said(watched, kept, caplog):
+    """A probe does not see all that a model may be changed by, and has no hooks once it was removed."""
+    caplog.set_level("INFO", logger="intus")
+    training = Normalized(watched)
+    training.epoch(0)
+    training.watch.run_probe_set()
+    assert "ran nothing in epoch 1" in caplog.text
+    training.watch.remove()
+    assert training.watch.status()["faults"] == []
+    training.watch.run_probe_set()
+    (fault,) = training.watch.status()["faults"]
+    assert "was not run, because its probe records nothing more" in fault
+    check(kept, training.models, "3")
+
+
+def test_statistics_that_changed_in_an_epoch_that_the_script_names_are_said(watched, kept):
+    training = Normalized(watched)
+    training.watch.epoch = 1
+    training.epoch(0)
+    training.watch.run_probe_set()
+    estimated_anew(training)
+    training.watch.remove()
+    check(kept, training.models, "3")
+    (fault,) = training.watch.status()["faults"]
+    assert "later changes in that epoch are not shown" in fault
 
 
 def rows_of_epochs(kept):

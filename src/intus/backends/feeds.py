@@ -147,6 +147,9 @@ class Feed(Protocol):
     def version(self) -> int:
         """Return a number that changes if the parameters change."""
 
+    def gradients(self) -> int:
+        """Return a number that changes with each backward pass, while gradients are kept; 0 if none are."""
+
     def remember(self) -> None:
         """Remember the values of the parameters, for ``is_restored``. It reads them all."""
 

@@ -61,10 +61,25 @@ _UNDONE_BEFORE = (
     "a cross-validation. Search before probe(), begin another run, or set watch.epoch = number before each "
     "epoch."
 )
+_UNCHANGED_IN = (
+    "Epoch {:g} did not change the parameters, as far as was seen, as with a learning rate of 0: the next "
+    "one begins with the values that they had before epoch 1."
+)
 _JOINED = (
     "Epoch {:g} has the passes of {} iterations of {}, because the parameters did not change in the first: "
-    "it may be an evaluation of the epoch before, in training mode and with gradients. Evaluate under "
-    "torch.no_grad() or after model.eval(), or set watch.epoch = number before each epoch."
+    "gradients may have accumulated over all of it, its steps may have been skipped, or it may be an "
+    "evaluation of the epoch before, in training mode and with gradients. Evaluate under torch.no_grad() or "
+    "after model.eval(), or set watch.epoch = number before each epoch."
+)
+_JOINED_MODELS = (
+    "Epoch {:g} is the model after {} iterations of {}, because the parameters did not change in the first: "
+    "it may be an evaluation of the epoch before, in training mode and with gradients, or its steps were "
+    "skipped."
+)
+_ACCUMULATED = (
+    "Epoch {:g} is the model after {} iterations of {}, because the parameters did not change in the first, "
+    "although gradients came: they may accumulate over more batches than it gives, or its steps were "
+    "skipped. So there are fewer epochs than iterations. Set watch.epoch = number before each epoch."
 )
 _PEEK = (
     "Epoch {:g} also has the rows of one pass with a batch of {} before it was iterated anew, when the "
@@ -92,8 +107,8 @@ _SEVERAL = (
 )
 _FURTHER = (
     " Epoch {:g} is the model after it changed further in epoch {:g}, which the probe set had shown: by "
-    "another loader, by steps after the data had ended, or by a write to its parameters. Later epochs are "
-    "counted from there. Set watch.epoch = number before each epoch to count otherwise."
+    "another loader, by steps after the data had ended, or by a write to its parameters or buffers. Later "
+    "epochs are counted from there. Set watch.epoch = number before each epoch to count otherwise."
 )
 _SHARED = (
     " Epoch {:g} has the passes of several datasets: those of {} were followed by others, the last of {}, "
@@ -224,6 +239,13 @@ class DataSource:
         self._evaluated: int | None = None  # the iteration whose batch the last call in evaluation had
         self.are_passes_recorded = True
         self._unchanged = 0  # iterations since the last epoch that began without a change of the parameters
+        self._gradients = 0  # of the model when the current iteration began
+        self._is_accumulated = False  # whether others came by its end
+        self._has_joined_gradients = False  # whether that was so of an iteration without a change
+        self._is_moved = False  # whether the parameters were seen to differ from those remembered
+        self._since: tuple[int, int] = 0, 0  # steps of optimizers, and calls of the training, before that
+        self._trained = 0  # calls of the training
+        self._looked: tuple[int, int] | None = None  # steps and calls when it was last looked at
         self._epoch_now = 0.0
         self._dataset = -1
         self._name = ""  # of the loader of the dataset
@@ -342,6 +364,8 @@ class DataSource:
         if origin is not None:
             data.trains(origin)
         self._is_called, self._came = True, self._came_at_call
+        self._trained += 1
+        self._look_now_and_then(feed)
         self.is_first = self._current is None and self._first is None and not self.has_steps()
         if self._finds_epochs:
             epoch = self._epoch_now = self._epoch(feed, inputs, origin, epoch)
@@ -365,6 +389,7 @@ class DataSource:
         is_called, self._is_called = self._is_called, False
         came, before = feed.came(), self._came
         self._epoch_now = epoch
+        self._look_now_and_then(feed)
         if epoch and (is_called or (came == before and not self._is_by_steps)):
             return epoch
         self._came, self.is_first = came, epoch == 0 and not self.has_steps() and not self._has_changed(feed)
@@ -494,7 +519,7 @@ class DataSource:
     def _begin_alone(self, feed: Feed) -> None:
         """Register that the training has begun without a loader."""
         self._stepped_alone, self._came_alone = feed.stepped(), feed.came()
-        self._timed(feed.remember)
+        self._remember(feed)
 
     def _is_alone(self, feed: Feed) -> bool:
         """Return whether the model was trained without a loader, and by none since."""
@@ -565,6 +590,10 @@ class DataSource:
 
     def _ended(self, iteration: int) -> None:
         """Tell that an epoch is over, unless its last step is still to come."""
+        feed, current = self._feed, self._current
+        if feed is not None and self._finds_epochs and current and iteration == current.iteration:
+            self._is_accumulated = self._read_gradients(feed) not in (0, self._gradients)
+            self._look(feed)
         ends = {one.iteration for one in (self._current, self._tail) if one is not None}
         if self._finds_epochs and iteration in ends and self._stepped_at_call != self.stepped:
             self._over = self._epoch_now
@@ -618,15 +647,47 @@ class DataSource:
         return self._next(feed, epoch)
 
     def _next(self, feed: Feed, epoch: float) -> float:
-        """Return the number of an epoch that begins, unless the training up to here was undone."""
+        """Return the number of an epoch that begins, unless the training up to here was undone.
+
+        It was if the parameters have the values that they had before it, and others were seen meanwhile.
+        """
         if not epoch or not self._timed(feed.is_restored):
             return epoch + 1
+        if not self._is_moved:
+            if _UNCHANGED_IN not in self._said:
+                self._said.add(_UNCHANGED_IN)
+                self._troubles.inform("epochs", _UNCHANGED_IN.format(epoch))
+            return epoch + 1
+        self._begin_to_look(feed)
         level = ["warning"] if self.are_passes_recorded else []
         if epoch == 1 != self._over:
             self._say_once(_UNDONE.format(epoch), *level)
             return epoch
         self._say_once(_UNDONE_BEFORE.format(epoch, epoch + 1), "warning")
         return epoch + 1
+
+    def _remember(self, feed: Feed) -> None:
+        """Remember the parameters, with which a training that is undone begins anew."""
+        self._timed(feed.remember)
+        self._begin_to_look(feed)
+
+    def _begin_to_look(self, feed: Feed) -> None:
+        self._is_moved, self._looked, self._since = False, None, (feed.stepped(), self._trained)
+
+    def _look_now_and_then(self, feed: Feed) -> None:
+        """Look at the parameters after 1, 2, 4, 8, … steps, or calls before any step, until they differ."""
+        if self._is_moved:
+            return
+        steps, calls = feed.stepped() - self._since[0], self._trained - self._since[1]
+        number = steps or calls
+        if number & (number - 1) or (steps, number) == self._looked:
+            return
+        self._looked = steps, number
+        self._look(feed)
+
+    def _look(self, feed: Feed) -> None:
+        """Look whether the parameters differ from those remembered."""
+        self._is_moved = self._is_moved or not self._timed(feed.is_restored)
 
     def _look_at_single_row(self, inputs: Any, *, is_first: bool) -> None:
         """Note whether batches of one row come in an order of their own in each epoch.
@@ -678,7 +739,7 @@ class DataSource:
             is_trained = self._is_evaluated_anew(feed) or is_later
             self._version = self._read_version(feed)
             if not self._is_alone(feed):
-                self._timed(feed.remember)
+                self._remember(feed)
             outer = feed.outer(origin)
             self._found(_BY_LOADER.format(outer.name))
             self._moves_on(feed, inputs, outer)
@@ -719,7 +780,7 @@ class DataSource:
             self._beside = origin.iteration
             self._current = max(leading, key=attrgetter("length"))
             return epoch
-        calls = self._calls
+        calls, has_accumulated = self._calls, self._is_accumulated
         self._moves_on(feed, inputs, origin)
         if not is_over and origin.loader != current.loader:
             return epoch  # the other was broken off, such as one that gives a batch in each step
@@ -727,16 +788,14 @@ class DataSource:
         if version == self._version:
             if is_over or calls > 1:
                 self._unchanged += 1
+                self._has_joined_gradients = self._has_joined_gradients or has_accumulated
             elif _PEEK not in self._said:  # a single batch was to see a shape
                 self._said.add(_PEEK)
                 self._troubles.inform("epochs", _PEEK.format(epoch, origin.name))
             return epoch
-        if self._unchanged and self.are_passes_recorded and _JOINED not in self._said:
-            self._said.add(_JOINED)
-            text = _JOINED.format(epoch, self._unchanged + 1, origin.name)
-            self._how += f" {text}"
-            self._troubles.inform("epochs", text, "warning")
-        self._version, self._unchanged = version, 0
+        if self._unchanged:
+            self._say_joined(epoch, origin.name)
+        self._version, self._unchanged, self._has_joined_gradients = version, 0, False
         return self._next(feed, epoch)
 
     def _epoch_within(self, feed: Feed, inputs: Any, current: Origin, epoch: float) -> float:
@@ -761,6 +820,7 @@ class DataSource:
         self._current, self._newest, self._beside = origin, origin.iteration, None
         self._seen = {origin.iteration: origin}
         self._calls, self._late_calls, self._stepped_at_begin = 1, 0, feed.stepped()
+        self._gradients, self._is_accumulated = self._read_gradients(feed), False
         self._tail, self._streams = None, {one for one in self._streams if feed.is_open(one)}
 
     def _follows(self, feed: Feed, current: Origin, origin: Origin) -> bool:
@@ -794,6 +854,20 @@ class DataSource:
             self._is_again = True
             self._how += _AGAIN
             self._troubles.inform("epochs", self._how)
+
+    def _read_gradients(self, feed: Feed) -> int:
+        """Return ``Feed.gradients`` of a training with a probe set, whose iterations are judged by it."""
+        return 0 if self.are_passes_recorded else self._timed(feed.gradients)
+
+    def _say_joined(self, epoch: float, name: str) -> None:
+        """Say once that an epoch has several iterations; with a probe set it may still show each model."""
+        with_gradients = _ACCUMULATED if self._has_joined_gradients else _JOINED_MODELS
+        words = _JOINED if self.are_passes_recorded else with_gradients
+        if words not in self._said:
+            self._said.add(words)
+            text = words.format(epoch, self._unchanged + 1, name)
+            self._how += f" {text}"
+            self._troubles.inform("epochs", text, "info" if words is _JOINED_MODELS else "warning")
 
     def _say_meanwhile(self, origin: Origin) -> None:
         """Say once that batches come of an iteration that counts no epochs."""

@@ -519,10 +519,11 @@ class Probe:
     def run_probe_set(self) -> None:
         """Run the probe set now, for the current epoch.
 
-        Two states of the model cannot share an epoch. If it has run in this one and the parameters changed
-        since, the model is shown as the next epoch where epochs are found. Where the script sets ``epoch``,
-        it is not run, and a warning says so. To record the untrained model, run it as epoch 0 before the
-        training, and number the epochs of the training from 1.
+        Two states of the model cannot share an epoch. If it has run in this one and parameters or buffers
+        changed since, the model is shown as the next epoch where epochs are found. Where the script sets
+        ``epoch``, it is not run, and a warning says so. If nothing changed, it is not run, and a notice says
+        so. To record the untrained model, run it as epoch 0 before the training, and number the epochs of the
+        training from 1.
 
         Raises:
             InputError: If the probe has no probe set.
@@ -531,7 +532,7 @@ class Probe:
             raise InputError(
                 "This probe has no probe set to run. Pass probe_set=(inputs, labels) to probe()."
             )
-        self._tap.probe_runs.run()
+        self._tap.probe_runs.run_on_request()
 
     def register_targets(
         self, *, name: str, targets: Any, groups: Any = None, types: Any = None, layer_pattern: str = ".*"

@@ -32,6 +32,14 @@ _TWICE = (
     "ran it on the untrained model as epoch 0, number the epochs of the training from 1."
 )
 
+_NOTHING_NEW = (
+    "run_probe_set() ran nothing in epoch {:g}, because this epoch was shown with the same values of the "
+    "model. What else changed, such as an attribute, is not shown."
+)
+_REMOVED = (
+    "intus: the probe set of %s was not run, because its probe records nothing more: it was removed, or "
+    "another one took its place. Call probe() again."
+)
 _GONE = (
     "intus: the probe set was not run, because the model no longer exists: a probe does not keep it. Keep it "
     "in a variable until the probe is removed."
@@ -116,11 +124,18 @@ class _State(NamedTuple):
         passes: Calls of the training.
         writes: Writes to parameters, as far as the framework counts them.
         values: The values of the parameters, or their identity; 0 if not known. They take long to read.
+        buffers: The values of the buffers; 0 if not known.
     """
 
     passes: int
     writes: int
     values: int
+    buffers: int
+
+    @property
+    def parameters(self) -> tuple[int, int]:
+        """The numbers that change with the parameters."""
+        return self.writes, self.values
 
 
 class Host(Protocol):
@@ -137,6 +152,10 @@ class Host(Protocol):
     @property
     def step(self) -> int:
         """Number of the next call."""
+
+    @property
+    def is_over(self) -> bool:
+        """True once the probe was removed."""
 
     @property
     def is_before_training(self) -> bool:
@@ -206,13 +225,13 @@ class ProbeSetRunner:
         self._step: float = 0  # the call before which it ran last, with ``every``
         self._last_epoch = math.nan  # the epoch in which it ran last
         self._writes_of = getattr(backend, "writes", lambda model: 0)
-        self._buffers_of = getattr(backend, "buffer_writes", lambda model: 0)
-        self._last_buffers = 0  # after it ran last
+        self._buffers_of = getattr(backend, "buffers", lambda model: 0)
         self._values_of = getattr(backend, "fingerprint", backend.version)
         #: When it ran last; before, at the start.
-        self._last_state = self._state(model, 0) if probe_set is not None else _State(0, 0, 0)
+        self._last_state = self._state(model, 0) if probe_set is not None else _State(0, 0, 0, 0)
         self._last_steps: int | None = None  # of optimizers, when it ran last
         self._has_ended = False
+        self._is_nothing_new_said = False
 
     @property
     def replaces_training(self) -> bool:
@@ -328,7 +347,7 @@ class ProbeSetRunner:
         if model is None or self._set is None:
             return
         state = self._state(model)
-        if state == self._last_state or self._is_unplaced(state) or self._is_same(model, state):
+        if state == self._last_state or self._is_unplaced(state) or self._is_same(state):
             return
         if self._set.every is not None:
             calls = max(self._host.step, self._step + 1)  # the script may set another number
@@ -350,35 +369,46 @@ class ProbeSetRunner:
             if model is None or not self._is_unplaced(self._state(model)):
                 self.run()
 
-    def run(self, state: _State | None = None) -> None:
+    def run_on_request(self) -> None:
+        """Run the probe set because the script asks for it; if that shows nothing, say why."""
+        if self._host.is_over:
+            self._host.troubles.warn_once(_REMOVED, self._host.name)
+        elif not self.run() and not self._is_nothing_new_said:
+            self._is_nothing_new_said = True
+            self._host.troubles.inform("probe set", _NOTHING_NEW.format(self._host.epoch))
+
+    def run(self, state: _State | None = None) -> bool:
         """Run the probe set now; if it has run in this epoch, only on a changed model, as another epoch.
 
         Args:
             state: The present state of the model, if it was read.
+
+        Returns:
+            False if it has run on this very model in this epoch.
         """
         model = self._model()
         if self._set is None or self.running:
-            return
+            return True
         if model is None:
             self._host.troubles.warn_once(_GONE)
-            return
+            return True
         if state is None:
             state = self._state(model)
             if not self._host.is_observing and self._set.every is None and self._is_unplaced(state):
-                return
+                return True
         if self._is_shown:
-            if not self._has_changed(state):
+            if not self._has_changed(state) and state.buffers == self._last_state.buffers:
                 self._last_state = state
-                return
+                return False
             if not self._last_state.values or not self._host.begin_further_epoch():
                 self._host.troubles.warn_once(_TWICE, f"{self._last_epoch:g}")
-                return
+                return True
         is_first, self._last_epoch = math.isnan(self._last_epoch), self._host.epoch
         self._last_state, self._last_steps = state, self._host.steps
         number = self._host.epoch if self._set.every is None else self._step
         if self._together is not None and not self._together.agree(number):
             self._host.troubles.count("together", _APART, f"{number:g}")
-            return
+            return True
         self.running = True
         try:
             with self._host.paying_for_set(), probes_disabled(), self._settings_of_first():
@@ -393,9 +423,9 @@ class ProbeSetRunner:
             self._host.on_error(error)
         finally:
             self.running = False
-            self._last_buffers = self._buffers_of(model)
         if is_first:  # which builds a model that is built when it is called
             self._last_state = self._state(model, state.passes)
+        return True
 
     def _settings_of_first(self) -> AbstractContextManager[None]:
         """Return a context with the framework's settings of the first pass, so that epochs can be compared.
@@ -490,18 +520,17 @@ class ProbeSetRunner:
         """Return whether the parameters differ from those when it ran last, or that is not known."""
         return not self._last_state.values or state.values != self._last_state.values
 
-    def _is_same(self, model: Any, state: _State) -> bool:
+    def _is_same(self, state: _State) -> bool:
         """Return whether a model whose epochs are found was only called since it ran, as to evaluate it."""
         if math.isnan(self._last_epoch) or self._host.steps is None:
             return False
         is_stepped = self._host.steps != self._last_steps
-        is_written = state[1:] != self._last_state[1:] or self._buffers_of(model) != self._last_buffers
-        return bool(state.values) and not is_stepped and not is_written
+        return bool(state.values) and not is_stepped and state[1:] == self._last_state[1:]
 
     def _state(self, model: Any, passes: int | None = None) -> _State:
         """Return the present state of the model."""
         passes = self._host.passes if passes is None else passes
-        return _State(passes, self._writes_of(model), self._values_of(model))
+        return _State(passes, self._writes_of(model), self._values_of(model), self._buffers_of(model))
 
     def _is_unplaced(self, state: _State) -> bool:
         """Return whether the model is trained, and nobody knows how far, and say so."""
@@ -509,7 +538,7 @@ class ProbeSetRunner:
             return False
         every = self._set.every
         is_unknown = self._host.is_before_training if every is None else not self._host.passes
-        has_changed = state[1:] != self._last_state[1:]
+        has_changed = state.parameters != self._last_state.parameters
         if not self._last_state.values and not self._host.is_observing:  # variables without a value yet
             has_changed = self._host.passes > 0
         if not (state.values or self._host.is_observing):  # the pass itself says why nothing is known

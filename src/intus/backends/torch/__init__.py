@@ -36,7 +36,7 @@ from .attachment import Attachment
 from .attribution import attribute
 from .eval_forward import (
     as_inputs,
-    buffer_writes,
+    buffer_fingerprint,
     evaluation,
     fingerprint,
     kernels,
@@ -178,9 +178,9 @@ class TorchBackend:
         """Return a number that changes with a write to a parameter, as far as counts and some values show."""
         return version_by_sample(model)
 
-    def buffer_writes(self, model: nn.Module) -> int:
-        """Return how often the buffers of a model were written to."""
-        return buffer_writes(model)
+    def buffers(self, model: nn.Module) -> int:
+        """Return a number of the values of the buffers that a model's state has; 0 if it is not known."""
+        return buffer_fingerprint(model)
 
     def state(self, model: nn.Module) -> Any:
         """Return a hash of weights, attributes, hooks and code; None if it cannot be known."""

@@ -8,7 +8,7 @@ and attention without the fast path that calls no modules.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -27,6 +27,8 @@ from .sharding import is_sharded, resharded
 _TENSORS, _VALUES = 256, 1 << 14
 #: Devices whose values are compared: others may not know the dtypes for it.
 _READ = "cpu", "cuda"
+_PLAIN = nn.Parameter, Tensor
+_INTEGERS = torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64
 _PARALLEL = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 
 
@@ -181,11 +183,12 @@ def fingerprint(model: nn.Module) -> int:
     Unlike ``version`` it does not count writes, such as those of weights that are swapped in and out again,
     except to parameters whose values it does not read. It is 0 if it is not known, as of a sharded model.
     """
-    if is_sharded(model) or is_capturing():
-        return 0
-    parameters = _parameters(model)
-    values, others = _readable(parameters), [p for p in parameters if not _readable([p])]
-    return hash((_writes(others), *_read(values, _sum), *_read(values, _sample))) or 1
+    return _fingerprint(model, _parameters(model))
+
+
+def buffer_fingerprint(model: nn.Module) -> int:
+    """Return what ``fingerprint`` does, of the buffers that the state of a model has."""
+    return _fingerprint(model, _buffers(model))
 
 
 def values_by_sample(model: nn.Module) -> int:
@@ -202,6 +205,19 @@ def buffer_writes(model: nn.Module) -> int:
     return sum(one._version for one in model.buffers() if not one.is_inference())
 
 
+def gradients(model: nn.Module) -> int:
+    """Return a number that changes with each backward pass, while gradients are kept; 0 if none are."""
+    found = [p.grad for p in model.parameters() if p.grad is not None]
+    return sum(id(one) + one._version for one in found)
+
+
+def _fingerprint(model: nn.Module, tensors: Sequence[Tensor]) -> int:
+    if is_sharded(model) or is_capturing():
+        return 0
+    values, others = _readable(tensors), [one for one in tensors if not _readable([one])]
+    return hash((_writes(others), *_read(values, _sum), *_read(values, _sample))) or 1
+
+
 def _version(model: nn.Module, read: Callable[[list[Tensor]], list[Tensor]]) -> int:
     if is_sharded(model):
         return 0
@@ -214,14 +230,26 @@ def _parameters(model: nn.Module) -> list[nn.Parameter]:
     return [p for p in model.parameters() if not (p.is_meta or is_lazy(p))]
 
 
-def _writes(parameters: list[nn.Parameter]) -> int:
-    return sum(p._version + p.data_ptr() for p in parameters)
+def _buffers(model: nn.Module) -> list[Tensor]:
+    """Return the buffers that the state of a model has: others are made anew, such as a cache."""
+    found = {
+        id(one): one
+        for module in model.modules()
+        for name, one in module._buffers.items()
+        if one is not None and name not in module._non_persistent_buffers_set
+    }
+    return [one for one in found.values() if not (one.is_meta or one.is_inference() or is_lazy(one))]
 
 
-def _readable(parameters: list[nn.Parameter]) -> list[Tensor]:
-    """Return the values of the parameters that can be read at little cost."""
-    plain = [p.detach() for p in parameters if type(p) is nn.Parameter and p.layout == torch.strided]
-    return [one for one in plain if one.is_floating_point() and one.numel() and one.device.type in _READ]
+def _writes(tensors: Sequence[Tensor]) -> int:
+    return sum(one._version + (one.data_ptr() if one.layout == torch.strided else 0) for one in tensors)
+
+
+def _readable(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return the values of parameters and buffers that can be read at little cost."""
+    plain = [one.detach() for one in tensors if type(one) in _PLAIN and one.layout == torch.strided]
+    known = [one for one in plain if one.is_floating_point() or one.dtype in _INTEGERS]
+    return [one for one in known if one.numel() and one.device.type in _READ]
 
 
 def _read(values: list[Tensor], read: Callable[[list[Tensor]], list[Tensor]]) -> list[bytes]:
@@ -232,13 +260,17 @@ def _read(values: list[Tensor], read: Callable[[list[Tensor]], list[Tensor]]) ->
 
 
 def _sum(values: list[Tensor]) -> list[Tensor]:
-    """Return a sum of the bits of each tensor, or its norm."""
-    return [
-        torch.linalg.vector_norm(one, dtype=torch.float64).reshape(1)
-        if one.is_cuda or not one.is_contiguous() or one.numel() * one.element_size() % 8
-        else one.view(-1).view(torch.int64).sum().reshape(1).view(torch.float64)
-        for one in values
-    ]
+    return [_sum_of(one).reshape(1) for one in values]
+
+
+def _sum_of(values: Tensor) -> Tensor:
+    """Return the sum of the bits of a tensor, or its norm."""
+    before = values.storage_offset() * values.element_size()
+    if values.is_contiguous() and not (values.is_cuda or values.nbytes % 8 or before % 8):
+        return values.view(-1).view(torch.int64).sum().view(torch.float64)
+    has_norm = values.is_floating_point() and values.element_size() > 1
+    norm: Tensor = torch.linalg.vector_norm(values if has_norm else values.double(), dtype=torch.float64)
+    return norm
 
 
 def _sample(values: list[Tensor]) -> list[Tensor]:

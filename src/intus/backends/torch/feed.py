@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ...core.nested import leaves
 from ..feeds import Items, Origin
-from .eval_forward import buffer_writes, fingerprint, values_by_sample, version_by_sample
+from .eval_forward import buffer_writes, fingerprint, gradients, values_by_sample, version_by_sample
 from .loaders import LOADERS, is_trained
 from .order import row_contents
 from .updates import StepCounter
@@ -112,6 +112,11 @@ class TorchFeed:
         model = self._model()
         found = version_by_sample(model) if model is not None else 0
         return hash((self._steps.count(), found)) if found else 0
+
+    def gradients(self) -> int:
+        """Return a number that changes with each backward pass, while gradients are kept; 0 if none are."""
+        model = self._model()
+        return 0 if model is None else gradients(model)
 
     def remember(self) -> None:
         """Remember the values of the parameters, for ``is_restored``. It reads them all."""
