@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from functools import partial
 from itertools import cycle, islice
@@ -388,6 +389,20 @@ def test_epochs_that_are_not_found_are_said(watched, kept, train, reason):
         assert reason in text
         assert "Set watch.epoch = number before each epoch" in text
     assert len(watch.status()["faults"]) == 1
+
+
+@pytest.mark.parametrize("is_drawn", [True, False])
+def test_epochs_of_unequal_lengths_are_said_to_be_doubtful(watched, kept, is_drawn):
+    """Before, a batch that was drawn again from a replay buffer began an epoch without a word."""
+    model, draw = Net(), random.Random(0)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    batches = [(x.clone(), y.clone()) for x, y in loader_of()]
+    with watched(model) as watch:
+        for number in range(40):
+            step(model, optimizer, *(draw.choice(batches) if is_drawn else batches[number % len(batches)]))
+    found = [fault for fault in watch.status()["faults"] if "as from a replay buffer" in fault]
+    assert len(found) == is_drawn
+    assert ("as from a replay buffer" in watch.status()["epochs"]) == is_drawn
 
 
 def test_one_epoch_of_kept_batches_is_no_fault(watched, kept):

@@ -124,6 +124,10 @@ _BY_EVALUATION = (
 )
 _PART = "Epoch {:g} is a part: the training was resumed inside of it, and its passes are those since then."
 _BY_BATCH = "Epochs are found from the first batch: one begins when it comes again."
+_UNEQUAL = (
+    " Epoch {:g} has {} passes, the one before {}: if batches are drawn again at random, as from a replay "
+    "buffer, these are no epochs. Set watch.epoch = number before each epoch."
+)
 _NO_EPOCHS = (
     "All passes of {} are in epoch {:g}, because no end of an epoch was found: no DataLoader is known to "
     "have given the batches, and the first batch never came again. Set watch.epoch = number before each "
@@ -231,6 +235,7 @@ class DataSource:
         self._beside: int | None = None  # of one that began after the current one gave its last batch
         self._is_meanwhile = False  # whether it was said that others give batches meanwhile
         self._calls = self._late_calls = 0  # of the training in the current iteration, and after its end
+        self._calls_before: int | None = None  # in the epoch before, of a training without a loader
         # Of another dataset: those under way along with the current one, and one that followed its end.
         self._streams: set[int] = set()
         self._tail: Origin | None = None
@@ -636,6 +641,7 @@ class DataSource:
             self._begin_alone(feed)
             self._look_for_rows_again(feed, inputs, epoch)
             return epoch + 1 if epoch == 0 and feed.has_optimizer() else epoch
+        self._calls += 1
         if not self._is_alone(feed):  # the call before was a look, and no part of the training
             self._came_alone = feed.came()
         is_first_again = self._is_first_again(feed, inputs)
@@ -644,7 +650,20 @@ class DataSource:
             self._look_for_rows_again(feed, inputs, epoch)
             return epoch
         self._found(_BY_BATCH)
-        return self._next(feed, epoch)
+        begun = self._next(feed, epoch)
+        if begun > epoch:
+            self._compare_lengths(epoch)
+        self._calls = 0
+        return begun
+
+    def _compare_lengths(self, epoch: float) -> None:
+        """Say once that an epoch that ends has another number of passes than the one before."""
+        before, self._calls_before = self._calls_before, self._calls
+        if before not in (None, self._calls_before) and _UNEQUAL not in self._said:
+            self._said.add(_UNEQUAL)
+            text = _UNEQUAL.format(epoch, self._calls_before, before)
+            self._how += text
+            self._troubles.inform("epochs", text.strip(), "warning")
 
     def _next(self, feed: Feed, epoch: float) -> float:
         """Return the number of an epoch that begins, unless the training up to here was undone.
