@@ -121,3 +121,41 @@ def test_nothing_is_learned_by_more_labels(tmp_path):
     assert set(scores["note"].tolist()) == {""}
     assert scores["n"][0] < scores["n"][-1] / 4
     assert {each.kind for each in findings(scores, ["fc1"])} == {"decodable"}
+
+
+def scored_on(tmp_path, *parts):
+    """Return the scores of ten classes of which each epoch has these items; no layer changes."""
+    draw = np.random.default_rng(0)
+    labels = np.repeat(np.arange(10), 300)
+    rows = (np.eye(10)[labels] + draw.normal(size=(3000, 10))).astype(np.float32)
+    with Database(tmp_path / "intus.db") as database:
+        service = AggregatorService(Evaluator(Frontend(database), ["linear_f1"]))
+        service.put_target(target_of({"name": "y", "targets": labels.tolist(), "client": "c"}))
+        for epoch, items in enumerate(parts):
+            block = record(array=rows[items], epoch=epoch, items=np.asarray(items))
+            service.records([block], {"client": "c", "seq": epoch})
+        service.flush()
+        scores = database.points("r", "m", score="linear_f1")
+        service.close()
+    return scores
+
+
+@pytest.mark.parametrize("first", [range(3000), range(2400, 3000)], ids=["all-classes", "two-others"])
+def test_nothing_is_learned_by_other_classes(tmp_path, first):
+    """Before, two of ten classes were "learned" by a layer that stays as it is: they are told apart better."""
+    two = range(600)
+    scores = scored_on(tmp_path, first, first, two, two)
+    assert scores["note"][-1] == "matched 600 of 3000 labels; rows of 2 of 10 classes (0, 1)"
+    assert (scores["note"][0] == "") == (len(first) == 3000)
+    assert scores["low"][-1] > scores["high"][0] or len(first) < 3000
+    (found,) = findings(scores, ["fc1"])
+    assert (found.kind, found.epoch) == ("decodable", 2)
+    assert "since epoch 2, the first scored on these labels: linear_f1 " in found.text
+
+
+def test_classes_that_rows_at_random_may_lack_are_not_told(tmp_path):
+    draw = np.random.default_rng(0)
+    parts = [draw.choice(3000, size, replace=False) for size in (1500, 90, 20)]
+    notes = scored_on(tmp_path, *parts, range(2700))["note"].tolist()
+    assert [("rows of" in note) for note in notes] == [False, False, False, True]
+    assert "rows of 9 of 10 classes (0, 1, 2, 3, 4, 5, 6, 7, …)" in notes[-1]

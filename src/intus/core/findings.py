@@ -39,7 +39,10 @@ NUMBERS_NOTE = f"the labels are numbers (see {REGRESSION})"
 COPIES_NOTE = "many held-out rows are exact copies of fitted ones: pass groups="
 #: The note on scores of labels that are not the first of their name.
 RENEWED = "labels no. {} of this name"
-_NUMBER = re.compile(RENEWED.format(r"(\d+)"))
+#: The note on scores of rows that lack classes which rows at random would have: how many classes, which.
+SOME_CLASSES = "rows of {} of {} classes ({})"
+#: What the notes say of the labels of a score: those of other labels do not compare.
+_LABELS = [re.compile(RENEWED.format(r"\d+")), re.compile(SOME_CLASSES.format(*[r"[\d,]+"] * 2, "[^)]*"))]
 
 
 class Finding(NamedTuple):
@@ -212,7 +215,8 @@ def findings(
     many rows. A sentence names the numbers of rows of the points that it compares, if they differ.
 
     Points of other labels do not compare either: of a target whose labels were registered again, what follows
-    from the newest ones is told (see ``RENEWED``).
+    from the newest ones is told (see ``RENEWED``), and of rows that lack classes, from those of as many
+    classes (see ``SOME_CLASSES``).
 
     A sentence holds at each point that it covers. Where it begins at a layer's first score, it says so: what
     came before is not known.
@@ -267,12 +271,13 @@ def _of_newest_labels(of_target: Results) -> list[tuple[Results, bool]]:
 
     Layers may have labels of their own. With each table is whether there are points of other labels.
     """
-    found = map(_NUMBER.search, of_target["note"].tolist())
-    numbers = np.array([1 if each is None else int(each[1]) for each in found], np.int64)
+    notes = of_target["note"].tolist()
+    labels = np.array(
+        ["; ".join(found[0] for each in _LABELS if (found := each.search(note))) for note in notes]
+    )
     times = np.stack([np.nan_to_num(of_target["epoch"], nan=-np.inf), of_target["step"]], axis=1)
-    newest = max(times.tolist())
-    known = np.unique(numbers[(times == newest).all(axis=1)])
-    tables = [Results({name: of_target[name][numbers == number] for name in COLUMNS}) for number in known]
+    known = np.unique(labels[(times == max(times.tolist())).all(axis=1)])
+    tables = [Results({name: of_target[name][labels == one] for name in COLUMNS}) for one in known]
     return [(table, len(table) < len(of_target)) for table in tables]
 
 

@@ -13,15 +13,16 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import re2
 
 from ...core.errors import InputError
-from ...core.findings import COPIES_NOTE, RENEWED
+from ...core.findings import COPIES_NOTE, RENEWED, SOME_CLASSES
 from ...core.record import OF_PROBE_SET, PROBE_SET_MODE, Record
-from ...scores.statistics.labels import as_wide, id_table, label_array
+from ...scores.statistics.labels import Classes, as_wide, id_table, label_array
 from ...storage.labels import needed_beside
 from ..data_point import DataPoint
 from ..decoding import read
@@ -30,6 +31,11 @@ from ..messages import StoredTarget, TargetRequest
 from .arrival_order import UNVERIFIED
 
 _log = logging.getLogger("intus.serving")
+
+#: How many items of a class at random make its absence no chance: there are none of 10 once in 22,000 times.
+_EXPECTED = 10
+#: Most classes that a note names.
+_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -354,9 +360,31 @@ def matched(target: Target, point: DataPoint) -> str:
     known = [record.items for record in point.records if record.items is not None]
     if not known:
         return "; ".join(filter(None, (UNVERIFIED, _of_other_runs(target, point))))
-    used = np.unique(np.concatenate(known)).size
-    matched = f"matched {used} of {len(target)} labels" if used < len(target) else ""
-    return "; ".join(filter(None, (matched, _of_other_runs(target, point))))
+    used = np.unique(np.concatenate(known))
+    matched = f"matched {used.size} of {len(target)} labels" if used.size < len(target) else ""
+    return "; ".join(filter(None, (matched, _of_classes(target, used), _of_other_runs(target, point))))
+
+
+def _of_classes(target: Target, items: np.ndarray) -> str:
+    """Return a note if items lack classes of which as many at random would have ``_EXPECTED`` or more."""
+    codes, names = _coded(target)
+    if not names or len(items) == len(target):
+        return ""
+    in_all, here = (np.bincount(some[some >= 0], minlength=len(names)) for some in (codes, codes[items]))
+    if not ((here == 0) & (in_all * (len(items) / len(target)) >= _EXPECTED)).any():
+        return ""
+    known = [names[code] for code in np.flatnonzero(here)]
+    shown = sorted(known, key=lambda label: (isinstance(label, str), label))[:_NAMED]
+    listed = [re.sub(r"[;()]", " ", str(label))[:20] for label in shown] + ["…"] * (len(known) > _NAMED)
+    return SOME_CLASSES.format(f"{len(known):,}", f"{len(names):,}", ", ".join(listed))
+
+
+@lru_cache(maxsize=32)
+def _coded(target: Target) -> tuple[np.ndarray, list[Any]]:
+    """Return the class of each label as its number, -1 for none, and the classes; none of numbers."""
+    classes = Classes()
+    codes = classes.encode(target.labels.ravel()).reshape(target.labels.shape)
+    return codes, [] if classes.are_measured or classes.overflowed else classes.in_order()
 
 
 def _of_other_runs(target: Target, point: DataPoint) -> str:
