@@ -142,7 +142,7 @@ def scored_on(tmp_path, *parts):
 
 @pytest.mark.parametrize("first", [range(3000), range(2400, 3000)], ids=["all-classes", "two-others"])
 def test_nothing_is_learned_by_other_classes(tmp_path, first):
-    """Before, two of ten classes were "learned" by a layer that stays as it is: they are told apart better."""
+    """Before, two of ten classes were "learned" by a layer that stays as it is, being easier to tell."""
     two = range(600)
     scores = scored_on(tmp_path, first, first, two, two)
     assert scores["note"][-1] == "matched 600 of 3000 labels; rows of 2 of 10 classes (0, 1)"
