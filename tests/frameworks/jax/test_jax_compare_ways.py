@@ -122,3 +122,58 @@ def test_difference_that_a_bound_hides_is_no_other_way(dead):
     assert np.allclose(one(x), other(x))
     for table in in_both_orders(one, other, x):
         assert table.agree == (dead == -50.0), str(table)
+
+
+class Layer(nnx.Module):
+    """A layer with a bias that is a parameter or a constant, or without."""
+
+    def __init__(self, number, bias):
+        rng = np.random.default_rng(number)
+        self.kernel = nnx.Param(jnp.array(rng.normal(size=(6, 6)).astype(np.float32)))
+        values = jnp.linspace(-1, 1, 6)  # of all layers
+        self.bias = nnx.Param(values) if bias == "parameter" else None
+        self.constant = (lambda: values) if bias == "constant" else None
+
+    def __call__(self, x):
+        y = x @ self.kernel[...]
+        y = y if self.bias is None else y + self.bias[...]
+        return y if self.constant is None else y + self.constant()
+
+
+class Hiding(nnx.Module):
+    """Layers whose biases a softmax, the mean of the batch or that of the features hides, in two ways."""
+
+    def __init__(self, biases, divides):
+        self.names = ("keys", "centered", "normed")
+        for number, name in enumerate(self.names):
+            setattr(self, name, Layer(number, biases.get(name, "parameter")))
+        self.divides = divides
+
+    def __call__(self, x):
+        x = x + jax.nn.softmax(x @ self.keys(x).T) @ x
+        y = self.centered(x)
+        x = x + jnp.tanh(y - (y.sum(0) / len(y) if self.divides else y.mean(0)))
+        y = self.normed(x.T)
+        return x + jnp.tanh(y - y.mean(0)).T
+
+
+def rows_of(seed, rows):
+    return jnp.array(np.random.default_rng(seed).normal(size=(rows, 6)).astype(np.float32))
+
+
+@pytest.mark.parametrize("bias", ["parameter", "constant"])
+@pytest.mark.parametrize("name", ["keys", "centered", "normed"])
+def test_parameter_of_one_side_is_no_other_way(name, bias):
+    x = rows_of(1, 6)
+    one, other = Hiding({name: bias}, False), Hiding({name: ""}, True)
+    assert np.allclose(one(x), other(x), atol=1e-5)
+    for table in in_both_orders(one, other, x):
+        assert not table.agree, str(table)
+        assert name in table.attrs["summary"], str(table)
+
+
+@pytest.mark.parametrize("bias", ["parameter", "constant"])
+def test_parameter_of_both_sides_agrees_whichever_way_it_is_hidden(bias):
+    biases = dict.fromkeys(("keys", "centered", "normed"), bias)
+    for table in in_both_orders(Hiding(biases, False), Hiding(biases, True), rows_of(1, 6)):
+        assert table.agree, str(table)

@@ -92,7 +92,7 @@ for name in json.load(open(f"{folder}/images.json")):
 
 other, saved = intus.load(f"{folder}/blocks.trace"), np.load(f"{folder}/blocks.npz")
 x = torch.tensor(saved["x"])
-for layer in ("q", "v", "out"):
+for layer in ("q", "k", "v", "out"):
     for how in ("no", "zero"):
         model = loaded(Blocks(), saved)
         linear = getattr(model.blocks[1], layer)
@@ -209,3 +209,10 @@ def test_move_of_one_side_is_named_and_not_the_activation_beside_it(said, name, 
 def test_missing_bias_is_placed_in_its_layer_in_both_orders(said, how, layer):
     for first in firsts(said, f"{how} bias of {layer}"):
         assert first["module"] == f"blocks.1.{layer}", first
+
+
+@pytest.mark.parametrize("how", ["no", "zero"])
+def test_missing_bias_that_a_softmax_hides_is_told_in_both_orders(said, how):
+    for agree, _, text in said[f"{how} bias of k"][1]:
+        assert not agree
+        assert "blocks.1.k" in text, text

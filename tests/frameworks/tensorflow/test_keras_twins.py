@@ -1,4 +1,4 @@
-"""``compare`` of activations of Keras with those of PyTorch: right twins agree, other numbers are found.
+"""``compare`` of Keras with PyTorch: right activations agree, other numbers and missing biases are found.
 
 The main environment runs the functions of PyTorch and compares, in both orders.
 """
@@ -10,6 +10,7 @@ import subprocess
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import intus
 
@@ -51,6 +52,34 @@ for name, of in json.load(open(f"{folder}/cases.json")).items():
     own = intus.trace(net, x)
     tables = intus.compare(own, other), intus.compare(other, own)
     said[name] = [apart, [(table.agree, table.attrs["summary"]) for table in tables]]
+
+class Attention(torch.nn.Module):
+    def __init__(self, bias):
+        super().__init__()
+        for number, name in enumerate(("queries", "keys", "centered")):
+            layer = torch.nn.Linear(6, 6, bias=bias != f"no {name}")
+            rng = np.random.default_rng(number)
+            layer.weight.data = torch.tensor(rng.normal(size=(6, 6)).astype(np.float32).T.copy())
+            if layer.bias is not None:
+                layer.bias.data = torch.tensor(rng.normal(size=6).astype(np.float32))
+            setattr(self, name, layer)
+
+    def forward(self, x):
+        x = x + torch.softmax(self.queries(x) @ self.keys(x).T, -1) @ x
+        y = self.centered(x)
+        return x + torch.tanh(y - y.mean(0))
+
+for name in ("all", "no keys", "no centered"):
+    for bias in ("all", "no keys", "no centered"):
+        net, other = Attention(bias), intus.load(f"{folder}/{name}.trace")
+        apart = float((net(x) - torch.tensor(np.asarray(other["output_1"].value))).abs().max())
+        live = intus.trace(net, x)
+        live.save(f"{folder}/torch.trace")
+        found = []
+        for own in (live, intus.load(f"{folder}/torch.trace")):
+            for table in (intus.compare(own, other), intus.compare(other, own)):
+                found.append((table.agree, table.attrs["summary"]))
+        said[f"{name}, {bias}"] = [apart, found]
 print(json.dumps(said))
 """
 of = keras.activations
@@ -83,6 +112,37 @@ CASES = {f"twin {name}": name for name in TWINS} | {f"planted {name}": name for 
 X = np.random.default_rng(0).normal(size=(5, 6)).astype(np.float32)
 
 
+class Attention(keras.Model):
+    """Layers whose biases a softmax and the subtraction of a mean hide, with all of them or without one."""
+
+    def __init__(self, bias):
+        super().__init__()
+        self.bias = bias
+        for name in LAYERS:
+            setattr(self, name, keras.layers.Dense(6, use_bias=bias != f"no {name}"))
+
+    def call(self, x):
+        scores = tf.matmul(self.queries(x), self.keys(x), transpose_b=True)
+        x = x + tf.matmul(tf.nn.softmax(scores), x)
+        y = self.centered(x)
+        return x + tf.tanh(y - tf.reduce_mean(y, 0))
+
+
+LAYERS = ("queries", "keys", "centered")
+BIASES = ("all", "no keys", "no centered")
+
+
+def attention(bias):
+    """Return the network; a layer has the numbers of its place."""
+    net = Attention(bias)
+    net(X)
+    for number, name in enumerate(LAYERS):
+        rng = np.random.default_rng(number)
+        layer, kernel = getattr(net, name), rng.normal(size=(6, 6))
+        layer.set_weights([kernel, rng.normal(size=6)][: len(layer.weights)])
+    return net
+
+
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
     """Return the largest difference of both functions and what is said of them, by the name of the case."""
@@ -94,6 +154,8 @@ def compared(tmp_path_factory):
         given = keras.Input((6,))
         model = keras.Model(given, keras.layers.Lambda(function, name="act")(given))
         intus.trace(model, X).save(folder / f"{case}.trace")
+    for bias in BIASES:
+        intus.trace(attention(bias), X).save(folder / f"{bias}.trace")
     command = [os.environ["INTUS_SERVER_PYTHON"], "-c", TORCH, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -111,3 +173,14 @@ def test_right_twin_agrees_in_both_orders(compared, name):
 def test_planted_number_is_found_in_both_orders(compared, name):
     tables = compared[f"planted {name}"][1]
     assert [agree for agree, _ in tables] == [False, False], tables[0][1]
+
+
+@pytest.mark.parametrize("other", BIASES)
+@pytest.mark.parametrize("name", BIASES)
+def test_bias_of_one_side_is_told_although_what_follows_hides_it(compared, name, other):
+    apart, tables = compared[f"{name}, {other}"]
+    assert apart <= 1e-5
+    missing = {one.removeprefix("no ") for one in (name, other) if name != other} - {"all"}
+    for agree, text in tables:
+        assert agree == (not missing), text
+        assert all(layer in text for layer in missing), text

@@ -122,8 +122,8 @@ def compare(a: Trace, b: Trace) -> Comparison:
         operations there, it is the last of them. ``.attrs["summary"]`` is the summary in words.
 
         ``.agree`` is True if every output was compared and nothing differs, no tensor and no constant that
-        both state, whether or not that reaches the outputs; ``.modules`` has one row for each
-        pair of module calls.
+        both state, no parameter that only one uses, whether or not that reaches the outputs; ``.modules`` has
+        one row for each pair of module calls.
 
     Raises:
         InputError: If an argument is not a trace, or a trace has no saved values.

@@ -26,6 +26,7 @@ from .reasons import drawn, reasons
 from .unseen.hidden import hidden_steps
 from .unseen.other_numbers import OnOthers, not_shown_to_agree, on_other_numbers
 from .unseen.other_numbers import sentences as other_numbers
+from .unseen.parameters_apart import parameters_of_one_side
 from .unseen.stated import different_constants_stated, different_stated, lower_precisions
 from .unseen.without_effect import Unseen, sentences, unseen_operations
 from .values.axes import different_axes
@@ -183,6 +184,7 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
         table.attrs["apart"], table.attrs["untried"] = others
         if first is None:
             stated += hidden_steps(a, b, agreeing, names)
+            stated += parameters_of_one_side(a, b, agreeing, names)
             stated += other_numbers(table.attrs["apart"], a.graph, b.graph, names)
         unseen = unseen_operations(a, b, table.pairs)
         table.attrs["unseen"] = not_shown_to_agree(a, b, agreeing, unseen)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ....core.graph import BUFFER, CONSTANT, Param
+from ....core.vocabularies import common_types
 from ....viewing.repr_text import listed
 from ..values.differences import Difference, difference, rounding
 from ..values.elements import Elements, plain, value_of
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 #: The names of PyTorch for those of Keras and Flax.
 _NAMES = {"kernel": "weight", "gamma": "weight", "scale": "weight", "beta": "bias"}
+#: Operations that add a parameter.
+_SUMS = frozenset({"add", "sub", "subtract", "add_to_channels"})
 #: The beginning of the sentence on parameters that cannot be compared one by one.
 COMBINED = "other parameters are combined there"
 
@@ -58,6 +61,66 @@ def different_parameters(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iter
     if left and (found or is_unknown or not all(_lacks(without, with_it, address) for address in left)):
         return combined
     return [*found, *(f"{address} of {own} has no counterpart in {other}" for address in left)]
+
+
+def without_counterpart(
+    a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iterable[int]
+) -> tuple[list[str], list[str]]:
+    """Return the parameters of operations that compute the same which only one side has, of either side.
+
+    Empty if both sides have such, or others of their parameters differ: one may have combined several, as a
+    batch norm is folded into a convolution. Where values of others are unknown, only what is added counts.
+
+    Args:
+        a: The first trace.
+        rows_a: The rows of its operations.
+        b: The second trace.
+        rows_b: The rows of its operations.
+    """
+    partners, left_a, left_b = _partners(_used(a, rows_a), _used(b, rows_b))
+    left = left_a or left_b
+    if not left or (left_a and left_b):
+        return [], []
+    values = [(value_of(a, one), value_of(b, other)) for one, other in partners]
+    known = [(x, y) for x, y in values if x is not None and y is not None]
+    if any(_are_others(x, y) for x, y in known):
+        return [], []
+    own, other, rows = (a, b, rows_a) if left_a else (b, a, rows_b)
+    if len(known) < len(values) and not all(_is_added(own, rows, address) for address in left):
+        return [], []
+    found = [address for address in left if _has_fewer(other, own, address)]
+    return (found, []) if left_a else ([], found)
+
+
+def _is_added(trace: Trace, rows: Iterable[int], address: str) -> bool:
+    """Return whether some operations only add a parameter, as far as its name or their types tell."""
+    types = common_types(trace.graph)
+    users = [row for row in rows if address in {param.address for param in _used(trace, [row])}]
+    return _own_name(address) == "bias" or all(
+        types[int(trace.graph.ops.type[row])] in _SUMS for row in users
+    )
+
+
+def _are_others(x: Elements, y: Elements) -> bool:
+    apart = nearest(x, y)
+    return apart is not None and apart.relative > rounding(x, y)
+
+
+def _has_fewer(trace: Trace, other: Trace, address: str) -> bool:
+    """Return whether a pass has fewer parameters of the values that one of another pass has, or may have."""
+    own = value_of(other, address)
+    if own is None:
+        return True
+    counts = [
+        sum(
+            (value := value_of(one, param.address)) is not None
+            and (apart := nearest(own, value)) is not None
+            and apart.relative <= rounding(own, value)
+            for param in one.graph.params
+        )
+        for one in (trace, other)
+    ]
+    return counts[0] < counts[1]
 
 
 def _lacks(other: Trace, trace: Trace, address: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -190,7 +190,7 @@ class Pass:
             roles = _BOUND if has_bounds or name == "threshold" else _OTHER
             is_shown = is_arithmetic or kind in _SCALING
             if is_shown and (number != NEUTRAL.get(kind) or not is_arithmetic):
-                is_shown = not self._leaves(row)
+                is_shown = not self.leaves(row)
             if is_shown and not is_end:
                 is_shown = not self._is_dropped(row)
             yield Constant(number, _BOUND | _OTHER if is_epsilon else roles, is_shown)
@@ -216,11 +216,37 @@ class Pass:
         others = [value for one in self.operands(row) if one != operand and (value := self.value(one))]
         return result is not None and any(_is_same(x, result) for x in others)
 
-    def _leaves(self, row: int) -> bool:
+    def has_constant_tensor(self, row: int, paired: Collection[int]) -> bool:
+        """Return whether an operation has an operand of several numbers that depend on no input.
+
+        Args:
+            row: The row of the operation.
+            paired: The rows that correspond to one of the other pass, which do not count.
+        """
+        if not self.operands(row) or self.graph.row_params.get(row):
+            return False
+        operands = {*self.graph.parents(row)}.difference(paired)
+        fixed = [self.value(one) for one in sorted(operands) if one not in self._varies]
+        if any(one is not None and one.is_float and np.unique(one.array).size > 1 for one in fixed):
+            return True
+        texts = arguments(self.graph.setting(row)).values()
+        return self.kind(row) in NEUTRAL and any(_has_several_numbers(text) for text in texts)
+
+    def leaves(self, row: int) -> bool:
         """Return whether an operation returned what it was given, but for rounding."""
         given = self.operands(row)
         x, y = self.value(row), self.value(given[0]) if len(given) == 1 else None
         return x is not None and y is not None and _is_same(x, y)
+
+
+def _has_several_numbers(text: str) -> bool:
+    """Return whether the text of an argument is a list of numbers that are not all one.
+
+    >>> [_has_several_numbers(text) for text in ("[0.5, 0.5]", "[[1.0], [2.0]]", "'floor'", "2.0")]
+    [False, True, False, False]
+    """
+    numbers = {constant_of(one) for one in text.replace("[", "").replace("]", "").split(",")}
+    return text.startswith("[") and len(numbers - {None}) > 1
 
 
 def _is_same(x: Elements, y: Elements) -> bool:

@@ -1,0 +1,128 @@
+"""Find parameters and constants that only one of two passes uses, although what follows agrees.
+
+A softmax hides the bias of the keys of an attention, and subtracting a mean one that was added before it.
+Operations that one side lacks may be another way to compute the same, but not those that compute with a
+parameter of their own: so between tensors that correspond, each needs one of the other side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from ....core.analysis.flops import MOVES
+from ....core.graph import OP
+from ....viewing.repr_text import listed
+from ..pairing.regions import Regions
+from ..parameters.parameters import without_counterpart
+from .passes import NEUTRAL, Pass
+
+if TYPE_CHECKING:
+    from ...results.trace import Trace
+
+#: Operations that may leave out elements without a constant of their own.
+_MAY_MASK = frozenset(
+    {"where", "masked_fill", "scaled_dot_product_attention", "tril", "triu", "dot_product_attention"}
+)
+
+
+class _Part(NamedTuple):
+    """The operations of one pass that compute a tensor from others which correspond.
+
+    Attributes:
+        side: The pass.
+        rows: The rows of the operations.
+        end: The row of the tensor.
+        paired: The rows that correspond to one of the other pass.
+    """
+
+    side: Pass
+    rows: list[int]
+    end: int
+    paired: Collection[int]
+
+    def is_shown(self, row: int) -> bool:
+        """Return whether the values show an operation: it leaves what it is given, or its result is compared.
+
+        What is compared may also be its result in another shape or order.
+        """
+        waiting = [] if self.side.leaves(row) else [row]
+        while waiting:
+            one = waiting.pop()
+            if one == self.end:
+                continue
+            following = [child for child in self.side.graph.children(one) if child in self.rows]
+            if not following or any(self.side.kind(child) not in MOVES for child in following):
+                return False
+            waiting += following
+        return True
+
+    def hidden(self, addresses: Collection[str]) -> dict[str, int]:
+        """Return those of some parameters whose effect no value shows, with the operation that uses each."""
+        found: dict[str, int] = {}
+        for row in self.rows:
+            numbers = self.side.graph.row_params.get(row, ())
+            used = {self.side.graph.params[number].address for number in numbers}.intersection(addresses)
+            if used and not self.is_shown(row):
+                found |= dict.fromkeys(sorted(used), row)
+        return found
+
+    def is_of_inputs_alone(self) -> bool:
+        """Return whether nothing but what corresponds or depends on an input goes into the tensor.
+
+        No choice and no fused attention either, which may have a mask of its own.
+        """
+        return not any(
+            self.side.kind(row) in _MAY_MASK
+            or self.side.graph.row_params.get(row)
+            or not self.side.operands(row)
+            or not {*self.side.graph.parents(row)}.difference(self.side.operands(row)) <= {*self.paired}
+            or self.side.has_constant_tensor(row, self.paired)
+            for row in self.rows
+        )
+
+    def constants(self) -> Iterator[int]:
+        """Yield the arithmetic with a constant tensor that no value shows."""
+        for row in self.rows:
+            is_step = self.side.kind(row) in NEUTRAL and self.side.has_constant_tensor(row, self.paired)
+            if is_step and not self.is_shown(row):
+                yield row
+
+
+def parameters_of_one_side(
+    a: Trace, b: Trace, pairs: Iterable[tuple[int, int]], names: tuple[str, str]
+) -> Iterator[str]:
+    """Yield what is said of parameters and constant tensors that one pass uses, and the other has none for.
+
+    Those are left out whose effect the values show to be the same, and those in a file, which may have
+    combined them with others. A constant may be a mask: it is told if the other side has none in its place.
+
+    Args:
+        a: The first trace.
+        b: The second trace.
+        pairs: The pairs of rows whose values differ by no more than rounding explains.
+        names: The names of the passes.
+    """
+    if any("format" in trace.graph.facts for trace in (a, b)):
+        return
+    partner = {i: j for i, j in pairs if i >= 0 and j >= 0}
+    one, two, regions = Pass(a), Pass(b), Regions(a.graph, b.graph, partner)
+    for i, j in partner.items():
+        are_ops = a.graph.ops.kind[i] == b.graph.ops.kind[j] == OP
+        region = regions.of(i, j) if are_ops else None
+        if region is None:
+            continue
+        left = without_counterpart(a, region.rows, b, region.others)
+        parts = _Part(one, region.rows, i, partner.keys()), _Part(two, region.others, j, {*partner.values()})
+        for part, other, addresses, name in (
+            (parts[0], parts[1], left[0], names[0]),
+            (parts[1], parts[0], left[1], names[1]),
+        ):
+            if hidden := part.hidden(addresses):
+                noun, verb = ("parameter", "is") if len(hidden) == 1 else ("parameters", "are")
+                where = listed([part.side.place(row) for row in dict.fromkeys(hidden.values())])
+                what = f"the {noun} {listed([*hidden])} {verb} used only in {name}"
+                yield f"{what}, at {where}: what follows hides it"
+            for row in part.constants() if other.is_of_inputs_alone() else ():
+                place = part.side.place(row)
+                yield f"the constant tensor of {place} is used only in {name}: what follows hides it"
