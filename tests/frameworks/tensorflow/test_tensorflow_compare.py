@@ -19,22 +19,23 @@ saved = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(saved)
 
 
-def twin(*, eps=1e-5, norm_eps=1e-6, approximate=False, act="relu", dropout=False, **changes):
+def twin(*, eps=1e-5, norm_eps=1e-6, approximate=False, act="relu", dropout=False, no_bias="", **changes):
     """Return the network in Keras; ``changes`` are added to weights, named with ``_`` for the dot."""
     layers, w = keras.layers, saved.weights()
     for name, change in changes.items():
         w[name.replace("_", ".")] += np.float32(change)
     x = keras.Input((8, 8, 2))
-    h = layers.Conv2D(4, 3, strides=2, padding="same", name="conv")(x)
+    h = layers.Conv2D(4, 3, strides=2, padding="same", name="conv", use_bias=no_bias != "conv")(x)
     h = layers.BatchNormalization(epsilon=eps, name="bn")(h)
     h = layers.Activation(act, name="act")(h)
     h = layers.LayerNormalization(epsilon=norm_eps, name="ln")(layers.Flatten(name="flat")(h))
-    h = layers.Dense(8, name="fc")(h)
+    h = layers.Dense(8, name="fc", use_bias=no_bias != "fc")(h)
     h = layers.Lambda(lambda y: keras.ops.gelu(y, approximate=approximate), name="gelu")(h)
     h = layers.Dropout(0.3)(h) if dropout else h
-    net = keras.Model(x, layers.Dense(3, name="o")(h))
+    net = keras.Model(x, layers.Dense(3, name="o", use_bias=no_bias != "o")(h))
     for name in ("conv", "fc", "o"):
-        net.get_layer(name).set_weights([w[f"{name}.kernel"], w[f"{name}.bias"]])
+        layer = net.get_layer(name)
+        layer.set_weights([w[f"{name}.kernel"], w[f"{name}.bias"]][: len(layer.weights)])
     net.get_layer("bn").set_weights([np.ones(4), np.zeros(4), w["bn.mean"], w["bn.var"]])
     return net
 
@@ -78,6 +79,14 @@ def test_change_is_named_with_its_reason(name, tmp_path):
     assert first["module"] == module, str(table)
     assert reason in "\n".join(first["why"]), first
     assert not any(why.startswith("it is ") for why in first["why"]), first
+
+
+@pytest.mark.parametrize("layer", ["conv", "fc", "o"])
+def test_missing_bias_is_placed_in_its_layer_in_both_orders(layer):
+    one, other = intus.load(saved.TRACE), intus.trace(twin(no_bias=layer), saved.images())
+    for table in (intus.compare(one, other), intus.compare(other, one)):
+        assert table.attrs["first"]["module"] == layer, str(table)
+        assert f"{layer}.bias" in str(table.attrs["first"]["why"]), str(table)
 
 
 def test_bound_that_is_not_reached_is_told(tmp_path):

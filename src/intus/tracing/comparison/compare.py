@@ -34,6 +34,7 @@ from .pairing.modules import (
     pair_modules,
     with_folded_norms,
     with_moved_results,
+    with_returned,
     with_whole_outputs,
 )
 from .pairing.moves import with_last_moves
@@ -165,7 +166,7 @@ def _judged(a: Trace, b: Trace) -> Judged:
     pairs = align(a.graph, b.graph, sums, near=1e-2 if coarse else 1e-3, any_layout=any_layout)
     pairs = with_whole_outputs(a.graph, b.graph, with_folded_norms(a.graph, b.graph, pairs))
     pairs = with_moved_results(a.graph, b.graph, pairs, sums)
-    pairs = with_last_moves(a, b, pairs)
+    pairs = with_returned(a.graph, b.graph, with_last_moves(a, b, pairs))
     judge = _Judge(side_a, side_b, pairs)
     while wrong := judge.mispaired():
         partner = {i: -1 if n in wrong else j for n, (i, j) in enumerate(pairs) if i >= 0}

@@ -137,6 +137,41 @@ def with_whole_outputs(a: Graph, b: Graph, pairs: Sequence[tuple[int, int]]) -> 
     return in_order([partner[i] for i in range(len(a.ops))], len(b.ops))
 
 
+def with_returned(a: Graph, b: Graph, pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return pairs in which what a module returned is not paired with a step inside of the same module.
+
+    A layer without a bias returns its product, and one with a bias has that of the same values inside. What
+    both return corresponds then, and differs. Files are left out, which fold steps into others.
+
+    Args:
+        a: The first graph.
+        b: The second graph.
+        pairs: Pairs of rows, as ``align`` returns them.
+    """
+    if "format" in a.facts or "format" in b.facts:
+        return list(pairs)
+    partner = {i: j for i, j in pairs if i >= 0}
+    taken = {j: i for i, j in partner.items() if j >= 0}
+    calls = {b.call_address(call): call for call in b.call_outputs}
+    before = dict(partner)
+    for call, rows in a.call_outputs.items():
+        address = a.call_address(call)
+        others = b.call_outputs.get(calls.get(address, -1), ())
+        if not address or len(rows) != 1 or len(others) != 1 or _shape(a, rows[0]) != _shape(b, others[0]):
+            continue
+        (i,), (j,) = rows, others
+        now, holder = partner.get(i, -1), taken.get(j, -1)
+        is_inside = now < 0 <= holder and int(a.ops.call[holder]) == call and holder not in a.row_exits
+        is_inside |= holder < 0 <= now and int(b.ops.call[now]) == calls[address] and now not in b.row_exits
+        if is_inside:
+            partner[i] = j
+            if holder >= 0:
+                partner[holder] = -1
+    if partner == before:
+        return list(pairs)
+    return in_order([partner[i] for i in range(len(a.ops))], len(b.ops))
+
+
 def with_moved_results(
     a: Graph, b: Graph, pairs: Sequence[tuple[int, int]], sums: tuple[np.ndarray, np.ndarray]
 ) -> list[tuple[int, int]]:
