@@ -149,6 +149,27 @@ def test_random_state_and_statistics_are_unchanged():
     assert {one.address for one in result.graph.buffers} >= {"norm.mean", "drop.rngs.key"}
 
 
+class Shifted(nnx.Module):
+    """Has arrays that are no variables."""
+
+    def __init__(self):
+        self.linear = nnx.Linear(4, 3, rngs=nnx.Rngs(0))
+        self.shift, self.unused = nnx.data(jnp.ones(3)), nnx.data([jnp.zeros(2)])
+
+    def __call__(self, x):
+        return self.linear(x) + self.shift
+
+
+def test_arrays_of_a_module_that_are_no_variables_are_buffers():
+    """Before, tracing such a module raised AttributeError."""
+    model, x = Shifted(), jnp.ones((2, 4))
+    found = traced(model, x)
+    assert [found.graph.label(row) for row in range(len(found.graph.ops))][-2:] == ["add_2_3", "output_1"]
+    assert "shift" in {each.address for each in found.graph.buffers}
+    assert {each.address for each in found.graph.params} == {"linear.kernel", "linear.bias"}
+    assert np.array_equal(outputs(found)[0], model(x))
+
+
 class Conv(linen.Module):
     @linen.compact
     def __call__(self, x, train=False):

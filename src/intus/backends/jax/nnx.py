@@ -72,10 +72,14 @@ class Nnx:
         return bool(_flags(model))
 
     def state(self, model: nnx.Module) -> list[StateArray]:
-        """Return the values of all variables."""
+        """Return the values of all variables, and the arrays that are none, as of ``nnx.data``."""
         return [
-            StateArray(dotted(path), variable.get_value(), isinstance(variable, nnx.Param))
-            for path, variable in nnx.to_flat_state(nnx.state(model))
+            StateArray(
+                dotted(path),
+                one.get_value() if isinstance(one, nnx.Variable) else one,
+                isinstance(one, nnx.Param),
+            )
+            for path, one in nnx.to_flat_state(nnx.state(model))
         ]
 
     def arrays(self, model: nnx.Module) -> tuple[list[Any], Callable[[Sequence[Any]], nnx.Module]]:
