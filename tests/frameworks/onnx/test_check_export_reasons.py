@@ -14,7 +14,13 @@ import intus
 def exported(net, x, path, dynamo=True):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporters
-        torch.onnx.export(net.eval(), (x,), path, dynamo=dynamo, **({"verbose": False} if dynamo else {}))
+        torch.onnx.export(
+            net.eval(),
+            x if isinstance(x, tuple) else (x,),
+            path,
+            dynamo=dynamo,
+            **({"verbose": False} if dynamo else {}),
+        )
     return path
 
 
@@ -235,3 +241,97 @@ def test_step_of_a_parent_before_a_dropout_is_named_there(dynamo, tmp_path):
     other.function = torch.relu
     check = intus.check_export(net, exported(other, x, tmp_path / "net.onnx", dynamo), x)
     assert (check.first["module"], check.first["a"]) == ("", "tanh_1_2")
+
+
+class Normed(nn.Module):
+    """A convolution without a bias, whose settings follow the place of the bias."""
+
+    def __init__(self, **settings):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(8, 8, 3, bias=False, **settings), nn.BatchNorm2d(8)
+
+    def forward(self, x):
+        return torch.relu(self.norm(self.conv(x)))
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+@pytest.mark.parametrize(
+    "settings", [{"padding": 2, "dilation": 2, "groups": 8}, {"padding": 1, "stride": 2}]
+)
+def test_settings_of_a_convolution_without_bias_are_no_reason(settings, dynamo, tmp_path):
+    torch.manual_seed(0)
+    net, x = Normed(**settings).eval(), torch.randn(2, 8, 8, 8)
+    nn.init.uniform_(net.norm.running_var, 0.5, 2)
+    path = exported(net, x, tmp_path / "net.onnx", dynamo)
+    assert intus.check_export(net, path, x)
+    with torch.no_grad():
+        net.conv.weight[0, 0, 0, 0] += 0.1
+    check = intus.check_export(net, path, x)
+    assert check.verdict == "differs"
+    assert not [reason for reason in check.first["why"] if "whole numbers" in reason], check.first
+
+
+class Recurrent(nn.Module):
+    def __init__(self, layer, before):
+        super().__init__()
+        self.c, self.g, self.before = nn.Conv1d(4, 6, 3, padding=1), layer, before
+        self.o = nn.Linear(10 if layer.bidirectional else 5, 2)
+
+    def forward(self, x):
+        h = self.before(self.c(x).transpose(1, 2))
+        return self.o(self.g(h)[0].mean(1))
+
+
+#: A recurrent layer on what a transposition returns, or on what a layer does.
+BEFORE = {"transposed": lambda h: h, "computed": torch.tanh}
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+@pytest.mark.parametrize("before", BEFORE)
+@pytest.mark.parametrize("parameter", ["bias_ih_l0", "weight_hh_l0"])
+@pytest.mark.parametrize("bidirectional", [True, False], ids=["both ways", "one way"])
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM])
+def test_changed_parameter_of_a_recurrent_layer_is_the_only_reason(
+    kind, bidirectional, parameter, before, dynamo, tmp_path
+):
+    torch.manual_seed(0)
+    layer = kind(6, 5, batch_first=True, bidirectional=bidirectional)
+    net, x = Recurrent(layer, BEFORE[before]).eval(), torch.randn(2, 4, 7)
+    path = exported(net, x, tmp_path / "net.onnx", dynamo)
+    assert intus.check_export(net, path, x)
+    with torch.no_grad():
+        getattr(net.g, parameter).view(-1)[0] += 0.1
+    check = intus.check_export(net, path, x)
+    assert check.verdict == "differs"
+    assert check.first["module"] == "g", str(check)
+    (why,) = check.first["why"]
+    assert why.startswith(f"g.{parameter} of a and "), why
+    assert why in check.parameters
+
+
+class Masked(nn.Module):
+    """Attention whose mask is along one axis or the other, with the same number in the place of infinity."""
+
+    def __init__(self, along):
+        super().__init__()
+        self.q, self.k, self.along = nn.Linear(8, 8), nn.Linear(8, 8), along
+
+    def forward(self, x, mask):
+        q, k = (layer(x).view(2, 6, 2, 4).transpose(1, 2) for layer in (self.q, self.k))
+        mask = mask[:, None, None, :] if self.along == "keys" else mask[:, None, :, None]
+        return (q @ k.transpose(-1, -2)).masked_fill(~mask, -1e4).softmax(-1)
+
+
+def test_number_that_both_have_is_no_reason(tmp_path):
+    torch.manual_seed(0)
+    net = Masked("queries").eval()
+    file = copy.deepcopy(net)
+    file.along = "keys"
+    inputs = torch.randn(2, 6, 8), torch.arange(6)[None] < torch.tensor([[6], [4]])
+    torch.export.save(torch.export.export(file, inputs), tmp_path / "net.pt2")
+    paths = [tmp_path / "net.pt2"]
+    paths += [exported(file, inputs, tmp_path / f"{dynamo}.onnx", dynamo) for dynamo in (True, False)]
+    for path in paths:
+        check = intus.check_export(net, path, *inputs)
+        assert check.verdict == "differs"
+        assert not [reason for reason in check.first["why"] if "10000" in reason], check.first

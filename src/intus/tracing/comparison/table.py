@@ -15,7 +15,7 @@ import pandas as pd
 from ...core.analysis.flops import MOVES
 from ...core.analysis.walks import ancestors
 from ...core.graph import BUFFER, OP, OUTPUT, Graph, end_names
-from ...core.vocabularies import common_types, is_translated
+from ...core.vocabularies import KINDS, common_types, is_translated
 from ...viewing.repr_text import listed
 from ..results.op import Op
 from .lost import drawn_at_random, judged_by_depth, lost_in_rounding
@@ -349,8 +349,8 @@ class _Report:
             *different_parameters(self.a, rows_a, self.b, rows_b),
             *different_constants(graphs[0], rows_a, graphs[1], rows_b),
         ]
-        if not why and len(rows_a) == len(rows_b) == 1:
-            why = different_settings(graphs[0], rows_a[0], graphs[1], rows_b[0])
+        if all(one.startswith(COMBINED) for one in why) and len(rows_a) == len(rows_b) == 1:
+            why += different_settings(graphs[0], rows_a[0], graphs[1], rows_b[0])
         if self._are_translated() or (not why and any(map(is_translated, graphs))):
             why += different_windows(graphs[0], rows_a, graphs[1], rows_b)
             why += different_axes(self.a, rows_a, self.b, rows_b)
@@ -539,19 +539,10 @@ def _counted(count: int, verdict: str) -> str:
     return f"{count} {one if count == 1 else many}"
 
 
-#: One name for those of operations that differ by what their framework has them state.
-_KINDS = {"add_to_channels": "add", "dot_general": "matmul", "matmul_by_settings": "matmul"} | dict.fromkeys(
-    ("conv1d", "conv2d", "conv3d", "conv_general_dilated", "conv_to_last", "conv_by_layout"), "conv"
-)
-_KINDS |= dict.fromkeys(("linear", "fully_connected", "dot_by_settings"), "matmul")
-_KINDS |= {"conv_of_each_channel": "conv", "layer_normalization": "layer_norm"}
-_KINDS |= dict.fromkeys(("batch_norm_by_axis", "batch_norm_to_last", "batch_normalization"), "batch_norm")
-
-
 def _are_one_kind(a: Graph, row: int, b: Graph, other: int) -> bool:
     """Return whether two rows are the same operation, whatever their frameworks call it."""
     kinds = [common_types(graph)[int(graph.ops.type[one])] for graph, one in ((a, row), (b, other))]
-    one, two = (_KINDS.get(kind, kind) for kind in kinds)
+    one, two = (KINDS.get(kind, kind) for kind in kinds)
     return one == two != ""
 
 
@@ -565,7 +556,7 @@ def _computing(graph: Graph, rows: list[int]) -> list[int]:
 
 def _adds_bias(graph: Graph, row: int, kinds: Mapping[int, str]) -> bool:
     """Return whether an operation adds a parameter to the result of another of some rows."""
-    is_sum = _KINDS.get(kinds[row], kinds[row]) == "add"
+    is_sum = KINDS.get(kinds[row], kinds[row]) == "add"
     return is_sum and bool(graph.row_params.get(row)) and any(one in kinds for one in graph.parents(row))
 
 
