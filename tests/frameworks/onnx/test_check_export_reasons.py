@@ -335,3 +335,42 @@ def test_number_that_both_have_is_no_reason(tmp_path):
         check = intus.check_export(net, path, *inputs)
         assert check.verdict == "differs"
         assert not [reason for reason in check.first["why"] if "10000" in reason], check.first
+
+
+class Pair(nn.Module):
+    """A function of what two layers return, and of the input."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.first, self.second, self.function = nn.Linear(6, 6), nn.Linear(6, 6), function
+
+    def forward(self, x):
+        first = self.first(x)
+        return torch.tanh(self.function(first, self.second(torch.tanh(first)), x))
+
+
+#: Two functions of the same tensors, and what is said of their inputs.
+INPUTS = {
+    "another order": (lambda a, b, x: a - b, lambda a, b, x: b - a, "its inputs are in another order: "),
+    "another tensor": (lambda a, b, x: x + b, lambda a, b, x: a + b, "its inputs are others: "),
+    "an order without effect": (
+        lambda a, b, x: (a + b) * 2,
+        lambda a, b, x: (b + a) * 3,
+        "other is 2 in a, 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_inputs_that_do_not_correspond_are_the_reason(name, tmp_path):
+    one, two, why = INPUTS[name]
+    torch.manual_seed(0)
+    net, x = Pair(one).eval(), torch.randn(3, 6)
+    file = copy.deepcopy(net)
+    file.function = two
+    paths = [exported(file, x, tmp_path / f"{dynamo}.onnx", dynamo) for dynamo in (True, False)]
+    torch.export.save(torch.export.export(file, (x,)), tmp_path / "net.pt2")
+    for path in (*paths, tmp_path / "net.pt2"):
+        check = intus.check_export(net, path, x)
+        assert check.verdict == "differs"
+        assert [reason for reason in check.first["why"] if reason.startswith(why)], check.first

@@ -401,7 +401,39 @@ class _Report:
             why = [*why, *self._foreign(pair, why)]
         if pair.verdict == "shape":
             why.insert(0, f"its shape is {one.shape} in a, {other.shape} in b")
-        return why
+        return why or self._other_inputs(pair)
+
+    def _other_inputs(self, pair: Pair) -> list[str]:
+        """Return which tensors two operations of one kind are given, if these do not correspond.
+
+        Nothing is said if one of them has no counterpart, which may be the same tensor in another shape, or
+        if the counterparts have the same elements.
+        """
+        partner = {one.a: one.b for one in self.pairs if one.difference is not None}
+        graphs = self.a.graph, self.b.graph
+        given = [
+            [row for _, row in graph.parents_by_argument(one)]
+            for graph, one in zip(graphs, (pair.a, pair.b), strict=True)
+        ]
+        expected = [partner.get(row, -1) for row in given[0]]
+        if -1 in expected or len(expected) != len(given[1]) or not {*given[1]} <= {*partner.values()}:
+            return []
+        is_same = sorted(expected) == sorted(given[1])
+        if is_same and common_types(graphs[0])[int(graphs[0].ops.type[pair.a])] not in _ORDERED:
+            return []
+        values = [plain(self.b.values.get(row)) for row in (*expected, *given[1])]
+        known = [value for value in values if value is not None]
+        count = len(expected)
+        if len(known) < 2 * count or all(
+            x.array.shape == y.array.shape and x.equals(y)
+            for x, y in zip(known[:count], known[count:], strict=True)
+        ):
+            return []
+        names = [
+            ", ".join(graph.label(row) for row in rows) for graph, rows in zip(graphs, given, strict=True)
+        ]
+        what = "in another order" if is_same else "others"
+        return [f"its inputs are {what}: {names[0]} in a, {names[1]} in b"]
 
     def _foreign(self, pair: Pair, why: list[str]) -> list[str]:
         """Return how the settings of operations of two frameworks differ, if nothing else is known to.
@@ -537,6 +569,10 @@ def _counted(count: int, verdict: str) -> str:
     """
     one, many = _COUNTED.get(verdict, (f"is {verdict}", f"are {verdict}"))
     return f"{count} {one if count == 1 else many}"
+
+
+#: Operations that return something else for their inputs in another order.
+_ORDERED = frozenset({"sub", "div", "true_divide", "pow", "matmul", "bmm", "atan2"})
 
 
 def _are_one_kind(a: Graph, row: int, b: Graph, other: int) -> bool:
