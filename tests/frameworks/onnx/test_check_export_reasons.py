@@ -374,3 +374,42 @@ def test_inputs_that_do_not_correspond_are_the_reason(name, tmp_path):
         check = intus.check_export(net, path, x)
         assert check.verdict == "differs"
         assert [reason for reason in check.first["why"] if reason.startswith(why)], check.first
+
+
+class Interpolated(nn.Module):
+    def __init__(self, **settings):
+        super().__init__()
+        self.c, self.settings = nn.Conv2d(2, 4, 3, padding=1), settings
+
+    def forward(self, x):
+        h = nn.functional.interpolate(self.c(x), scale_factor=2, **self.settings)
+        return torch.tanh(h)
+
+
+#: Settings of an interpolation, other ones of the file, and the beginning of the reason.
+INTERPOLATIONS = {
+    "align_corners": (
+        {"mode": "bilinear", "align_corners": True},
+        {"mode": "bilinear", "align_corners": False},
+        "align_corners is True in a, False in b",
+    ),
+    "mode": ({"mode": "nearest"}, {"mode": "bilinear"}, "mode is 'nearest' in a, "),
+}
+
+
+@pytest.mark.parametrize("name", INTERPOLATIONS)
+def test_setting_of_an_interpolation_is_the_reason(name, tmp_path):
+    one, two, why = INTERPOLATIONS[name]
+    torch.manual_seed(0)
+    net, x = Interpolated(**one).eval(), torch.randn(1, 2, 5, 5)
+    file = Interpolated(**two).eval()
+    file.load_state_dict(net.state_dict())
+    for model in (net, file):
+        torch.export.save(torch.export.export(model, (x,)), tmp_path / "net.pt2")
+        paths = [exported(model, x, tmp_path / f"{dynamo}.onnx", dynamo) for dynamo in (True, False)]
+        for path in (*paths, tmp_path / "net.pt2"):
+            check = intus.check_export(net, path, x)
+            assert bool(check) == (model is net), str(check)
+            if model is file:
+                assert [reason for reason in check.first["why"] if reason.startswith(why)], check.first
+                assert not [reason for reason in check.first["why"] if "whole numbers" in reason], check.first

@@ -123,6 +123,8 @@ _DEFAULTS: dict[str, dict[str, dict[str, str]]] = {
     "mxnet": _MXNET,
     "MXNet symbol": _MXNET,
 }
+#: The operations of ``torch.export`` for an interpolation, which have the mode in their names.
+_UPSAMPLING = re.compile(r"upsample_([a-z]+)\dd")
 #: The bounds of operations that have no others.
 _BOUNDS = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0)}
 #: The types of ONNX for operations of PyTorch whose arguments mean the same under these names.
@@ -204,7 +206,9 @@ def different_arguments(a: Graph, row: int, b: Graph, other: int) -> Iterator[tu
     """Yield the arguments that differ, as ``different_settings`` does: the name and both texts."""
     is_foreign = a.facts.get("framework") != b.facts.get("framework")
     kinds = a.type_of(row), b.type_of(other)
-    if kinds[0] != kinds[1] and not (is_foreign and kinds[1] == _ONNX_TYPES.get(kinds[0])):
+    is_upsampling = kinds[0] == "interpolate" and bool(_UPSAMPLING.fullmatch(kinds[1]))
+    is_translation = kinds[1] == _ONNX_TYPES.get(kinds[0]) or is_upsampling
+    if kinds[0] != kinds[1] and not (is_foreign and is_translation):
         return
     one, two = (
         {**_defaults(g, i), **without_absent(g, i, arguments(g.setting(i)))}
@@ -394,6 +398,8 @@ def common(graph: Graph, row: int, arguments: Mapping[str, str]) -> dict[str, st
     names = _POSITIONS.get(graph.type_of(row), ())
     by_position = {f"argument {number}": name for number, name in enumerate(names, 1)}
     named = {by_position.get(name, name): text for name, text in arguments.items()}
+    if upsampling := _UPSAMPLING.fullmatch(graph.type_of(row)):
+        named["mode"] = repr(upsampling[1])
     if named.get("align_corners") == "None":
         named["align_corners"] = "False"
     return {name.removesuffix("_val"): text for name, text in named.items()}  # of hardtanh: min_val
