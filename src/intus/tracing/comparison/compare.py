@@ -26,7 +26,7 @@ from ...core.analysis.flops import MOVES
 from ...core.analysis.walks import ancestors
 from ...core.errors import InputError, require
 from ...core.graph import BUFFER, CONSTANT, OP, OUTPUT, Graph
-from ...core.vocabularies import KINDS, common_types
+from ...core.vocabularies import KINDS, common_types, is_translated
 from ..results.trace import Trace
 from ..validation.uninitialized import UNINITIALIZED
 from .pairing.modules import (
@@ -392,7 +392,8 @@ class _Judge:
 
         Inside of a module a framework may give a tensor axes of length 1, for which others broadcast it.
         """
-        if not self.layouts_differ:
+        is_one = x.array.size == 1 == y.array.size and is_translated(self.b.graph)
+        if not (self.layouts_differ or is_one):
             return y
         is_inside = all(
             graph.ops.kind[row] == OP and row not in graph.row_exits for graph, row in self._rows(pair)
@@ -403,6 +404,8 @@ class _Judge:
             and x.array.squeeze().shape == y.array.squeeze().shape
         ):
             return y._replace(array=y.array.reshape(x.array.shape))
+        if not self.layouts_differ:
+            return y
         if self._is_flattened(pair, x, y):
             return y._replace(array=np.ascontiguousarray(y.array).reshape(x.array.shape))
         if min(x.array.ndim, y.array.ndim) < 3:

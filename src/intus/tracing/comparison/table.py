@@ -305,7 +305,7 @@ class _Report:
             "a": op.label if labels_a else "",
             "b": labels_b[-1] if labels_b else "",
             "module": op.module or self._module_of_b(labels_b),
-            "why": self._why_region(region) if region else self._why(pair),
+            "why": self._why_region(region, pair) if region else self._why(pair),
         }
 
     def _module_of_b(self, labels: list[str]) -> str:
@@ -313,20 +313,40 @@ class _Report:
         address = (self.b[labels[-1]].module or "") if labels and "format" not in self.b.graph.facts else ""
         return "" if address in {module.address for module in self.a.graph.modules} else address
 
-    def _why_region(self, region: list[int]) -> list[str]:
-        """Return how operations that correspond as a whole differ."""
+    def _why_region(self, region: list[int], pair: Pair) -> list[str]:
+        """Return how operations that correspond as a whole differ, which led to a pair."""
         found = [self.pairs[number] for number in region]
         kinds_a, kinds_b = self.a.graph.ops.kind, self.b.graph.ops.kind
         rows_a = [pair.a for pair in found if pair.a >= 0 and kinds_a[pair.a] == OP]
         rows_b = [pair.b for pair in found if pair.b >= 0 and kinds_b[pair.b] == OP]
         if drops := drawn(self.a, rows_a, self.b, rows_b):
             return drops
-        settings = self._settings(rows_a, rows_b, self._buffers(found))
+        settings = self._settings(rows_a, rows_b, self._buffers(found)) or self._constants_of_module(pair)
         computing, others = _computing(self.a.graph, rows_a), _computing(self.b.graph, rows_b)
         one_each = len(computing) == len(others) == 1
         if settings and one_each and _are_one_kind(self.a.graph, computing[0], self.b.graph, others[0]):
             return settings
         return [*_different_ops(self.a.graph, rows_a, self.b.graph, rows_b), *settings]
+
+    def _constants_of_module(self, pair: Pair) -> list[str]:
+        """Return how the constants of the modules around a pair differ, if these have none inside of them.
+
+        A module that computes a variance in another way has steps that differ before those with the constant.
+        For passes of other frameworks than PyTorch, whose steps are primitives.
+        """
+        sides = (self.a.graph, pair.a), (self.b.graph, pair.b)
+        if min(pair.a, pair.b) < 0 or not all(is_translated(graph) for graph, _ in sides):
+            return []
+        rows = []
+        for graph, row in sides:
+            call = int(graph.ops.call[row])
+            inside = (
+                range(int(graph.calls.start[call]), int(graph.calls.stop[call])) if call >= 0 else range(0)
+            )
+            if not inside or any(int(graph.ops.call[one]) != call for one in inside):
+                return []
+            rows.append(inside)
+        return different_constants(self.a.graph, rows[0], self.b.graph, rows[1])
 
     def _buffers(self, found: list[Pair]) -> list[str]:
         """Return how the buffers without a partner differ, if a region has one on each side."""
@@ -394,7 +414,7 @@ class _Report:
         why = reasons(self.a, pair.a, self.b, pair.b)
         if one.type != other.type:
             found = different_constants(self.a.graph, [pair.a], self.b.graph, [pair.b])
-            why = [*why, *(found or self._foreign(pair, why))]
+            why = [*why, *(found or self._foreign(pair, why) or self._constants_of_module(pair))]
             if not why or not _are_one_kind(self.a.graph, pair.a, self.b.graph, pair.b):
                 why.insert(0, f"it is {one.type} in a, {other.type} in b")
         else:
