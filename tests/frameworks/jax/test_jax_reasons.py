@@ -245,7 +245,7 @@ class EquinoxNormed(eqx.Module):
 
 
 def test_eps_of_a_norm_that_computes_its_variance_in_another_way_is_the_reason():
-    x = jax.random.normal(KEY, (8,)) * 0.1
+    x = jax.random.normal(KEY, (8,))
     one, right, wrong = (
         intus.trace(model, x) for model in (Normed(1e-5), EquinoxNormed(1e-5), EquinoxNormed(1e-3))
     )
