@@ -224,3 +224,35 @@ def test_transposed_convolution_whose_kernel_torch_flips_has_the_reason_alone(na
         why = [one for one in said["why"] if not one.startswith("a runs ")]
         assert len(why) == 1, said["why"]
         assert re.fullmatch(pattern, why[0]), why
+
+
+class Normed(nnx.Module):
+    def __init__(self, eps):
+        self.norm = nnx.LayerNorm(8, epsilon=eps, rngs=nnx.Rngs(0))
+
+    def __call__(self, x):
+        return jnp.tanh(self.norm(x))
+
+
+class EquinoxNormed(eqx.Module):
+    norm: eqx.nn.LayerNorm
+
+    def __init__(self, eps):
+        self.norm = eqx.nn.LayerNorm(8, eps=eps)
+
+    def __call__(self, x):
+        return jnp.tanh(self.norm(x))
+
+
+def test_eps_of_a_norm_that_computes_its_variance_in_another_way_is_the_reason():
+    x = jax.random.normal(KEY, (8,))
+    one, right, wrong = (
+        intus.trace(model, x) for model in (Normed(1e-5), EquinoxNormed(1e-5), EquinoxNormed(1e-3))
+    )
+    assert intus.compare(one, right).attrs["first"] is None
+    for a, b, values in ((one, wrong, ("1e-05", "0.001")), (wrong, one, ("0.001", "1e-05"))):
+        first = intus.compare(a, b).attrs["first"]
+        assert first["module"] == "norm"
+        (why,) = [reason for reason in first["why"] if reason.startswith("its constants are ")]
+        assert re.search(r"are {} \(.*\) in a, {} \(.*\) in b".format(*values), why), why
+        assert not [reason for reason in first["why"] if "shape" in reason], first

@@ -14,7 +14,13 @@ import intus
 def exported(net, x, path, dynamo=True):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporters
-        torch.onnx.export(net.eval(), (x,), path, dynamo=dynamo, **({"verbose": False} if dynamo else {}))
+        torch.onnx.export(
+            net.eval(),
+            x if isinstance(x, tuple) else (x,),
+            path,
+            dynamo=dynamo,
+            **({"verbose": False} if dynamo else {}),
+        )
     return path
 
 
@@ -235,3 +241,175 @@ def test_step_of_a_parent_before_a_dropout_is_named_there(dynamo, tmp_path):
     other.function = torch.relu
     check = intus.check_export(net, exported(other, x, tmp_path / "net.onnx", dynamo), x)
     assert (check.first["module"], check.first["a"]) == ("", "tanh_1_2")
+
+
+class Normed(nn.Module):
+    """A convolution without a bias, whose settings follow the place of the bias."""
+
+    def __init__(self, **settings):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(8, 8, 3, bias=False, **settings), nn.BatchNorm2d(8)
+
+    def forward(self, x):
+        return torch.relu(self.norm(self.conv(x)))
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+@pytest.mark.parametrize(
+    "settings", [{"padding": 2, "dilation": 2, "groups": 8}, {"padding": 1, "stride": 2}]
+)
+def test_settings_of_a_convolution_without_bias_are_no_reason(settings, dynamo, tmp_path):
+    torch.manual_seed(0)
+    net, x = Normed(**settings).eval(), torch.randn(2, 8, 8, 8)
+    nn.init.uniform_(net.norm.running_var, 0.5, 2)
+    path = exported(net, x, tmp_path / "net.onnx", dynamo)
+    assert intus.check_export(net, path, x)
+    with torch.no_grad():
+        net.conv.weight[0, 0, 0, 0] += 0.1
+    check = intus.check_export(net, path, x)
+    assert check.verdict == "differs"
+    assert not [reason for reason in check.first["why"] if "whole numbers" in reason], check.first
+
+
+class Recurrent(nn.Module):
+    def __init__(self, layer, before):
+        super().__init__()
+        self.c, self.g, self.before = nn.Conv1d(4, 6, 3, padding=1), layer, before
+        self.o = nn.Linear(10 if layer.bidirectional else 5, 2)
+
+    def forward(self, x):
+        h = self.before(self.c(x).transpose(1, 2))
+        return self.o(self.g(h)[0].mean(1))
+
+
+#: A recurrent layer on what a transposition returns, or on what a layer does.
+BEFORE = {"transposed": lambda h: h, "computed": torch.tanh}
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
+@pytest.mark.parametrize("before", BEFORE)
+@pytest.mark.parametrize("parameter", ["bias_ih_l0", "weight_hh_l0"])
+@pytest.mark.parametrize("bidirectional", [True, False], ids=["both ways", "one way"])
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM])
+def test_changed_parameter_of_a_recurrent_layer_is_the_only_reason(
+    kind, bidirectional, parameter, before, dynamo, tmp_path
+):
+    torch.manual_seed(0)
+    layer = kind(6, 5, batch_first=True, bidirectional=bidirectional)
+    net, x = Recurrent(layer, BEFORE[before]).eval(), torch.randn(2, 4, 7)
+    path = exported(net, x, tmp_path / "net.onnx", dynamo)
+    assert intus.check_export(net, path, x)
+    with torch.no_grad():
+        getattr(net.g, parameter).view(-1)[0] += 0.1
+    check = intus.check_export(net, path, x)
+    assert check.verdict == "differs"
+    assert check.first["module"] == "g", str(check)
+    (why,) = check.first["why"]
+    assert why.startswith(f"g.{parameter} of a and "), why
+    assert why in check.parameters
+
+
+class Masked(nn.Module):
+    """Attention whose mask is along one axis or the other, with the same number in the place of infinity."""
+
+    def __init__(self, along):
+        super().__init__()
+        self.q, self.k, self.along = nn.Linear(8, 8), nn.Linear(8, 8), along
+
+    def forward(self, x, mask):
+        q, k = (layer(x).view(2, 6, 2, 4).transpose(1, 2) for layer in (self.q, self.k))
+        mask = mask[:, None, None, :] if self.along == "keys" else mask[:, None, :, None]
+        return (q @ k.transpose(-1, -2)).masked_fill(~mask, -1e4).softmax(-1)
+
+
+def test_number_that_both_have_is_no_reason(tmp_path):
+    torch.manual_seed(0)
+    net = Masked("queries").eval()
+    file = copy.deepcopy(net)
+    file.along = "keys"
+    inputs = torch.randn(2, 6, 8), torch.arange(6)[None] < torch.tensor([[6], [4]])
+    torch.export.save(torch.export.export(file, inputs), tmp_path / "net.pt2")
+    paths = [tmp_path / "net.pt2"]
+    paths += [exported(file, inputs, tmp_path / f"{dynamo}.onnx", dynamo) for dynamo in (True, False)]
+    for path in paths:
+        check = intus.check_export(net, path, *inputs)
+        assert check.verdict == "differs"
+        assert not [reason for reason in check.first["why"] if "10000" in reason], check.first
+
+
+class Pair(nn.Module):
+    """A function of what two layers return, and of the input."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.first, self.second, self.function = nn.Linear(6, 6), nn.Linear(6, 6), function
+
+    def forward(self, x):
+        first = self.first(x)
+        return torch.tanh(self.function(first, self.second(torch.tanh(first)), x))
+
+
+#: Two functions of the same tensors, and what is said of their inputs.
+INPUTS = {
+    "another order": (lambda a, b, x: a - b, lambda a, b, x: b - a, "its inputs are in another order: "),
+    "another tensor": (lambda a, b, x: x + b, lambda a, b, x: a + b, "its inputs are others: "),
+    "an order without effect": (
+        lambda a, b, x: (a + b) * 2,
+        lambda a, b, x: (b + a) * 3,
+        "other is 2 in a, 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_inputs_that_do_not_correspond_are_the_reason(name, tmp_path):
+    one, two, why = INPUTS[name]
+    torch.manual_seed(0)
+    net, x = Pair(one).eval(), torch.randn(3, 6)
+    file = copy.deepcopy(net)
+    file.function = two
+    paths = [exported(file, x, tmp_path / f"{dynamo}.onnx", dynamo) for dynamo in (True, False)]
+    torch.export.save(torch.export.export(file, (x,)), tmp_path / "net.pt2")
+    for path in (*paths, tmp_path / "net.pt2"):
+        check = intus.check_export(net, path, x)
+        assert check.verdict == "differs"
+        assert [reason for reason in check.first["why"] if reason.startswith(why)], check.first
+
+
+class Interpolated(nn.Module):
+    def __init__(self, **settings):
+        super().__init__()
+        self.c, self.settings = nn.Conv2d(2, 4, 3, padding=1), settings
+
+    def forward(self, x):
+        h = nn.functional.interpolate(self.c(x), scale_factor=2, **self.settings)
+        return torch.tanh(h)
+
+
+#: Settings of an interpolation, other ones of the file, and the beginning of the reason.
+INTERPOLATIONS = {
+    "align_corners": (
+        {"mode": "bilinear", "align_corners": True},
+        {"mode": "bilinear", "align_corners": False},
+        "align_corners is True in a, False in b",
+    ),
+    "mode": ({"mode": "nearest"}, {"mode": "bilinear"}, "mode is 'nearest' in a, "),
+}
+
+
+@pytest.mark.parametrize("name", INTERPOLATIONS)
+def test_setting_of_an_interpolation_is_the_reason(name, tmp_path):
+    one, two, why = INTERPOLATIONS[name]
+    torch.manual_seed(0)
+    net, x = Interpolated(**one).eval(), torch.randn(1, 2, 5, 5)
+    file = Interpolated(**two).eval()
+    file.load_state_dict(net.state_dict())
+    for model in (net, file):
+        torch.export.save(torch.export.export(model, (x,)), tmp_path / "net.pt2")
+        paths = [exported(model, x, tmp_path / f"{dynamo}.onnx", dynamo) for dynamo in (True, False)]
+        for path in (*paths, tmp_path / "net.pt2"):
+            check = intus.check_export(net, path, x)
+            assert bool(check) == (model is net), str(check)
+            if model is file:
+                assert [reason for reason in check.first["why"] if reason.startswith(why)], check.first
+                assert not [reason for reason in check.first["why"] if "whole numbers" in reason], check.first

@@ -22,6 +22,14 @@ _TABLES: dict[str, Mapping[str, str]] = {
     "keras": TENSORFLOW,
 }
 
+#: One name for those of operations that differ by what their framework has them state.
+KINDS = {"add_to_channels": "add", "dot_general": "matmul", "matmul_by_settings": "matmul"} | dict.fromkeys(
+    ("conv1d", "conv2d", "conv3d", "conv_general_dilated", "conv_to_last", "conv_by_layout"), "conv"
+)
+KINDS |= dict.fromkeys(("linear", "fully_connected", "dot_by_settings"), "matmul")
+KINDS |= {"conv_of_each_channel": "conv", "layer_normalization": "layer_norm"}
+KINDS |= dict.fromkeys(("batch_norm_by_axis", "batch_norm_to_last", "batch_normalization"), "batch_norm")
+
 
 def is_translated(graph: Graph) -> bool:
     """Return whether the types of a graph's operations are those of another framework than PyTorch."""

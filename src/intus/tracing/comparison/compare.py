@@ -26,7 +26,7 @@ from ...core.analysis.flops import MOVES
 from ...core.analysis.walks import ancestors
 from ...core.errors import InputError, require
 from ...core.graph import BUFFER, CONSTANT, OP, OUTPUT, Graph
-from ...core.vocabularies import common_types
+from ...core.vocabularies import KINDS, common_types, is_translated
 from ..results.trace import Trace
 from ..validation.uninitialized import UNINITIALIZED
 from .pairing.modules import (
@@ -53,7 +53,7 @@ from .values.differences import (
     smaller_relative,
 )
 from .values.elements import Elements, eps_of, plain, value_of
-from .values.settings import different_constants
+from .values.settings import RECURRENT, different_constants
 
 if TYPE_CHECKING:
     from .judging.crossing import Calls
@@ -393,7 +393,8 @@ class _Judge:
 
         Inside of a module a framework may give a tensor axes of length 1, for which others broadcast it.
         """
-        if not self.layouts_differ:
+        is_one = x.array.size == 1 == y.array.size and is_translated(self.b.graph)
+        if not (self.layouts_differ or is_one):
             return y
         is_inside = all(
             graph.ops.kind[row] == OP and row not in graph.row_exits for graph, row in self._rows(pair)
@@ -404,11 +405,26 @@ class _Judge:
             and x.array.squeeze().shape == y.array.squeeze().shape
         ):
             return y._replace(array=y.array.reshape(x.array.shape))
+        if not self.layouts_differ:
+            return y
+        if self._is_flattened(pair, x, y):
+            return y._replace(array=np.ascontiguousarray(y.array).reshape(x.array.shape))
         if min(x.array.ndim, y.array.ndim) < 3:
             return y
         moved = [y, *(y._replace(array=np.moveaxis(y.array, *axes)) for axes in ((1, -1), (-1, 1)))]
         fitting = [one for one in moved if one.array.shape == x.array.shape]
         return min(fitting, key=lambda one: difference(x, one).relative, default=y)
+
+    def _is_flattened(self, pair: Pair, x: Elements, y: Elements) -> bool:
+        """Return whether two products are one but that one side computes it on the rows of a matrix.
+
+        So does Keras, which gives what a dense layer returns its shape afterwards.
+        """
+        kinds = {KINDS.get(kind, kind) for kind in (self._kind(*side) for side in self._rows(pair))}
+        shapes = sorted((x.array.shape, y.array.shape), key=len)
+        if kinds != {"matmul"} or not len(shapes[0]) == 2 < len(shapes[1]):
+            return False
+        return shapes[0] == (math.prod(shapes[1][:-1]), shapes[1][-1])
 
     def _moved(self, pair: Pair, x: Elements, y: Elements) -> Elements:
         """Return ``y`` in the shape of ``x``, if two operations computed the same elements in another shape.
@@ -637,6 +653,7 @@ class _Judge:
         agree = all(pair.is_explained for pair in self._outputs())
         found = {n for n, pair in enumerate(self.pairs) if self._is_mispaired(pair)}
         found = {n for n in found if not agree or self._corresponds_to_another(self.pairs[n])}
+        found |= {n for n, pair in enumerate(self.pairs) if self._is_laid_out_for_a_layer(pair)}
         return found.union(*map(self._of_another_way, self.modules))
 
     def _of_another_way(self, module: ModulePair) -> set[int]:
@@ -731,6 +748,39 @@ class _Judge:
             return False
         following = [[self.pairs[n] for n in self._next_pairs(*side)] for side in sides]
         return any(found and all(one.is_explained for one in found) for found in following)
+
+    def _is_laid_out_for_a_layer(self, pair: Pair) -> bool:
+        """Return whether two moves give recurrent layers one tensor, the file's with the steps first.
+
+        A layer of PyTorch may take the batch first, for which a file moves the axes otherwise.
+        """
+        if pair.verdict != SHAPE or "format" not in self.b.graph.facts or not self._are_moves(pair):
+            return False
+        x, y = self.a.value(pair.a), self.b.value(pair.b)
+        if x is None or y is None or x.array.ndim != 3 or x.array.swapaxes(0, 1).shape != y.array.shape:
+            return False
+        swapped = y._replace(array=y.array.swapaxes(0, 1))
+        if difference(x, swapped).relative > pair.rounding_error:
+            return False
+        layers, others = (
+            [child for child in graph.children(row) if graph.type_of(child) != "shape"]
+            for graph, row in self._rows(pair)
+        )
+        settings = [self.a.graph.setting(layer) for layer in layers if self._is_recurrent(self.a, layer)]
+        return (
+            all(setting.endswith(", True") for setting in settings)  # the last of them is batch_first
+            and len(settings) == len(layers) > 0 < len(others)
+            and all(self._is_recurrent(self.b, other) for other in others)
+        )
+
+    def _is_recurrent(self, side: _Side, row: int) -> bool:
+        return side.graph.type_of(row).startswith(RECURRENT)
+
+    def _are_moves(self, pair: Pair) -> bool:
+        """Return whether both operations of a pair only move elements."""
+        return all(
+            graph.ops.kind[row] == OP and self._kind(graph, row) in MOVES for graph, row in self._rows(pair)
+        )
 
     def _next_pairs(self, graph: Graph, row: int, number_of: dict[int, int]) -> set[int]:
         """Return the numbers of the first pairs with both rows that follow a row of a pass."""

@@ -15,7 +15,7 @@ import pandas as pd
 from ...core.analysis.flops import MOVES
 from ...core.analysis.walks import ancestors
 from ...core.graph import BUFFER, OP, OUTPUT, Graph, end_names
-from ...core.vocabularies import common_types, is_translated
+from ...core.vocabularies import KINDS, common_types, is_translated
 from ...viewing.repr_text import listed
 from ..results.op import Op
 from .lost import drawn_at_random, judged_by_depth, lost_in_rounding
@@ -307,7 +307,7 @@ class _Report:
             "a": op.label if labels_a else "",
             "b": labels_b[-1] if labels_b else "",
             "module": op.module or self._module_of_b(labels_b),
-            "why": self._why_region(region) if region else self._why(pair),
+            "why": self._why_region(region, pair) if region else self._why(pair),
         }
 
     def _module_of_b(self, labels: list[str]) -> str:
@@ -315,20 +315,40 @@ class _Report:
         address = (self.b[labels[-1]].module or "") if labels and "format" not in self.b.graph.facts else ""
         return "" if address in {module.address for module in self.a.graph.modules} else address
 
-    def _why_region(self, region: list[int]) -> list[str]:
-        """Return how operations that correspond as a whole differ."""
+    def _why_region(self, region: list[int], pair: Pair) -> list[str]:
+        """Return how operations that correspond as a whole differ, which led to a pair."""
         found = [self.pairs[number] for number in region]
         kinds_a, kinds_b = self.a.graph.ops.kind, self.b.graph.ops.kind
         rows_a = [pair.a for pair in found if pair.a >= 0 and kinds_a[pair.a] == OP]
         rows_b = [pair.b for pair in found if pair.b >= 0 and kinds_b[pair.b] == OP]
         if drops := drawn(self.a, rows_a, self.b, rows_b):
             return drops
-        settings = self._settings(rows_a, rows_b, self._buffers(found))
+        settings = self._settings(rows_a, rows_b, self._buffers(found)) or self._constants_of_module(pair)
         computing, others = _computing(self.a.graph, rows_a), _computing(self.b.graph, rows_b)
         one_each = len(computing) == len(others) == 1
         if settings and one_each and _are_one_kind(self.a.graph, computing[0], self.b.graph, others[0]):
             return settings
         return [*_different_ops(self.a.graph, rows_a, self.b.graph, rows_b), *settings]
+
+    def _constants_of_module(self, pair: Pair) -> list[str]:
+        """Return how the constants of the modules around a pair differ, if these have none inside of them.
+
+        A module that computes a variance in another way has steps that differ before those with the constant.
+        For passes of other frameworks than PyTorch, whose steps are primitives.
+        """
+        sides = (self.a.graph, pair.a), (self.b.graph, pair.b)
+        if min(pair.a, pair.b) < 0 or not all(is_translated(graph) for graph, _ in sides):
+            return []
+        rows = []
+        for graph, row in sides:
+            call = int(graph.ops.call[row])
+            inside = (
+                range(int(graph.calls.start[call]), int(graph.calls.stop[call])) if call >= 0 else range(0)
+            )
+            if not inside or any(int(graph.ops.call[one]) != call for one in inside):
+                return []
+            rows.append(inside)
+        return different_constants(self.a.graph, rows[0], self.b.graph, rows[1])
 
     def _buffers(self, found: list[Pair]) -> list[str]:
         """Return how the buffers without a partner differ, if a region has one on each side."""
@@ -351,8 +371,8 @@ class _Report:
             *different_parameters(self.a, rows_a, self.b, rows_b),
             *different_constants(graphs[0], rows_a, graphs[1], rows_b),
         ]
-        if not why and len(rows_a) == len(rows_b) == 1:
-            why = different_settings(graphs[0], rows_a[0], graphs[1], rows_b[0])
+        if all(one.startswith(COMBINED) for one in why) and len(rows_a) == len(rows_b) == 1:
+            why += different_settings(graphs[0], rows_a[0], graphs[1], rows_b[0])
         if self._are_translated() or (not why and any(map(is_translated, graphs))):
             why += different_windows(graphs[0], rows_a, graphs[1], rows_b)
             why += different_axes(self.a, rows_a, self.b, rows_b)
@@ -396,14 +416,46 @@ class _Report:
         why = reasons(self.a, pair.a, self.b, pair.b)
         if one.type != other.type:
             found = different_constants(self.a.graph, [pair.a], self.b.graph, [pair.b])
-            why = [*why, *(found or self._foreign(pair, why))]
+            why = [*why, *(found or self._foreign(pair, why) or self._constants_of_module(pair))]
             if not why or not _are_one_kind(self.a.graph, pair.a, self.b.graph, pair.b):
                 why.insert(0, f"it is {one.type} in a, {other.type} in b")
         else:
             why = [*why, *self._foreign(pair, why)]
         if pair.verdict == "shape":
             why.insert(0, f"its shape is {one.shape} in a, {other.shape} in b")
-        return why
+        return why or self._other_inputs(pair)
+
+    def _other_inputs(self, pair: Pair) -> list[str]:
+        """Return which tensors two operations of one kind are given, if these do not correspond.
+
+        Nothing is said if one of them has no counterpart, which may be the same tensor in another shape, or
+        if the counterparts have the same elements.
+        """
+        partner = {one.a: one.b for one in self.pairs if one.difference is not None}
+        graphs = self.a.graph, self.b.graph
+        given = [
+            [row for _, row in graph.parents_by_argument(one)]
+            for graph, one in zip(graphs, (pair.a, pair.b), strict=True)
+        ]
+        expected = [partner.get(row, -1) for row in given[0]]
+        if -1 in expected or len(expected) != len(given[1]) or not {*given[1]} <= {*partner.values()}:
+            return []
+        is_same = sorted(expected) == sorted(given[1])
+        if is_same and common_types(graphs[0])[int(graphs[0].ops.type[pair.a])] not in _ORDERED:
+            return []
+        values = [plain(self.b.values.get(row)) for row in (*expected, *given[1])]
+        known = [value for value in values if value is not None]
+        count = len(expected)
+        if len(known) < 2 * count or all(
+            x.array.shape == y.array.shape and x.equals(y)
+            for x, y in zip(known[:count], known[count:], strict=True)
+        ):
+            return []
+        names = [
+            ", ".join(graph.label(row) for row in rows) for graph, rows in zip(graphs, given, strict=True)
+        ]
+        what = "in another order" if is_same else "others"
+        return [f"its inputs are {what}: {names[0]} in a, {names[1]} in b"]
 
     def _foreign(self, pair: Pair, why: list[str]) -> list[str]:
         """Return how the settings of operations of two frameworks differ, if nothing else is known to.
@@ -541,19 +593,14 @@ def _counted(count: int, verdict: str) -> str:
     return f"{count} {one if count == 1 else many}"
 
 
-#: One name for those of operations that differ by what their framework has them state.
-_KINDS = {"add_to_channels": "add", "dot_general": "matmul", "matmul_by_settings": "matmul"} | dict.fromkeys(
-    ("conv1d", "conv2d", "conv3d", "conv_general_dilated", "conv_to_last", "conv_by_layout"), "conv"
-)
-_KINDS |= dict.fromkeys(("linear", "fully_connected", "dot_by_settings"), "matmul")
-_KINDS |= {"conv_of_each_channel": "conv", "layer_normalization": "layer_norm"}
-_KINDS |= dict.fromkeys(("batch_norm_by_axis", "batch_norm_to_last", "batch_normalization"), "batch_norm")
+#: Operations that return something else for their inputs in another order.
+_ORDERED = frozenset({"sub", "div", "true_divide", "pow", "matmul", "bmm", "atan2"})
 
 
 def _are_one_kind(a: Graph, row: int, b: Graph, other: int) -> bool:
     """Return whether two rows are the same operation, whatever their frameworks call it."""
     kinds = [common_types(graph)[int(graph.ops.type[one])] for graph, one in ((a, row), (b, other))]
-    one, two = (_KINDS.get(kind, kind) for kind in kinds)
+    one, two = (KINDS.get(kind, kind) for kind in kinds)
     return one == two != ""
 
 
@@ -567,7 +614,7 @@ def _computing(graph: Graph, rows: list[int]) -> list[int]:
 
 def _adds_bias(graph: Graph, row: int, kinds: Mapping[int, str]) -> bool:
     """Return whether an operation adds a parameter to the result of another of some rows."""
-    is_sum = _KINDS.get(kinds[row], kinds[row]) == "add"
+    is_sum = KINDS.get(kinds[row], kinds[row]) == "add"
     return is_sum and bool(graph.row_params.get(row)) and any(one in kinds for one in graph.parents(row))
 
 

@@ -43,6 +43,8 @@ def different_parameters(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iter
         rows_b: The rows of its operations.
     """
     partners, left_a, left_b = _partners(_used(a, rows_a), _used(b, rows_b))
+    if (of_layers := _different_of_layers(a, left_a, b, left_b)) is not None:
+        return of_layers
     sides = [f"{listed(names)} in {name}" for name, names in (("a", left_a), ("b", left_b)) if names]
     combined = [f"{COMBINED} ({', '.join(sides)}), so they are not compared one by one"] if sides else []
     left = left_a or left_b
@@ -121,6 +123,42 @@ def _has_fewer(trace: Trace, other: Trace, address: str) -> bool:
         for one in (trace, other)
     ]
     return counts[0] < counts[1]
+
+
+def _different_of_layers(a: Trace, left_a: list[str], b: Trace, left_b: list[str]) -> list[str] | None:
+    """Return how the parameters of recurrent layers differ, which a file packs, as sentences.
+
+    Args:
+        a: The first trace.
+        left_a: The addresses of its parameters that none of the other's corresponds to.
+        b: The second trace.
+        left_b: The addresses of the other's.
+
+    Returns:
+        The sentences; None if not all of these are those of recurrent layers.
+    """
+    if not (left_a and left_b):
+        return None
+    if a.graph.facts.get("format") == "ONNX":
+        packed = {
+            (name, address): (value_of(b, address), one) for address, (name, one) in unpacked(b, a).items()
+        }
+    else:
+        packed = {
+            (address, name): (value_of(a, address), one) for address, (name, one) in unpacked(a, b).items()
+        }
+    pairs = [pair for pair in packed if pair[0] in left_a and pair[1] in left_b]
+    if {one for one, _ in pairs} != {*left_a} or {other for _, other in pairs} != {*left_b}:
+        return None
+    values = [(pair, packed[pair][0], plain(packed[pair][1])) for pair in pairs]
+    if any(x is None or y is None for _, x, y in values):
+        return None
+    sentences = (
+        _difference(one, b, other, x, y, _as_it_is(x))
+        for (one, other), x, y in values
+        if x is not None and y is not None
+    )
+    return [sentence for sentence in sentences if sentence]
 
 
 def _lacks(other: Trace, trace: Trace, address: str) -> bool:

@@ -60,10 +60,14 @@ _POSITIONS = {
     "leaky_relu": ("negative_slope",),
     **dict.fromkeys(("elu", "celu"), ("alpha",)),
     **dict.fromkeys(("hardshrink", "softshrink"), ("lambd",)),
-    "multi_head_attention_forward": (
-        *("embed_dim", "num_heads", "bias_k", "bias_v", "add_zero_attn", "dropout_p"),
-    ),
+    "multi_head_attention_forward": ("embed_dim", "num_heads", "add_zero_attn", "dropout_p"),
 }
+#: The beginnings of operations of PyTorch that are given None in the place of a tensor, such as a bias.
+_WITH_OPTIONAL = ("conv", "multi_head_attention")
+#: The beginnings of recurrent operations, whose settings a file has in the operations around its own.
+RECURRENT = ("gru", "lstm", "rnn")
+#: Operations whose numbers are the shape of what they return.
+_TO_SHAPES = frozenset({"view", "reshape", "_unsafe_view", "flatten", "expand"})
 #: Operations whose numbers are those that they compute with, in every framework.
 _ARITHMETIC = frozenset({"add", "sub", "mul", "div", "pow", "maximum", "minimum", "clamp"})
 #: The names of PyTorch for arguments of ONNX.
@@ -119,6 +123,8 @@ _DEFAULTS: dict[str, dict[str, dict[str, str]]] = {
     "mxnet": _MXNET,
     "MXNet symbol": _MXNET,
 }
+#: The operations of ``torch.export`` for an interpolation, which have the mode in their names.
+_UPSAMPLING = re.compile(r"upsample_([a-z]+)\dd")
 #: The bounds of operations that have no others.
 _BOUNDS = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0)}
 #: The types of ONNX for operations of PyTorch whose arguments mean the same under these names.
@@ -200,9 +206,14 @@ def different_arguments(a: Graph, row: int, b: Graph, other: int) -> Iterator[tu
     """Yield the arguments that differ, as ``different_settings`` does: the name and both texts."""
     is_foreign = a.facts.get("framework") != b.facts.get("framework")
     kinds = a.type_of(row), b.type_of(other)
-    if kinds[0] != kinds[1] and not (is_foreign and kinds[1] == _ONNX_TYPES.get(kinds[0])):
+    is_upsampling = kinds[0] == "interpolate" and bool(_UPSAMPLING.fullmatch(kinds[1]))
+    is_translation = kinds[1] == _ONNX_TYPES.get(kinds[0]) or is_upsampling
+    if kinds[0] != kinds[1] and not (is_foreign and is_translation):
         return
-    one, two = ({**_defaults(g, i), **arguments(g.setting(i))} for g, i in ((a, row), (b, other)))
+    one, two = (
+        {**_defaults(g, i), **without_absent(g, i, arguments(g.setting(i)))}
+        for g, i in ((a, row), (b, other))
+    )
     if is_foreign:
         one, two = common(a, row, one), common(b, other, two)
     names = list(dict.fromkeys((*one, *two)))
@@ -276,7 +287,8 @@ def whole_numbers(a: Graph, rows_a: Iterable[int], b: Graph, rows_b: Iterable[in
     """Return the whole numbers among the arguments of both sides, as a sentence.
 
     They are axes, sizes and counts, of which those of one side need not correspond to those of the other. So
-    they are stated, and it is not said which of them differ. If only one side has some, they explain nothing.
+    they are stated, and it is not said which of them differ. What the other side has too is left out. If only
+    one has some, they explain nothing. A file has those of a recurrent layer in the operations around it.
 
     Args:
         a: The first graph.
@@ -284,13 +296,16 @@ def whole_numbers(a: Graph, rows_a: Iterable[int], b: Graph, rows_b: Iterable[in
         b: The second graph.
         rows_b: The rows of the operations of ``b`` that compute the same.
     """
+    rows_a, rows_b = list(rows_a), list(rows_b)
+    if any(g.type_of(row).startswith(RECURRENT) for g, rows in ((a, rows_a), (b, rows_b)) for row in rows):
+        return []
     if is_translated(a) or is_translated(b):
         rows_a, rows_b = _of_one_kind(a, rows_a, b, rows_b)
     one, two = list(_whole(a, rows_a)), list(_whole(b, rows_b))
     sides = [
         f"{listed([f'{_assigned(*argument)} ({label})' for argument, label in found])} in {name}"
         for name, some, others in (("a", one, two), ("b", two, one))
-        if (found := [(x, label) for x, label in some if not any(_is_one(x, y) for y, _ in others)])
+        if (found := [(x, label) for x, label in some if _is_other_number(x, [y for y, _ in others])])
     ]
     return [f"its whole numbers are {', '.join(sides)}"] if len(sides) == 2 else []
 
@@ -353,6 +368,24 @@ def arguments(setting: str) -> Mapping[str, str]:
     return positional | {word.arg: ast.unparse(word.value) for word in call.keywords if word.arg}
 
 
+def without_absent(graph: Graph, row: int, arguments: Mapping[str, str]) -> Mapping[str, str]:
+    """Return arguments without the None that stands for a tensor, which has no position among the others.
+
+    Example:
+        >>> from intus.core.building import GraphBuilder
+        >>> builder = GraphBuilder("Net")
+        >>> row = builder.op("conv2d", (1, 4, 8, 8), "float32", setting="None, (2, 2)")
+        >>> graph = builder.graph()[0]
+        >>> without_absent(graph, row, arguments(graph.setting(row)))
+        {'argument 1': '(2, 2)'}
+    """
+    if not graph.type_of(row).startswith(_WITH_OPTIONAL):
+        return arguments
+    texts = [text for name, text in arguments.items() if _is_position(name) and text != "None"]
+    named = {name: text for name, text in arguments.items() if not _is_position(name)}
+    return {f"argument {number}": text for number, text in enumerate(texts, 1)} | named
+
+
 def common(graph: Graph, row: int, arguments: Mapping[str, str]) -> dict[str, str]:
     """Return arguments by the names of PyTorch; those without one keep theirs."""
     if graph.facts.get("format") == "ONNX":
@@ -361,9 +394,12 @@ def common(graph: Graph, row: int, arguments: Mapping[str, str]) -> dict[str, st
             mode = arguments.get("coordinate_transformation_mode")
             arguments = {**arguments, "align_corners": str(mode == "'align_corners'")}
         return {own.get(name, _ONNX_NAMES.get(name, name)): text for name, text in arguments.items()}
+    arguments = without_absent(graph, row, arguments)
     names = _POSITIONS.get(graph.type_of(row), ())
     by_position = {f"argument {number}": name for number, name in enumerate(names, 1)}
     named = {by_position.get(name, name): text for name, text in arguments.items()}
+    if upsampling := _UPSAMPLING.fullmatch(graph.type_of(row)):
+        named["mode"] = repr(upsampling[1])
     if named.get("align_corners") == "None":
         named["align_corners"] = "False"
     return {name.removesuffix("_val"): text for name, text in named.items()}  # of hardtanh: min_val
@@ -385,19 +421,49 @@ def _whole(graph: Graph, rows: Iterable[int]) -> Iterator[tuple[tuple[str, str],
     The size of a kernel is that of the weight, so a convolution need not state it.
     """
     for row in rows:
-        implied = {"kernel_size"} if "conv" in graph.type_of(row) else set()
-        for name, text in common(graph, row, arguments(graph.setting(row))).items():
+        kind = graph.type_of(row)
+        given = common(graph, row, arguments(graph.setting(row)))
+        implied = {"kernel_size"} if "conv" in kind else set()
+        for name, text in _as_lists(graph, row, given).items():
             if _WHOLE.fullmatch(text) and name not in _FLAGS | implied:
                 yield (name, text), graph.label(row)
 
 
-def _is_one(x: tuple[str, str], y: tuple[str, str]) -> bool:
-    """Return whether two arguments have the same name and mean the same, with axes as they are written."""
-    return x[0] == y[0] and _alike(x[0], x[1], y[1], sys.maxsize)
+def _as_lists(graph: Graph, row: int, given: dict[str, str]) -> dict[str, str]:
+    """Return the shape or the order of axes that an operation moves elements to, as ONNX has it.
+
+    Of any other operation, return the arguments as they are.
+    """
+    kind, shape = graph.type_of(row), graph.metas[int(graph.ops.meta[row])].shape
+    if kind in _TO_SHAPES and given:
+        return {"shape": str(list(shape))}
+    texts = [text for name, text in given.items() if _is_position(name) or name in ("dim0", "dim1", "dims")]
+    values = [number_of(text) for text in texts]
+    if kind == "permute" and len(texts) == 1:
+        return {"perm": texts[0]}
+    if kind != "transpose" or len(values) != 2 or None in values:
+        return given
+    order = list(range(len(shape)))
+    one, other = (int(value or 0) for value in values)
+    order[one], order[other] = order[other], order[one]
+    return {"perm": str(order)}
+
+
+def _is_other_number(x: tuple[str, str], others: list[tuple[str, str]]) -> bool:
+    """Return whether an argument may be another one on the other side, which does not have it as it is.
+
+    One that is given by position may be any.
+    """
+    same_name = [y for y in others if x[0] == y[0] or _is_position(x[0]) or _is_position(y[0])]
+    return not any(_alike(x[0], x[1], y[1], sys.maxsize) for y in same_name)  # axes as they are written
+
+
+def _is_position(name: str) -> bool:
+    return name.startswith("argument ")
 
 
 def _assigned(name: str, text: str) -> str:
-    return text if name.startswith("argument ") else f"{name}={text}"
+    return text if _is_position(name) else f"{name}={text}"
 
 
 def number_of(text: str) -> float | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ....core.graph import Graph
-from .settings import arguments
+from .settings import arguments, without_absent
 
 Lengths = tuple[int, ...]
 
@@ -186,10 +186,8 @@ def _named(given: Mapping[str, str], names: tuple[str, str, str, str, str], axes
 
 
 def _of_torch(graph: Graph, row: int, kind: str, axes: int) -> dict[str, Any]:
-    given = arguments(graph.setting(row))
+    given = without_absent(graph, row, arguments(graph.setting(row)))
     texts = [text for name, text in given.items() if name.startswith("argument ")]
-    if kind.startswith("conv") and texts[:1] == ["None"]:  # no bias
-        del texts[0]
     given = {**given, **dict(zip(_POSITIONS[kind], texts, strict=False))}
 
     def each(name: str, default: Any) -> Any:
