@@ -59,6 +59,23 @@ torch.distributed.destroy_process_group()
 """
 
 
+def run_ranks(script, server, *given):
+    """Run a script in two processes with their ranks, and return what they wrote to stderr."""
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", script, str(rank), str(server.port), *given],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+        for rank in range(2)
+    ]
+    errors = [rank.communicate(timeout=100)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], errors
+    assert flush(server.host, server.port)
+    return errors
+
+
 @pytest.mark.long
 def test_two_ranks(tmp_path):
     path = tmp_path / "train.py"
@@ -67,18 +84,7 @@ def test_two_ranks(tmp_path):
     labels = torch.randn(40, 4)[:, 0] > 0
     with Server(database=tmp_path / "x.db", port=0) as server:
         assert register_targets(server.host, server.port, name="sign", targets=labels)
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, "-W", "ignore", path, str(rank), str(server.port), tmp_path / "store"],
-                stderr=subprocess.PIPE,
-                text=True,
-                env=os.environ | {"OMP_NUM_THREADS": "1"},
-            )
-            for rank in range(2)
-        ]
-        errors = [rank.communicate(timeout=100)[1] for rank in ranks]
-        assert [rank.returncode for rank in ranks] == [0, 0], errors
-        assert flush(server.host, server.port)
+        errors = run_ranks(path, server, tmp_path / "store")
     assert all("several processes train it" in error for error in errors)
     with Database(tmp_path / "x.db") as database:
         notices = " ".join(str(notice) for notice in database.notices())
@@ -155,19 +161,7 @@ def test_step_of_all_ranks_is_one_step(tmp_path):
     path = tmp_path / "train.py"
     path.write_text(STEPS)
     with Server(database=tmp_path / "x.db", port=0) as server:
-        given = [str(server.port), tmp_path / "store", tmp_path]
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, "-W", "ignore", path, str(rank), *given],
-                stderr=subprocess.PIPE,
-                text=True,
-                env=os.environ | {"OMP_NUM_THREADS": "1"},
-            )
-            for rank in range(2)
-        ]
-        errors = [rank.communicate(timeout=100)[1] for rank in ranks]
-        assert [rank.returncode for rank in ranks] == [0, 0], errors
-        assert flush(server.host, server.port)
+        run_ranks(path, server, tmp_path / "store", tmp_path)
     with Database(tmp_path / "x.db") as database:
         for run in ("wrapped", "inner"):
             steps, same = (np.load(tmp_path / f"{run}{rank}.npy") for rank in range(2))
