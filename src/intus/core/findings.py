@@ -492,7 +492,8 @@ def _learned(grid: _Grid, target: str) -> list[Finding]:
 
 def _newest(grid: _Grid, layers: Sequence[int]) -> str:
     """Return the sentence on which of some layers have risen at the newest point, which may be by chance."""
-    risen = [grid.addresses[each] for each in layers if grid.risen()[each, -1]]
+    is_above = grid.risen()[:, -1]
+    risen = [grid.addresses[each] for each in layers if is_above[each]]
     if not risen:
         by_rows = grid.risen(at_least=False)[layers, -1].any()
         more = " by more than its rows may give" * bool(by_rows)

@@ -367,10 +367,12 @@ def matched(target: Target, point: DataPoint) -> str:
 
 def _of_classes(target: Target, items: np.ndarray) -> str:
     """Return a note if items lack classes of which as many at random would have ``_EXPECTED`` or more."""
-    codes, names = _coded(target)
-    if not names or len(items) == len(target):
+    if len(items) == len(target):
         return ""
-    in_all, here = (np.bincount(some[some >= 0], minlength=len(names)) for some in (codes, codes[items]))
+    codes, names, in_all = _coded(target)
+    if not names:
+        return ""
+    here = _counts(codes[items], len(names))
     if not ((here == 0) & (in_all * (len(items) / len(target)) >= _EXPECTED)).any():
         return ""
     known = [names[code] for code in np.flatnonzero(here)]
@@ -380,11 +382,19 @@ def _of_classes(target: Target, items: np.ndarray) -> str:
 
 
 @lru_cache(maxsize=32)
-def _coded(target: Target) -> tuple[np.ndarray, list[Any]]:
-    """Return the class of each label as its number, -1 for none, and the classes; none of numbers."""
+def _coded(target: Target) -> tuple[np.ndarray, list[Any], np.ndarray]:
+    """Return the class of each label as its number, -1 for none; the classes, and how many labels each has.
+
+    There are no classes of numbers.
+    """
     classes = Classes()
     codes = classes.encode(target.labels.ravel()).reshape(target.labels.shape)
-    return codes, [] if classes.are_measured or classes.overflowed else classes.in_order()
+    names = [] if classes.are_measured or classes.overflowed else classes.in_order()
+    return codes, names, _counts(codes, len(names))
+
+
+def _counts(codes: np.ndarray, classes: int) -> np.ndarray:
+    return np.bincount(codes[codes >= 0], minlength=classes)
 
 
 def _of_other_runs(target: Target, point: DataPoint) -> str:
