@@ -250,7 +250,7 @@ def test_right_twin_agrees_in_both_orders(compared, name):
 
 @pytest.mark.parametrize("name", names("twin", "positive", "negative", "small"))
 def test_right_twin_is_never_said_to_differ(compared, name):
-    """Of numbers of one sign some steps have no effect, which is said: only one side has them."""
+    """Allow what is said of steps without effect on numbers of one sign, which only one side has."""
     for _, text in compared[name][1]:
         said = [line for line in text.splitlines() if "constant" in line or "diverge" in line]
         assert not said, text
