@@ -29,6 +29,7 @@ from .unseen.fixed import fixed_tensors, ignored_inputs, named_inputs, read_inpu
 from .unseen.hidden import equal_inputs, hidden_steps
 from .unseen.other_inputs import Called, other_lengths, otherwise
 from .unseen.other_numbers import sentences as other_numbers
+from .unseen.passes import Both
 from .unseen.stated import different_constants_stated, lower_precisions
 from .unseen.without_effect import sentences
 from .values.elements import Elements, plain
@@ -106,7 +107,8 @@ class ExportCheck:
         self._inside = list(table.differences_inside("the model", "in the file"))
         self._unseen = list(sentences(table.attrs["unseen"], *graphs, names))
         self._stated = list(different_constants_stated(model, exported, table.agreeing, names))
-        self._hidden = [] if first is not None else list(hidden_steps(model, exported, table.agreeing, names))
+        agreeing = Both(model, exported, table.agreeing)
+        self._hidden = [] if first is not None else list(hidden_steps(agreeing, names))
         self._hidden += other_numbers(table.attrs["apart"], *graphs, names)
         self.unproven = [
             *unknown,

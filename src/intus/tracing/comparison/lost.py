@@ -17,7 +17,7 @@ from .values.differences import half_of_digits
 from .values.elements import eps_of
 
 if TYPE_CHECKING:
-    from .compare import Pair
+    from .judging.pairs import Pair
 
 
 def lost_in_rounding(

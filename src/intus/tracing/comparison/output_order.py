@@ -10,7 +10,7 @@ from .values.elements import plain
 
 if TYPE_CHECKING:
     from ..results.trace import Trace
-    from .compare import Pair
+    from .judging.pairs import Pair
 
 
 def reordered_outputs(a: Trace, b: Trace, pairs: Sequence[Pair]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...core.graph import BUFFER, CONSTANT, INPUT, PARAMETER
-from .parameters.parameters import different_parameters
+from .parameters.parameters import UsedParameters
 from .values.differences import difference
 from .values.elements import plain
 from .values.settings import arguments, different_settings, number_of
@@ -56,11 +56,11 @@ def reasons(a: Trace, row: int, b: Trace, other: int) -> list[str]:
     call_a, call_b = _call(a, row), _call(b, other)
     if call_a is None or call_b is None:
         why = drawn(a, [row], b, [other]) or [
-            *different_parameters(a, [row], b, [other]),
+            *UsedParameters(a, [row], b, [other]).different(),
             *different_settings(a.graph, row, b.graph, other),
         ]
         # What was not saved, such as the list that a loop wrote, may have brought the difference.
-        return why or different_parameters(a, _with_unsaved(a, row), b, _with_unsaved(b, other))
+        return why or UsedParameters(a, _with_unsaved(a, row), b, _with_unsaved(b, other)).different()
     return [*_parameters(a, call_a, b, call_b), *_arguments(call_a, call_b), *_context(call_a, call_b)]
 
 

@@ -21,12 +21,13 @@ from ..results.op import Op
 from .lost import drawn_at_random, judged_by_depth, lost_in_rounding
 from .output_order import reordered_outputs
 from .pairing.modules import ModulePair
-from .parameters.parameters import COMBINED, different_parameters, unknown_parameters
+from .parameters.parameters import COMBINED, UsedParameters
 from .reasons import drawn, reasons
 from .unseen.hidden import hidden_steps
 from .unseen.other_numbers import OnOthers, not_shown_to_agree, on_other_numbers
 from .unseen.other_numbers import sentences as other_numbers
 from .unseen.parameters_apart import parameters_of_one_side
+from .unseen.passes import Both
 from .unseen.stated import different_constants_stated, different_stated, lower_precisions
 from .unseen.without_effect import Unseen, sentences, unseen_operations
 from .values.axes import different_axes
@@ -37,7 +38,8 @@ from .values.windows import different_windows
 
 if TYPE_CHECKING:
     from ..results.trace import Trace
-    from .compare import Origin, Pair
+    from .judging.pairs import Pair
+    from .origins.origins import Origin
 
 _SAME = ("equal", "close")  # verdicts of values that differ by no more than rounding explains
 _SHOWN = ["a", "b", "verdict", "is_source", "relative", "rounding_error", "isolated_error"]
@@ -183,8 +185,9 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
         others = OnOthers([], []) if first is not None else on_other_numbers(a, b, agreeing)
         table.attrs["apart"], table.attrs["untried"] = others
         if first is None:
-            stated += hidden_steps(a, b, agreeing, names)
-            stated += parameters_of_one_side(a, b, agreeing, names)
+            both = Both(a, b, agreeing)
+            stated += hidden_steps(both, names)
+            stated += parameters_of_one_side(both, names)
             stated += other_numbers(table.attrs["apart"], a.graph, b.graph, names)
         unseen = unseen_operations(a, b, table.pairs)
         table.attrs["unseen"] = not_shown_to_agree(a, b, agreeing, unseen)
@@ -366,9 +369,10 @@ class _Report:
     def _settings(self, rows_a: list[int], rows_b: list[int], buffers: Sequence[str] = ()) -> list[str]:
         """Return how the state and constants of operations that correspond as a whole differ."""
         graphs = self.a.graph, self.b.graph
+        used = UsedParameters(self.a, rows_a, self.b, rows_b)
         why = [
             *buffers,
-            *different_parameters(self.a, rows_a, self.b, rows_b),
+            *used.different(),
             *different_constants(graphs[0], rows_a, graphs[1], rows_b),
         ]
         if all(one.startswith(COMBINED) for one in why) and len(rows_a) == len(rows_b) == 1:
@@ -377,7 +381,7 @@ class _Report:
             why += different_windows(graphs[0], rows_a, graphs[1], rows_b)
             why += different_axes(self.a, rows_a, self.b, rows_b)
         is_known = any(not reason.startswith(COMBINED) for reason in why)
-        why = why or unknown_parameters(self.a, rows_a, self.b, rows_b)
+        why = why or used.unknown()
         is_known = is_known or graphs[0].facts.get("framework") == graphs[1].facts.get("framework")
         return why if is_known else [*why, *whole_numbers(graphs[0], rows_a, graphs[1], rows_b)]
 

@@ -16,7 +16,8 @@ from .pairing.modules import ModulePair
 
 if TYPE_CHECKING:
     from ..results.trace import Trace
-    from .compare import Origin, Pair
+    from .judging.pairs import Pair
+    from .origins.origins import Origin
 
 _TURNED = {"only in a": "only in b", "only in b": "only in a"}
 

@@ -1,1 +1,1 @@
-"""Operations of one pass that are run on the tensors of another."""
+"""Judgement of the pairs of two passes: which correspond, and which differ by more than rounding explains."""

@@ -28,50 +28,16 @@ _SUMS = frozenset({"add", "sub", "subtract", "add_to_channels"})
 COMBINED = "other parameters are combined there"
 
 
-def different_parameters(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iterable[int]) -> list[str]:
-    """Return how the parameters of operations that compute the same differ, as sentences.
+class UsedParameters:
+    """The parameters of operations of two passes that compute the same.
 
-    Parameters correspond if they have the same address, or else if no others have the same name in their
-    modules or the same lengths. Where one side has combined several (a batch norm folded into a convolution),
-    that is all that is said. Frameworks store weights in other orders of their axes: a square matrix is
-    compared in the order in which both use it, as far as that is known, and anything else in the nearest.
+    They correspond if they have the same address, or else if no others have the same name in their modules or
+    the same lengths.
 
-    Args:
-        a: The first trace.
-        rows_a: The rows of its operations.
-        b: The second trace.
-        rows_b: The rows of its operations.
-    """
-    partners, left_a, left_b = _partners(_used(a, rows_a), _used(b, rows_b))
-    if (of_layers := _different_of_layers(a, left_a, b, left_b)) is not None:
-        return of_layers
-    sides = [f"{listed(names)} in {name}" for name, names in (("a", left_a), ("b", left_b)) if names]
-    combined = [f"{COMBINED} ({', '.join(sides)}), so they are not compared one by one"] if sides else []
-    left = left_a or left_b
-    if len(sides) == 2 or any(_own_name(address) != "bias" for address in left):
-        return combined
-    values = [(one, other, value_of(a, one), value_of(b, other)) for one, other in partners]
-    sentences = (
-        _difference(one, b, other, x, y, _turn(a, one, b, other, x))
-        for one, other, x, stored in values
-        if x is not None and stored is not None and x.is_float == stored.is_float
-        for y in _as_stored(a, x, b, stored)
-    )
-    found = [sentence for sentence in sentences if sentence]
-    own, other, with_it, without = ("a", "b", a, b) if left_a else ("b", "a", b, a)
-    is_unknown = any(x is None or y is None for *_, x, y in values)
-    if left and (found or is_unknown or not all(_lacks(without, with_it, address) for address in left)):
-        return combined
-    return [*found, *(f"{address} of {own} has no counterpart in {other}" for address in left)]
-
-
-def without_counterpart(
-    a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iterable[int]
-) -> tuple[list[str], list[str]]:
-    """Return the parameters of operations that compute the same which only one side has, of either side.
-
-    Empty if both sides have such, or others of their parameters differ: one may have combined several, as a
-    batch norm is folded into a convolution. Where values of others are unknown, only what is added counts.
+    Attributes:
+        both: The addresses of those that correspond.
+        left_a: The addresses of the others of ``a``.
+        left_b: The addresses of the others of ``b``.
 
     Args:
         a: The first trace.
@@ -79,19 +45,80 @@ def without_counterpart(
         b: The second trace.
         rows_b: The rows of its operations.
     """
-    partners, left_a, left_b = _partners(_used(a, rows_a), _used(b, rows_b))
-    left = left_a or left_b
-    if not left or (left_a and left_b):
-        return [], []
-    values = [(value_of(a, one), value_of(b, other)) for one, other in partners]
-    known = [(x, y) for x, y in values if x is not None and y is not None]
-    if any(_are_others(x, y) for x, y in known):
-        return [], []
-    own, other, rows = (a, b, rows_a) if left_a else (b, a, rows_b)
-    if len(known) < len(values) and not all(_is_added(own, rows, address) for address in left):
-        return [], []
-    found = [address for address in left if _has_fewer(other, own, address)]
-    return (found, []) if left_a else ([], found)
+
+    def __init__(self, a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iterable[int]) -> None:
+        self._a, self._b, self._rows_a, self._rows_b = a, b, [*rows_a], [*rows_b]
+        self.both, self.left_a, self.left_b = _partners(_used(a, self._rows_a), _used(b, self._rows_b))
+
+    def different(self) -> list[str]:
+        """Return how they differ, as sentences.
+
+        Where one side has combined several (a batch norm folded into a convolution), that is all that is
+        said. Frameworks store weights in other orders of their axes: a square matrix is compared in the order
+        in which both use it, as far as that is known, and anything else in the nearest.
+        """
+        a, b, left_a, left_b = self._a, self._b, self.left_a, self.left_b
+        if (of_layers := _different_of_layers(a, left_a, b, left_b)) is not None:
+            return of_layers
+        sides = [f"{listed(names)} in {name}" for name, names in (("a", left_a), ("b", left_b)) if names]
+        combined = [f"{COMBINED} ({', '.join(sides)}), so they are not compared one by one"] if sides else []
+        left = left_a or left_b
+        if len(sides) == 2 or any(_own_name(address) != "bias" for address in left):
+            return combined
+        values = [(one, other, value_of(a, one), value_of(b, other)) for one, other in self.both]
+        sentences = (
+            _difference(one, b, other, x, y, _turn(a, one, b, other, x))
+            for one, other, x, stored in values
+            if x is not None and stored is not None and x.is_float == stored.is_float
+            for y in _as_stored(a, x, b, stored)
+        )
+        found = [sentence for sentence in sentences if sentence]
+        own, other, with_it, without = ("a", "b", a, b) if left_a else ("b", "a", b, a)
+        is_unknown = any(x is None or y is None for *_, x, y in values)
+        if left and (found or is_unknown or not all(_lacks(without, with_it, address) for address in left)):
+            return combined
+        return [*found, *(f"{address} of {own} has no counterpart in {other}" for address in left)]
+
+    def unknown(self) -> list[str]:
+        """Return those whose values are not known, as sentences; none if not all correspond."""
+        if self.left_a or self.left_b:
+            return []
+        found = []
+        for one, other in self.both:
+            unknown = [
+                name
+                for name, trace, address in (("a", self._a, one), ("b", self._b, other))
+                if value_of(trace, address) is None
+            ]
+            if unknown:
+                holds = (
+                    "neither trace holds its values"
+                    if len(unknown) == 2
+                    else f"the trace of {unknown[0]} does not hold its values"
+                )
+                found.append(f"{_both(one, other)} may differ: {holds}")
+        return found
+
+    def without_counterpart(self) -> tuple[list[str], list[str]]:
+        """Return the addresses of those that only one side has, of either side.
+
+        Empty if both sides have such, or others of their parameters differ: one may have combined several, as
+        a batch norm is folded into a convolution. Where values of others are unknown, only what is added
+        counts.
+        """
+        left = self.left_a or self.left_b
+        if not left or (self.left_a and self.left_b):
+            return [], []
+        values = [(value_of(self._a, one), value_of(self._b, other)) for one, other in self.both]
+        known = [(x, y) for x, y in values if x is not None and y is not None]
+        if any(_are_others(x, y) for x, y in known):
+            return [], []
+        sides = (self._a, self._rows_a), (self._b, self._rows_b)
+        (own, rows), (other, _) = sides if self.left_a else sides[::-1]
+        if len(known) < len(values) and not all(_is_added(own, rows, address) for address in left):
+            return [], []
+        found = [address for address in left if _has_fewer(other, own, address)]
+        return (found, []) if self.left_a else ([], found)
 
 
 def _is_added(trace: Trace, rows: Iterable[int], address: str) -> bool:
@@ -187,41 +214,12 @@ def _as_stored(a: Trace, x: Elements, b: Trace, y: Elements) -> list[Elements]:
     return [] if x.array.size == y.array.size and nearest(x, y) is None else [y]
 
 
-def unknown_parameters(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iterable[int]) -> list[str]:
-    """Return which parameters of operations that compute the same have no known values, as sentences.
-
-    Args:
-        a: The first trace.
-        rows_a: The rows of its operations.
-        b: The second trace.
-        rows_b: The rows of its operations.
-    """
-    partners, left_a, left_b = _partners(_used(a, rows_a), _used(b, rows_b))
-    if left_a or left_b:
-        return []
-    found = []
-    for one, other in partners:
-        unknown = [
-            name
-            for name, trace, address in (("a", a, one), ("b", b, other))
-            if value_of(trace, address) is None
-        ]
-        if unknown:
-            holds = (
-                "neither trace holds its values"
-                if len(unknown) == 2
-                else f"the trace of {unknown[0]} does not hold its values"
-            )
-            found.append(f"{_both(one, other)} may differ: {holds}")
-    return found
-
-
 def changed_parameters(
     a: Trace, b: Trace, modules: Iterable[ModulePair]
 ) -> tuple[dict[int, list[str]], set[str], list[str]]:
     """Return the parameters of a model that are others in its export, also where that has no effect.
 
-    Parameters correspond as in ``different_parameters``, in modules that both have, and those of recurrent
+    Parameters correspond as in ``UsedParameters``, in modules that both have, and those of recurrent
     layers as ``unpacked`` says. Those that the export has combined with others are left out.
 
     Args:
@@ -279,8 +277,8 @@ _DIRECT = frozenset(
 def _partners_inside(a: Trace, call: int, b: Trace, other: int) -> list[tuple[str, str]]:
     """Return the parameters that correspond in two module calls, without the calls inside of them."""
     rows_a, rows_b = (np.flatnonzero(t.graph.ops.call == n).tolist() for t, n in ((a, call), (b, other)))
-    partners, left_a, left_b = _partners(_used(a, rows_a), _used(b, rows_b))
-    return [] if left_a or left_b else partners
+    used = UsedParameters(a, rows_a, b, rows_b)
+    return [] if used.left_a or used.left_b else used.both
 
 
 def _combined(trace: Trace) -> Iterator[str]:

@@ -15,8 +15,9 @@ from ....core.analysis.walks import ancestors
 from ....core.graph import INPUT, OP, OUTPUT, Graph
 from ....core.vocabularies import common_types
 from ....viewing.repr_text import listed
+from ..values.differences import same_elements
 from ..values.elements import Elements
-from .passes import Pass, placed, same_elements
+from .passes import Pass, placed
 
 if TYPE_CHECKING:
     from ...results.trace import Conditional, Trace

@@ -13,38 +13,32 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ....core.graph import INPUT, OP
+from ....core.graph import INPUT
 from ....viewing.repr_text import listed
-from ..pairing.regions import Region, Regions
+from ..pairing.regions import Region
+from ..values.differences import same_elements
 from ..values.elements import Elements, limit_of, plain
 from ..values.settings import same_number, stated_apart
 from .other_numbers import can_be_run
-from .passes import COMPARISONS, NEUTRAL, Pass, same_elements
+from .passes import COMPARISONS, NEUTRAL, Both, Pass
 from .ways import bounds_of_one, epsilons_elsewhere, other_ways
 
 if TYPE_CHECKING:
     from ...results.trace import Trace
 
 
-def hidden_steps(
-    a: Trace, b: Trace, pairs: Iterable[tuple[int, int]], names: tuple[str, str]
-) -> Iterator[str]:
+def hidden_steps(both: Both, names: tuple[str, str]) -> Iterator[str]:
     """Yield what is said of operations of two passes that no value shows to compute the same.
 
     Args:
-        a: The first trace.
-        b: The second trace.
-        pairs: The pairs of rows whose values differ by no more than rounding explains.
-        names: The names of the passes.
+        both: The passes.
+        names: Their names.
     """
-    partner = {i: j for i, j in pairs if i >= 0 and j >= 0}
-    one, two, regions = Pass(a), Pass(b), Regions(a.graph, b.graph, partner)
-    are_run = can_be_run(a) and can_be_run(b)
+    one, two, partner = both.one, both.two, both.partner
+    are_run = can_be_run(both.a) and can_be_run(both.b)
     constants: dict[str, list[str]] = {}
-    for i, j in partner.items():
-        are_ops = a.graph.ops.kind[i] == b.graph.ops.kind[j] == OP
-        region = regions.of(i, j) if are_ops and one.is_logical(i) == two.is_logical(j) else None
-        if region is None:  # also that of a mask of zeros and indices that are 0
+    for i, j, region in both.regions:
+        if one.is_logical(i) != two.is_logical(j):  # a mask of zeros, or indices that are 0
             continue
         yield from _discarded(one, two, i, j, region, partner, names)
         yield from other_ways(one, two, i, j, region, names)
@@ -62,7 +56,7 @@ def hidden_steps(
     for text, places in constants.items():
         yield f"{text}, at {listed(places)}, which has no effect on these inputs"
     yield from epsilons_elsewhere(one, two, names)
-    yield from _interchanged(one, two, equal_inputs(a), partner, names)
+    yield from _interchanged(one, two, equal_inputs(both.a), partner, names)
 
 
 def _compare_otherwise(kind: str, other: str) -> bool:

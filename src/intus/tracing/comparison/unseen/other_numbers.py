@@ -18,12 +18,13 @@ from ....core.analysis.walks import ancestors
 from ....core.graph import OP, OUTPUT, Graph
 from ....core.vocabularies import common_types
 from ....viewing.repr_text import listed
+from ..origins.idle import draws_at_random
 from ..pairing.regions import Region, Regions
 from ..values.differences import SAME, SAME_HALF, Difference, difference
 from ..values.elements import Elements, eps_of, plain
 from ..values.ranges import Ranges
 from .passes import placed
-from .without_effect import Unseen, draws_at_random
+from .without_effect import Unseen
 
 if TYPE_CHECKING:
     from ...results.trace import Trace

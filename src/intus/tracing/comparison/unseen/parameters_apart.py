@@ -7,18 +7,13 @@ parameter of their own: so between tensors that correspond, each needs one of th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 from ....core.analysis.flops import MOVES
-from ....core.graph import OP
 from ....viewing.repr_text import listed
-from ..pairing.regions import Regions
-from ..parameters.parameters import without_counterpart
-from .passes import NEUTRAL, Pass
-
-if TYPE_CHECKING:
-    from ...results.trace import Trace
+from ..parameters.parameters import UsedParameters
+from .passes import NEUTRAL, Both, Pass
 
 #: Operations that may leave out elements without a constant of their own.
 _MAY_MASK = frozenset(
@@ -89,31 +84,22 @@ class _Part(NamedTuple):
                 yield row
 
 
-def parameters_of_one_side(
-    a: Trace, b: Trace, pairs: Iterable[tuple[int, int]], names: tuple[str, str]
-) -> Iterator[str]:
+def parameters_of_one_side(both: Both, names: tuple[str, str]) -> Iterator[str]:
     """Yield what is said of parameters and constant tensors that one pass uses, and the other has none for.
 
     Those are left out whose effect the values show to be the same, and those in a file, which may have
     combined them with others. A constant may be a mask: it is told if the other side has none in its place.
 
     Args:
-        a: The first trace.
-        b: The second trace.
-        pairs: The pairs of rows whose values differ by no more than rounding explains.
-        names: The names of the passes.
+        both: The passes.
+        names: Their names.
     """
-    if any("format" in trace.graph.facts for trace in (a, b)):
+    if any("format" in trace.graph.facts for trace in (both.a, both.b)):
         return
-    partner = {i: j for i, j in pairs if i >= 0 and j >= 0}
-    one, two, regions = Pass(a), Pass(b), Regions(a.graph, b.graph, partner)
-    for i, j in partner.items():
-        are_ops = a.graph.ops.kind[i] == b.graph.ops.kind[j] == OP
-        region = regions.of(i, j) if are_ops else None
-        if region is None:
-            continue
-        left = without_counterpart(a, region.rows, b, region.others)
-        parts = _Part(one, region.rows, i, partner.keys()), _Part(two, region.others, j, {*partner.values()})
+    paired = both.partner.keys(), {*both.partner.values()}
+    for i, j, region in both.regions:
+        left = UsedParameters(both.a, region.rows, both.b, region.others).without_counterpart()
+        parts = _Part(both.one, region.rows, i, paired[0]), _Part(both.two, region.others, j, paired[1])
         for part, other, addresses, name in (
             (parts[0], parts[1], left[0], names[0]),
             (parts[1], parts[0], left[1], names[1]),

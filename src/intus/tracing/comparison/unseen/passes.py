@@ -1,18 +1,19 @@
-"""Look at one of two passes that are compared: the types, values and constants of its operations."""
+"""Look at the passes that are compared: the types, values and constants of their operations."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ....core.analysis.flops import ELEMENTWISE, MOVES
-from ....core.graph import Graph
+from ....core.graph import OP, Graph
 from ....core.vocabularies import common_types
-from ..pairing.regions import of_inputs
+from ..pairing.regions import Region, Regions, of_inputs
 from ..parameters.coverage import module_of
-from ..values.differences import SAME, difference, rounding
+from ..values.differences import difference, rounding
 from ..values.elements import Elements, eps_of, plain
 from ..values.settings import arguments, common, constant_of
 
@@ -54,9 +55,6 @@ _COARSE = COMPARISONS.keys() | {
 }
 #: Operations that round numbers if they return whole ones.
 _CASTS = frozenset({"cast", "to", "type", "long", "int", "short", "bool", "astype", "convert_element_type"})
-#: The relative difference up to which two tensors in half precision have the same elements: less than
-#: ``SAME_HALF``, because these are sorted, so that some others come near.
-_SAME_ELEMENTS = {"float16": 1e-2, "bfloat16": 3e-2}
 #: The epsilons of PyTorch's functions that have no signature to read them from.
 _EPSILONS = {
     "cosine_similarity": {"eps": "1e-08"},
@@ -239,6 +237,37 @@ class Pass:
         return x is not None and y is not None and _is_same(x, y)
 
 
+class Both:
+    """Two passes, and the operations by which both compute the same from the same tensors.
+
+    Attributes:
+        a: The trace of the first pass.
+        b: The trace of the second pass.
+        one: The first pass.
+        two: The second pass.
+        partner: The rows of the second pass by those of the first whose values agree.
+
+    Args:
+        a: The first trace.
+        b: The second trace.
+        pairs: The pairs of rows whose values differ by no more than rounding explains.
+    """
+
+    def __init__(self, a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> None:
+        self.a, self.b = a, b
+        self.one, self.two = Pass(a), Pass(b)
+        self.partner = {i: j for i, j in pairs if i >= 0 and j >= 0}
+
+    @cached_property
+    def regions(self) -> list[tuple[int, int, Region]]:
+        """The rows of two operations whose results agree, with the steps to them from what agrees before."""
+        graphs = self.a.graph, self.b.graph
+        regions = Regions(*graphs, self.partner)
+        kinds = [graph.ops.kind for graph in graphs]
+        ends = ((i, j) for i, j in self.partner.items() if kinds[0][i] == kinds[1][j] == OP)
+        return [(i, j, region) for i, j in ends if (region := regions.of(i, j)) is not None]
+
+
 def _has_several_numbers(text: str) -> bool:
     """Return whether the text of an argument is a list of numbers that are not all one.
 
@@ -255,13 +284,3 @@ def _is_same(x: Elements, y: Elements) -> bool:
         return False
     apart = difference(x, y)
     return apart.relative <= rounding(x, y) and not apart.lopsided
-
-
-def same_elements(x: Elements, y: Elements) -> bool:
-    """Return whether two values have the same elements, in any order, or repeated otherwise."""
-    find = np.sort if x.array.size == y.array.size else np.unique
-    one, two = (t._replace(array=find(t.array, axis=None)) for t in (x, y))
-    if one.array.shape != two.array.shape:
-        return False
-    apart = difference(one, two)
-    return apart.relative <= max(_SAME_ELEMENTS.get(t.dtype, SAME) for t in (x, y)) and not apart.lopsided

@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterator
 
 from ....core.analysis.flops import MOVES
 from ..pairing.regions import Region
+from ..values.differences import same_elements
 from ..values.settings import arguments, bounds, common, number_of
-from .passes import OF_BOUNDS, Pass, same_elements
+from .passes import OF_BOUNDS, Pass
 from .without_effect import FORMULAS, is_bent
 
 _DOWN, _ZERO = "down", "toward zero"

@@ -17,6 +17,9 @@ ROUNDINGS = 4.0
 #: The relative difference up to which two tensors are taken for one where it is not known how many operations
 #: rounded before: in float32, and in half precision, in which a whole model rounds this much.
 SAME, SAME_HALF = 1e-3, 5e-2
+#: The relative difference up to which two tensors in half precision have the same elements: less than
+#: ``SAME_HALF``, because these are sorted, so that some others come near.
+_SAME_ELEMENTS = {"float16": 1e-2, "bfloat16": 3e-2}
 #: Elements are smaller than others, not the tail of them, if they are two or more and no element has a size
 #: between, on so many powers of two.
 _GAP, _LEAST = 6, 2
@@ -191,3 +194,13 @@ def element_sums(value: Any) -> tuple[float, float, float]:
     sums = [(np.abs(n).sum(), n @ n, n.sum()) for (n,) in blocks(x.array)]
     size, squares, total = (float(sum(column)) for column in zip(*sums, strict=True))
     return size, squares, total
+
+
+def same_elements(x: Elements, y: Elements) -> bool:
+    """Return whether two values have the same elements, in any order, or repeated otherwise."""
+    find = np.sort if x.array.size == y.array.size else np.unique
+    one, two = (t._replace(array=find(t.array, axis=None)) for t in (x, y))
+    if one.array.shape != two.array.shape:
+        return False
+    apart = difference(one, two)
+    return apart.relative <= max(_SAME_ELEMENTS.get(t.dtype, SAME) for t in (x, y)) and not apart.lopsided

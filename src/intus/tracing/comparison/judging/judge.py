@@ -1,0 +1,203 @@
+"""Judge whether rounding explains by how much two passes differ, pair by pair, in order of execution.
+
+Where an operation of ``a`` can be run on what ``b`` was given, that tells whether it makes a difference or
+only propagates one. Elsewhere it is taken to make one if nothing that it was given differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ....core.graph import Graph
+from ..values.differences import difference, rounding, smaller_relative
+from ..values.elements import Elements
+from .layouts import in_shape, laid_out
+from .pairs import CLOSE, DIFFERS, EQUAL, ONLY_A, ONLY_B, SHAPE, Pair, Pairs
+from .sides import Side, are_apart
+
+if TYPE_CHECKING:
+    from .steps import Steps
+
+
+def judge(a: Side, b: Side, rows: Sequence[tuple[int, int]]) -> Pairs:
+    """Return the pairs of two passes, with what is found of each.
+
+    Args:
+        a: The first pass.
+        b: The second pass.
+        rows: The rows of the pairs; -1 where there is none.
+    """
+    pairs, apart = Pairs(a, b, rows), set[int]()
+    one_pass = _is_one_pass(a.graph, b.graph)
+    steps = None if one_pass else _steps(pairs, apart)
+    for pair in pairs:
+        _judge(pairs, pair, steps, one_pass=one_pass)
+        if not pair.is_explained:
+            apart.add(pair.a)
+        elif pair.agrees and steps is not None:
+            steps.add(pair.a, pair.b)
+    return pairs
+
+
+def _is_one_pass(a: Graph, b: Graph) -> bool:
+    """Return whether one trace is a rerun of the other, so that unchanged values are equal bit for bit."""
+    changed = "changed" in a.facts or "changed" in b.facts
+    return changed and a.facts.get("started") == b.facts.get("started")
+
+
+def _steps(pairs: Pairs, apart: set[int]) -> Steps | None:
+    """Return the steps of ``a``, which begin at no tensor as yet; None if they cannot be run.
+
+    Args:
+        pairs: The pairs.
+        apart: The rows of ``a`` that differ, as far as they have been judged.
+    """
+    if pairs.a.calls is None:
+        return None
+    from .steps import Steps
+
+    return Steps(pairs.a.calls, pairs.b.graph, {}, apart, pairs.value_of_b)
+
+
+def _judge(pairs: Pairs, pair: Pair, steps: Steps | None, *, one_pass: bool) -> None:
+    """Set what is found of a pair.
+
+    Args:
+        pairs: All pairs, of which those before it have been judged.
+        pair: The pair.
+        steps: The steps that may begin at the tensors judged so far; None if they cannot be run.
+        one_pass: Whether one trace is a rerun of the other, in which nothing rounds.
+    """
+    parents = pairs.parents(pair)
+    x = pairs.a.value(pair.a) if pair.a >= 0 else None
+    y = pairs.b.value(pair.b) if pair.b >= 0 else None
+    eps = 0.0 if one_pass else rounding(*(t for t in (x, y) if t is not None))
+    inherited = max((pairs[n].rounding_error for n in parents), default=0.0)
+    pair.rounding_error = (inherited**2 + eps**2) ** 0.5
+    pair.is_explained = all(pairs[n].is_explained for n in parents)
+    if not pair.has_both:
+        pair.verdict = ONLY_A if pair.b < 0 else ONLY_B
+    elif x is not None and y is not None:
+        sides = pairs.a, pair.a, x, pairs.b, pair.b
+        moved = in_shape(*sides, laid_out(*sides, y))
+        if moved is not y:
+            pairs.moved[pair.a] = moved
+        if x.array.shape == moved.array.shape:
+            _judge_values(pairs, pair, x, moved, parents, steps)
+        else:
+            _judge_shapes(pairs, pair, parents)
+
+
+def _judge_shapes(pairs: Pairs, pair: Pair, parents: list[int]) -> None:
+    """Set what is found of a pair of values of two shapes.
+
+    Operations of two modules need not correspond, and then their operands do not either.
+    """
+    if _are_in_one_module(pairs, pair):
+        pair.unpaired_parents = _unpaired_parents(pairs, pair, parents, beyond=False)
+    is_source = pair.is_explained and not pair.unpaired_parents
+    pair.verdict, pair.is_source, pair.is_explained = SHAPE, is_source, False
+
+
+def _judge_values(
+    pairs: Pairs, pair: Pair, x: Elements, y: Elements, parents: list[int], steps: Steps | None
+) -> None:
+    """Set what is found of a pair of values of one shape."""
+    pair.difference = found = difference(x, y)
+    if x.dtype == y.dtype and found.fraction_different == 0:
+        pair.verdict, pair.rounding_error, pair.is_explained = EQUAL, 0.0, True
+        return
+    pair.smaller = smaller_relative(x, y)
+    by_norm = found.relative > pair.rounding_error or found.lopsided
+    beyond = by_norm or pair.smaller > pair.rounding_error
+    pair.unpaired_parents = _unpaired_parents(pairs, pair, parents, beyond=beyond)
+    pair.other_type = _have_other_types(pairs, pair)
+    inherited = bool(pair.unpaired_parents) or not pair.is_explained
+    isolated = _isolated_error(pairs, pair, y)
+    # An error of which rounding explains nothing is the same kernel's, on the same tensors.
+    may_amplify = beyond if isolated is None else isolated[0] > isolated[1] > 0
+    if may_amplify and pair.is_explained:
+        # It begins at tensors that rounding explains, and may amplify what they differ by.
+        step = None if steps is None else steps.also(pair.a, pair.b, y).judge(pair.a)
+        pair.step = None if step is None or step.is_wrong else step
+        if step is None and isolated is None and beyond != by_norm:
+            # What is left where large numbers cancel is rounding, which only the step could tell.
+            beyond, pair.by_depth = by_norm, True
+    if pair.step is not None:
+        pair.isolated_error = pair.step.error
+    elif isolated is None:
+        pair.is_source = beyond and not inherited
+        pair.is_explained = not beyond
+    else:
+        pair.isolated_error, allowed = isolated
+        pair.proven = pair.isolated_error > allowed
+        # From inputs that differ by rounding it may make an infinity of the other sign, or a NaN.
+        pair.is_source = pair.proven or (found.lopsided and not inherited)
+        pair.is_explained = not pair.is_source and not (beyond and inherited)
+    pair.verdict = CLOSE if pair.is_explained else DIFFERS
+    if pair.is_explained:
+        pair.rounding_error = max(pair.rounding_error, found.relative)
+
+
+def _have_other_types(pairs: Pairs, pair: Pair) -> bool:
+    """Return whether two operations have different types."""
+    return pairs.a.graph.type_of(pair.a) != pairs.b.graph.type_of(pair.b)
+
+
+def _are_in_one_module(pairs: Pairs, pair: Pair) -> bool:
+    """Return whether two operations ran in calls of modules that correspond."""
+    calls = [int(side.graph.ops.call[row]) for side, row in pairs.sides(pair)]
+    one, other = (
+        side.graph.call_address(call) if call >= 0 else ""
+        for side, call in zip((pairs.a, pairs.b), calls, strict=True)
+    )
+    return one == other or any([module.a, module.b] == calls for module in pairs.modules)
+
+
+def _unpaired_parents(pairs: Pairs, pair: Pair, parents: list[int], *, beyond: bool) -> list[int]:
+    """Return the parents without a partner or value that propagate a difference.
+
+    Those are the parents whose tensor differs from the one that the other operation received. If the two
+    operations have different types, they are all such parents, provided that rounding does not explain
+    the difference.
+
+    Args:
+        pairs: All pairs.
+        pair: The pair.
+        parents: The numbers of its parents.
+        beyond: Whether it differs by more than rounding explains.
+    """
+    single = {n for n in parents if pairs[n].difference is None and pairs[n].is_explained}
+    if not single:
+        return []
+    if _have_other_types(pairs, pair):
+        return sorted(single) if beyond else []
+    a, b = pairs.a, pairs.b
+    rows_a, rows_b = (dict(side.graph.parents_by_argument(row)) for side, row in pairs.sides(pair))
+    found: set[int] = set()
+    for name in rows_a.keys() | rows_b.keys():
+        i, j = rows_a.get(name, -1), rows_b.get(name, -1)
+        numbers = {pairs.number_of_a.get(i, -1), pairs.number_of_b.get(j, -1)} & single
+        allowed = max((pairs[n].rounding_error for n in numbers), default=0.0)
+        if min(i, j) >= 0:
+            x, y = a.value(i), b.value(j)
+            apart = x is not None and y is not None and are_apart(x, y, allowed)
+        else:
+            side, row, other, user = (a, i, b, pair.b) if j < 0 else (b, j, a, pair.a)
+            apart = side.depends_on_inputs(row) and not other.has_state(user, side.value(row), allowed)
+        found |= numbers if apart else set()
+    return sorted(found)
+
+
+def _isolated_error(pairs: Pairs, pair: Pair, y: Elements) -> tuple[float, float] | None:
+    """Return the difference of a's operation, run on b's inputs, from b's result, and its allowance.
+
+    None if it cannot be run so, or a rerun replaced the value in ``a``.
+    """
+    a, b = pairs.a, pairs.b
+    if a.calls is None or b.calls is None or pair.other_type or a.changed(pair.a):
+        return None
+    from .crossing import isolated_error
+
+    return isolated_error(a.calls, pair.a, b.calls, pair.b, y, edited=b.changed(pair.b))

@@ -1,0 +1,101 @@
+"""Bring a value into the layout of the one it is compared with: channels first or last, rows of a matrix."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+from ....core.analysis.flops import MOVES
+from ....core.graph import Graph
+from ....core.vocabularies import KINDS, is_translated
+from ..values.differences import SAME, difference
+from ..values.elements import Elements
+from .sides import Side
+
+#: Frameworks whose images have their channels last.
+_CHANNELS_LAST = frozenset({"jax", "keras", "tensorflow"})
+#: The largest number of axes of which all orders are tried.
+_MOST_AXES = 4
+
+
+def layouts_differ(a: Graph, b: Graph) -> bool:
+    """Return whether the images of one pass may have their channels last, and those of the other first."""
+    frameworks = {a.facts.get("framework"), b.facts.get("framework")}
+    return len(frameworks) == 2 and not frameworks.isdisjoint(_CHANNELS_LAST)
+
+
+def laid_out(a: Side, i: int, x: Elements, b: Side, j: int, y: Elements) -> Elements:
+    """Return ``y``, with its channels moved as in another framework if that is nearer to ``x``.
+
+    Inside of a module a framework may give a tensor axes of length 1, for which others broadcast it.
+
+    Args:
+        a: The first pass.
+        i: A row of it.
+        x: Its value.
+        b: The second pass.
+        j: A row of it.
+        y: Its value.
+    """
+    are_other = layouts_differ(a.graph, b.graph)
+    is_one = x.array.size == 1 == y.array.size and is_translated(b.graph)
+    if not (are_other or is_one):
+        return y
+    is_inside = all(side.is_op(row) and row not in side.graph.row_exits for side, row in ((a, i), (b, j)))
+    if is_inside and x.array.shape != y.array.shape and x.array.squeeze().shape == y.array.squeeze().shape:
+        return y._replace(array=y.array.reshape(x.array.shape))
+    if not are_other:
+        return y
+    if _is_flattened({a.kind(i), b.kind(j)}, x, y):
+        return y._replace(array=np.ascontiguousarray(y.array).reshape(x.array.shape))
+    if min(x.array.ndim, y.array.ndim) < 3:
+        return y
+    moved = [y, *(y._replace(array=np.moveaxis(y.array, *axes)) for axes in ((1, -1), (-1, 1)))]
+    fitting = [one for one in moved if one.array.shape == x.array.shape]
+    return min(fitting, key=lambda one: difference(x, one).relative, default=y)
+
+
+def _is_flattened(kinds: set[str], x: Elements, y: Elements) -> bool:
+    """Return whether two products are one but that one side computes it on the rows of a matrix.
+
+    So does Keras, which gives what a dense layer returns its shape afterwards.
+    """
+    shapes = sorted((x.array.shape, y.array.shape), key=len)
+    if {KINDS.get(kind, kind) for kind in kinds} != {"matmul"} or not len(shapes[0]) == 2 < len(shapes[1]):
+        return False
+    return shapes[0] == (math.prod(shapes[1][:-1]), shapes[1][-1])
+
+
+def in_shape(a: Side, i: int, x: Elements, b: Side, j: int, y: Elements) -> Elements:
+    """Return ``y`` in the shape of ``x``, if a file computed the same elements in another shape.
+
+    A file may compute a linear layer on the rows of a matrix and give the result its shape afterwards, or
+    transpose a sum in place of what is added. That is no difference of operations that compute, but what
+    an operation does that only moves elements.
+
+    Args:
+        a: The first pass.
+        i: A row of it.
+        x: Its value.
+        b: The second pass.
+        j: A row of it.
+        y: Its value.
+    """
+    if not b.is_file or x.array.size != y.array.size:
+        return y
+    are_ops = a.is_op(i) and b.is_op(j)
+    if not are_ops or (a.graph.type_of(i) in MOVES and b.graph.type_of(j) in MOVES):
+        return y
+    if x.array.shape == y.array.shape and difference(x, y).relative <= SAME:
+        return y
+    sizes = [np.abs(one.array).sum(dtype=np.float64) for one in (x, y)]
+    if not math.isclose(*sizes, rel_tol=SAME):
+        return y
+    orders = [y.array]
+    if y.array.ndim == x.array.ndim <= _MOST_AXES:
+        orders += [y.array.transpose(axes) for axes in itertools.permutations(range(y.array.ndim))]
+    flat = (one for one in orders if one.shape == x.array.shape or one is y.array)
+    moved = (y._replace(array=np.ascontiguousarray(one).reshape(x.array.shape)) for one in flat)
+    return next((one for one in moved if difference(x, one).relative <= SAME), y)

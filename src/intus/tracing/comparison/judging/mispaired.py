@@ -1,0 +1,174 @@
+"""Find pairs that differ and do not correspond, so that they are no difference of the passes."""
+
+from __future__ import annotations
+
+from ....core.analysis.flops import MOVES
+from ..pairing.modules import ModulePair
+from ..values.differences import SAME, difference, same_elements
+from ..values.settings import RECURRENT
+from .pairs import SHAPE, Pair, Pairs
+from .sides import HIDING, Side, are_apart, has_near
+
+#: Operations that choose between elements, and so may leave out those that differ.
+_CHOOSING = frozenset({"where", "masked_fill"})
+
+
+def mispaired(pairs: Pairs) -> set[int]:
+    """Return the numbers of the pairs that differ and do not correspond.
+
+    What follows in one of the passes is the same as in the other, so that this tensor is too: the
+    operation of another kind or shape that it was paired with corresponds to another. Where the outputs
+    agree, such a pair remains, because an operation may hide its difference, unless one of the two uses
+    a parameter that the other leaves to the operation after it, or both have the same elements in
+    another order.
+
+    Args:
+        pairs: The pairs, with what was found.
+    """
+    agree = pairs.outputs_agree()
+    found = {
+        n
+        for n, pair in enumerate(pairs)
+        if _is_laid_out_for_a_layer(pairs, pair)
+        or (_is_mispaired(pairs, pair) and (not agree or _corresponds_to_another(pairs, pair)))
+    }
+    return found.union(*(_of_another_way(pairs, module) for module in pairs.modules))
+
+
+def _is_mispaired(pairs: Pairs, pair: Pair) -> bool:
+    """Return whether operations of another kind or shape differ, and what follows one of them does not."""
+    if pair.is_explained or not pair.has_both or not (pair.other_type or pair.verdict == SHAPE):
+        return False
+    if not all(side.is_op(row) for side, row in pairs.sides(pair)):
+        return False
+    following = _next(pairs, pairs.a, pair.a), _next(pairs, pairs.b, pair.b)
+    return any(found and all(one.is_explained for one in found) for found in following)
+
+
+def _next(pairs: Pairs, side: Side, row: int) -> list[Pair]:
+    """Return the first pairs with both rows that follow a row of a pass."""
+    number_of = pairs.number_of_a if side is pairs.a else pairs.number_of_b
+    waiting, seen, found = [row], {row}, list[Pair]()
+    while waiting:
+        for child in set(side.graph.children(waiting.pop())) - seen:
+            seen.add(child)
+            pair = pairs[number_of[child]]
+            if pair.has_both:
+                found.append(pair)
+            else:
+                waiting.append(child)
+    return found
+
+
+def _corresponds_to_another(pairs: Pairs, pair: Pair) -> bool:
+    """Return whether two operations of a pair compute the same with what follows them."""
+    x, y = pairs.a.value(pair.a), pairs.b.value(pair.b)
+    has_same = x is not None and y is not None and x.array.size == y.array.size and same_elements(x, y)
+    return has_same or _is_split_elsewhere(pairs, pair)
+
+
+def _is_split_elsewhere(pairs: Pairs, pair: Pair) -> bool:
+    """Return whether one operation of a pair has a parameter that the other leaves to the next one.
+
+    So does a file in which the bias of a layer is a part of the activation or normalization after it.
+    """
+    sides = pairs.sides(pair)
+    for (one, row), (other, partner) in (sides, sides[::-1]):
+        states = [state for state in one.states(row) if state is not None]
+        left = [state for state in states if not has_near(state, other.states(partner))]
+        following = [state for child in other.graph.children(partner) for state in other.states(child)]
+        if left and all(has_near(state, following) for state in left):
+            return True
+    return False
+
+
+def _is_laid_out_for_a_layer(pairs: Pairs, pair: Pair) -> bool:
+    """Return whether two moves give recurrent layers one tensor, the file's with the steps first.
+
+    A layer of PyTorch may take the batch first, for which a file moves the axes otherwise.
+    """
+    sides = pairs.sides(pair)
+    if pair.verdict != SHAPE or not pairs.b.is_file:
+        return False
+    if any(not side.is_op(row) or side.computes(row) for side, row in sides):
+        return False
+    x, y = (side.value(row) for side, row in sides)
+    if x is None or y is None or x.array.ndim != 3 or x.array.swapaxes(0, 1).shape != y.array.shape:
+        return False
+    swapped = y._replace(array=y.array.swapaxes(0, 1))
+    if difference(x, swapped).relative > pair.rounding_error:
+        return False
+    layers, others = (
+        [child for child in side.graph.children(row) if side.graph.type_of(child) != "shape"]
+        for side, row in sides
+    )
+    settings = [pairs.a.graph.setting(layer) for layer in layers if _is_recurrent(pairs.a, layer)]
+    return (
+        all(setting.endswith(", True") for setting in settings)  # the last of them is batch_first
+        and len(settings) == len(layers) > 0 < len(others)
+        and all(_is_recurrent(pairs.b, other) for other in others)
+    )
+
+
+def _is_recurrent(side: Side, row: int) -> bool:
+    return side.graph.type_of(row).startswith(RECURRENT)
+
+
+def _of_another_way(pairs: Pairs, module: ModulePair) -> set[int]:
+    """Return the pairs of steps that differ inside a module that computes the same in another way.
+
+    Of a variance as the mean of squares, or of what is left of the mean, no steps correspond. A module
+    without others inside computes the same if it runs other operations on what both passes have, and what
+    it returns agrees: unless two steps are given the same, so that they do correspond, or what follows a
+    step may leave out a difference.
+    """
+    sides = (pairs.a, module.a), (pairs.b, module.b)
+    is_root = not all(side.graph.call_address(call) for side, call in sides)
+    if is_root or not all(pairs[n].is_explained for n in module.outputs):
+        return set()
+    rows = [
+        range(int(side.graph.calls.start[call]), int(side.graph.calls.stop[call])) for side, call in sides
+    ]
+    if any(
+        int(side.graph.ops.call[row]) != call
+        for (side, call), own in zip(sides, rows, strict=True)
+        for row in own
+    ):
+        return set()
+    kinds = [
+        sorted(kind for row in own if (kind := side.kind(row)) not in MOVES)
+        for (side, _), own in zip(sides, rows, strict=True)
+    ]
+    inside = {pairs.number_of_a[row] for row in rows[0]}, {pairs.number_of_b[row] for row in rows[1]}
+    given = {n for one in set.union(*inside) for n in pairs.parents(pairs[one])}.difference(*inside)
+    if kinds[0] == kinds[1] or not all(pairs[n].is_explained for n in given):
+        return set()
+    apart = {n for n in inside[0] & inside[1] if not pairs[n].is_explained}
+    for pair in (pairs[n] for n in apart):
+        ends = [pairs[n] for n in pairs.children(pair) if pairs[n].is_explained]
+        if _are_given_the_same(pairs, pair) or any(_may_leave_out(pairs, pair, end) for end in ends):
+            return set()
+    return apart
+
+
+def _are_given_the_same(pairs: Pairs, pair: Pair) -> bool:
+    """Return whether two operations are computed from tensors that correspond and do not differ."""
+    parents = [pairs[n] for n in pairs.parents(pair)]
+    found = [one for one in parents if any(side.depends_on_inputs(row) for side, row in pairs.sides(one))]
+    return bool(found) and all(one.is_explained and one.has_both for one in found)
+
+
+def _may_leave_out(pairs: Pairs, pair: Pair, end: Pair) -> bool:
+    """Return whether what follows a pair of steps may agree although it would show a difference.
+
+    A bound that returns what it is given, of either step, leaves out nothing.
+    """
+    for (side, row), given in zip(pairs.sides(end), (pair.a, pair.b), strict=True):
+        if row < 0 or given not in side.graph.parents(row):
+            continue
+        kind, x, y = side.kind(row), side.value(row), side.value(given)
+        if x is None or y is None or (kind in MOVES and x.array.size < y.array.size):
+            return True
+        if kind in HIDING | _CHOOSING and are_apart(x, y, SAME):
+            return True
+    return False

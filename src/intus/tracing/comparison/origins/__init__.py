@@ -1,0 +1,1 @@
+"""Origins of what differs between two passes."""

@@ -1,0 +1,150 @@
+"""Find the operations without a partner by which two passes come to differ at a pair.
+
+Two implementations may take other steps to a tensor that both have. All steps since the last such tensors
+are to blame then, unless those that ran last compute the same in both passes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ....core.analysis.walks import ancestors
+from ....core.graph import BUFFER, CONSTANT
+from ..judging.layouts import laid_out, layouts_differ
+from ..judging.pairs import ONLY_A, ONLY_B, Pair, Pairs
+from ..values.differences import difference
+
+if TYPE_CHECKING:
+    from ..judging.steps import Steps
+
+#: The largest number of operations of both sides in which the ones that make a difference are looked for.
+_MOST = 40
+#: What an operation has of its own, besides what it is given.
+_STATE = (BUFFER, CONSTANT)
+
+
+class Unpaired:
+    """Finds pairs without a partner.
+
+    Args:
+        pairs: All pairs, with what was found of each.
+    """
+
+    def __init__(self, pairs: Pairs) -> None:
+        self._pairs, self._a, self._b = pairs, pairs.a, pairs.b
+
+    def before(self, number: int, inside: list[int]) -> list[int]:
+        """Return the numbers of the pairs without a partner that led to a pair, and of itself if it did too.
+
+        Args:
+            number: The number of the pair.
+            inside: The numbers of those of the module that returned it.
+
+        Returns:
+            The numbers; empty if the operation of the pair itself makes the difference.
+        """
+        pair = self._pairs[number]
+        if pair.is_source:
+            return [] if pair.proven or not inside else [*inside, number]
+        waiting, region = list(pair.unpaired_parents), set[int]()
+        if waiting and pair.other_type:
+            region.add(number)
+        while waiting:
+            one = waiting.pop()
+            if one not in region:
+                region.add(one)
+                parents = self._pairs.parents(self._pairs[one])
+                waiting += [n for n in parents if self._pairs[n].verdict in (ONLY_A, ONLY_B)]
+        return self._first_of(number, region) or sorted(region)
+
+    def _first_of(self, number: int, region: set[int]) -> list[int]:
+        """Return the part of a region that explains the rest of it, because it ran before.
+
+        A parent may compute something between two of its modules, which only one side does. The module that
+        runs on the result is not to blame, even if a file has folded another into it.
+        """
+        pair = self._pairs[number]
+        found = self._cut(pair, region)
+        if not found and number in region and self._is_given_other(pair):
+            found = {n for n in region if not self._is_inside(self._pairs[n], pair)}
+        return sorted(n for n in found if self._computes(self._pairs[n]))
+
+    def _cut(self, pair: Pair, region: set[int]) -> set[int]:
+        """Return what leads to the first tensors of a region from which both sides compute the same.
+
+        The operations of ``a`` that follow its tensor, run on the tensor of ``b``, have the result of ``b``.
+        """
+        if self._a.calls is None or pair.difference is None or len(region) > _MOST:
+            return set()
+        graphs, ends = (self._a.graph, self._b.graph), (pair.a, pair.b)
+        members = [self._pairs[n] for n in region]
+        rows = {one.a for one in members if one.a >= 0}, {one.b for one in members if one.b >= 0}
+        given = [{p for row in rows[k] for p in graphs[k].parents(row)} - rows[k] for k in (0, 1)]
+        given = [{p for p in given[k] if graphs[k].ops.kind[p] not in _STATE} for k in (0, 1)]
+        begins = [sorted((rows[k] | given[k]) - {ends[k]}) for k in (0, 1)]
+        for i, j in itertools.product(*begins):
+            if (i in given[0] and j in given[1]) or not self._computes_the_same(pair, i, j):
+                continue
+            # a LeakyReLU of what has passed a ReLU changes nothing, and may be what differs
+            i = next(row for row in reversed(begins[0]) if row == i or self._computes_the_same(pair, row, j))
+            before = [{row, *ancestors(graphs[k], [row])} & rows[k] for k, row in enumerate((i, j))]
+            found = {n for n in region if self._pairs[n].a in before[0] or self._pairs[n].b in before[1]}
+            if any(self._computes(self._pairs[n]) for n in found):
+                return found
+        return set()
+
+    def _computes_the_same(self, pair: Pair, i: int, j: int) -> bool:
+        """Return whether ``a``, from a row on and given a tensor of ``b``, has the result of ``b``."""
+        x, y = self._a.value(i), self._b.value(j)
+        if x is None or y is None or x.array.shape != y.array.shape:
+            return False
+        steps = self._steps.also(pair.a, pair.b, self._pairs.value_of_b(pair.a))
+        step = steps.also(i, j, y).judge(pair.a)
+        return step is not None and i in step.region.given and not step.is_wrong
+
+    @cached_property
+    def _steps(self) -> Steps:
+        """The steps of ``a`` that begin at tensors which rounding explains."""
+        from ..judging.steps import Steps
+
+        assert self._a.calls is not None
+        agreeing = self._pairs.agreeing()
+        return Steps(self._a.calls, self._b.graph, agreeing, set(), self._pairs.value_of_b)
+
+    def _is_given_other(self, pair: Pair) -> bool:
+        """Return whether the modules of a pair were called on one tensor each, which differ.
+
+        For passes whose operations cannot be run.
+        """
+        if self._a.calls is not None and not layouts_differ(self._a.graph, self._b.graph):
+            return False
+        given = []
+        for side, row in self._pairs.sides(pair):
+            graph = side.graph
+            call = int(graph.ops.call[row])
+            if call < 0:
+                return False
+            inside = range(int(graph.calls.start[call]), int(graph.calls.stop[call]))
+            outside = {parent for one in inside for parent in graph.parents(one)} - {*inside}
+            given.append([one for one in outside if graph.ops.kind[one] not in _STATE])
+        if [len(rows) for rows in given] != [1, 1]:
+            return False
+        (i,), (j,) = given
+        x, y = self._a.value(i), self._b.value(j)
+        if x is None or y is None:
+            return False
+        y = laid_out(self._a, i, x, self._b, j, y)
+        return x.array.shape == y.array.shape and difference(x, y).relative > pair.rounding_error
+
+    def _is_inside(self, one: Pair, pair: Pair) -> bool:
+        """Return whether a row without a partner ran in the module call that a pair ran in."""
+        (side, row), other = ((self._a, one.a), pair.a) if one.a >= 0 else ((self._b, one.b), pair.b)
+        call = int(side.graph.ops.call[other])
+        return call < 0 or call in side.graph.enclosing_calls(row)
+
+    def _computes(self, one: Pair) -> bool:
+        """Return whether a row without a partner is an operation that does not only move elements."""
+        side, row = (self._a, one.a) if one.a >= 0 else (self._b, one.b)
+        return side.computes(row)
