@@ -12,7 +12,7 @@ from flax import linen
 
 from ...core.errors import InputError
 from ..base import Operation
-from .interception import active, dotted
+from .interception import Intercepted, active, dotted
 from .library import Leaves, Opened, StateArray
 
 _CHANNELS_LAST = frozenset(
@@ -200,7 +200,8 @@ class _Calls:
         try:
             with _parameters_passed(module, address, interceptor):
                 state = None if bound is None else jax.tree.leaves(bound.variables)
-                return interceptor.call(address, type(module), next_call, args, kwargs, bound, state)
+                call = Intercepted(address, type(module), next_call, args, kwargs, bound, state)
+                return interceptor.call(call)
         finally:
             self._depth -= 1
 
