@@ -192,7 +192,7 @@ class _Calls:
         interceptor, module = active(), context.module
         # A lifted module (nn.remat, nn.scan) has no parent, so that a call inside of the model's counts too.
         belongs = self._depth or _is_copy(_root(module), self._model)
-        if interceptor is None or context.method_name != "__call__" or not belongs:
+        if interceptor is None or not belongs or not _is_call(context):
             return next_call(*args, **kwargs)
         address = dotted(module.path)
         bound = None if module.path else Bound.of(module)
@@ -204,6 +204,12 @@ class _Calls:
                 return interceptor.call(call)
         finally:
             self._depth -= 1
+
+
+def _is_call(context: Any) -> bool:
+    """Return whether a method is a module's ``__call__``. Flax names a method as its function is named."""
+    wrapped = getattr(type(context.module).__call__, "__wrapped__", None)
+    return context.method_name == "__call__" or context.orig_method.func is wrapped
 
 
 def _root(module: linen.Module) -> linen.Module:
