@@ -645,7 +645,12 @@ class TraceContract:
 
 
 class Returning:
-    """The model of ``TraceContract``: the same code runs on the tensors of every framework.
+    """The model of ``TraceContract``, and its judge on numpy: the modules of a framework call its methods.
+
+    They run on the tensors of every framework::
+
+        class Enc(nn.Module):
+            forward = Returning.enc
 
     Where a framework's models return no dict, the model has a false ``returns_dict`` and returns a tuple.
     """
@@ -655,26 +660,27 @@ class Returning:
         """Return the input."""
         return getattr(net, "as_input", np.asarray)(np.arange(24, dtype=np.float32).reshape(4, 6))
 
-    @staticmethod
-    def enc(x: Any) -> Any:
+    @classmethod
+    def expected(cls) -> dict[str, np.ndarray]:
+        """Return the outputs, and the first tensor that ``enc`` returns."""
+        x = cls.given(None)
+        return {**cls().net(x), "enc": cls().enc(x)[0]}
+
+    def enc(self, x: Any) -> Any:
         """Compute the second tensor before the first."""
         early = x[:, :2] * 2
         return x[:, :3] + 1, early
 
-    @staticmethod
-    def pair(x: Any) -> Any:
+    def same(self, x: Any) -> Any:
+        """Return what was given."""
+        return x
+
+    def pair(self, x: Any) -> Any:
         """Return what was given, and another tensor."""
         return x, x * 3
 
-    @staticmethod
-    def net(enc: Any, same: Any, pair: Any, x: Any) -> dict[str, Any]:
+    def net(self, x: Any) -> dict[str, Any]:
         """Call the three modules."""
-        late, early = enc(x)
-        given, more = pair(same(late))
+        late, early = self.enc(x)
+        given, more = self.pair(self.same(late))
         return {"late": given + 1, "early": early + more[:, :2]}
-
-    @classmethod
-    def expected(cls) -> dict[str, np.ndarray]:
-        """Return the outputs, and the first tensor that ``enc`` returns."""
-        x = np.arange(24, dtype=np.float32).reshape(4, 6)
-        return {**cls.net(cls.enc, lambda one: one, cls.pair, x), "enc": cls.enc(x)[0]}

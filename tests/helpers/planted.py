@@ -5,13 +5,11 @@ and there are as many channels before as after. ``planted_twins.py`` compares th
 that has PyTorch and pandas.
 """
 
-import json
-import os
 import re
-import subprocess
 from pathlib import Path
 
 import numpy as np
+from torch_help import run_with_torch
 
 #: Of the network of images: the settings that a change makes other, as arguments of its builder.
 SETTINGS = {
@@ -114,20 +112,19 @@ def weights(change="", *, last=False):
     return {name: np.ascontiguousarray(value, np.float32) for name, value in w.items()}
 
 
-def compared(folder, images_of, rows_of, *, batched=True):
+def compared(folder, images_of, rows_of):
     """Return what ``compare`` says of the passes of a framework, among each other and with PyTorch.
 
     Args:
         folder: A folder to write to.
         images_of: Returns the trace of the network of images, given a change and the changed settings.
         rows_of: Returns the trace of the network of rows, given whether its softmax is along the other axis.
-        batched: Whether the networks are given several images.
     """
     for change, settings in {"": {}, **SETTINGS}.items():
         write(folder, change or "images", images_of(change, **settings))
     write(folder, "rows", rows_of(False))
     write(folder, "axis", rows_of(True))
-    return run_with_torch("import planted_twins; planted_twins.main()", folder, int(batched))
+    return run_with_torch("import planted_twins; planted_twins.main()", folder)
 
 
 def write(folder, name, trace):
@@ -145,17 +142,6 @@ def read(folder, name):
     loaded = load(Path(folder) / f"{name}.trace")
     with np.load(Path(folder) / f"{name}.npz") as values:
         return Trace(loaded.graph, loaded.values, params=dict(values))
-
-
-def run_with_torch(code, *arguments):
-    """Return what code prints in the environment that has PyTorch and pandas, as JSON."""
-    command = [os.environ["INTUS_SERVER_PYTHON"], "-c", code, *map(str, arguments)]
-    known = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""))))
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": known}
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def check_reason(said, change):

@@ -51,14 +51,13 @@ def both_orders(a, b):
 
 
 def main():
-    """Compare the passes in the folder of the first argument; the second is 0 if they are of one image."""
-    folder, batched = Path(sys.argv[1]), sys.argv[2] == "1"
-    given = {"images": planted.images(), "rows": planted.rows()}
-    given = given if batched else {name: x[0] for name, x in given.items()}
-    bases = {
-        name: {"own": planted.read(folder, name), "torch": traced(net, given[name])}
-        for name, net in {"images": Images(), "rows": Rows()}.items()
-    }
+    """Compare the passes in the folder that is the argument."""
+    folder, given, bases = Path(sys.argv[1]), {}, {}
+    for name, net, x in (("images", Images(), planted.images()), ("rows", Rows(), planted.rows())):
+        own = planted.read(folder, name)
+        # The models of some libraries take one input.
+        given[name] = x if own["input_1"].value.ndim == x.ndim else x[0]
+        bases[name] = {"own": own, "torch": traced(net, given[name])}
     found = {f"twin: {name}": both_orders(pair["own"], pair["torch"]) for name, pair in bases.items()}
     for change in planted.CHANGES:
         kind = "rows" if change == "axis" else "images"

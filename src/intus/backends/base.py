@@ -99,14 +99,22 @@ class CapturedTensor:
         )
 
 
+#: Why a backend refuses a call of a model that overlaps another one.
+OVERLAPS = (
+    "A call of the model is not recorded while another thread's call of it is, so that every record is of "
+    "one call. Rows have no labels by order of arrival then. To record all of them, call it one at a time."
+)
+
+
 class Tap(Protocol):
     """The observer of a model's tensors.
 
     Its exceptions never reach the model; the backend passes them to ``on_error``. One that calls the model
     by ``Backend.evaluation`` in the course of a training has a true attribute ``evaluates``, so that a
     backend whose models are values can tell which is the trained one. It may have methods ``leave_out``, for
-    a backend to which the report of a call is expensive, ``at_epoch_end``, ``prepared``, ``ran_outside``,
-    ``sent_elsewhere``, ``note`` and ``met``; see ``monitoring.tap.ModelTap``.
+    a backend to which the report of a call is expensive, ``refuse_call``, for a call that cannot be recorded,
+    ``at_epoch_end``, ``prepared``, ``ran_outside``, ``sent_elsewhere``, ``note`` and ``met``; see
+    ``monitoring.tap.ModelTap``.
     """
 
     def on_forward_start(self, inputs: Any) -> bool | None:

@@ -1,15 +1,13 @@
 """``compare`` of an NNX model with its twin in PyTorch, which the main environment runs."""
 
 import importlib.util
-import json
-import os
-import subprocess
 from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from torch_help import run_with_torch
 
 import intus
 
@@ -83,10 +81,7 @@ def folder(tmp_path_factory):
 
 
 def compared(folder, eps="1e-6", approximate="tanh"):
-    command = [os.environ["INTUS_SERVER_PYTHON"], "-c", TWIN, str(folder), eps, approximate]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return run_with_torch(TWIN, folder, eps, approximate)
 
 
 def test_twin_agrees(folder):

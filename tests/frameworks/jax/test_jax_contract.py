@@ -399,58 +399,49 @@ class TestJaxContract(BackendContract):
 
 
 class NnxEnc(nnx.Module):
-    def __call__(self, x):
-        return Returning.enc(x)
+    __call__ = Returning.enc
 
 
 class NnxPair(nnx.Module):
-    def __call__(self, x):
-        return Returning.pair(x)
+    __call__ = Returning.pair
 
 
 class NnxReturning(nnx.Module):
+    __call__ = Returning.net
+
     def __init__(self):
         self.enc, self.same, self.pair = NnxEnc(), nnx.Dropout(0.3, deterministic=True), NnxPair()
 
-    def __call__(self, x):
-        return Returning.net(self.enc, self.same, self.pair, x)
-
 
 class LinenEnc(linen.Module):
-    def __call__(self, x):
-        return Returning.enc(x)
+    __call__ = Returning.enc
 
 
 class LinenPair(linen.Module):
-    def __call__(self, x):
-        return Returning.pair(x)
+    __call__ = Returning.pair
 
 
 class LinenReturning(linen.Module):
+    __call__ = Returning.net
+
     def setup(self):
         self.enc, self.same, self.pair = LinenEnc(), linen.Dropout(0.3, deterministic=True), LinenPair()
 
-    def __call__(self, x):
-        return Returning.net(self.enc, self.same, self.pair, x)
-
 
 class EquinoxEnc(eqx.Module):
-    def __call__(self, x):
-        return Returning.enc(x)
+    __call__ = Returning.enc
 
 
 class EquinoxPair(eqx.Module):
-    def __call__(self, x):
-        return Returning.pair(x)
+    __call__ = Returning.pair
 
 
 class EquinoxReturning(eqx.Module):
+    __call__ = Returning.net
+
     enc: EquinoxEnc
     same: eqx.nn.Dropout
     pair: EquinoxPair
-
-    def __call__(self, x):
-        return Returning.net(self.enc, self.same, self.pair, x)
 
 
 class Looping(eqx.Module):

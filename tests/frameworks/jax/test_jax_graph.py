@@ -194,6 +194,32 @@ def test_linen_module_without_variables_is_refused():
         traced(Conv(), jnp.ones((1, 6, 6, 1)))
 
 
+class Encoder(linen.Module):
+    def setup(self):
+        self.fc = linen.Dense(3)
+
+    def encode(self, x):
+        return jnp.tanh(self.fc(x))
+
+    __call__ = encode
+
+
+def test_linen_module_whose_call_is_a_function_of_another_name():
+    class Encoded(linen.Module):
+        def setup(self):
+            self.one = Encoder()
+
+        def __call__(self, x):
+            return self.one(x) * 2
+
+    net, x = Encoded(), jax.random.normal(jax.random.key(0), (2, 4))
+    variables = net.init(jax.random.key(0), x)
+    expected = Encoder().apply({"params": variables["params"]["one"]}, x)
+    t = intus.trace(net.bind(variables), x)
+    np.testing.assert_array_equal(t["one"].value, expected)
+    assert (t.modules["one"].type, t.modules["one"].num_calls) == ("Encoder", 1)
+
+
 def test_equinox_model_and_its_arguments():
     class Model(eqx.Module):
         mlp: eqx.nn.MLP

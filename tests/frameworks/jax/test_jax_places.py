@@ -4,14 +4,13 @@ The main environment runs the models of PyTorch and compares, in both orders.
 """
 
 import json
-import os
-import subprocess
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from torch_help import run_with_torch
 
 import intus
 
@@ -173,10 +172,7 @@ def said(tmp_path_factory):
             state[f"blocks.{number}.{layer}.bias"] = np.asarray(own.bias[...])
     np.savez(folder / "blocks.npz", **state)
     intus.trace(model, jnp.asarray(x)).save(folder / "blocks.trace")
-    command = [os.environ["INTUS_SERVER_PYTHON"], "-c", TORCH, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return run_with_torch(TORCH, folder)
 
 
 def firsts(said, name):

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import planted
 import pytest
 from flax import linen, nnx
+from planted_reasons import PlantedReasons, check_transposed_matrix_of_live_models
+from torch_help import run_with_torch
 
 import intus
 
@@ -161,30 +163,17 @@ MODELS = {
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def said(request, tmp_path_factory):
-    batched = request.param != "Equinox"
-    return planted.compared(tmp_path_factory.mktemp("planted"), *MODELS[request.param], batched=batched)
+def models(request):
+    return MODELS[request.param]
 
 
-@pytest.mark.parametrize("pair", ["own, own", "own, torch", "torch, own"])
-@pytest.mark.parametrize("change", planted.CHANGES)
-def test_reason_names_the_change_and_nothing_else(said, change, pair):
-    for one in said[f"{change}: {pair}"]:
-        planted.check_reason(one, change)
-
-
-@pytest.mark.parametrize("network", ["images", "rows"])
-def test_twin_of_torch_agrees(said, network):
-    for one in said[f"twin: {network}"]:
-        planted.check_twin(one)
+class TestPlanted(PlantedReasons):
+    """Test the networks of ``models``."""
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_transposed_matrix_of_live_models_is_named(name):
-    images, _ = MODELS[name]
-    table = intus.compare(images(""), images("matrix transposed"))
-    assert table.attrs["first"]["module"] == "fc"
-    assert " are transposes of each other" in table.attrs["first"]["why"][0]
+    check_transposed_matrix_of_live_models(MODELS[name][0])
 
 
 UP = """
@@ -217,7 +206,7 @@ def test_transposed_convolution_whose_kernel_torch_flips_has_the_reason_alone(na
     model.layers[0].kernel[...] = jnp.asarray(kernel)
     model.layers[0].bias[...] = jnp.asarray(planted.weights()["conv.bias"])
     planted.write(tmp_path, "up", intus.trace(model, jnp.asarray(planted.images(last=True))))
-    for said in planted.run_with_torch(UP, tmp_path, change, stride, bias):
+    for said in run_with_torch(UP, tmp_path, change, stride, bias):
         if pattern is None:
             planted.check_twin(said)
             continue

@@ -1,89 +1,18 @@
 """``compare`` of functions of JAX with those of PyTorch: right twins agree, planted numbers are named.
 
-The main environment runs the functions of PyTorch and compares, in both orders.
+The main environment runs the functions of PyTorch and compares, in both orders; see ``torch_twins.py``.
 """
 
 import json
-import os
-import subprocess
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from torch_help import run_with_torch
 
 import intus
-
-TORCH = """
-import json, sys
-import numpy as np, torch
-import torch.nn.functional as F
-import intus
-
-torch.manual_seed(0)
-
-def normalized(x, eps):
-    return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, unbiased=False) + eps).sqrt()
-
-FUNCTIONS = {
-    "leaky_relu": lambda x: F.leaky_relu(x, 0.01),
-    "elu": F.elu,
-    "elu of another alpha": lambda x: F.elu(x, 1.3),
-    "celu": F.celu,
-    "celu of another alpha": lambda x: F.celu(x, 1.3),
-    "selu": F.selu,
-    "silu": F.silu,
-    "mish": F.mish,
-    "softplus": F.softplus,
-    "softplus of beta": lambda x: F.softplus(x, 2.0),
-    "hardtanh": F.hardtanh,
-    "relu6": F.relu6,
-    "hardswish": F.hardswish,
-    "hardsigmoid": F.hardsigmoid,
-    "line": lambda x: x / 6 + 0.5,
-    "logsigmoid": F.logsigmoid,
-    "softsign": F.softsign,
-    "hardshrink": lambda x: F.hardshrink(x, 0.3),
-    "softshrink": lambda x: F.softshrink(x, 0.3),
-    "threshold": lambda x: F.threshold(x, 0.1, 7.0),
-    "prelu": lambda x: F.prelu(x, torch.tensor([0.25])),
-    "gelu": F.gelu,
-    "gelu by tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "softmax": lambda x: F.softmax(x, -1),
-    "log_softmax": lambda x: F.log_softmax(x, -1),
-    "normalize": lambda x: F.normalize(x, dim=-1),
-    "normalized": lambda x: normalized(x, 1e-5),
-    "layer_norm": lambda x: F.layer_norm(x, x.shape[-1:], eps=1e-5),
-    "clamp": lambda x: x.clamp(-0.5, 0.5),
-    "clamp of min": lambda x: x.clamp(min=0.2),
-    "masked_fill": lambda x: x.masked_fill(x > 30, 7.0),
-    "abs": torch.abs,
-    "sign": torch.sign,
-    "remainder": lambda x: torch.remainder(x, 3.0),
-    "nan_to_num": torch.nan_to_num,
-    "logit": lambda x: torch.logit(x.sigmoid(), 1e-6),
-}
-
-class Net(torch.nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x)
-
-folder, said = sys.argv[1], {}
-for name, (of, inputs) in json.load(open(f"{folder}/cases.json")).items():
-    other = intus.load(f"{folder}/{name}.trace")
-    x = torch.tensor(np.load(f"{folder}/{inputs}.npy"))
-    net = Net(FUNCTIONS[of])
-    apart = float((net(x) - torch.tensor(np.asarray(other["output_1"].value))).abs().max())
-    own = intus.trace(net, x)
-    tables = intus.compare(own, other), intus.compare(other, own)
-    said[name] = [apart, [(table.agree, table.attrs["summary"]) for table in tables]]
-print(json.dumps(said))
-"""
 
 
 def _normalized(x, eps):
@@ -226,10 +155,7 @@ def compared(tmp_path_factory):
         intus.trace(Net(function), jnp.asarray(INPUTS[inputs])).save(folder / f"{name}.trace")
     named = {name: (of, inputs) for name, (_, of, inputs, _) in CASES.items()}
     (folder / "cases.json").write_text(json.dumps(named))
-    command = [os.environ["INTUS_SERVER_PYTHON"], "-c", TORCH, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return run_with_torch("import torch_twins; torch_twins.main()", folder)
 
 
 #: Steps that JAX adds and that have no effect on numbers like these: compare says so, and is not sure.
@@ -242,26 +168,25 @@ def names(kind, *inputs):
 
 @pytest.mark.parametrize("name", names("twin", "mixed", "large"))
 def test_right_twin_agrees_in_both_orders(compared, name):
-    apart, tables = compared[name]
+    apart, said = compared[name]
     assert apart <= 1e-5 * max(1.0, np.abs(INPUTS[CASES[name][2]]).max())
     if CASES[name][1] not in UNSURE:
-        assert [agree for agree, _ in tables] == [True, True], tables[0][1]
+        assert [one["agree"] for one in said] == [True, True], said[0]["text"]
 
 
 @pytest.mark.parametrize("name", names("twin", "positive", "negative", "small"))
 def test_right_twin_is_never_said_to_differ(compared, name):
     """Allow what is said of steps without effect on numbers of one sign, which only one side has."""
-    for _, text in compared[name][1]:
-        said = [line for line in text.splitlines() if "constant" in line or "diverge" in line]
-        assert not said, text
+    for text in (one["text"] for one in compared[name][1]):
+        assert not [line for line in text.splitlines() if "constant" in line or "diverge" in line], text
 
 
 @pytest.mark.parametrize("name", names("planted", *INPUTS))
 def test_planted_number_is_found_in_both_orders(compared, name):
     """Also where these inputs do not show it, because no number reaches a bound or a slope."""
-    tables = compared[name][1]
-    assert [agree for agree, _ in tables] == [False, False], tables[0][1]
-    said = CASES[name][3]
-    if said and not any("diverge" in text or "only in" in text for _, text in tables):
-        assert f"are {said} in a" in tables[0][1], tables[0][1]
-        assert f"{said} in b" in tables[1][1], tables[1][1]
+    said, number = compared[name][1], CASES[name][3]
+    one, other = (table["text"] for table in said)
+    assert [table["agree"] for table in said] == [False, False], one
+    if number and not any("diverge" in text or "only in" in text for text in (one, other)):
+        assert f"are {number} in a" in one, one
+        assert f"{number} in b" in other, other

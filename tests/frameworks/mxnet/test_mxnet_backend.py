@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import importlib.util
 import pickle
-import threading
 from collections import namedtuple
 
 import mxnet as mx
@@ -15,6 +14,7 @@ from mxnet import autograd, gluon
 from mxnet.gluon import nn
 from mxnet.gluon.model_zoo import vision
 from test_mxnet_contract import ModuleSubject, Net, symbol
+from thread_help import run_in_threads
 
 import intus
 from backends.contract import Collect, attach
@@ -759,11 +759,7 @@ def test_passes_of_threads_are_each_of_one_call(hybridized):
         for one in range(calls):
             net(X * (number * 100 + one + 1)).wait_to_read()
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    run_in_threads(run, 4)
     handle.remove()
     assert not tap.errors
     assert len(tap.seen) + tap.refused == 4 * calls

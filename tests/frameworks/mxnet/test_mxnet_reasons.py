@@ -9,6 +9,8 @@ import pytest
 from mxnet import nd
 from mxnet.base import _LIB, c_str, check_call
 from mxnet.gluon import nn
+from planted_reasons import PlantedReasons
+from torch_help import run_with_torch
 
 import intus
 from intus.tracing.comparison.values import settings
@@ -91,22 +93,16 @@ def module_rows(other):
     return intus.trace(bound(symbol_of_rows(1 if other else -1), x), nd.array(x))
 
 
-@pytest.fixture(scope="module", params=[(gluon, gluon_rows), (module, module_rows)], ids=["Gluon", "Module"])
-def said(request, tmp_path_factory):
-    return planted.compared(tmp_path_factory.mktemp("planted"), *request.param)
+MODELS = {"Gluon": (gluon, gluon_rows), "Module": (module, module_rows)}
 
 
-@pytest.mark.parametrize("pair", ["own, own", "own, torch", "torch, own"])
-@pytest.mark.parametrize("change", planted.CHANGES)
-def test_reason_names_the_change_and_nothing_else(said, change, pair):
-    for one in said[f"{change}: {pair}"]:
-        planted.check_reason(one, change)
+@pytest.fixture(scope="module", params=MODELS)
+def models(request):
+    return MODELS[request.param]
 
 
-@pytest.mark.parametrize("network", ["images", "rows"])
-def test_twin_of_torch_agrees(said, network):
-    for one in said[f"twin: {network}"]:
-        planted.check_twin(one)
+class TestPlanted(PlantedReasons):
+    """Test the networks of ``models``."""
 
 
 def test_defaults_are_those_that_mxnet_states():
@@ -154,7 +150,7 @@ def test_epsilon_by_default_that_rounding_hides_is_told_in_both_orders(eps, agre
     states = {"bn_moving_mean": nd.zeros(4), "bn_moving_var": nd.ones(4) * 1e6}
     module.set_params({"bn_gamma": nd.ones(4), "bn_beta": nd.zeros(4)}, states)
     planted.write(tmp_path, "module", intus.trace(module, nd.array(x)))
-    for said in planted.run_with_torch(HIDDEN, tmp_path, eps):
+    for said in run_with_torch(HIDDEN, tmp_path, eps):
         assert said["agree"] is agree, said["text"]
         assert ("Eps of" in said["text"]) is not agree
 
@@ -171,7 +167,7 @@ print(json.dumps(planted_twins.both_orders(one, other)))
 def test_block_and_symbol_that_leaves_defaults_out_are_compared(change, tmp_path):
     planted.write(tmp_path, "one", gluon(""))
     planted.write(tmp_path, "other", module(change, **planted.SETTINGS.get(change, {})))
-    for said in planted.run_with_torch(PAIR, tmp_path):
+    for said in run_with_torch(PAIR, tmp_path):
         if change:
             planted.check_reason(said, change)
         else:

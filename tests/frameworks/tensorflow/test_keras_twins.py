@@ -1,90 +1,21 @@
 """``compare`` of Keras with PyTorch: right activations agree, other numbers and missing biases are found.
 
-The main environment runs the functions of PyTorch and compares, in both orders.
+The main environment runs the twins in PyTorch and compares, in both orders; see ``torch_twins.py``.
 """
 
 import json
-import os
-import subprocess
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from torch_help import run_with_torch
 
 import intus
 
-TORCH = """
-import json, sys
-import numpy as np, torch
-import torch.nn.functional as F
-import intus
-
-FUNCTIONS = {
-    "leaky_relu": lambda x: F.leaky_relu(x, 0.2),
-    "elu": F.elu,
-    "celu": F.celu,
-    "selu": F.selu,
-    "softplus": F.softplus,
-    "relu6": F.relu6,
-    "hardsigmoid": F.hardsigmoid,
-    "hardswish": F.hardswish,
-    "mish": F.mish,
-    "gelu": F.gelu,
-    "hardshrink": lambda x: F.hardshrink(x, 0.5),
-    "softshrink": lambda x: F.softshrink(x, 0.5),
-    "threshold": lambda x: F.threshold(x, 0.1, 7.0),
-}
-
-class Net(torch.nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x)
-
-folder, said = sys.argv[1], {}
-x = torch.tensor(np.load(f"{folder}/x.npy"))
-for name, of in json.load(open(f"{folder}/cases.json")).items():
-    other, net = intus.load(f"{folder}/{name}.trace"), Net(FUNCTIONS[of])
-    apart = float((net(x) - torch.tensor(np.asarray(other["output_1"].value))).abs().max())
-    own = intus.trace(net, x)
-    tables = intus.compare(own, other), intus.compare(other, own)
-    said[name] = [apart, [(table.agree, table.attrs["summary"]) for table in tables]]
-
-class Attention(torch.nn.Module):
-    def __init__(self, bias):
-        super().__init__()
-        for number, name in enumerate(("queries", "keys", "centered")):
-            layer = torch.nn.Linear(6, 6, bias=bias != f"no {name}")
-            rng = np.random.default_rng(number)
-            layer.weight.data = torch.tensor(rng.normal(size=(6, 6)).astype(np.float32).T.copy())
-            if layer.bias is not None:
-                layer.bias.data = torch.tensor(rng.normal(size=6).astype(np.float32))
-            setattr(self, name, layer)
-
-    def forward(self, x):
-        x = x + torch.softmax(self.queries(x) @ self.keys(x).T, -1) @ x
-        y = self.centered(x)
-        return x + torch.tanh(y - y.mean(0))
-
-for name in ("all", "no keys", "no centered"):
-    for bias in ("all", "no keys", "no centered"):
-        net, other = Attention(bias), intus.load(f"{folder}/{name}.trace")
-        apart = float((net(x) - torch.tensor(np.asarray(other["output_1"].value))).abs().max())
-        live = intus.trace(net, x)
-        live.save(f"{folder}/torch.trace")
-        found = []
-        for own in (live, intus.load(f"{folder}/torch.trace")):
-            for table in (intus.compare(own, other), intus.compare(other, own)):
-                found.append((table.agree, table.attrs["summary"]))
-        said[f"{name}, {bias}"] = [apart, found]
-print(json.dumps(said))
-"""
 of = keras.activations
 TWINS = {
-    "leaky_relu": lambda x: of.leaky_relu(x, 0.2),
+    "leaky_relu of 0.2": lambda x: of.leaky_relu(x, 0.2),
     "elu": of.elu,
     "celu": of.celu,
     "selu": of.selu,
@@ -94,18 +25,18 @@ TWINS = {
     "hardswish": of.hard_swish,
     "mish": of.mish,
     "gelu": lambda x: of.gelu(x, approximate=False),
-    "hardshrink": of.hard_shrink,
-    "softshrink": of.soft_shrink,
+    "hardshrink of 0.5": of.hard_shrink,
+    "softshrink of 0.5": of.soft_shrink,
     "threshold": lambda x: of.threshold(x, 0.1, 7.0),
 }
 PLANTED = {
-    "leaky_relu": lambda x: of.leaky_relu(x, 0.1),
+    "leaky_relu of 0.2": lambda x: of.leaky_relu(x, 0.1),
     "elu": lambda x: of.elu(x, 1.1),
     "celu": lambda x: of.celu(x, 1.1),
     "relu6": of.relu,
     "hardsigmoid": lambda x: x / 6 + 0.5,
-    "hardshrink": lambda x: of.hard_shrink(x, 0.6),
-    "softshrink": lambda x: of.soft_shrink(x, 0.6),
+    "hardshrink of 0.5": lambda x: of.hard_shrink(x, 0.6),
+    "softshrink of 0.5": lambda x: of.soft_shrink(x, 0.6),
     "threshold": lambda x: of.threshold(x, 0.1, 8.0),
 }
 CASES = {f"twin {name}": name for name in TWINS} | {f"planted {name}": name for name in PLANTED}
@@ -148,7 +79,7 @@ def compared(tmp_path_factory):
     """Return the largest difference of both functions and what is said of them, by the name of the case."""
     folder = tmp_path_factory.mktemp("twins")
     np.save(folder / "x.npy", X)
-    (folder / "cases.json").write_text(json.dumps(CASES))
+    (folder / "cases.json").write_text(json.dumps({case: (name, "x") for case, name in CASES.items()}))
     for case, name in CASES.items():
         function = (TWINS if case.startswith("twin") else PLANTED)[name]
         given = keras.Input((6,))
@@ -156,31 +87,29 @@ def compared(tmp_path_factory):
         intus.trace(model, X).save(folder / f"{case}.trace")
     for bias in BIASES:
         intus.trace(attention(bias), X).save(folder / f"{bias}.trace")
-    command = [os.environ["INTUS_SERVER_PYTHON"], "-c", TORCH, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return run_with_torch("import torch_twins; torch_twins.main()", folder, *BIASES)
 
 
 @pytest.mark.parametrize("name", TWINS)
 def test_right_twin_agrees_in_both_orders(compared, name):
-    apart, tables = compared[f"twin {name}"]
+    apart, said = compared[f"twin {name}"]
     assert apart <= 1e-5
-    assert [agree for agree, _ in tables] == [True, True], tables[0][1]
+    assert [one["agree"] for one in said] == [True, True], said[0]["text"]
 
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_number_is_found_in_both_orders(compared, name):
-    tables = compared[f"planted {name}"][1]
-    assert [agree for agree, _ in tables] == [False, False], tables[0][1]
+    said = compared[f"planted {name}"][1]
+    assert [one["agree"] for one in said] == [False, False], said[0]["text"]
 
 
 @pytest.mark.parametrize("other", BIASES)
 @pytest.mark.parametrize("name", BIASES)
 def test_bias_of_one_side_is_told_although_what_follows_hides_it(compared, name, other):
-    apart, tables = compared[f"{name}, {other}"]
+    apart, said = compared[f"{name}, {other}"]
     assert apart <= 1e-5
     missing = {one.removeprefix("no ") for one in (name, other) if name != other} - {"all"}
-    for agree, text in tables:
-        assert agree == (not missing), text
-        assert all(f"What {layer} returns differs" in text for layer in missing), text
+    assert len(said) == 4
+    for one in said:
+        assert one["agree"] == (not missing), one["text"]
+        assert all(f"What {layer} returns differs" in one["text"] for layer in missing), one["text"]

@@ -353,46 +353,39 @@ class TestTensorFlowContract(BackendContract):
 
 
 class KerasEnc(keras.Layer):
-    def call(self, x):
-        return Returning.enc(x)
+    call = Returning.enc
 
 
 class KerasPair(keras.Layer):
-    def call(self, x):
-        return Returning.pair(x)
+    call = Returning.pair
 
 
 class KerasReturning(keras.Model):
+    call = Returning.net
+
     def __init__(self):
         super().__init__()
         self.enc, self.same, self.pair = KerasEnc(), keras.layers.Dropout(0.3), KerasPair()
 
-    def call(self, x):
-        return Returning.net(self.enc, self.same, self.pair, x)
-
 
 class ModuleEnc(tf.Module):
-    def __call__(self, x):
-        return Returning.enc(x)
+    __call__ = Returning.enc
 
 
 class ModuleSame(tf.Module):
-    def __call__(self, x):
-        return x
+    __call__ = Returning.same
 
 
 class ModulePair(tf.Module):
-    def __call__(self, x):
-        return Returning.pair(x)
+    __call__ = Returning.pair
 
 
 class ModuleReturning(tf.Module):
+    __call__ = Returning.net
+
     def __init__(self):
         super().__init__()
         self.enc, self.same, self.pair = ModuleEnc(), ModuleSame(), ModulePair()
-
-    def __call__(self, x):
-        return Returning.net(self.enc, self.same, self.pair, x)
 
 
 class TestTraceContract(TraceContract):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from sklearn.datasets import load_digits
+from thread_help import run_in_threads
 
 import intus
 from backends.contract import Collect
@@ -296,14 +297,6 @@ class Meeting(Collect):
 
     def refuse_call(self, error):
         self.refused.append(error)
-
-
-def run_in_threads(work, count):
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join(60)
 
 
 def test_runs_of_several_threads_are_several_passes(session):

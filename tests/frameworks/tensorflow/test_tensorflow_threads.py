@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from thread_help import run_in_threads
 
 from backends.contract import Collect
 from intus.backends.base import for_model
@@ -76,11 +77,7 @@ def test_passes_of_threads_are_each_of_one_call(make, in_graph):
         for number in range(CALLS):
             call(tf.fill((ROWS, 8), float(1 + 1000 * thread + number)))
 
-    threads = [threading.Thread(target=run, args=(one,)) for one in range(THREADS)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    run_in_threads(run, THREADS)
     handle.remove()
     assert not tap.errors
     assert len(tap.seen) + tap.refused == CALLS * THREADS + 1
@@ -207,11 +204,7 @@ def test_gradients_of_threads_are_of_their_call():
             step(tf.fill((ROWS, 8), float(1 + 1000 * thread + number)))
 
     step(tf.zeros((ROWS, 8)))
-    threads = [threading.Thread(target=run, args=(one,)) for one in range(THREADS)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    run_in_threads(run, THREADS)
     handle.remove()
     assert not tap.errors
     assert len(tap.seen) > 1

@@ -14,7 +14,7 @@ import jax
 
 from ..base import Operation
 from . import library
-from .interception import PLACE, Place, active, dotted
+from .interception import PLACE, Intercepted, Place, active, dotted
 from .library import Leaves, Opened, Path, StateArray, call_model, callable_modules, elements, not_found
 
 logger = logging.getLogger("intus.backends")
@@ -224,7 +224,8 @@ def _tapped(cls: Any) -> Any:
         if interceptor.parameters:
             self = _parameters_passed(self, place, interceptor)
         state = None if place.address else jax.tree.leaves(self)
-        return interceptor.call(place.address, cls, partial(cls.__call__, self), args, kwargs, state=state)
+        run = partial(cls.__call__, self)
+        return interceptor.call(Intercepted(place.address, cls, run, args, kwargs, state=state))
 
     names = {
         "__call__": call,

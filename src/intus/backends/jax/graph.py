@@ -23,6 +23,7 @@ from ...core.nested import named
 from ...core.traced import Traced
 from ..host_arrays import OnAccess, whole
 from .arrays import is_array, mapped, ordered_as
+from .interception import Intercepted, Interceptor
 from .internals import bind, name_stack, site
 from .jaxprs import Frame, evaluate
 from .library import Library, StateArray
@@ -38,7 +39,7 @@ _NUMPY = re.compile(r"np\.int\d+\((-?\d+)\)")  # an axis that was computed
 _SCOPE = re.compile(r"intus(\d+)")
 
 
-class Scopes:
+class Scopes(Interceptor):
     """The interceptor that names the scope of each module call; see ``interception.Interceptor``.
 
     It also marks the arrays that a call returns: some were computed before the call, or in a loop.
@@ -50,28 +51,17 @@ class Scopes:
         calls: The address and class of each call.
     """
 
-    parameters = origins = False
-
     def __init__(self, is_leaf: Callable[[Any], bool]) -> None:
         self.calls: list[tuple[str, str]] = []
         self._is_leaf = is_leaf
 
-    def call(
-        self,
-        address: str,
-        cls: type,
-        run: Callable[..., Any],
-        args: Any,
-        kwargs: Any,
-        bound: Any = None,
-        state: Any = None,
-    ) -> Any:
+    def call(self, call: Intercepted) -> Any:
         """Run a call in a scope whose name is the number of the call."""
         number = len(self.calls)
-        self.calls.append((address, cls.__name__))
+        self.calls.append((call.address, call.cls.__name__))
         with jax.named_scope(f"intus{number}"):
-            result = run(*args, **kwargs)
-            return self._marked(result, number) if address else result
+            result = super().call(call)
+            return self._marked(result, number) if call.address else result
 
     def _marked(self, result: Any, number: int) -> Any:
         """Return the result of a call with its arrays marked, in the order in which it has them."""
@@ -82,10 +72,6 @@ class Scopes:
         if not marked:
             return result
         return mapped(lambda leaf: marked.get(id(leaf), leaf), result, self._is_leaf)
-
-    def parameter(self, address: str, name: str, value: Any) -> Any:
-        """Return the value; not called."""
-        return value
 
     def of(self, equation: Any, frame: Frame) -> tuple[Scope, ...]:
         """Return the module calls that an equation ran in.

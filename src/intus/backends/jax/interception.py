@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 #: The attribute of a copied module that has its place.
 PLACE = "intus_place"
@@ -36,73 +36,63 @@ class Place:
     origin: tuple[Any, ...] | None = field(default=None, compare=False)
 
 
-class Interceptor(Protocol):
-    """Receives the calls of modules while a function is traced."""
+class Intercepted(NamedTuple):
+    """A call of a module.
+
+    Attributes:
+        address: The module's address.
+        cls: Its class.
+        run: The call.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
+        bound: The model with its variables, in the call of the model itself, for a library whose models have
+            none.
+        state: A tree with the arrays of the model in that call, if it is the model's.
+    """
+
+    address: str
+    cls: type
+    run: Callable[..., Any]
+    args: Any
+    kwargs: Any
+    bound: Any = None
+    state: Any = None
+
+
+class Interceptor:
+    """Receives the calls of modules while a function is traced; this one lets them pass."""
 
     #: Whether ``parameter`` is called.
-    parameters: bool
+    parameters = False
     #: Whether ``parameter`` is called, without a name, with the parameter at ``Place.origin``.
-    origins: bool
+    origins = False
 
-    def call(
-        self,
-        address: str,
-        cls: type,
-        run: Callable[..., Any],
-        args: Any,
-        kwargs: Any,
-        bound: Any = None,
-        state: Any = None,
-    ) -> Any:
-        """Run a call of a module and return its result.
-
-        Args:
-            address: The module's address.
-            cls: Its class.
-            run: The call.
-            args: Its positional arguments.
-            kwargs: Its keyword arguments.
-            bound: The model with its variables, in the call of the model itself, for a library whose models
-                have none.
-            state: A tree with the arrays of the model in that call, if it is the model's.
-        """
+    def call(self, call: Intercepted) -> Any:
+        """Run a call of a module and return its result."""
+        return call.run(*call.args, **call.kwargs)
 
     def parameter(self, address: str, name: str, value: Any) -> Any:
         """Return the value that a call of a module is to use as its parameter.
 
         It is called before ``call``, for each parameter of the module.
         """
+        return value
 
 
-class Met:
+class Met(Interceptor):
     """An interceptor that notes the modules that are called.
 
     Attributes:
         classes: The class of each, by address, in order of their first calls.
     """
 
-    parameters = origins = False
-
     def __init__(self) -> None:
         self.classes: dict[str, type] = {}
 
-    def call(
-        self,
-        address: str,
-        cls: type,
-        run: Callable[..., Any],
-        args: Any,
-        kwargs: Any,
-        bound: Any = None,
-        state: Any = None,
-    ) -> Any:
+    def call(self, call: Intercepted) -> Any:
         """Note the module, and run the call."""
-        self.classes.setdefault(address, cls)
-        return run(*args, **kwargs)
-
-    def parameter(self, address: str, name: str, value: Any) -> Any:
-        """Return the value; not called."""
-        return value
+        self.classes.setdefault(call.address, call.cls)
+        return super().call(call)
 
 
 _active: ContextVar[Interceptor | None] = ContextVar("intus_jax_interceptor", default=None)

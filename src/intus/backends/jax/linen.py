@@ -12,7 +12,7 @@ from flax import linen
 
 from ...core.errors import InputError
 from ..base import Operation
-from .interception import active, dotted
+from .interception import Intercepted, active, dotted
 from .library import Leaves, Opened, StateArray
 
 _CHANNELS_LAST = frozenset(
@@ -192,7 +192,7 @@ class _Calls:
         interceptor, module = active(), context.module
         # A lifted module (nn.remat, nn.scan) has no parent, so that a call inside of the model's counts too.
         belongs = self._depth or _is_copy(_root(module), self._model)
-        if interceptor is None or context.method_name != "__call__" or not belongs:
+        if interceptor is None or not belongs or not _is_call(context):
             return next_call(*args, **kwargs)
         address = dotted(module.path)
         bound = None if module.path else Bound.of(module)
@@ -200,9 +200,16 @@ class _Calls:
         try:
             with _parameters_passed(module, address, interceptor):
                 state = None if bound is None else jax.tree.leaves(bound.variables)
-                return interceptor.call(address, type(module), next_call, args, kwargs, bound, state)
+                call = Intercepted(address, type(module), next_call, args, kwargs, bound, state)
+                return interceptor.call(call)
         finally:
             self._depth -= 1
+
+
+def _is_call(context: Any) -> bool:
+    """Return whether a method is a module's ``__call__``. Flax names a method as its function is named."""
+    wrapped = getattr(type(context.module).__call__, "__wrapped__", None)
+    return context.method_name == "__call__" or context.orig_method.func is wrapped
 
 
 def _root(module: linen.Module) -> linen.Module:

@@ -13,7 +13,7 @@ from flax import nnx
 
 from ..base import Operation
 from . import library
-from .interception import PLACE, Place, active, dotted
+from .interception import PLACE, Intercepted, Place, active, dotted
 from .library import Leaves, Opened, Path, StateArray, call_model, callable_modules, elements, not_found
 
 #: Attributes that nnx.Pytree keeps for itself.
@@ -278,9 +278,8 @@ def _tapped(cls: Any) -> Any:
             return cls.__call__(self, *args, **kwargs)
         with _parameters_passed(self, place, interceptor):
             state = None if place.address else [variable.get_value() for variable in _parameters_of(self)]
-            return interceptor.call(
-                place.address, cls, partial(cls.__call__, self), args, kwargs, state=state
-            )
+            run = partial(cls.__call__, self)
+            return interceptor.call(Intercepted(place.address, cls, run, args, kwargs, state=state))
 
     names = {"__call__": call, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
     return type(cls)(cls.__name__, (cls,), names)

@@ -19,7 +19,7 @@ from ...core.address import of_call
 from ...core.errors import CaptureError
 from ...core.restoring import python_kept
 from .arrays import array_names, main_array, mapped
-from .interception import intercepting
+from .interception import Intercepted, Interceptor, intercepting
 from .internals import batched, bind
 from .jaxprs import Frame, evaluate
 from .library import Library, Opened
@@ -67,7 +67,7 @@ class ModelCall(NamedTuple):
         )
 
 
-class Taps:
+class Taps(Interceptor):
     """The interceptor that marks the arrays of module calls; see ``interception.Interceptor``.
 
     Args:
@@ -99,32 +99,24 @@ class Taps:
         self.within: dict[tuple[str, int], int] = {}
         self._call = 0
 
-    def call(
-        self,
-        address: str,
-        cls: type,
-        run: Callable[..., Any],
-        args: Any,
-        kwargs: Any,
-        bound: Any = None,
-        state: Any = None,
-    ) -> Any:
+    def call(self, call: Intercepted) -> Any:
         """Mark the main array of the result, and that of the arguments; of the model all, and its state."""
+        address, args, kwargs = call.address, call.args, call.kwargs
         observed = self._addresses is None or address in self._addresses
         self._calls[address] += 1
         number = self._calls[address]
-        self.classes.setdefault(address, cls)
+        self.classes.setdefault(address, call.cls)
         before, self._call = self._call, self._call if address else number
         self.within[address, number] = self._call
         if not address and self.model_call is None:
-            self.model_call = ModelCall.of(args, kwargs, bound, self._is_leaf)
+            self.model_call = ModelCall.of(args, kwargs, call.bound, self._is_leaf)
         if not address:
-            mark_all(state, STATE, number, self._is_leaf)
+            mark_all(call.state, STATE, number, self._is_leaf)
             args, kwargs = mark_all((args, kwargs), DATA, number, self._is_leaf)
         if observed and self._inputs:
             args, kwargs = self._marked((args, kwargs), Mark(address, "input", number))
         try:
-            result = run(*args, **kwargs)
+            result = call.run(*args, **kwargs)
         finally:
             self._call = before
         if not address:

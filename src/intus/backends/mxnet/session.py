@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from mxnet.ndarray import NDArray
 
 from ...core.errors import CaptureError
-from ..base import Operation, Tap
+from ..base import OVERLAPS, Operation, Tap
 from ..epoch_end import show_parameter
 from ..several import Several
 from ..visit import Visit, gradient_address
@@ -39,10 +39,6 @@ class Gradients:
         return gradient_address(self._operation, visit.address, self._numbers[kind], calls)
 
 
-_OVERLAPS = (
-    "A call of the model is not recorded while another thread's call of it is, so that every record is of "
-    "one call. Rows have no labels by order of arrival then. To record all of them, call it one at a time."
-)
 #: How many of the last passes may still get gradients.
 _PASSES = 8
 
@@ -86,7 +82,7 @@ class Session:
             if not overlaps:
                 self._inside.add(thread)
         if overlaps:
-            self.safely(getattr(self._tap, "refuse_call", self._tap.on_error), CaptureError(_OVERLAPS))
+            self.safely(getattr(self._tap, "refuse_call", self._tap.on_error), CaptureError(OVERLAPS))
             return
         observed: bool | None = False
         try:

@@ -13,11 +13,11 @@ import numpy as np
 
 from ...core.errors import CaptureError
 from ...core.nested import named
-from ..base import Operation, Tap
+from ..base import OVERLAPS, Operation, Tap
 from ..visit import Visit, gradient_address
 from .observer import Observer
 from .running import is_evaluated, is_unobserved
-from .turns import OVERLAPS, Turns
+from .turns import Turns
 from .values import LazyArguments
 
 WITHOUT_GRADIENTS = ("output", "input", "parameter")

@@ -8,11 +8,6 @@ from typing import NamedTuple
 
 from .function_calls import under_way
 
-OVERLAPS = (
-    "A call of the model is not recorded while another thread's call of it is, so that every record is of "
-    "one call. Rows have no labels by order of arrival then. To record all of them, call it one at a time."
-)
-
 
 class _Turn(NamedTuple):
     """The turn of one call.

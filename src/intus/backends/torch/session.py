@@ -16,7 +16,7 @@ from torch._C._functorch import peek_interpreter_stack
 from torch.nn.utils.rnn import PackedSequence
 
 from ...core.errors import InputError
-from ..base import Operation, Tap
+from ..base import OVERLAPS, Operation, Tap
 from ..epoch_end import show_parameter
 from ..several import Several
 from ..visit import Visit
@@ -29,11 +29,6 @@ from .sharding import OF_STEPS, has_gradients_of_another
 _TRANSFORMED = (
     "The model was called inside of a transform of torch.func, such as vmap or grad, where tensors have no "
     "values to copy, so this call is not recorded. Pass a probe_set, or call the model outside of transforms."
-)
-
-_OVERLAPS = (
-    "A call of the model is not recorded while another thread's call of it is, so that every record is of "
-    "one call. Rows have no labels by order of arrival then. To record all of them, call it one at a time."
 )
 
 
@@ -184,7 +179,7 @@ class Session:
         self.is_called = True
         frame = id(_call_frame(sys._getframe()))
         if not self._enter(frame):
-            self._refuse(_OVERLAPS)
+            self._refuse(OVERLAPS)
             return
         self.has_gradients = has_gradients = torch.is_grad_enabled()
         self._keeps_tickets = self.awaits_step and not has_gradients
