@@ -50,10 +50,11 @@ def test_shape_detectors_emerge(dissection):
     deepest = found[(found.epoch == last) & (found.address == "relu3")]
     assert deepest.target.isin(SHAPES).mean() > 0.5
     # Colors are what the first layer sees. In each of five trainings from other weights one to three of its
-    # units detect a shape as well (1 of 13, 3 of 13, 1 of 14, 1 of 12, 1 of 16), with p < .001.
+    # units detect a shape as well (1 of 13, 3 of 13, 1 of 14, 1 of 12, 1 of 16), with p < .001; with the
+    # rounding of another processor none does.
     first = found[(found.epoch == last) & (found.address == "relu1")]
     assert fisher_exact(_shapes_and_colors(first, deepest), alternative="less").pvalue < 0.01
-    assert first[first.target.isin(SHAPES)].value.max() < 0.75 * deepest.value.max()
+    assert (first[first.target.isin(SHAPES)].value < 0.75 * deepest.value.max()).all()
     best = dissection.table("dissection-best").set_index("target")
     assert set(best.index) == {*SHAPES, *COLORS}
     shapes = best.loc[list(SHAPES)]
