@@ -197,11 +197,19 @@ class GraphBuilder:
         self._names[INPUT].append(name)
         return self._row(INPUT, "input", shape, dtype, None)
 
-    def output(self, name: str, row: int) -> int:
-        """Add an output of the model, which is the value of ``row``, under a name (``""`` for none)."""
+    def output(self, name: str, row: int, others: Iterable[int] = (), *, like: int | None = None) -> int:
+        """Add an output of the model, which is the value of ``row``, under a name (``""`` for none).
+
+        Args:
+            name: The name.
+            row: The row.
+            others: Further rows, of which it has parts.
+            like: The row whose shape and dtype it has, if ``row`` is what wrote into a part of that.
+        """
         self._names[OUTPUT].append(name)
-        end = self._row(OUTPUT, "output", (), "", None, parents=[(row, "0")])
-        self._columns["meta"][end] = self._columns["meta"][row]
+        parents = [(one, "0") for one in (row, *others)]
+        end = self._row(OUTPUT, "output", (), "", None, parents=parents)
+        self._columns["meta"][end] = self._columns["meta"][row if like is None else like]
         return end
 
     def buffer(self, address: str, shape: Iterable[int], dtype: str, scope: Sequence[Scope] = ()) -> int:

@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 import math
 import zipfile
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.building import GraphBuilder, Scope
+from ..core.building import GraphBuilder, Scope, nbytes
 from ..core.errors import check_installed
+from ..core.graph import CREATED, INPLACE
 from ..core.traced import Traced
 from .bounds import check_depth
+from .exported_memory import Place, Writes, is_in_place, place_of, shared_by, tensors_in, written_by
 from .inputs import Expected, bind
 from .pickled_weights import places
 
@@ -71,6 +73,7 @@ def read(path: Path, inputs: tuple[Any, ...] | None, named: Mapping[str, Any]) -
         assert member is not None
         program = json.loads(archive.read(member), object_hook=_with_numbers)
         _name_apart(program["graph_module"]["graph"])
+        _return_writes(program["graph_module"]["graph"])
         rows = _Rows(path, program, _places(archive))
         ran: Ran | None = None
         if inputs or named or (inputs is not None and not rows.expected):
@@ -103,15 +106,9 @@ def _name_apart(graph: Mapping[str, Any]) -> None:
     Args:
         graph: The outermost graph, which keeps its names. The graphs inside of it are changed.
     """
-    waiting, count = [(graph, "")], 0
-    while waiting:
-        outer, prefix = waiting.pop()
+    for count, outer in enumerate(_graphs(graph)):
+        prefix = f"{count}/" if count else ""
         for node in outer["nodes"]:
-            for given in node["inputs"]:
-                inner = subgraph(given["arg"])
-                if inner is not None:
-                    count += 1
-                    waiting.append((inner["graph"], f"{count}/"))
             if prefix:
                 _prefix_names([given["arg"] for given in node["inputs"]], prefix)
                 _prefix_names(node["outputs"], prefix)
@@ -121,6 +118,28 @@ def _name_apart(graph: Mapping[str, Any]) -> None:
             renamed = {f"{prefix}{name}": meta for name, meta in metas.items()}
             metas.clear()
             metas.update(renamed)
+
+
+def _graphs(graph: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield a graph and those inside of its operations."""
+    waiting = [graph]
+    while waiting:
+        outer = waiting.pop()
+        yield outer
+        arguments = [given["arg"] for node in outer["nodes"] for given in node["inputs"]]
+        waiting += [inner["graph"] for one in arguments if (inner := subgraph(one)) is not None]
+
+
+def _return_writes(graph: Mapping[str, Any]) -> None:
+    """Let the operations that write and return nothing (``_foreach_add_``) return what they wrote."""
+    for outer in _graphs(graph):
+        metas = outer["tensor_values"]
+        for number, node in enumerate(outer["nodes"]):
+            if node["outputs"]:
+                continue
+            made = [(f"{name}/{number}", name) for name in written_by(node)]
+            metas.update({new: metas[name] for new, name in made if name in metas})
+            node["outputs"] = [{"as_tensor": {"name": new}} for new, _ in made]
 
 
 def _prefix_names(argument: Any, prefix: str) -> None:
@@ -151,23 +170,6 @@ def _places(archive: zipfile.ZipFile) -> dict[str, Hashable]:
     return found
 
 
-def tensors_in(argument: Any) -> Iterator[tuple[str, str]]:
-    """Yield the path and the name of every tensor in an argument: ``("", "x")``, ``("1", "y")``."""
-    if not isinstance(argument, dict):
-        return
-    for kind, value in argument.items():
-        if kind in ("as_tensor", "as_optional_tensor") and isinstance(value, dict):
-            inner = value.get("as_tensor", value)  # an optional one is wrapped once more
-            if isinstance(inner, dict) and "name" in inner:
-                yield "", inner["name"]
-        elif kind in ("as_tensors", "as_optional_tensors", "as_nested_tensors") and isinstance(value, list):
-            for place, one in enumerate(value):
-                found = {"as_tensor": one} if isinstance(one, dict) and "name" in one else one
-                if isinstance(found, list):
-                    found = {"as_tensors": found}
-                yield from ((f"{place}.{rest}".rstrip("."), name) for rest, name in tensors_in(found))
-
-
 def subgraph(argument: Any) -> Mapping[str, Any] | None:
     """Return the graph that an argument is, with its name; None if it is none."""
     found = argument.get("as_graph") if isinstance(argument, dict) else None
@@ -177,11 +179,31 @@ def subgraph(argument: Any) -> Mapping[str, Any] | None:
 def operator_of(target: str) -> str:
     """Return the type of an operation: ``conv2d`` for ``torch.ops.aten.conv2d.default``.
 
-    >>> operator_of("torch.ops.aten.add.Tensor"), operator_of("_operator.mul")
+    As in a trace, that of an operation in place is the type of the one that is not.
+
+    >>> operator_of("torch.ops.aten.add_.Tensor"), operator_of("_operator.mul")
     ('add', 'mul')
     """
     parts = target.split(".")
-    return parts[-2] if parts[:2] == ["torch", "ops"] and len(parts) > 4 else parts[-1]
+    name = parts[-2] if parts[:2] == ["torch", "ops"] and len(parts) > 4 else parts[-1]
+    return name.rstrip("_") if is_in_place(name) and not name.endswith("__") else name
+
+
+def results_of(signature: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield a name for each output of a program, and the name of the tensor that it is when the program ends.
+
+    Their values differ if a later operation writes into the tensor.
+    """
+    for place, spec in enumerate(signature["output_specs"]):
+        ((kind, entry),) = spec.items()
+        name = _argument_name(entry["arg"])
+        if kind == "user_output" and name:
+            yield f"output {place}", name
+
+
+def _argument_name(argument: Any) -> str:
+    found = argument.get("as_tensor", argument) if isinstance(argument, dict) else {}
+    return str(found.get("name", "")) if isinstance(found, dict) else ""
 
 
 class _Rows:
@@ -196,7 +218,7 @@ class _Rows:
         user: list[str] = []
         for spec in self._signature["input_specs"]:
             ((kind, entry),) = spec.items()
-            name = self._argument_name(entry["arg"])
+            name = _argument_name(entry["arg"])
             if kind == "user_input":
                 user += [name] if name in self._metas else []
             elif name:
@@ -208,11 +230,8 @@ class _Rows:
         self._rows: dict[str, int] = {}
         self._arguments: dict[str, list[str]] = {}
         self._named: list[tuple[int, str]] = []
-
-    @staticmethod
-    def _argument_name(argument: Any) -> str:
-        found = argument.get("as_tensor", argument) if isinstance(argument, dict) else {}
-        return str(found.get("name", "")) if isinstance(found, dict) else ""
+        self._memory: dict[str, Place] = {}
+        self._writes = Writes()
 
     def _expected(self, name: str) -> tuple[str, tuple[int | str, ...]]:
         shape, dtype = self._meta(name)
@@ -258,13 +277,12 @@ class _Rows:
         for one in self.expected:
             self._rows[one.name] = self._builder.input(one.name, *self._found(one.name))
         self._add(self._module["graph"], ())
-        for spec in self._signature["output_specs"]:
-            ((kind, entry),) = spec.items()
-            name = self._argument_name(entry["arg"])
-            if kind == "user_output" and name:
-                row = self._row(name, ())
-                if row is not None:
-                    self._named.append((self._builder.output(name, row), name))
+        for result, name in results_of(self._signature):
+            sources, own = self._sources(name, ()), self._row(name, ())
+            if own is not None:
+                source, *others = sources or [own]
+                end = self._builder.output(name, source, others, like=own)
+                self._named.append((end, result))
         version = self._program.get("schema_version") or {}
         facts: dict[str, Any] = {
             "format": "torch.export",
@@ -311,6 +329,19 @@ class _Rows:
                 self._rows[name] = self._builder.constant(*self._found(name), scope)
         return self._rows.get(name)
 
+    def _sources(self, name: str, scope: Sequence[Scope]) -> list[int]:
+        """Return the rows that what a tensor contains now comes from; none for a parameter as given."""
+        is_parameter = self._state.get(name, ("",))[0] == "parameter"
+        return self._writes.sources(None if is_parameter else self._row(name, scope), self._place(name))
+
+    def _place(self, name: str, other: str | None = None) -> Place:
+        """Return where a tensor is; with ``other``, of one that has the memory of that tensor."""
+        if other is not None or name not in self._memory:
+            memory = name if other is None else self._place(other).memory
+            meta = self._metas.get(name)
+            self._memory[name] = place_of(memory, meta, nbytes((1,), self._meta(name)[1]))
+        return self._memory[name]
+
     def _add(self, graph: Mapping[str, Any], around: tuple[Scope, ...]) -> None:
         for node in graph["nodes"]:
             scope = (*around, *(one for one in self._stack(node) if one.address and one not in around))
@@ -334,10 +365,10 @@ class _Rows:
             found = list(tensors_in(given["arg"]))
             for rest, name in found:
                 operands += [name] if graphs else []
-                if self._state.get(name, ("",))[0] == "parameter":
+                rows = self._sources(name, scope)
+                parents += [(row, f"{place}.{rest}".rstrip(".")) for row in rows]
+                if not rows and self._state.get(name, ("",))[0] == "parameter":
                     params.append(self._state[name][1])
-                elif (row := self._row(name, scope)) is not None:
-                    parents.append((row, f"{place}.{rest}".rstrip(".")))
             text = "" if found else _text(given["arg"])
             settings += [f"{given['name']}={text}" if given["name"] else text] if text else []
         if len(names) > 1 and all(names):
@@ -348,6 +379,9 @@ class _Rows:
             )
             scope = (*scope, Scope(_address(scope, node["name"]), type_))
         outputs = [name for one in node["outputs"] for _, name in tensors_in(one)]
+        is_writing = bool(written_by(node))
+        for name, other in shared_by(node, type_, self._metas):
+            self._place(name, other)
         event = len(self._builder)
         for place, name in enumerate(outputs):
             several = len(outputs) > 1
@@ -360,8 +394,15 @@ class _Rows:
                 setting=", ".join(settings),
                 event=event if several else None,
                 output=place if several else -1,
-                flags=0 if parents or params else 2,
+                flags=(INPLACE if is_writing else 0) | (0 if parents or params else CREATED),
             )
+            self._writes.descends(self._rows[name], [row for row, _ in parents])
+            if is_writing:
+                self._writes.add(self._rows[name], self._place(name))
+        if len(graphs) == 1:  # which ran once, so that the results are those of the graph inside
+            results = _names_in(graphs[0]["graph"]["outputs"])
+            for name, result in zip(outputs, results, strict=False):
+                self._place(name, result)
 
     def _add_graphs(
         self, graphs: Sequence[Mapping[str, Any]], operands: Sequence[str], around: tuple[Scope, ...]
@@ -371,8 +412,9 @@ class _Rows:
         for one in graphs:
             scope = (*around, Scope(_address(around, one["name"]), ""))
             self._metas |= one["graph"]["tensor_values"]
-            inputs = [self._argument_name(argument) for argument in one["graph"]["inputs"]]
+            inputs = [_argument_name(argument) for argument in one["graph"]["inputs"]]
             for inner, outer in zip(inputs, operands, strict=False):
+                self._memory[inner] = self._place(outer)
                 if self._state.get(outer, ("",))[0] == "parameter":
                     self._state[inner] = self._state[outer]
                 elif (row := self._row(outer, around)) is not None:
@@ -380,9 +422,14 @@ class _Rows:
             self._add(one["graph"], scope)
             for output in one["graph"]["outputs"]:
                 for _, name in tensors_in(output):
-                    row = self._row(name, scope)
-                    results += [] if row is None else [(row, one["name"])]
+                    own = self._row(name, scope)
+                    rows = self._sources(name, scope) or ([] if own is None else [own])
+                    results += [(row, one["name"]) for row in rows]
         return results
+
+
+def _names_in(arguments: Iterable[Any]) -> list[str]:
+    return [name for one in arguments for _, name in tensors_in(one)]
 
 
 def _address(scope: Sequence[Scope], name: str) -> str:

@@ -21,7 +21,8 @@ import torch
 
 from ..core.errors import CodecError, InputError, IntusError
 from .bounds import check_created, check_unpacked
-from .export import DTYPES, operator_of, subgraph, tensors_in
+from .export import DTYPES, operator_of, results_of, subgraph
+from .exported_memory import tensors_in
 from .exported_ranges import check_ranges
 from .inputs import Expected, as_array, check
 
@@ -47,17 +48,61 @@ class _UnknownError(Exception):
     """Something that is not called, or depends on such; its text says what."""
 
 
+class Part(NamedTuple):
+    """The part of a memory that a tensor views.
+
+    Attributes:
+        memory: The identity of the memory.
+        start: Its offset, in elements.
+        shape: Its shape.
+        strides: Its strides, in elements.
+        dtype: Its dtype.
+    """
+
+    memory: int
+    start: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def stop(self) -> int:
+        """Return the end of the elements that it can view."""
+        return self.start + 1 + sum((n - 1) * by for n, by in zip(self.shape, self.strides, strict=True) if n)
+
+
+class Write(NamedTuple):
+    """A write into memory: the name of the tensor that was written, and its part of the memory."""
+
+    name: str
+    part: Part
+
+
+class Read(NamedTuple):
+    """A tensor that an operation was given.
+
+    Attributes:
+        name: Its name.
+        part: Its part of its memory.
+        writes: The writes into that memory since the tensor was made.
+    """
+
+    name: str
+    part: Part | None = None
+    writes: tuple[Write, ...] = ()
+
+
 class Step(NamedTuple):
     """An operation that ran.
 
     Attributes:
         made: The names of the tensors that it returned.
-        read: The names of the tensors that it was given.
-        call: Runs it again on tensors by name, and returns its results by name.
+        read: The tensors that it was given.
+        call: Runs it again on tensors by name, which it may write into, and returns its results by name.
     """
 
     made: list[str]
-    read: list[str]
+    read: list[Read]
     call: Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
@@ -102,23 +147,56 @@ class ExportedParts:
                 for step in self._steps:
                     if inside.isdisjoint(step.made) or known.keys() >= {*step.made}:
                         continue
-                    for name in step.read:
-                        if name not in known:  # an operation may write to its memory, so each has a copy
-                            known[name] = self._tensor(name, self._values[name])
-                    known |= step.call(known)
+                    read = {one.name: self._contents(one, known) for one in step.read}
+                    known |= step.call({**self._lengths, **read})
             return _array(known[self._names[row][0]])
         except (IntusError, _UnknownError, KeyError):  # of an operator, without a value, inside of a branch
             return None
 
+    def _contents(self, read: Read, known: Mapping[str, Any]) -> torch.Tensor:
+        """Return a copy of what an operation reads: a tensor, with what was written into it since."""
+        found = self._value(read.name, known)
+        for write in read.writes:
+            found = _overwritten(found, read.part, self._value(write.name, known), write.part)
+        return found
+
+    def _value(self, name: str, known: Mapping[str, Any]) -> torch.Tensor:
+        if name in known:
+            copy: torch.Tensor = known[name].clone()
+            return copy
+        return self._tensor(name, self._values[name])
+
     def _tensor(self, name: str, array: np.ndarray) -> torch.Tensor:
         return torch.as_tensor(np.array(array)).to(self._dtypes[name])
+
+
+def _overwritten(tensor: torch.Tensor, part: Part | None, value: torch.Tensor, at: Part) -> torch.Tensor:
+    """Return a tensor with another one written into its memory.
+
+    Args:
+        tensor: The tensor.
+        part: Its part of the memory.
+        value: The tensor that is written.
+        at: Its part of the memory.
+    """
+    if part is None or part.dtype != at.dtype:
+        raise _UnknownError
+    first = min(part.start, at.start)
+    memory = tensor.new_zeros(max(part.stop, at.stop) - first)
+    whole = memory.as_strided(part.shape, part.strides, part.start - first)
+    try:
+        whole.copy_(tensor)
+        memory.as_strided(at.shape, at.strides, at.start - first).copy_(value)
+    except RuntimeError:  # several elements have one place, as of ``expand``
+        raise _UnknownError from None
+    return whole.clone()
 
 
 class Ran(NamedTuple):
     """The knowledge that a run of an exported program gives.
 
     Attributes:
-        values: The values of its tensors by name.
+        values: The values of its tensors by name, each when it was made, and of its outputs when it ended.
         notes: Why others are missing.
         parts: Returns its operations, to be run again, for the names of the tensor of each row.
     """
@@ -153,8 +231,9 @@ def values_of(
     for one in expected:
         value = inputs[one.name]
         if not isinstance(value, torch.Tensor):
+            array = as_array(path.name, one, value)
             try:
-                value = torch.as_tensor(np.array(as_array(path.name, one, value)))
+                value = torch.as_tensor(np.array(array))
             except (TypeError, ValueError) as error:
                 raise InputError(f"The input {one.name!r} of {path.name} is no tensor: {error}.") from None
         value = value.detach().cpu().clone()  # which an operation of the file may write into
@@ -175,6 +254,7 @@ def values_of(
     running = _Program(path, sum(one.nbytes for one in tensors.values()))
     with torch.no_grad():
         running.run(module["graph"], tensors)
+        running.end(module["signature"], tensors)
     return Ran(running.values, running.notes, running.parts)
 
 
@@ -186,6 +266,9 @@ class _Program:
         self._steps: list[Step] = []
         self._dtypes: dict[str, torch.dtype] = {}
         self._lengths: dict[str, Any] = {}
+        self._writes: dict[int, list[Write]] = {}
+        self._seen: dict[str, int] = {}  # how many writes there were when a tensor was made
+        self._written: list[torch.Tensor] = []  # so that no other tensor gets their memory
 
     def parts(self, names: Mapping[int, Sequence[str]]) -> ExportedParts:
         """Return what ran, to be run again."""
@@ -196,23 +279,49 @@ class _Program:
         for name, value in known.items():
             self._keep(name, value)
         for node in graph["nodes"]:
+            read = self._reads(_names(one["arg"] for one in node["inputs"]), known)
             try:
-                result = self._call(node, known)
+                result, written = self._call(node, known)
             except _UnknownError as error:
                 if str(error):  # otherwise it depends on what was left out before
                     self.notes.append(str(error))
                 continue
             for name, value in _bound(node["outputs"], result).items():
                 known[name] = value
+                if any(value is one for one in written):
+                    self._writes.setdefault(_memory(value), []).append(Write(name, _part(value)))
+                    self._written.append(value)
                 self._keep(name, value)
             if not any(subgraph(one["arg"]) for one in node["inputs"]):
-                read = _names(one["arg"] for one in node["inputs"])
                 self._steps.append(Step(_names(node["outputs"]), read, partial(self._again, node)))
 
-    def _again(self, node: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-        return _bound(node["outputs"], self._call(node, known))
+    def end(self, signature: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+        """Keep the outputs as they are when the program has run.
 
-    def _call(self, node: Mapping[str, Any], known: Mapping[str, Any]) -> Any:
+        Args:
+            signature: The signature of the program.
+            known: Its tensors.
+        """
+        for result, name in results_of(signature):
+            if name in known:
+                self._same([result], [name], known)
+                self._keep(result, known[name])
+        self._written.clear()
+
+    def _reads(self, names: Iterable[str], known: Mapping[str, Any]) -> list[Read]:
+        """Return what is read of tensors by name, as they are now."""
+        return [_read(name, known[name], self._since(name, known[name])) for name in names if name in known]
+
+    def _since(self, name: str, value: Any) -> Sequence[Write]:
+        """Return the writes into the memory of a tensor since it was made."""
+        writes = self._writes.get(_memory(value), []) if isinstance(value, torch.Tensor) else []
+        return writes[self._seen.get(name, 0) :]
+
+    def _again(self, node: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+        return _bound(node["outputs"], self._call(node, known)[0])
+
+    def _call(self, node: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[Any, list[torch.Tensor]]:
+        """Return the results of a node, and the tensors that it wrote into."""
         target = node["target"]
         graphs = [found for one in node["inputs"] if (found := subgraph(one["arg"])) is not None]
         given = [
@@ -221,9 +330,10 @@ class _Program:
         args = [value for one, value in given if one.get("kind") != 2]
         kwargs = {one["name"]: value for one, value in given if one.get("kind") == 2}
         if graphs:
-            return self._branch(target, graphs, args, node)
+            return self._branch(target, graphs, args, node, known), []
         try:
-            return _function(target)(*args, **kwargs)
+            function = _function(target)
+            result, written = function(*args, **kwargs), _written(function, args, kwargs)
         except _UnknownError:
             raise
         except Exception as error:  # whatever an operator raises
@@ -237,9 +347,17 @@ class _Program:
                 f"{self._path.name} cannot run on these inputs: {operator_of(target)} raised "
                 f"{type(error).__name__}: {text}"
             ) from None
+        if result is None and written:  # of ``_foreach_add_``
+            result = written if len(node["outputs"]) > 1 else written[0]
+        return result, written
 
     def _branch(
-        self, target: str, graphs: Sequence[Mapping[str, Any]], args: Sequence[Any], node: Mapping[str, Any]
+        self,
+        target: str,
+        graphs: Sequence[Mapping[str, Any]],
+        args: Sequence[Any],
+        node: Mapping[str, Any],
+        around: Mapping[str, Any],
     ) -> Any:
         """Run the graph inside an operation that runs one once: a branch of ``cond``, or a block."""
         kind = operator_of(target)
@@ -254,16 +372,16 @@ class _Program:
         known = dict(zip(names, operands, strict=True))
         if kind != "cond":  # which may take the other branch on other tensors, so it is not run again
             outer = [one["arg"] for one in node["inputs"] if subgraph(one["arg"]) is None][-len(names) :]
-            self._same(names, _names(outer))
+            self._same(names, _names(outer), around)
         self.run(graph, known)
         if kind != "cond":
-            self._same(_names(node["outputs"]), _names(graph["outputs"]))
+            self._same(_names(node["outputs"]), _names(graph["outputs"]), known)
         return [self._value(one, known) for one in graph["outputs"]]
 
-    def _same(self, made: Sequence[str], read: Sequence[str]) -> None:
-        """Let tensors of a graph have other names inside of an operation that runs it."""
+    def _same(self, made: Sequence[str], read: Sequence[str], known: Mapping[str, Any]) -> None:
+        """Let tensors have other names: inside of an operation that runs a graph, and as outputs."""
         for name, other in zip(made, read, strict=False):
-            self._steps.append(Step([name], [other], partial(_renamed, name, other)))
+            self._steps.append(Step([name], self._reads([other], known), partial(_renamed, name, other)))
 
     def _value(self, argument: Mapping[str, Any], known: Mapping[str, Any]) -> Any:
         """Return the value of an argument."""
@@ -302,8 +420,42 @@ class _Program:
             check_created(self._path.name, self._given, self._made)
             self.values[name] = _array(value).copy()  # a later operation may write to its memory
             self._dtypes[name] = value.dtype
+            self._seen[name] = len(self._writes.get(_memory(value), []))
         else:
             self._lengths[name] = value
+
+
+def _memory(value: torch.Tensor) -> int:
+    """Return the identity of the memory of a tensor."""
+    return value.untyped_storage()._cdata  # type: ignore[no-any-return]
+
+
+def _part(value: torch.Tensor) -> Part:
+    return Part(_memory(value), int(value.storage_offset()), tuple(value.shape), value.stride(), value.dtype)
+
+
+def _read(name: str, value: Any, writes: Sequence[Write]) -> Read:
+    """Return what is read of a tensor, with those of the writes that overlap it."""
+    if not writes:
+        return Read(name)
+    part = _part(value)
+    overlapping = [one for one in writes if part.start < one.part.stop and one.part.start < part.stop]
+    return Read(name, part, tuple(overlapping))
+
+
+def _written(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """Return the tensors that an operator writes into, as its schema states."""
+    if not isinstance(function, torch._ops.OpOverload):
+        return []
+    names = [one.name for one in function._schema.arguments]
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    written = [
+        given.get(one.name)
+        for one in function._schema.arguments
+        if one.alias_info is not None and one.alias_info.is_write
+    ]
+    lists = [one if isinstance(one, list) else [one] for one in written]
+    return [one for several in lists for one in several if isinstance(one, torch.Tensor)]
 
 
 def _bound(outputs: Sequence[Mapping[str, Any]], result: Any) -> dict[str, Any]:

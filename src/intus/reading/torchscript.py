@@ -26,6 +26,7 @@ from ..core.errors import CodecError, InputError
 from ..core.graph import CREATED, INPLACE, Graph
 from ..core.nested import paths
 from ..core.traced import Traced
+from .ancestry import is_before
 from .torchscript_content import (
     ABSENT,
     TAKING,
@@ -66,7 +67,12 @@ _PLAIN = {
 }
 _NUMBERS = (bool, int, str)
 #: What reading a loop only to find what it changes must not change.
-_KEPT = ("_builder", "_notes", "_rows", "_lists", "_values", "_calls", "_arguments", "_count", "_chosen")
+_KEPT = (
+    *("_builder", "_notes", "_rows", "_lists", "_values", "_calls", "_arguments", "_count", "_chosen"),
+    *("_memory", "_parents"),
+)
+#: Operations that return their first argument if the third, whether the model is in training, is false.
+_DROPOUTS = frozenset({"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"})
 #: In loops inside of so many others, whatever can change is taken to change.
 _NESTED_LOOPS = 4
 
@@ -165,6 +171,8 @@ class _Rows:
         self._modules: set[str] = set()
         self._calls: dict[str, int] = {}
         self._arguments: dict[str, list[str]] = {}
+        self._memory: dict[int, int] = {}  # of tensors in the memory of another: the row that made it
+        self._parents: dict[int, list[int]] = {}
         self._count = 0
         self._declare(self._root)
         if not script.hasattr("training"):
@@ -227,8 +235,10 @@ class _Rows:
             values = self._evaluated(self._root, graph, self._call.arguments, self._call.output)
         results = self._run(graph, given, (), 0, values)
         returned = {} if self._call is None else dict(paths(self._call.output, torch.Tensor))
-        for path, end_row in list(self._ends(results[0] if len(results) == 1 else Many(tuple(results)))):
-            end = self._builder.output("" if path.isdigit() else path, end_row)
+        for path, one in list(self._ends(results[0] if len(results) == 1 else Many(tuple(results)))):
+            first, *others = self._flat(one, ())
+            like = one.base if one.base >= 0 else first
+            end = self._builder.output("" if path.isdigit() else path, first, others, like=like)
             if path in returned:
                 self._values[end] = returned[path].detach().clone()
 
@@ -249,8 +259,8 @@ class _Rows:
             )
         return value if isinstance(value, Hashable) else Open(name)
 
-    def _ends(self, value: Any, path: str = "") -> Iterator[tuple[str, int]]:
-        """Yield the path and the row of every tensor in what the model returns."""
+    def _ends(self, value: Any, path: str = "") -> Iterator[tuple[str, Row]]:
+        """Yield the path of every tensor in what the model returns, and the tensor."""
         value = self._one(value)
         content = self._content(value)
         if isinstance(value, Many):
@@ -261,7 +271,7 @@ class _Rows:
                 "without a value."
             ] = None
             parents = [(row, str(place)) for place, row in enumerate(self._flat(value, ()))]
-            yield path, self._builder.op(content.kind, *_UNKNOWN, parents=parents)
+            yield path, Row(self._builder.op(content.kind, *_UNKNOWN, parents=parents))
         elif content is not None:
             items = enumerate(content.items) if content.kind == "list" else content.items.items()
             for key, one in items:
@@ -270,7 +280,9 @@ class _Rows:
                     self._notes[f"The model does not return {inner!r} each time."] = None
                 yield from self._ends(without(ABSENT, one), inner)
         else:
-            yield from ((path, row) for row in self._flat(value, ()))
+            for one in self._leaves(value):
+                rows = [one] if isinstance(one, Row) else [Row(row) for row in self._flat(one, ())]
+                yield from ((path, row) for row in rows)
 
     # -- values ----------------------------------------------------------------------------------------
 
@@ -299,8 +311,11 @@ class _Rows:
 
     def _one(self, value: Any, meta: tuple[tuple[int, ...], str] = _UNKNOWN) -> Any:
         """Return a value as what is written last; a choice among tensors as one operation's result."""
-        while isinstance(value, Row) and value.row in self._state.written:
-            value = self._state.written[value.row]
+        if isinstance(value, Row):
+            last = self._state.written.get(self._memory.get(value.row, value.row))
+            if last is None or value.row < 0 or last.row <= value.row:
+                return value
+            return Row(last.row, base=value.row if value.base < 0 else value.base)
         if not isinstance(value, Choice) or value is ABSENT:
             return value
         options = list(dict.fromkeys(self._one(one) for one in options_of(value)))
@@ -764,8 +779,12 @@ class _Rows:
         joint = State(contents, attributes)
         self._state = State()  # of which no row was written
         for row in {**b.written, **a.written}:
-            found = [_last_written(state, row) for state in (a, b)]
-            joint.written[row] = found[0] if found[0] == found[1] else self._choice(found, cause, _UNKNOWN)
+            found = [state.written.get(row, Row(row)) for state in (a, b)]
+            if found[0] == found[1]:
+                joint.written[row] = found[0]
+            else:
+                joint.written[row] = chosen = self._choice(found, cause, _UNKNOWN)
+                self._memory[chosen.row] = row
         return joint
 
     def _inside(
@@ -808,7 +827,8 @@ class _Rows:
                     params.append(one.param)
                 elif isinstance(one, Row):
                     is_part = isinstance(value, Many | Held) or len(found) > 1
-                    parents.append((one.row, f"{place}.{number}" if is_part else str(place)))
+                    argument = f"{place}.{number}" if is_part else str(place)
+                    parents += [(row, argument) for row in self._sources(one)]
                 elif isinstance(one, Decided):
                     parents.append((one.row, "condition"))
                 elif isinstance(one, Open):
@@ -841,7 +861,11 @@ class _Rows:
                 results.append(Choice((None, Row(row)), Cause(type_)) if is_optional else Row(row))
                 if values is not None and value is not None and value.type().kind() != "TensorType":
                     self._notes["A list of tensors, which TorchScript has as one, has no value."] = None
-            self._state.written |= {one.row: Row(row) for one in targets}
+                self._parents[row] = [parent for parent, _ in parents]
+                shared = targets or self._shared(node, type_, given)
+                if shared:
+                    self._memory[row] = self._memory_of(shared[min(place, len(shared) - 1)])
+            self._state.written |= {self._memory_of(one): Row(row) for one in targets}
         else:
             rows = tuple(dict.fromkeys([*(row for row, _ in parents), *computed]))
             results = [Open(type_, rows) for _ in outputs]
@@ -849,6 +873,23 @@ class _Rows:
             inside = [one for other in given if other is not given[place] for one in self._leaves(other)]
             self._write(given[place], lambda held: self._of(held).blurred(*inside, *results))  # noqa: B023
         return results if outputs else []
+
+    def _sources(self, one: Row) -> list[int]:
+        """Return the rows that a tensor comes from: if it is a view of what was written, the view too."""
+        is_apart = one.base >= 0 and not is_before(one.base, one.row, self._parents)
+        return [one.row, one.base] if is_apart else [one.row]
+
+    def _memory_of(self, one: Row) -> int:
+        """Return the row that made the memory of a tensor."""
+        return self._memory.get(one.row, one.row)
+
+    def _shared(self, node: Any, type_: str, given: Sequence[Any]) -> list[Row]:
+        """Return the tensors whose memory an operation may return: ``to`` copies only to another dtype."""
+        places = _shared_arguments(node.schema())
+        if type_ in _DROPOUTS and given and given[2:3] != [True]:
+            places = [0]
+        found = [one for place in places for one in self._leaves(given[place]) if isinstance(one, Row)]
+        return [one for one in found if one.row >= 0]
 
     def _flat(self, value: Any, scope: tuple[Scope, ...], *, plain: bool = False) -> list[int]:
         """Return the rows in a value.
@@ -863,7 +904,7 @@ class _Rows:
             if isinstance(one, Row) and one.param and not plain:
                 rows.append(self._builder.parameter(one.param, scope))
             elif isinstance(one, Decided) or (isinstance(one, Row) and not one.param):
-                rows.append(one.row)
+                rows += self._sources(one) if isinstance(one, Row) else [one.row]
             elif isinstance(one, Open) and plain:
                 rows += one.rows
         return rows
@@ -950,11 +991,13 @@ def _arguments(schema: str) -> tuple[list[str], list[int]]:
     return [one.name for one in found], written
 
 
-def _last_written(state: State, row: int) -> Row:
-    found = Row(row)
-    while found.row in state.written:
-        found = state.written[found.row]
-    return found
+@cache
+def _shared_arguments(schema: str) -> list[int]:
+    """Return the places of the arguments whose memory an operation may return, without writing into it."""
+    if schema == "(no schema)":
+        return []
+    arguments = torch._C.parse_schema(schema).arguments
+    return [place for place, one in enumerate(arguments) if one.alias_info and not one.alias_info.is_write]
 
 
 def _class(script: Any) -> str:

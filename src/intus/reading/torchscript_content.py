@@ -21,10 +21,17 @@ _KEYS = (str, int, float)
 
 @dataclass(frozen=True)
 class Row:
-    """A value that is a row of the graph; ``param`` is the address of a parameter, which is none."""
+    """A value that is a row of the graph.
+
+    Attributes:
+        row: The row.
+        param: The address of a parameter, which has no row.
+        base: If ``row`` wrote into the memory of a tensor: the row of the tensor.
+    """
 
     row: int = -1
     param: str = ""
+    base: int = -1
 
 
 @dataclass(frozen=True)
@@ -338,7 +345,7 @@ class State:
     Attributes:
         contents: The content of every list and dict by number.
         attributes: Values that were assigned to attributes of modules, by address.
-        written: For rows of tensors that an operation wrote into, the row of the operation.
+        written: For rows that memory was made by, the row of the operation that wrote into it last.
     """
 
     contents: dict[int, Content] = field(default_factory=dict)

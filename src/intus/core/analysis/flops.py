@@ -179,7 +179,8 @@ def _interpolate(call: CallShapes) -> int | None:
 
 
 def _dropout(call: CallShapes) -> int:
-    return 0 if "training=False" in call.settings else prod(call.out)
+    is_training = not re.search(r"\btrain(ing)?=False\b", call.settings)  # train in a .pt2 file
+    return prod(call.out) if is_training else 0
 
 
 _PER_ELEMENT = {"softmax": 5, "log_softmax": 5, "softmin": 5, "glu": 2, "addcmul": 2, "addcdiv": 2, "lerp": 2}
@@ -216,8 +217,8 @@ _FREE = """
     new_ones new_empty new_full new_tensor zeros ones empty full rand randn randint arange linspace tensor
     as_tensor as_strided diagonal diag tril triu meshgrid unfold pixel_shuffle pixel_unshuffle
     channel_shuffle atleast_1d atleast_2d atleast_3d requires_grad set_data alias view_as_real
-    view_as_complex lift_fresh normal uniform bernoulli nonzero identity resolve_conj resolve_neg pin_memory
-    repeat_kv item
+    view_as_complex lift_fresh lift_fresh_copy normal uniform bernoulli nonzero identity resolve_conj
+    resolve_neg pin_memory repeat_kv item
     cast slice shape constant_of_shape gather_elements gather_nd scatter_elements scatter_nd
     depth_to_space space_to_depth broadcast_in_dim gather_slices reorder_input reorder_output
 """
@@ -236,6 +237,7 @@ _OTHERS: dict[str, Callable[[CallShapes], int | None]] = {
     **{f"{name}_pool{n}d": _pool(n) for name in ("max", "avg") for n in (1, 2, 3)},
     **dict.fromkeys(("interpolate", "upsample"), _interpolate),
     **dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"), _dropout),
+    **dict.fromkeys(("feature_dropout", "feature_alpha_dropout"), _dropout),
 }
 #: Types that copy, view, look up or create values.
 MOVES = frozenset(_FREE.split())

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....core.analysis.alignment import in_order
 from ....core.analysis.flops import MOVES
-from ....core.graph import OP, Graph
+from ....core.graph import INPLACE, OP, Graph
 
 #: The relative difference up to which the sums of two tensors are those of the same elements.
 _EQUAL_SUMS = 1e-6
@@ -179,7 +179,8 @@ def with_moved_results(
 
     A file computes a linear layer on the rows of a matrix, and an LSTM with an axis for the directions, and
     gives the result its shape afterwards. An optimized one may leave out the last transposition, so that only
-    the order of the axes is another. What the model moves such a result to has no partner then.
+    the order of the axes is another. What the model moves such a result to has no partner then, nor has what
+    it writes into a part of a tensor, if the file has the part alone.
 
     Args:
         a: The first graph.
@@ -197,7 +198,7 @@ def with_moved_results(
         if a.type_of(i) in MOVES:
             apart = math.prod(_shape(a, i)) != math.prod(_shape(b, j)) and b.type_of(j) in MOVES
             of_others = apart and {partner[one] for one in a.parents(i)}.isdisjoint(b.parents(j))
-            if of_others or not moved.isdisjoint(a.parents(i)):
+            if of_others or (apart and a.ops.flags[i] & INPLACE) or not moved.isdisjoint(a.parents(i)):
                 partner[i] = -1
                 moved.add(i)
                 taken.pop(j)

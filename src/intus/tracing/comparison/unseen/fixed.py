@@ -7,12 +7,13 @@ a number that it read, is that of the inputs of the export.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....core.analysis.walks import ancestors
-from ....core.graph import INPUT, OP, OUTPUT, Graph
+from ....core.graph import INPLACE, INPUT, OP, OUTPUT, Graph
 from ....core.vocabularies import common_types
 from ....viewing.repr_text import listed
 from ..values.differences import same_elements
@@ -28,6 +29,13 @@ _NOT_OF_FIRST = frozenset(
     {"zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like"}
     | {"new_zeros", "new_ones", "new_empty", "new_full", "new_tensor", "copy", "copy_", "fill", "fill_"}
     | {"zero", "zero_"}
+)
+#: Operations that return views of a tensor or of a part of it, into which a later operation may write.
+_VIEWS = frozenset(
+    {"getitem", "select", "slice", "narrow", "unbind", "split", "split_with_sizes", "chunk", "tensor_split"}
+    | {"diagonal", "as_strided", "unfold", "view", "view_as", "reshape", "reshape_as", "flatten", "unflatten"}
+    | {"transpose", "t", "T", "mT", "permute", "movedim", "swapaxes", "swapdims", "squeeze", "unsqueeze"}
+    | {"detach", "alias", "data", "real", "imag", "view_as_real", "view_as_complex"}
 )
 _OF_FIRST = frozenset({"expand_as", "view_as", "reshape_as", "type_as", "resize_as", "broadcast_like"})
 
@@ -46,12 +54,29 @@ def sources(graph: Graph) -> list[frozenset[int]]:
             continue
         if kind in _OF_SHAPES:
             parents = []
-        elif kind in _NOT_OF_FIRST:
+        elif kind in _NOT_OF_FIRST and not _is_of_part(graph, types, row):
             parents = parents[1:]
         elif kind in _OF_FIRST:
             parents = parents[:1]
         found.append(frozenset[int]().union(*(found[parent] for parent in parents)))
     return found
+
+
+def _is_of_part(graph: Graph, types: Sequence[str], row: int) -> bool:
+    """Return whether an operation writes into a view of a part: what reads the whole has the rest too."""
+    if not graph.ops.flags[row] & INPLACE:
+        return False
+    (row, *_) = graph.parents(row) or [row]
+    while types[int(graph.ops.type[row])] in _VIEWS and (parents := graph.parents(row)):
+        (parent, *_) = parents
+        if graph.ops.flags[parent] & INPLACE or _size(graph, parent) != _size(graph, row):
+            return True
+        row = parent
+    return False
+
+
+def _size(graph: Graph, row: int) -> int:
+    return math.prod(graph.metas[int(graph.ops.meta[row])].shape)
 
 
 def fixed_tensors(
