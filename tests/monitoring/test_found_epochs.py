@@ -391,6 +391,46 @@ def test_epochs_that_are_not_found_are_said(watched, kept, train, reason):
     assert len(watch.status()["faults"]) == 1
 
 
+def teacher(watched, *, is_kept, changes=False, epochs=3):
+    """Distill a model that is evaluated alone, and return its probe, and the model if it is kept."""
+    model, student = Net().eval(), Net()
+    optimizer = torch.optim.SGD(student.parameters(), 0.05)
+    with watched(student), watched(model, name="teacher") as watch:
+        for epoch in range(epochs):
+            for x, _ in loader_of():
+                with torch.no_grad():
+                    goal = model(x)
+                optimizer.zero_grad()
+                F.mse_loss(student(x), goal).backward()
+                optimizer.step()
+            if changes:
+                model.head.bias.data.fill_(epoch + 1.0)
+        if not is_kept:
+            del model
+    return watch, model if is_kept else None
+
+
+@pytest.mark.parametrize("is_kept", [True, False], ids=["a model", "a model that is gone"])
+def test_passes_of_a_model_that_does_not_change_are_said_to_be_one_epoch(watched, is_kept):
+    """Before, nothing was said, or of a model that is gone that no DataLoader gave the batches."""
+    watch, _ = teacher(watched, is_kept=is_kept)
+    how = watch.status()["epochs"]
+    assert how.startswith("not found. All passes are in epoch 0, over 3 iterations of the DataLoader over ")
+    assert "because the parameters did not change" in how
+    assert watch.status()["faults"] == []
+    assert watch.status()["items"].startswith("Items are found from the sampler of the DataLoader")
+
+
+def test_evaluation_of_each_state_of_a_model_is_an_epoch_without_a_fault(watched):
+    watch, _ = teacher(watched, is_kept=True, changes=True)
+    assert (watch.epoch, watch.status()["faults"]) == (2, [])
+
+
+def test_one_evaluation_of_a_model_is_no_fault(watched):
+    watch, _ = teacher(watched, is_kept=True, epochs=1)
+    assert watch.status()["faults"] == []
+
+
 @pytest.mark.parametrize("is_drawn", [True, False])
 def test_epochs_of_unequal_lengths_are_said_to_be_doubtful(watched, kept, is_drawn):
     """Before, a batch that was drawn again from a replay buffer began an epoch without a word."""

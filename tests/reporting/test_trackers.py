@@ -8,6 +8,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 
 import numpy as np
@@ -21,8 +22,8 @@ from sklearn.datasets import load_digits
 import intus
 from intus.core.doubt import Doubt
 from intus.core.errors import MissingExtraError
-from intus.monitoring.follower import Follower, _NewScores
-from intus.monitoring.trackers import Place
+from intus.monitoring.follower import Follower, Held, _NewScores
+from intus.monitoring.trackers import Place, Point
 from intus.serving.run import Server
 
 NAMES = ("mlflow", "tensorboard", "wandb")
@@ -378,6 +379,116 @@ def test_tracker_is_told_of_scores_that_it_has_and_that_no_longer_hold(tmp_path)
     assert doubtful >= len([one for one in written if one.x == 2])
 
 
+@given(st.permutations(range(6)), st.lists(st.integers(1, 3), min_size=6, max_size=6))
+def test_scores_wait_for_those_of_earlier_epochs(order, sizes):
+    """A reply has scores of some epochs, and the server says which epoch is the earliest that it lacks."""
+    held, written, stored = Held(), [], set()
+    while order:
+        now, order = order[: sizes[0]], order[sizes[0] :]
+        sizes = [*sizes[1:], sizes[0]]
+        stored |= set(now)
+        held.add(Point(name, "epoch", epoch, 0.0, 1.0) for epoch in now for name in "ab")
+        whole = min(set(range(7)) - stored)
+        written += held.take(whole)
+        assert {point.x for point in written} == set(range(whole))
+    assert not held
+    for name in "ab":
+        assert [point.x for point in written if point.name == name] == list(range(6))
+
+
+def test_scores_of_a_slow_server_are_written_in_order_of_epochs(tmp_path, monkeypatch):
+    """The server begins with the newest epoch, and is asked while others wait."""
+    monkeypatch.setattr("intus.monitoring.follower.POLL_S", 0.01)
+    images = torch.randn(80, 6, generator=torch.Generator().manual_seed(0))
+    held_out = images, {"digit": torch.arange(80) % 2}
+    collected = Collected(fails=0)
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        model = torch.nn.Sequential(*(torch.nn.Linear(6, 6) for _ in range(4)))
+        with intus.probe(model, server.host, server.port, run="r", probe_set=held_out) as watch:
+            tap = watch._tap
+            follower = Follower(tap.sender, tap.run, tap.name, [(Place("list", ""), collected)], tap.troubles)
+            for watch.epoch in range(9):
+                model(images)
+        deadline = time.monotonic() + 60
+        while not collected.points and time.monotonic() < deadline:
+            time.sleep(0.01)
+        first = len(collected.points)
+        assert watch.flush()
+        follower.end()
+    assert 0 < first < len(collected.points), "some are written before all are scored"
+    for name in {point.name for point in collected.points}:
+        found = [point.x for point in collected.points if point.name == name]
+        assert found == sorted(set(found)), name
+    assert {point.x for point in collected.points} == set(range(9))
+
+
+QUICK_EPOCHS = """
+import wandb
+from torch.utils.data import DataLoader, TensorDataset
+mine = wandb.init(project="p")
+places = ["runs.db", "wandb", "tensorboard:board", "mlflow:digits"]
+watch = intus.probe(model, to=places, run="r", probe_set=probe_set)
+for _ in range(8):
+    for rows, digits in DataLoader(TensorDataset(images, labels), 20, shuffle=True):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(rows), digits).backward()
+        optimizer.step()
+watch.remove()
+assert watch.flush()
+mine.finish()
+"""
+
+
+@pytest.mark.loops
+@pytest.mark.filterwarnings("default")
+def test_last_value_that_trackers_have_is_that_of_the_newest_epoch(tmp_path):
+    """Before, W&B's summary was of epoch 5 of 8, and TensorBoard's series went 0, 1, 8, 2, 3, 4, 6, 7, 5."""
+    from mlflow import MlflowClient
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    ran(tmp_path, QUICK_EPOCHS)
+    found, newest = scores(tmp_path), {}
+    for (name, epoch), value in sorted(found.items(), key=lambda item: item[0][1]):
+        newest[name] = epoch, value
+    assert {epoch for epoch, _ in newest.values()} == {8}
+    board = EventAccumulator(str(tmp_path / "board"), size_guidance={"scalars": 0}).Reload()
+    for name in newest:
+        assert [event.step for event in board.Scalars(name)] == sorted(
+            epoch for of, epoch in found if of == name
+        )
+    ((_, summary),) = history(tmp_path)
+    assert {name: (summary["intus/epoch"], summary[name]) for name in newest} == newest
+    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    (run,) = client.search_runs([client.get_experiment_by_name("digits").experiment_id])
+    assert {name: run.data.metrics[name] for name in newest} == {
+        name: each[1] for name, each in newest.items()
+    }
+
+
+LATE = """
+import wandb
+from intus.monitoring.trackers.base import Point, TrackedRun
+from intus.monitoring.trackers.wandb import Wandb
+
+mine = wandb.init(project="p")
+tracker = Wandb("", TrackedRun("r", "Net", {}, ()))
+for epoch in (0, 3, 1):
+    tracker.write([Point("intus/x", "epoch", epoch, 0.0, 10.0 + epoch)])
+    mine.log({"loss": 0.5})
+tracker.close()
+mine.finish()
+"""
+
+
+@pytest.mark.loops
+@pytest.mark.filterwarnings("default")
+def test_summary_of_wandb_is_of_the_newest_epoch_where_an_earlier_one_came_late(tmp_path):
+    ran(tmp_path, LATE)
+    ((rows, summary),) = history(tmp_path)
+    assert [row["intus/epoch"] for row in rows if "intus/x" in row] == [0, 3, 1]
+    assert (summary["intus/epoch"], summary["intus/x"]) == (3, 13)
+
+
 @pytest.mark.long
 def test_each_score_is_written_once_also_after_failures_and_when_a_run_continues(tmp_path):
     """The database has the scores of an earlier part of the run, which are not written again."""
@@ -436,3 +547,30 @@ def test_temporary_database_leaves_nothing(tmp_path):
         server = int(script.stdout.readline())
     wait_for_end([server])
     assert list(tmp_path.glob("intus-*")) == []
+
+
+ADDED_GRAPHS = """
+import sys
+from torch.utils.tensorboard import SummaryWriter
+for folder in ("plain", "probed"):
+    torch.manual_seed(0)
+    model = Net()
+    if folder == "probed":
+        watch = intus.probe(model, to="runs.db", run="r")
+    with SummaryWriter(folder) as writer:
+        writer.add_graph(model, images[:5])
+assert watch.status()["passes"] == 0
+watch.remove()
+"""
+
+
+@pytest.mark.loops
+@pytest.mark.filterwarnings("default")
+def test_graph_that_tensorboard_draws_is_that_of_the_model_alone(tmp_path):
+    """Before, ``SummaryWriter.add_graph`` of a probed model failed with an internal assertion of torch."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    ran(tmp_path, ADDED_GRAPHS)
+    plain, probed = (EventAccumulator(str(tmp_path / folder)).Reload() for folder in ("plain", "probed"))
+    assert plain.Graph().node
+    assert plain.Graph() == probed.Graph()

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -133,6 +134,10 @@ _NO_EPOCHS = (
     "have given the batches, and the first batch never came again. Set watch.epoch = number before each "
     "epoch."
 )
+_FROZEN = (
+    ". All passes are in epoch {:g}, over {} iterations of {}, because the parameters did not change: the "
+    "model is frozen, or was not trained meanwhile. Set watch.epoch = number before each epoch."
+)
 _ROWS_AGAIN = (
     " No new epoch was found since epoch {:g}, although rows that were compared came twice on average: no "
     "DataLoader is known to have given the batches, and the first batch did not come again, as of "
@@ -242,6 +247,8 @@ class DataSource:
         self._is_alternating = False  # whether the current dataset came again after another
         self._stepped_at_call = -1  # steps of optimizers at the last call of the training
         self._evaluated: int | None = None  # the iteration whose batch the last call in evaluation had
+        # The iterations whose batches a model without epochs had so far, by the dataset and loader.
+        self._evaluations: defaultdict[tuple[int, str], set[int]] = defaultdict(set)
         self.are_passes_recorded = True
         self._unchanged = 0  # iterations since the last epoch that began without a change of the parameters
         self._gradients = 0  # of the model when the current iteration began
@@ -499,14 +506,10 @@ class DataSource:
         """Say if passes of a training may be of several epochs, because nothing showed where others begin."""
         if self._feed is None or not self._finds_epochs:
             return
-        if open_end := self._open_end().strip():
+        if open_end := self._open_end().lstrip(". "):
             self._say_once(open_end)
         texts = [self._doubt().strip()]
-        if (
-            self._how == _NOT_FOUND
-            and self._repeats is not None
-            and self._version not in (None, self._read_version(self._feed))
-        ):
+        if self._how == _NOT_FOUND and self._repeats is not None and self._has_changed(self._feed):
             texts.append(_NO_EPOCHS.format(name, epoch))
         for text in texts:
             self._warn_once(text)
@@ -545,8 +548,14 @@ class DataSource:
         return current is not None and feed is not None and feed.batches(current.iteration) is not None
 
     def _has_changed(self, feed: Feed) -> bool:
-        """Return whether the parameters changed since the first call of the training."""
-        return self._version is not None and self._read_version(feed) != self._version
+        """Return whether the parameters changed since the first call of the training.
+
+        Those of a model that no longer exists changed if they did while it was observed.
+        """
+        if self._version is None:
+            return False
+        version = self._read_version(feed)
+        return version != self._version if version else feed.stepped() > 0 or self._is_moved
 
     def _say_other(self, name: str, mode: str, *, training: bool) -> None:
         """Say once for each mode that rows are of another dataset."""
@@ -625,6 +634,8 @@ class DataSource:
         before, self._evaluated = self._version, iteration
         self._version = self._read_version(feed)
         if before in (None, self._version):
+            if origin is not None:
+                self._evaluations[origin.dataset, origin.name].add(origin.iteration)
             return epoch
         self._found(_BY_EVALUATION)
         self._epoch_now = epoch + 1
@@ -917,8 +928,16 @@ class DataSource:
         return ""
 
     def _open_end(self) -> str:
-        """Return in words that data without a length may begin again inside of an iteration; "" if not."""
+        """Return in words that an epoch may have data several times, as it is meant to be; "" if not.
+
+        Data without a length may begin again inside of an iteration, and a model that does not change has
+        all iterations in one epoch.
+        """
         feed, current = self._feed, self._current
+        again = {loader: len(each) for (_, loader), each in self._evaluations.items() if len(each) > 1}
+        if again and feed is not None and self._how == _NOT_FOUND and not self._has_changed(feed):
+            loader, times = next(iter(again.items()))
+            return _FROZEN.format(self._epoch_now, times, loader)
         if feed is None or current is None or current.length < math.inf or feed.is_over(current.iteration):
             return ""
         return _NO_LENGTH.format(current.name, self._epoch_now)

@@ -80,7 +80,7 @@ class Follower:
             _Outlet(str(place), tracker, _prefix(f"{place.tracker} {tracker.run}", run, model), troubles)
             for place, tracker in trackers
         ]
-        self._scores = _NewScores()
+        self._scores, self._held = _NewScores(), Held()
         self._change = 0  # the last one of the server's database of which the scores were read
         self._logged: list[dict[str, Any]] = []
         self._changed = threading.Condition()
@@ -143,11 +143,12 @@ class Follower:
                 if not self._changed.wait_for(lambda: self._asked > self._answered or self._ending, pause):
                     quiet += pause
                 asked, before = self._asked, self._change
+                hands_on_all = self._asked > self._answered or self._ending
                 # without trackers, nobody ends it if the script does not call flush
                 ending = self._ending or (self.removed and not self._outlets and quiet > QUIET_S)
             began = thread_seconds()
             try:
-                pause = POLL_S if self._round() else AWAY_S
+                pause = POLL_S if self._round(hands_on_all=hands_on_all) else AWAY_S
             except Exception as error:
                 text = "intus could not follow what the server finds: %s: %s"
                 self._troubles.count(f"follow {type(error).__name__}", text, type(error).__name__, error)
@@ -160,25 +161,33 @@ class Follower:
             outlet.close()
         self._client.close()
 
-    def _round(self) -> bool:
-        """Read what is new, and hand it on; return whether the server answered."""
+    def _round(self, *, hands_on_all: bool) -> bool:
+        """Read what is new, and hand it on; return whether the server answered.
+
+        Args:
+            hands_on_all: Whether to hand on also the scores of epochs before which some are to come.
+        """
         news = self._get("/api/findings")
         if news is not None:
-            points: list[Point] = []
-            if news["change"] != self._change:
-                if not self._outlets:
-                    self._change = news["change"]
-                elif (columns := self._read_scores()) is not None:
-                    points = list(self._scores.take(columns))
+            if not self._outlets:
+                self._change = news["change"]
+            elif self._held or news["change"] != self._change:
+                whole = self._whole_until()  # read first: what is stored meanwhile may be of a later epoch
+                if news["change"] != self._change and (columns := self._read_scores()) is not None:
+                    self._held.add(self._scores.take(columns))
                     self._change = columns["change"]
+                points = self._held.take(whole)
+                for outlet in self._outlets:
+                    outlet.add(points)
             self._call_back(news["findings"])
             for outlet in self._outlets:
-                outlet.add(points)
                 outlet.findings = [each["text"] for each in news["findings"]] + self._scores.corrections()
                 outlet.tell_taken_back(self._scores.taken_back)
         with self._changed:
             logged, self._logged = self._logged, []
+        late = self._held.take(math.inf) if hands_on_all else []
         for outlet in self._outlets:
+            outlet.add(late)
             outlet.add(_points_of(logged) if outlet.tracker.takes_log else ())
             outlet.write()
         return news is not None
@@ -199,6 +208,16 @@ class Follower:
                 self._on_finding(finding)
             except BaseException as error:  # also sys.exit(), which would end the thread
                 self._troubles.count("on_finding", _RAISED, type(error).__name__, error)
+
+    def _whole_until(self) -> float:
+        """Return an epoch before which all that the server got is scored; -inf if it does not say."""
+        rows = (self._get("/api/status") or {}).get("runs")
+        if not rows:
+            return -math.inf
+        earliest, newest = rows[0].get("earliest"), rows[0].get("newest")
+        if earliest is not None:
+            return float(earliest)
+        return -math.inf if newest is None else math.nextafter(newest, math.inf)
 
     def _read_scores(self) -> dict[str, Any] | None:
         """Return the scores of epochs that changed since the last time; None if there is no reply."""
@@ -268,6 +287,35 @@ class _NewScores:
             address, kind, target, score = series_
             name = score_name(target, score, address, kind)
             yield Point(name, *(("step", step) if step >= 0 else ("epoch", epoch)), now, value)
+
+
+class Held:
+    """Keeps scores until those of all earlier epochs are there, so that each series is written in order.
+
+    A tracker takes what is written last for the newest: it is what W&B has in the summary of a run.
+
+    Example:
+        >>> held = Held()
+        >>> held.add(Point("norm/fc", "epoch", epoch, 0.0, 1.0) for epoch in (3, 1, 2))
+        >>> [point.x for point in held.take(3)], bool(held)
+        ([1, 2], True)
+    """
+
+    def __init__(self) -> None:
+        self._points: list[Point] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._points)
+
+    def add(self, points: Iterable[Point]) -> None:
+        """Add scores, in any order."""
+        self._points += points
+
+    def take(self, until: float) -> list[Point]:
+        """Return the scores of epochs before one, in their order, and of single steps, and forget them."""
+        found = [point for point in self._points if point.axis == "step" or point.x < until]
+        self._points = [point for point in self._points if not (point.axis == "step" or point.x < until)]
+        return sorted(found, key=lambda point: point.x)
 
 
 def score_name(target: str, score: str, address: str, kind: str) -> str:

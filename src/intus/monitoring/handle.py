@@ -421,7 +421,8 @@ class Probe:
             allow to record counts once for each reason; ``never_called``, the addresses of operations that
             never ran; ``silent``, of those that recorded nothing; ``epochs`` and ``items``, how these are
             found, in words; ``faults``, every warning so far, why the server refuses what this process sends,
-            which labels it cannot match to rows, and what it cannot score, as sentences. About the queue to
+            which labels it cannot match to rows, what it cannot score, and which layers of earlier epochs
+            sent it nothing, as sentences. About the queue to
             the server, which all probes of the process share: ``sent``, ``dropped``, ``failed`` and
             ``waiting``, in records; ``server``, ``"up"``, ``"down"``, ``"refused"`` (the token is wrong) or
             ``"untried"``. ``log_waiting``, how many values of ``log`` the server has not received from this

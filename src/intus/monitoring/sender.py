@@ -38,8 +38,9 @@ BATCH_BYTES = 32 << 20  # a larger pass is sent in several requests
 BLOCK_S = 30.0  # the longest that ``block`` waits while nothing is sent
 EXIT_S = 5.0
 IDLE_S = 5.0  # the thread ends after this time without requests; the next request starts another
-#: The codes of the server's notices of labels that it cannot match to rows, and of what it cannot score.
-_NO_SCORES = "target_misfit", "score_failed"
+#: The codes of the server's notices of labels that it cannot match to rows, of what it cannot score, and of
+#: layers that sent nothing in an epoch.
+_NO_SCORES = "target_misfit", "score_failed", "absent"
 _MOST_NO_SCORES = 5  # sentences about layers that fail, which may be all of a network
 LEDGER_S = 2.0  # the longest that the server may take to answer what became of the records
 ATTEMPTS = 3  # server errors after which a request has failed
@@ -469,7 +470,7 @@ class Sender:
         return row if isinstance(row, dict) and "kept" in row else None
 
     def no_scores(self, run: str, model: str) -> list[str]:
-        """Ask the server which labels of a (run, model) it cannot match to rows, and what it cannot score.
+        """Ask the server which labels of a (run, model) it cannot match to rows, and what has no scores.
 
         Returns:
             The sentences of its notices, at most five of each kind.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, ItemsView, Iterator, Mapping, ValuesView
 from datetime import UTC, datetime
 from numbers import Real
 from pathlib import Path
@@ -71,16 +71,28 @@ class Runs(Mapping[str, "Run"]):
     def __len__(self) -> int:
         return len(self._grouped())
 
+    def values(self) -> ValuesView[Run]:
+        """Return the runs."""
+        return self._read().values()
+
+    def items(self) -> ItemsView[str, Run]:
+        """Return the runs with their names."""
+        return self._read().items()
+
+    def _read(self) -> dict[str, Run]:
+        """Return all runs by one reading; a ``Mapping`` would read them again for each."""
+        return {name: Run(name, summaries, self._source) for name, summaries in self._grouped().items()}
+
     def scores(self, **selected: Any) -> pandas.DataFrame:
         """Return the scores of all runs as a DataFrame; see ``Run.scores``.
 
         A run that has none of them adds no rows; what no run has is an error.
         """
-        found = list(self._grouped().items())
-        every = Run("", [summary for _, summaries in found for summary in summaries], self._source)
+        found = self.values()
+        every = Run("", [summary for run in found for summary in run._summaries], self._source)
         every._check(f"{self._source.where} has", selected)
         mode = selected.pop("mode", None)
-        tables = [Run(name, summaries, self._source)._results(selected) for name, summaries in found]
+        tables = [run._results(selected) for run in found]
         return _of_mode(Results.concat(tables), mode).to_pandas()
 
     def grouped(self, by: str | Collection[str] | None = None, **selected: Any) -> pandas.DataFrame:
@@ -107,12 +119,13 @@ class Runs(Mapping[str, "Run"]):
         from ..storage.groups import label, mean_over_runs
 
         entries = [by] if isinstance(by, str) else by
+        runs = self.values()
         groups: dict[str, list[Run]] = {}
-        for run in self.values():
+        for run in runs:
             if name := label(run.config, entries):
                 groups.setdefault(name, []).append(run)
         if not groups:
-            known = sorted({entry for run in self.values() for entry in run.config})
+            known = sorted({entry for run in runs for entry in run.config})
             raise InputError(
                 f"No run of {self._source.where} has a configuration"
                 + (
@@ -139,7 +152,7 @@ class Runs(Mapping[str, "Run"]):
         return _of_mode(found, mode).to_pandas()
 
     def __repr__(self) -> str:
-        lines = [repr(Run(name, summaries, self._source)) for name, summaries in self._grouped().items()]
+        lines = [repr(run) for run in self.values()]
         return "\n".join([f"<Runs of {self._source.where}: {len(lines)}>", *lines])
 
     def _grouped(self) -> dict[str, list[dict[str, Any]]]:

@@ -649,6 +649,10 @@ class RunLedger(Message):
     newest: Annotated[
         float | None, Meta(description="the newest epoch with scores; null if none has, or it is not known")
     ] = None
+    earliest: Annotated[
+        float | None,
+        Meta(description="the earliest epoch with arrays that wait to be scored; null if none has"),
+    ] = None
 
 
 class EpochWait(Message):

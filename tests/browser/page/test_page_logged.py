@@ -79,7 +79,7 @@ def test_curves_grow_while_values_are_logged(server: Server, new_page: Callable[
 def test_mean_over_seeds(server: Server, new_page: Callable[..., Page]) -> None:
     page = new_page()
     page.goto(f"{server.page_url}#run=seed+1&model=Sequential&score=linear_f1&target=digit")
-    button = page.get_by_role("button", name="Mean over 3 seeds")
+    button = page.get_by_role("button", name="Mean over 3 runs")
     button.click()
     expect(button).to_have_attribute("aria-pressed", "true")
     expect(page.locator(".panel.plot h2")).to_have_text(

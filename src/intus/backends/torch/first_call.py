@@ -13,8 +13,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import torch
 from torch import nn
+
+from .unseen import has_proxies, is_symbolic
 
 _SLOT = "_compiled_call_impl"  # torch omits it when it pickles or copies a module
 
@@ -30,7 +31,7 @@ class FirstCall:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model's call, then the listeners."""
         module: Any = self._model()
-        if torch.compiler.is_compiling():  # tracing for the compiler, not the call itself
+        if is_symbolic() or has_proxies(args, kwargs):  # not the call itself
             return module._call_impl(*args, **kwargs)
         # Not always the model: replicas of DataParallel share the slot.
         module = sys._getframe(1).f_locals.get("self", module)

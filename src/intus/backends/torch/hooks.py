@@ -17,6 +17,12 @@ from ..base import Operation
 from ..visit import Visit, gradient_address
 from .captured_tensor import Part, main_part, parts
 from .session import Session
+from .unseen import has_proxies, hidden, is_check_of_tracer, is_symbolic
+
+_NOT_SCRIPTED = (
+    "torch.jit.script compiles the hooks of modules, and cannot compile those of intus.probe. Script the "
+    "model before probe() or after watch.remove(), or use torch.jit.trace, which leaves hooks out."
+)
 
 
 class _Hook:
@@ -32,13 +38,18 @@ class _Hook:
         self.session = session
 
     def __call__(self, *args: Any) -> None:
-        if torch.compiler.is_compiling():
+        if is_symbolic():
             return
         try:
-            with torch._C.DisableTorchFunction():  # hide intus's operations from recorders of operations
+            with hidden():
                 self.observe(*args)
         except Exception as error:
             self.session.on_error(error)
+
+    @property
+    def __name__(self) -> str:
+        """Refuse to be compiled by ``torch.jit.script``, which asks for the name first."""
+        raise AttributeError(_NOT_SCRIPTED)
 
     def observe(self, *args: Any) -> None:
         """Do the work of the hook; exceptions are passed to the tap."""
@@ -55,8 +66,12 @@ class OnBegin(_Hook):
     __slots__ = ()
 
     def observe(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        """Start observing, unless this is a recomputation during a backward pass."""
-        if torch._C._current_graph_task_id() == -1:  # otherwise a checkpoint runs the model again in backward
+        """Start observing, unless this is no call of the script: a recomputation, or a pass of a tracer."""
+        if torch._C._current_graph_task_id() != -1:  # a checkpoint runs the model again in backward
+            return
+        if has_proxies(args, kwargs) or is_check_of_tracer():
+            self.session.is_called = True
+        else:
             self.session.begin((args, kwargs))
 
 
@@ -81,12 +96,12 @@ class OnModule(_Hook):
 
     def __call__(self, *args: Any) -> None:
         """Observe the call if the model is running."""
-        if torch.compiler.is_compiling():
+        if is_symbolic():
             return
         session = self.session
         if session.inside:
             super().__call__(*args)
-        elif not session.is_called and self.address not in session.outside:
+        elif not (session.is_called or self.address in session.outside or has_proxies(*args[1:])):
             session.ran_outside(self.address)
 
     def offer(self, visit: Visit, kind: str, value: Any) -> None:

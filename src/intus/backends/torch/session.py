@@ -25,6 +25,7 @@ from .eval_forward import is_capturing
 from .order import batch_axis, final_states, keeps_rows, kept_axis
 from .row_follower import RowFollower
 from .sharding import OF_STEPS, has_gradients_of_another
+from .unseen import hidden
 
 _TRANSFORMED = (
     "The model was called inside of a transform of torch.func, such as vmap or grad, where tensors have no "
@@ -253,7 +254,7 @@ class Session:
     def on_first_call_end(self) -> None:
         """Handle the end of the first call: if ``end`` was not called, it was interrupted."""
         try:
-            with torch._C.DisableTorchFunction():
+            with hidden():
                 self.end(None)
         except Exception as error:
             self.on_error(error)
@@ -299,7 +300,7 @@ def _show(tap: Tap, ticket: Any, address: str, get: Callable[[], Tensor | None])
     """Pass a parameter as it is now to the tap, and return whether it exists."""
     parameter = get()
     if parameter is not None and not is_capturing():
-        with torch._C.DisableTorchFunction():
+        with hidden():
             tap.on_tensor(ticket, captured(address, "parameter", 0, parameter, None))
     return parameter is not None
 

@@ -21,6 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from .eval_forward import is_capturing
 from .loaders import is_trained
+from .unseen import hidden, is_symbolic
 
 UPDATE, GRADIENT = "update", "parameter_grad"
 
@@ -94,40 +95,51 @@ class Steps:
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, named: Any) -> None:
         self._copies.clear()
         has_closure = _has_closure(args, named)
-        if torch.compiler.is_compiling() or not (self._listener.tickets or has_closure):
+        if is_symbolic() or not (self._listener.tickets or has_closure):
             return
         try:
             began = time.perf_counter(), time.thread_time()
-            if not (_is_skipped(optimizer) or self._listener.is_copy):
-                for parameter, owner, address in self._own(optimizer):
-                    if not (has_closure or owner in self._listener.tickets):
-                        continue
-                    if UPDATE in self._listener.kinds:
-                        self._copies[id(parameter)] = parameter.detach().clone()
-                    if not has_closure:  # which makes the gradients
-                        scale = getattr(optimizer, "grad_scale", None)
-                        self._capture_gradient(parameter, owner, address, scale)
+            with hidden():
+                self._observe_before(optimizer, has_closure=has_closure)
             self._pay(began)
         except Exception as error:
             self._listener.on_error(error)
 
+    def _observe_before(self, optimizer: torch.optim.Optimizer, *, has_closure: bool) -> None:
+        if _is_skipped(optimizer) or self._listener.is_copy:
+            return
+        for parameter, owner, address in self._own(optimizer):
+            if not (has_closure or owner in self._listener.tickets):
+                continue
+            if UPDATE in self._listener.kinds:
+                self._copies[id(parameter)] = parameter.detach().clone()
+            if not has_closure:  # which makes the gradients
+                scale = getattr(optimizer, "grad_scale", None)
+                self._capture_gradient(parameter, owner, address, scale)
+
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, named: Any) -> None:
         copies, self._copies = self._copies, {}
-        if torch.compiler.is_compiling():
+        if is_symbolic():
             return
         try:
-            for parameter, owner, address in self._own(optimizer):
-                self._are_visible, self._listener.awaits_step = True, False
-                if owner not in self._listener.tickets or self._listener.is_copy:
-                    continue
-                if (before := copies.get(id(parameter))) is not None:
-                    change = parameter.detach() - before
-                    self._listener.capture(self._listener.tickets[owner], address, UPDATE, change)
-                if _has_closure(args, named):
-                    self._capture_gradient(parameter, owner, address)
+            with hidden():
+                self._observe_after(optimizer, copies, has_closure=_has_closure(args, named))
             self._given.clear()
         except Exception as error:
             self._listener.on_error(error)
+
+    def _observe_after(
+        self, optimizer: torch.optim.Optimizer, copies: dict[int, Tensor], *, has_closure: bool
+    ) -> None:
+        for parameter, owner, address in self._own(optimizer):
+            self._are_visible, self._listener.awaits_step = True, False
+            if owner not in self._listener.tickets or self._listener.is_copy:
+                continue
+            if (before := copies.get(id(parameter))) is not None:
+                change = parameter.detach() - before
+                self._listener.capture(self._listener.tickets[owner], address, UPDATE, change)
+            if has_closure:
+                self._capture_gradient(parameter, owner, address)
 
     def _capture_gradient(
         self, parameter: Tensor, owner: str, address: str, scale: Tensor | None = None
@@ -189,15 +201,16 @@ class StepCounter:
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, named: Any) -> None:
         # inside backward no call of a model is observed, and in a graph that is captured none has values
-        if torch.compiler.is_compiling() or torch._C._current_graph_task_id() != -1 or is_capturing():
+        if is_symbolic() or torch._C._current_graph_task_id() != -1 or is_capturing():
             return
         with suppress(Exception):  # an unusual optimizer must not fail because it is observed
             closure = _has_closure(args, named)  # which makes the gradients
             if self._trains(optimizer, closure=closure) and (before := self._before()) is not None:
-                before()
+                with hidden():
+                    before()
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *given: Any) -> None:
-        if torch.compiler.is_compiling():
+        if is_symbolic():
             return
         with suppress(Exception):
             if self._trains(optimizer):

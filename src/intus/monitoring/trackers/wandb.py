@@ -41,6 +41,8 @@ class Wandb:
         self.run = str(self._run.id)
         self._rows: dict[tuple[str, float], dict[str, float]] = {}
         self._defined: set[str] = set()  # names whose axis is known to W&B
+        self._newest: dict[str, tuple[float, float]] = {}  # x and value, by name
+        self._late: set[str] = set()  # names of which an older value was written last
 
     def write(self, points: Sequence[Point]) -> None:
         """Write numbers, or keep them until the script logs."""
@@ -49,6 +51,7 @@ class Wandb:
                 self._complete()
             row = self._rows.setdefault((point.axis, point.x), {f"intus/{point.axis}": point.x})
             row[point.name] = point.value
+            self._note(point)
             if point.name not in self._defined:
                 self._defined.add(point.name)
                 self._run.define_metric(point.name, step_metric=f"intus/{point.axis}")
@@ -68,6 +71,18 @@ class Wandb:
                 self._run.log(self._rows[next(iter(self._rows))], step=step, commit=True)
                 _LAST_STEPS[self.run] = step
                 del self._rows[next(iter(self._rows))]
+        if self._late:
+            self._run.summary.update({name: self._newest[name][1] for name in self._late})
+            self._late.clear()
+
+    def _note(self, point: Point) -> None:
+        """Note which value is the newest of its name: W&B takes the one that is written last for it."""
+        for name, value in ((point.name, point.value), (f"intus/{point.axis}", point.x)):
+            if name not in self._newest or point.x >= self._newest[name][0]:
+                self._newest[name] = point.x, value
+                self._late.discard(name)
+            else:
+                self._late.add(name)
 
     def tell(self, findings: Sequence[str]) -> None:
         """Write the sentences that hold now into the summary of the run."""

@@ -737,6 +737,7 @@ class RunState:
         settled = sum(self.counts[name] for name in ("scored", "failed", "lost"))
         given_up = self._given_up
         named = dict(zip(("run", "model"), self.run_key, strict=True))
+        unsettled = [window.epoch for window in self.unsettled() if window.epoch is not None]
         return named | self.counts | {
             "since": self.began,
             "under_way": sum(map(self._awaited, self.epochs)) - given_up,
@@ -746,6 +747,7 @@ class RunState:
             "queued": sum(len(window.awaited) for window in windows),
             "postponed": sum(len(window.awaited) for window in windows if window.moment < self.settled),
             "newest": self.settled.epoch if math.isfinite(self.settled.epoch) else None,
+            "earliest": min(unsettled, default=None),
         }  # fmt: skip
 
     # -- the journal's format ------------------------------------------------------------------------

@@ -50,10 +50,10 @@ export function controls(dispatch: Dispatch): Part {
       kinds.root.hidden = run.kinds.length < 2 || isOfUnits(run, choice.score);
       figure.hidden = !run.scores.includes(FIGURE.score) || run.targets.length === 0;
       figure.setAttribute("aria-pressed", String(choice.score === FIGURE.score));
-      const seeds = groupOf(state, run).length;
+      const runs = groupOf(state, run).length;
       grouped = choice.group;
-      mean.hidden = seeds < 2;
-      setText(mean, `Mean over ${seeds} seeds`);
+      mean.hidden = runs < 2;
+      setText(mean, `Mean over ${runs} runs`);
       mean.setAttribute("aria-pressed", String(grouped !== ""));
       time.update(view);
     },
