@@ -141,7 +141,7 @@ class Dense(linen.Module):
 
 @pytest.mark.parametrize("kind", ["linen", "equinox", "nnx"])
 def test_one_function_that_is_told_to_train_or_not(kind):
-    """Whether it takes gradients is an argument that JAX does not trace."""
+    """Pass an argument that JAX does not trace, which says whether to take gradients."""
     if kind == "linen":
         model = Dense()
         given, jit, grad = model.init(jax.random.key(0), X), jax.jit, jax.grad
@@ -196,7 +196,7 @@ def test_gradients_of_a_part_of_the_model_are_a_training(which):
 
 
 def test_gradients_inside_of_a_loop_are_a_training():
-    """What runs in the loop is not recorded, but the step takes gradients."""
+    """Record nothing of the loop, but count its gradients."""
     model = nnx.Linear(4, 4, rngs=nnx.Rngs(0))
 
     def step(definition, state, x):

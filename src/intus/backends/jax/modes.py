@@ -19,7 +19,7 @@ _TOGETHER = (
 
 
 class Traits(NamedTuple):
-    """What the mode of a call of a step depends on.
+    """The traits of a call of a step that decide its mode.
 
     Attributes:
         takes_gradients: Whether it takes gradients through the model.
