@@ -296,3 +296,21 @@ def test_call_inside_of_a_transform_is_refused_in_one_sentence(server, transform
     assert "inside of a transform of torch.func" in fault
     assert watch.status()["passes"] == 2
     assert {one.step for one in server.records()} == {1}
+
+
+@pytest.mark.parametrize("transformed", [False, True])
+def test_calls_of_a_training_that_cannot_be_recorded_leave_a_probe_set_complete(transformed, tmp_path):
+    """The calls of the training are not recorded beside a probe set, so that nothing is missing."""
+    model, x = nn.Sequential(nn.Linear(3, 2), nn.ReLU()), torch.randn(40, 3)
+    path = tmp_path / "scores.db"
+    with Server(database=path, port=0) as server:
+        held_out = (x, {"sign": (x[:, 0] > 0).long().tolist()})
+        with probe(model, HOST, server.port, run="r", name="m", probe_set=held_out, block=True) as watch:
+            for watch.epoch in (1, 2):
+                torch.func.vmap(model)(x) if transformed else model(x)
+        assert flush(HOST, server.port)
+        assert (watch.status()["faults"], watch.status()["troubles"]) == ([], 0)
+    with Database(path) as database:
+        scores = database.points("r", "m").where(score="norm")
+    assert set(scores["epoch"]) == {0, 1, 2}
+    assert not any("incomplete" in note for note in scores["note"])

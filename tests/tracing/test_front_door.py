@@ -15,6 +15,7 @@ from torch import nn
 from transformers import BatchEncoding
 
 import intus
+from intus.backends import base
 from intus.core.errors import AddressError, CaptureError, CodecError, InputError
 
 x = torch.arange(6.0).reshape(2, 3)
@@ -369,3 +370,26 @@ def test_compiled_function_with_a_trace_is_refused():
     with pytest.raises(CaptureError, match=r"cannot run inside a function that torch.compile compiles"):
         compiled(torch.randn(2, 4))
     assert intus.trace(torch.compile(model, backend="eager"), torch.randn(2, 4)).ops
+
+
+def test_model_of_a_framework_on_pytorch_is_its_frameworks(verb, monkeypatch):
+    """Layers of Keras on PyTorch are modules of PyTorch too, whose names are others than Keras's."""
+
+    class Layer(nn.Linear):
+        pass
+
+    class OnTorch:
+        name = "keras"
+
+        def owns(self, model):
+            return isinstance(model, Layer)
+
+        def trace(self, model, args, kwargs):
+            raise CaptureError("Keras on torch cannot be traced.")
+
+    Layer.__module__ = "keras.layers"
+    monkeypatch.setitem(base._BACKENDS, "keras", OnTorch)
+    sub = type("Net", (Layer,), {})
+    with pytest.raises((CaptureError, InputError), match=r"Keras on torch cannot be traced|one of keras"):
+        verb(sub(3, 2), x)
+    assert intus.trace(nn.Linear(3, 2), x).framework == "torch"

@@ -113,7 +113,7 @@ class Tap(Protocol):
     by ``Backend.evaluation`` in the course of a training has a true attribute ``evaluates``, so that a
     backend whose models are values can tell which is the trained one. It may have methods ``leave_out``, for
     a backend to which the report of a call is expensive, ``refuse_call``, for a call that cannot be recorded,
-    ``at_epoch_end``, ``prepared``, ``ran_outside``, ``sent_elsewhere``, ``note`` and ``met``; see
+    ``at_epoch_end``, ``prepared``, ``ran_outside``, ``sent_elsewhere``, ``note``, ``warn`` and ``met``; see
     ``monitoring.tap.ModelTap``.
     """
 
@@ -397,17 +397,28 @@ def frameworks_of(cls: type) -> list[str]:
 
 
 def refuse_functions(model: Any) -> None:
-    """Raise InputError for a function of TensorFlow, or what a SavedModel was loaded as, which has no layers.
+    """Raise InputError for an object of TensorFlow that is no model, but that is taken for one.
+
+    These are functions and what a SavedModel was loaded as, which have no layers, and what runs a Session.
 
     Args:
         model: What the caller passed as a model.
     """
-    is_function = callable(model) or ".saved_model." in type(model).__module__
-    if is_function and "tensorflow" in frameworks_of(type(model)) and find(model) is None:
+    name, module = type(model).__name__.lstrip("_"), type(model).__module__
+    is_function = callable(model) or ".saved_model." in module
+    runs_session = ".monitored_session" in module
+    if not (is_function or runs_session) or "tensorflow" not in frameworks_of(type(model)):
+        return
+    if runs_session:
         raise InputError(
-            f"A {type(model).__name__.lstrip('_')} of TensorFlow is not supported: a function (tf.function, "
-            "or of a SavedModel) has no layers. Pass the Keras model or tf.Module that it was made of, made "
-            "by its code or loaded from a .keras file."
+            f"A {name} of TensorFlow runs a Session, which it may replace by another one. Pass the Session: "
+            "a tf.compat.v1.Session of yours, or raw_session() of a SingularMonitoredSession."
+        )
+    if find(model) is None:
+        raise InputError(
+            f"A {name} of TensorFlow is not supported: a function (tf.function, or of a SavedModel) has no "
+            "layers. Pass the Keras model or tf.Module that it was made of, made by its code or loaded from "
+            "a .keras file."
         )
 
 

@@ -633,6 +633,10 @@ class ModelTap:
         """Register a fact about what is recorded, as a sentence that the page shall say."""
         self.troubles.inform("parts", text)
 
+    def warn(self, text: str) -> None:
+        """Log a warning about what is recorded, once per text, and keep it as a fault."""
+        self.troubles.warn_once(f"intus: {text}")
+
     def prepared(self, wall: float, processor: float) -> None:
         """Charge the budget for work of a backend that is done once, in seconds of the two clocks."""
         self.budget.pay_once(Seconds(wall, processor))
@@ -923,7 +927,7 @@ class ModelTap:
                 if not show():
                     self.troubles.warn_once(_GONE, self.name, f"{self._epoch:g}")
             except Exception as error:
-                self.on_error(error)
+                self._fail(error)
         self.sender.post()
 
     def epoch_is_trained(self) -> None:
@@ -1135,7 +1139,22 @@ class ModelTap:
         self.budget.pay_once(Seconds(*(max(all_ - now + before, 0.0) for all_, now, before in rest)))
 
     def on_error(self, error: Exception) -> None:
-        """Count an error, and log it if its text is new; a refusal counts once for each reason."""
+        """Count an error, and log it if its text is new; a refusal counts once for each reason.
+
+        Beside a probe set nothing is missing of a pass of the training, which is not recorded in any case.
+        """
+        if self.probe_runs.running or not self.probe_runs.replaces_training:
+            self._fail(error)
+        elif not isinstance(error, IntusError):
+            self._log_error(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Log an error by which something is missing in the epoch."""
+        self._log_error(error)
+        epoch = self._tags.epoch if self._tags.mode else self.epoch
+        self.sender.count_failed(EpochKey(self.run, self.name, epoch))
+
+    def _log_error(self, error: Exception) -> None:
         text = "intus could not record part of a pass and continues without it: %s: %s"
         refused = isinstance(error, IntusError)  # in each pass again, and often for many layers
         code = _NAMES.sub("", str(error)) if refused else type(error).__name__
@@ -1143,8 +1162,6 @@ class ModelTap:
         if refused:
             self._note_refused(code, str(error))
         self.troubles.count(f"hook {code}", text, *of, once=refused, most=1 if refused else _MOST_ERRORS)
-        epoch = self._tags.epoch if self._tags.mode else self.epoch
-        self.sender.count_failed(EpochKey(self.run, self.name, epoch))
 
     def _note_refused(self, code: str, text: str) -> None:
         """Note the layers that a refusal names: only the first for each reason becomes a warning."""

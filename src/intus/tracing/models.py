@@ -111,9 +111,14 @@ def _other(model: Any) -> base.Backend | None:
     """Return the backend of a model, or of the model of a method; None for PyTorch's and for functions."""
     if isinstance(model, MethodType):
         model = model.__self__
-    if isinstance(model, FunctionType | BuiltinFunctionType) or is_module(model):
+    if isinstance(model, FunctionType | BuiltinFunctionType) or _is_of_torch_alone(model):
         return None
     return base.find(model)
+
+
+def _is_of_torch_alone(value: Any) -> bool:
+    """Return whether a value is a module of PyTorch, and of no framework that runs on it, as Keras does."""
+    return is_module(value) and base.frameworks_of(type(value))[0] == "torch"
 
 
 def _wrapped_model(function: Any) -> Any:

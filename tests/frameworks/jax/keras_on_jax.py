@@ -72,6 +72,7 @@ json.dump(
     {
         "backend": keras.backend.backend(),
         "errors": errors,
+        "faults": callback.watch.status()["faults"],
         "passes": tap.passes,
         "reason": str(tap.errors[0]),
         "refused": refused,

@@ -432,6 +432,16 @@ def test_step_that_is_not_compiled_is_refused(step):
         watch.through(step)
 
 
+@pytest.mark.parametrize("names", [True, False])
+def test_partial_of_a_step_is_named_without_its_arguments(names):
+    model = Net(nnx.Rngs(0))
+    step = partial(forward if names else partial(forward, X), model)
+    with intus.probe(model, "127.0.0.1", 1) as watch, pytest.raises(InputError) as caught:
+        watch.through(step)
+    assert "got a functools.partial of 'forward' without" in str(caught.value)
+    assert len(str(caught.value)) < 250
+
+
 def test_step_whose_trace_fails_is_tried_once(caplog):
     model = Net(nnx.Rngs(0))
     traces = []

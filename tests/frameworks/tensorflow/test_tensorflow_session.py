@@ -621,3 +621,66 @@ def test_trace_has_the_shapes_of_its_values(session):
     assert len(computed) >= 3
     for op in computed:
         assert (op.shape, op.nbytes) == (op.value.shape, op.value.nbytes), op.label
+
+
+@pytest.mark.parametrize("fed", [(), ("x",), ("x", "y")])
+def test_trace_names_the_placeholders_without_a_value(fed):
+    graph = tf.Graph()
+    with graph.as_default():
+        made = {name: tf1.placeholder(tf.float32, [None], name) for name in "xy"}
+        optional = tf1.placeholder_with_default(2.0, [], "optional")
+        total = tf.add_n([tf.reduce_sum(one) for one in made.values()]) * optional
+        with tf1.Session() as session:
+            feeds = {made[name]: ROWS[0] for name in fed}
+            if len(fed) == 2:
+                assert intus.trace(session, total, feeds).graph.ops
+                assert intus.trace(session, total, {total.op.inputs[0]: 1.0}).graph.ops
+                return
+            with pytest.raises(tf.errors.InvalidArgumentError, match="must feed a value for placeholder"):
+                session.run(total, feeds)
+            with pytest.raises(CaptureError) as caught:
+                intus.trace(session, total, feeds)
+    text = str(caught.value)
+    assert [name for name in "xy" if repr(f"{name}:0") in text] == [one for one in "xy" if one not in fed]
+
+
+def test_trace_says_why_a_run_failed():
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf1.placeholder(tf.float32, [None, 3], "x")
+        seven = tf.reshape(x, [-1, 7])
+        with (
+            tf1.Session() as session,
+            pytest.raises(CaptureError, match="12 values, but the requested shape"),
+        ):
+            intus.trace(session, seven, {x: ROWS})
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "said"),
+    [
+        ((), {}, "missing a required argument: 'fetches'"),
+        (("c:0",), {"feeds": {}}, "got an unexpected keyword argument 'feeds'"),
+        (("c:0", {}, None, None, 1), {}, "too many positional arguments"),
+    ],
+)
+def test_trace_takes_what_run_takes(session, args, kwargs, said):
+    with pytest.raises(InputError, match=f"trace\\(session, fetches, feed_dict\\): {said}"):
+        intus.trace(session, *args, **kwargs)
+
+
+@pytest.mark.parametrize("kind", ["MonitoredSession", "SingularMonitoredSession"])
+def test_what_runs_a_session_is_refused(kind):
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf1.placeholder(tf.float32, [None, 3], "x")
+        y = tf.nn.relu(x, name="y")
+        with getattr(tf1.train, kind)() as monitored:
+            for take in (lambda: intus.probe(monitored, "127.0.0.1", 1), lambda: intus.trace(monitored, y)):
+                with pytest.raises(InputError, match=f"A {kind} of TensorFlow runs a Session.*raw_session"):
+                    take()
+            if kind == "SingularMonitoredSession":
+                handle, tap = attached(monitored.raw_session())
+                found = monitored.run(y, {x: ROWS})
+                handle.remove()
+                np.testing.assert_array_equal(outputs(tap)["y"], found)

@@ -73,19 +73,16 @@ class JaxBackend:
         return _library(operation.module).unit_axis(operation.module, len(shape))
 
     def mode(self, model: Any) -> str:
-        """Return ``"train"`` or ``"eval"``, from the flags of dropout and normalizations.
-
-        Of a model without such flags, from the step that is about to run: without gradients it is
-        ``"eval"``.
-        """
+        """Return ``"train"`` or ``"eval"``: of the step that is about to run, else from the model's flags."""
+        of_call = mode_of_call(model)
+        if of_call is not None:
+            return of_call
         if self._mode is None or self._mode[0]() is not model:
             library = _library(model)
             told = library.training(model) if library.tells_mode(model) else None
             self._mode = ref(model), told
         is_training = self._mode[1]
-        if is_training is None:
-            return mode_of_call(model)
-        return "train" if is_training() else "eval"
+        return "train" if is_training is None or is_training() else "eval"
 
     def inner(self, model: Any, *, compiled: bool) -> Any:
         """Return the model itself."""

@@ -17,7 +17,9 @@ from ..left_out import LeftOut
 from ..several import Several
 from .arrays import captured
 from .followed import Followed
+from .kin import UNKNOWN, Kin
 from .library import Library, Opened
+from .modes import Modes, Traits, name_of
 from .shadow import ModelCall, Shadow
 
 logger = logging.getLogger("intus.backends")
@@ -37,6 +39,10 @@ _PARTLY = (
     "calls outside are recorded: where a training runs in a loop, those are not its steps."
 )
 
+_OTHER = (
+    "The {1} among the arguments of {0} is another one than that which was probed, so calls of it are not "
+    "recorded. Give each model a probe and a step of its own."
+)
 _MAPPED = (
     "the step runs jax.vmap over the model, as over the members of an ensemble. Probe one member, in a step "
     "of its own"
@@ -63,18 +69,13 @@ def latest(model: Any) -> Any:
 
 
 #: The call of a step whose start is being reported to the tap, for ``mode_of_call``.
-_STARTING: ContextVar[tuple[Attachment, Callable[..., Any], Any, Any] | None] = ContextVar(
-    "starting", default=None
-)
+_STARTING: ContextVar[StepInputs | None] = ContextVar("starting", default=None)
 
 
-def mode_of_call(model: Any) -> str:
-    """Return the mode of the call of a model's step that is about to start; ``"train"`` if none is."""
+def mode_of_call(model: Any) -> str | None:
+    """Return the mode of the call of a model's step that is about to start; None if none is."""
     starting = _STARTING.get()
-    if starting is None or starting[0].model is not model:
-        return "train"
-    attachment, *call = starting
-    return attachment.mode(*call)
+    return starting.mode() if starting is not None and starting.model is model else None
 
 
 class StepInputs:
@@ -88,24 +89,45 @@ class StepInputs:
         model: The model.
     """
 
-    __slots__ = ("_attachment", "_call", "model")
+    __slots__ = ("_attachment", "_call", "_shadow", "model")
 
     def __init__(self, attachment: Attachment, *call: Any) -> None:
         self._attachment, self._call, self.model = attachment, call, attachment.model
+        self._shadow: tuple[Shadow, Opened] | None = None
 
     @property
     def library(self) -> Library:
         """The library of the model."""
         return self._attachment.library
 
+    def shadow(self) -> tuple[Shadow, Opened]:
+        """Return the shadow of the call, and its arguments, which are opened once: that takes long for NNX.
+
+        Raises:
+            InputError: If the model is not among the arguments.
+            CaptureError: If the step cannot be observed.
+        """
+        if self._shadow is None:
+            self._shadow = self._attachment.shadow(*self._call)
+        return self._shadow
+
+    def mode(self) -> str:
+        """Return the mode of the call."""
+
+        def traits() -> Traits:
+            shadow, _ = self.shadow()
+            return Traits(shadow.takes_gradients, shadow.trains)
+
+        return self._attachment.mode(traits, *self._call)
+
     def data(self) -> list[Any] | str:
         """Return the arrays that the first call of the model gets, or why they have no rows."""
-        shadow, arrays = self._attachment.shadow(*self._call)
-        return _MAPPED if shadow.calls.maps_model else shadow.data(arrays)
+        shadow, opened = self.shadow()
+        return _MAPPED if shadow.calls.maps_model else shadow.data(opened.arrays)
 
     def forms(self) -> list[Any]:
         """Return the arrays that the first call of the model gets, each as its shape and dtype."""
-        calls = self._attachment.shadow(*self._call)[0].calls
+        calls = self.shadow()[0].calls
         return [] if calls.maps_model else [variable.aval for variable in calls.data]
 
     def model_call(self) -> ModelCall | None:
@@ -114,7 +136,7 @@ class StepInputs:
         Raises:
             CaptureError: If ``jax.vmap`` runs over the model, so that there is no call of one model.
         """
-        shadow, _ = self._attachment.shadow(*self._call)
+        shadow, _ = self.shadow()
         if shadow.calls.maps_model:
             raise CaptureError(_MAPPED)
         return shadow.model_call
@@ -141,7 +163,8 @@ class Attachment:
         self._shadows: dict[tuple[Any, Hashable], Shadow | Exception] = {}
         #: Steps that need the values of numbers among their arguments (``static_argnums``).
         self._static: set[Callable[..., Any]] = set()
-        self._modes: dict[Callable[..., Any], str] = {}
+        self._modes = Modes(library, model, self._warn)
+        self._kin = Kin(lambda: library.arrays(self.model)[0])
         self._updates: bool | None = None  # whether the steps update the model itself; None before the first
         self._followed: Followed | None = None  # the model, if the steps return another one
         self._made_of: Callable[[Sequence[Any]], Any] | None = None  # makes the model of other arrays
@@ -153,6 +176,7 @@ class Attachment:
         """Stop observing. Steps that went through run unobserved from now on."""
         self.removed = True
         self.model = self._followed = self._made_of = None
+        self._kin = Kin(list)
         _ATTACHED.discard(self)
         self._shadows.clear()
 
@@ -215,7 +239,8 @@ class Attachment:
                 self._followed.begins(function, (args, kwargs))
         except Exception as error:
             self._tap.on_error(error)
-        return self.observe(function, args, kwargs, on_error) and self._followed is None
+        is_left_out = self.observe(function, args, kwargs, on_error, of_training=True)
+        return is_left_out and self._followed is None
 
     def leave_out(self, left: Callable[[bool], int]) -> int:
         """Return how many of the next calls need not begin; see ``ModelTap.leave_out``."""
@@ -233,6 +258,7 @@ class Attachment:
     def ends(self, function: Callable[..., Any], result: Any) -> None:
         """Observe the result of a step. It never raises."""
         try:
+            self._kin.returns(function, result)
             if self._followed is not None:
                 self._followed.ends(function, result)
         except Exception as error:
@@ -244,6 +270,8 @@ class Attachment:
         args: Any,
         kwargs: Any,
         on_error: Callable[[Exception], None] | None = None,
+        *,
+        of_training: bool = False,
     ) -> bool:
         """Pass the tensors of a call to the tap, if it wants this call. It never raises.
 
@@ -252,15 +280,17 @@ class Attachment:
             args: Its arguments.
             kwargs: Its keyword arguments.
             on_error: Receives errors; by default the tap.
+            of_training: Whether the caller calls it, who may give it another model.
 
         Returns:
             True if the tap left the call out.
         """
         on_error = on_error or self._tap.on_error
+        inputs = StepInputs(self, function, args, kwargs)
         try:
-            token = _STARTING.set((self, function, args, kwargs))
+            token = _STARTING.set(inputs)
             try:
-                is_left_out = self._tap.on_forward_start(StepInputs(self, function, args, kwargs)) is False
+                is_left_out = self._tap.on_forward_start(inputs) is False
             finally:
                 _STARTING.reset(token)
             if is_left_out:
@@ -268,12 +298,13 @@ class Attachment:
             output: Any = None
             try:
                 known, began = len(self._shadows), _now()
-                shadow, arrays = self.shadow(function, args, kwargs)
+                shadow, opened = inputs.shadow()
+                is_model = not of_training or self._is_model(function, shadow, opened)
                 if len(self._shadows) > known:
                     began = (
                         _now()
                     )  # a compilation is no cost of each pass, as the recording of a graph is none
-                output = self._show(shadow, arrays, began)
+                output = self._show(shadow, opened.arrays, began) if is_model else None
             except Exception as error:
                 on_error(error)
             self._tap.on_forward_end(output)
@@ -281,30 +312,32 @@ class Attachment:
             on_error(error)
         return False
 
-    def mode(self, function: Callable[..., Any], args: Any, kwargs: Any) -> str:
-        """Return ``"train"`` for a step that takes gradients, else ``"eval"``.
+    def mode(self, traits: Callable[[], Traits], function: Callable[..., Any], args: Any, kwargs: Any) -> str:
+        """Return the mode of a call of a step, whose traits a function finds; see ``Modes.of``."""
+        numbers, is_named = function in self._static, getattr(self._tap, "mode", None) is not None
+        return self._modes.of(function, (args, kwargs), traits, numbers=numbers, tells=not is_named)
 
-        Functions of one mode are scored together, which is said.
-        """
-        mode = self._modes.get(function)
-        if mode is None:
-            try:
-                mode = "train" if self.shadow(function, args, kwargs)[0].takes_gradients else "eval"
-            except Exception:  # it is not recorded, which is said when that is tried
-                mode = "train"
-            alike = [_name(one) for one, other in self._modes.items() if other == mode]
-            self._modes[function] = mode
-            if len(alike) == 1:
-                takes = "take" if mode == "train" else "take no"
-                logger.warning(
-                    "intus: %s and %s both %s gradients of %s, so their rows are scored together as %r. "
-                    "Set Probe.mode before each call to keep them apart.",
-                    *(*alike, _name(function), takes, type(self.model).__name__, mode),
-                )
-        return mode
+    def _warn(self, text: str) -> None:
+        """Pass a warning to the tap, or log it."""
+        warn = getattr(self._tap, "warn", None)
+        if warn is None:
+            logger.warning("intus: %s", text)
+        else:
+            warn(text)
 
-    def shadow(self, function: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Shadow, list[Any]]:
-        """Return the shadow of a call, and the arrays of the call's arguments.
+    def _is_model(self, function: Callable[..., Any], shadow: Shadow, opened: Opened) -> bool:
+        """Return False for a call of another model than the probed one; say so, also if it may be one."""
+        if opened.is_same:
+            return True
+        given = [[opened.arrays[at] for at in positions] for positions in shadow.given]
+        doubt = self._kin.doubt(function, given, trains=shadow.takes_gradients)
+        is_other = doubt == UNKNOWN and opened.is_same is False
+        if doubt:
+            self._warn((_OTHER if is_other else doubt).format(name_of(function), type(self.model).__name__))
+        return not is_other
+
+    def shadow(self, function: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Shadow, Opened]:
+        """Return the shadow of a call, and its arguments.
 
         Raises:
             InputError: If the model is not among the arguments.
@@ -331,7 +364,7 @@ class Attachment:
             self._shadows[key] = shadow
         if isinstance(shadow, Exception):
             raise shadow.with_traceback(None)
-        return shadow, opened.arrays
+        return shadow, opened
 
     def _traced(self, function: Callable[..., Any], args: Any, kwargs: Any, opened: Opened) -> Shadow:
         shadow = Shadow(self.library, self.model, function, opened, self._kinds, self._addresses)
@@ -411,14 +444,17 @@ class ObservedStep:
         """Call the step."""
         if self._left_out.calls:
             self._left_out.calls -= 1
-            return self._step(*args, **kwargs)
+            result = self._step(*args, **kwargs)
+            if not self._attachment.removed:
+                self._attachment.ends(self._function, result)
+            return result
         attachment, errors = self._attachment, list[Exception]()
         if not attachment.removed and attachment.begins(self._function, args, kwargs, errors.append):
             self._left_out.calls = attachment.leave_out(self._left_out.left)
         result = self._step(*args, **kwargs)  # if it raises, so did its shadow, and the caller is told
         for error in errors:
             attachment.on_error(error)
-        if attachment.follows:
+        if not attachment.removed:
             attachment.ends(self._function, result)
         return result
 
@@ -426,16 +462,22 @@ class ObservedStep:
         return getattr(self.__wrapped__, name)
 
 
-def _name(function: Callable[..., Any]) -> str:
-    return getattr(function, "__name__", "a function")
+def _described(step: Any) -> str:
+    """Describe what is no compiled step; the repr of a model would be pages long."""
+    if isinstance(step, partial):
+        return f"a functools.partial of {name_of(step.func)!r}"
+    kind, name = type(step).__name__, getattr(step, "__name__", None)
+    if name is None:
+        return f"{'an' if kind[:1].lower() in 'aeio' else 'a'} {kind}"
+    return f"the {kind} {name!r}"
 
 
 def _python_function(step: Any) -> Callable[..., Any]:
     """Return the function that a compiled step was made of."""
     if isinstance(step, FunctionType | MethodType) or not hasattr(step, "__wrapped__"):
         raise InputError(
-            f"through() takes a step compiled by jax.jit, nnx.jit or eqx.filter_jit, got {step!r} without "
-            "__wrapped__. Compile it, or pass it in without a wrapper around it."
+            "through() takes a step compiled by jax.jit, nnx.jit or eqx.filter_jit, got "
+            f"{_described(step)} without __wrapped__. Compile it, or pass it in without a wrapper around it."
         )
     while hasattr(step, "__wrapped__") and not isinstance(step, FunctionType | MethodType):
         step = step.__wrapped__

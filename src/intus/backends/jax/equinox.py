@@ -63,6 +63,9 @@ class Equinox:
         """Return False: ``inference`` is part of a value, and steps may get other values."""
         return False
 
+    def setting(self, value: Any) -> None:
+        """Return None: no value of this library tells the mode."""
+
     def state(self, model: eqx.Module) -> list[StateArray]:
         """Return all arrays; those of floating-point numbers are parameters."""
         return [

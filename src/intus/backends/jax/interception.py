@@ -48,6 +48,8 @@ class Intercepted(NamedTuple):
         bound: The model with its variables, in the call of the model itself, for a library whose models have
             none.
         state: A tree with the arrays of the model in that call, if it is the model's.
+        trains: Whether a dropout is active in the call, or a normalization uses its batch; None for other
+            modules, and where that is not known.
     """
 
     address: str
@@ -57,6 +59,7 @@ class Intercepted(NamedTuple):
     kwargs: Any
     bound: Any = None
     state: Any = None
+    trains: bool | None = None
 
 
 class Interceptor:

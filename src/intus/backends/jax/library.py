@@ -23,11 +23,14 @@ class Opened(NamedTuple):
         arrays: The arrays, and the numbers if they may vary.
         rebuild: Returns the arguments, ``(args, kwargs)``, made of other arrays, in which calls of the
             model's modules pass through the interceptor of the context.
+        is_same: Whether the model in them is the probed one, of a library whose models are objects; None if
+            it is a value.
     """
 
     key: Hashable
     arrays: list[Any]
     rebuild: Callable[[Sequence[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+    is_same: bool | None = None
 
 
 class StateArray(NamedTuple):
@@ -69,6 +72,12 @@ class Library(Protocol):
 
     def tells_mode(self, model: Any) -> bool:
         """Return whether ``training`` of a probed model holds for each step, and is no argument or value."""
+
+    def setting(self, value: Any) -> Hashable:
+        """Return what the mode of a call depends on of an argument, such as flags of modules in it; or None.
+
+        It must take little time, because it is called for each call of a step.
+        """
 
     def state(self, model: Any) -> list[StateArray]:
         """Return the arrays that a model consists of."""

@@ -99,6 +99,9 @@ class Linen:
         """Return False: the mode is an argument of the call."""
         return False
 
+    def setting(self, value: Any) -> None:
+        """Return None: no value of this library tells the mode."""
+
     def state(self, model: linen.Module | Bound) -> list[StateArray]:
         """Return the variables of a bound module."""
         bound = model if isinstance(model, Bound) else Bound.of(model)

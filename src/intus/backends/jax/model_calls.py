@@ -32,7 +32,7 @@ _MEMBERS = (
     "an ensemble, or of samples. Probe one member, in a step of its own"
 )
 #: Primitives whose result has the rows of what they are given.
-_SAME = frozenset({"convert_element_type", "copy", "copy_p"})
+SAME = frozenset({"convert_element_type", "copy", "copy_p"})
 #: Primitives that take parts of a key of random numbers, or change its shape.
 _PARTS = frozenset(
     {"slice", "squeeze", "reshape", "dynamic_slice", "gather", "broadcast_in_dim", "transpose"}
@@ -142,7 +142,7 @@ def _values(flat: ClosedJaxpr) -> dict[Any, Hashable]:
 
     for equation in flat.jaxpr.eqns:
         given = tuple(map(of, equation.invars))
-        if equation.primitive is tap_p or equation.primitive.name in _SAME:
+        if equation.primitive is tap_p or equation.primitive.name in SAME:
             number[equation.outvars[0]] = given[0]
             continue
         try:

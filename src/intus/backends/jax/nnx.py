@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, partial
+from inspect import signature
 from typing import Any
 
 import jax
@@ -18,6 +19,8 @@ from .library import Leaves, Opened, Path, StateArray, call_model, callable_modu
 
 #: Attributes that nnx.Pytree keeps for itself.
 _INTERNAL = ("_pytree__state", "_pytree__nodes")
+#: The names of flags that are true in evaluation, as attributes of modules and as arguments of their calls.
+_FLAGS = ("deterministic", "use_running_average")
 _CHANNELS_LAST = frozenset(
     {
         "Linear",
@@ -44,6 +47,10 @@ class Nnx:
     expected = "step(model, …), or step(graphdef, state, …) of nnx.split(model)"
     parts: tuple[type, ...] = (nnx.Pytree,)
 
+    def __init__(self) -> None:
+        #: The flags of the modules in each object, by identity.
+        self._flags: dict[int, tuple[weakref.ref[Any], list[tuple[weakref.ref[Any], str]]]] = {}
+
     def owns(self, model: Any) -> bool:
         """Return whether this is an NNX module."""
         return isinstance(model, nnx.Module)
@@ -64,12 +71,24 @@ class Nnx:
 
     def training(self, model: nnx.Module) -> Callable[[], bool]:
         """Return a function that returns whether dropout is active or a normalization uses the batch."""
-        flags = [(weakref.ref(module), name) for module, name in _flags(model)]
+        flags = _flags(model)
         return lambda: not flags or any(getattr(module(), name, None) is False for module, name in flags)
 
     def tells_mode(self, model: nnx.Module) -> bool:
         """Return whether there is a dropout or a normalization, which ``train()`` and ``eval()`` set."""
         return bool(_flags(model))
+
+    def setting(self, value: Any) -> Hashable:
+        """Return the flags of the modules in an object, or a graph definition."""
+        if isinstance(value, nnx.GraphDef):
+            definition: Hashable = value
+            return definition
+        if not self.is_leaf(value) or isinstance(value, nnx.Variable):
+            return None
+        known = self._flags.get(id(value))
+        if known is None or known[0]() is not value:
+            known = self._flags[id(value)] = weakref.ref(value), _flags(value)
+        return tuple(getattr(module(), name, None) for module, name in known[1])
 
     def state(self, model: nnx.Module) -> list[StateArray]:
         """Return the values of all variables, and the arrays that are none, as of ``nnx.data``."""
@@ -117,9 +136,9 @@ class Nnx:
                 raise not_found(model, self.expected)
             return jax.tree.unflatten(tree, tapped)
 
-        return Opened(
-            (graphdef, path, tuple(definitions), tree, state_tree, split.key), split.arrays, rebuild
-        )
+        key = graphdef, path, tuple(definitions), tree, state_tree, split.key
+        is_same = None if path is None else _shares(_at(nodes, path), model)
+        return Opened(key, split.arrays, rebuild, is_same)
 
     def updates(self, model: nnx.Module, args: Any, kwargs: Any) -> bool:
         """Return whether the module itself is among the arguments, and not only its state."""
@@ -161,14 +180,27 @@ class Nnx:
         return nnx.split(merged)[0]
 
 
-def _flags(model: nnx.Module) -> list[tuple[nnx.Module, str]]:
-    """Return the modules with a flag of the mode, and its name."""
+def _flags(node: Any) -> list[tuple[weakref.ref[nnx.Module], str]]:
+    """Return the modules in an object that have a flag of the mode, and its name."""
     return [
-        (module, name)
-        for _, module in modules(model)
-        for name in ("deterministic", "use_running_average")
+        (weakref.ref(module), name)
+        for _, module in modules(node)
+        for name in _FLAGS
         if isinstance(vars(module).get(name), bool)
     ]
+
+
+def _trains(module: nnx.Module, call: Any, args: Any, kwargs: Any) -> bool | None:
+    """Return whether a call of a module is of training mode by its flags; an argument goes before them."""
+    try:
+        given = signature(call).bind(module, *args, **kwargs).arguments
+    except (TypeError, ValueError):
+        given = {}
+    for name in _FLAGS:
+        for flag in (given.get(name), vars(module).get(name)):
+            if isinstance(flag, bool):
+                return not flag
+    return None
 
 
 def modules(root: Any) -> Iterator[tuple[Path, nnx.Module]]:
@@ -231,6 +263,14 @@ def _find(model: nnx.Module, root: Any) -> Path | None:
     return same[0] if same else None
 
 
+def _shares(one: nnx.Module, other: nnx.Module) -> bool:
+    """Return whether two modules are one, or one is a view of the other, which has the same variables."""
+    if one is other:
+        return True
+    own, others = ({id(_at(root, path)) for path in _parameters(root)} for root in (one, other))
+    return bool(own) and own <= others
+
+
 def _signature(model: nnx.Module) -> set[tuple[Path, type]]:
     return {(path, type(module)) for path, module in modules(model)}
 
@@ -279,7 +319,9 @@ def _tapped(cls: Any) -> Any:
         with _parameters_passed(self, place, interceptor):
             state = None if place.address else [variable.get_value() for variable in _parameters_of(self)]
             run = partial(cls.__call__, self)
-            return interceptor.call(Intercepted(place.address, cls, run, args, kwargs, state=state))
+            trains = _trains(self, cls.__call__, args, kwargs)
+            call = Intercepted(place.address, cls, run, args, kwargs, state=state, trains=trains)
+            return interceptor.call(call)
 
     names = {"__call__": call, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
     return type(cls)(cls.__name__, (cls,), names)

@@ -23,11 +23,12 @@ from .interception import Intercepted, Interceptor, intercepting
 from .internals import batched, bind
 from .jaxprs import Frame, evaluate
 from .library import Library, Opened
-from .model_calls import DATA, END, STATE, ModelCalls, mark_all
+from .model_calls import DATA, END, SAME, STATE, ModelCalls, mark_all
 from .tap_primitive import GRADIENT, VALUE, Mark, tap, tap_p
 
-#: The kind of the mark of a parameter that shows which state a module was made of.
-_ORIGIN = "origin"
+#: The kind of the mark of a parameter that shows which state a module was made of, and of the result of a
+#: module that the step itself calls, which shows whether the step takes gradients.
+_ORIGIN, _OUTER = "origin", "outer"
 _DRAWS = frozenset({"random_bits", "random_gamma", "threefry2x32", "rng_uniform", "rng_bit_generator"})
 #: The kind of the gradient of each kind of marked value.
 _GRADIENTS = {"output": "grad_output", "input": "grad_input", "parameter": "parameter_grad"}
@@ -81,6 +82,7 @@ class Taps(Interceptor):
         returned: By address, the paths of the arrays that the first call returned, and the main one's number.
         within: By the address and number of a call, the number of the call of the model that it is part of; 0
             if it is part of none.
+        trains: ``Intercepted.trains`` of all calls of which it is known.
     """
 
     origins = True
@@ -97,7 +99,8 @@ class Taps(Interceptor):
         self.model_call: ModelCall | None = None
         self.returned: dict[str, tuple[list[str], int]] = {}
         self.within: dict[tuple[str, int], int] = {}
-        self._call = 0
+        self.trains: set[bool] = set()
+        self._call = self._depth = 0
 
     def call(self, call: Intercepted) -> Any:
         """Mark the main array of the result, and that of the arguments; of the model all, and its state."""
@@ -115,12 +118,16 @@ class Taps(Interceptor):
             args, kwargs = mark_all((args, kwargs), DATA, number, self._is_leaf)
         if observed and self._inputs:
             args, kwargs = self._marked((args, kwargs), Mark(address, "input", number))
+        if call.trains is not None:
+            self.trains.add(call.trains)
+        self._depth += 1
         try:
             result = call.run(*args, **kwargs)
         finally:
             self._call = before
-        if not address:
-            result = self._marked(result, Mark(address, END, number))
+            self._depth -= 1
+        if not address or not self._depth:
+            result = self._marked(result, Mark(address, _OUTER if address else END, number))
         if not observed:
             return result
         if self._outputs and (main := main_array(result, self._is_leaf)) is not None:
@@ -205,6 +212,8 @@ class Shadow:
         derived: Modules of which maybe a derivative is computed, and no gradient of the loss.
         partly: The modules that also ran inside of a loop or a branch, where they are not observed.
         takes_gradients: Whether the step takes gradients through the model.
+        trains: Whether a dropout was active in it, or a normalization used its batch; None if nothing tells.
+        given: The positions, among the arrays of the arguments, of those of the model in each of its calls.
         calls: The calls of the model in the step.
 
     Raises:
@@ -227,12 +236,13 @@ class Shadow:
         _check_origins(flat)
         self.calls = ModelCalls(flat, taps.within)
         self.visits, outputs, self.several, self.derived = _visits(flat, kinds, self.calls)
-        inside = {mark.address for equation in flat.jaxpr.eqns for mark in _marks_inside(equation)}
+        inner = [one for equation in flat.jaxpr.eqns for one in _taps_inside(equation)]
+        inside = {one.params["mark"].address for one in inner if _is_mark(one, "output", VALUE)}
         self.partly = sorted(inside & {visit.address for visit in self.visits})
-        self.takes_gradients = any(
-            equation.primitive is tap_p and equation.params["stage"] == GRADIENT
-            for equation in flat.jaxpr.eqns
-        )
+        outer = [one for one in flat.jaxpr.eqns if one.primitive is tap_p]
+        self.takes_gradients = any(one.params["stage"] == GRADIENT for one in outer + inner)
+        self.trains = True in taps.trains if taps.trains else None
+        self.given = _given(flat)
         kept, self._inputs = _cut(flat, outputs)
         self._data, self._data_error = _data(flat, self.calls.data)
         self.avals = [variable.aval for variable in outputs]
@@ -367,14 +377,30 @@ def _is_mark(equation: Any, kind: str, stage: str) -> bool:
     return equation.primitive is tap_p and params["mark"].kind == kind and params["stage"] == stage
 
 
-def _marks_inside(equation: Any) -> Iterator[Mark]:
-    """Yield the marks of outputs of modules that run inside of an equation, which is a loop or a branch."""
+def _taps_inside(equation: Any) -> Iterator[Any]:
+    """Yield the equations of marks inside of an equation, which is a loop or a branch."""
     for value in equation.params.values():
         for body in value if isinstance(value, tuple | list) else (value,):
             for inner in getattr(getattr(body, "jaxpr", body), "eqns", ()):
-                if _is_mark(inner, "output", VALUE):
-                    yield inner.params["mark"]
-                yield from _marks_inside(inner)
+                if inner.primitive is tap_p:
+                    yield inner
+                yield from _taps_inside(inner)
+
+
+def _given(flat: ClosedJaxpr) -> list[list[int]]:
+    """Return the positions of the inputs that are arrays of the model, in each of its calls."""
+    inputs = {variable: at for at, variable in enumerate(flat.jaxpr.invars)}
+    calls: dict[int, list[int]] = defaultdict(list)
+    for equation in flat.jaxpr.eqns:
+        if equation.primitive is not tap_p and equation.primitive.name not in SAME:
+            continue
+        variable = equation.invars[0]
+        at = None if isinstance(variable, Literal) else inputs.get(variable)
+        if _is_mark(equation, STATE, VALUE):
+            calls[equation.params["mark"].call].extend([] if at is None else [at])
+        if at is not None:
+            inputs[equation.outvars[0]] = at
+    return list(calls.values())
 
 
 def _outermost(flat: ClosedJaxpr) -> tuple[list[Any], set[Mark]]:
@@ -458,7 +484,7 @@ def _visits(
             order.append((mark, len(marked[mark, stage]) - 1))
     marks_of: dict[tuple[str, int], list[Mark]] = defaultdict(list)
     for mark, stage in marked:
-        if stage == VALUE and mark.kind not in (_ORIGIN, DATA, STATE, END):
+        if stage == VALUE and mark.kind not in (_ORIGIN, _OUTER, DATA, STATE, END):
             marks_of[mark.address, mark.call].append(mark)
     total, variables, visits = _Totals(flat), list[Any](), list[Visit]()
     counts: dict[str, int] = defaultdict(int)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -145,7 +146,7 @@ class TensorFlowBackend:
         if isinstance(model, tf.Module):
             with module_evaluation(model):
                 return trace_function(model, structure_of(model), args, kwargs)
-        fetches, feeds = _arguments_of_run(*args, **kwargs)
+        fetches, feeds = _arguments_of_run(args, kwargs)
         return trace_session(model, fetches, feeds or {})
 
     def attach(self, model: Any, operations: Iterable[Operation], kinds: Collection[str], tap: Tap) -> Handle:
@@ -165,5 +166,16 @@ def _values(model: Any) -> list[np.ndarray] | None:
     return variables(model)
 
 
-def _arguments_of_run(fetches: Any, feed_dict: Any = None, **options: Any) -> tuple[Any, Any]:
-    return fetches, feed_dict
+def _arguments_of_run(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the fetches and feeds among the arguments of a Session's ``run``.
+
+    Raises:
+        InputError: If ``run`` does not take them.
+    """
+    try:
+        given = signature(tf.compat.v1.Session.run).bind(None, *args, **kwargs).arguments
+    except TypeError as error:
+        raise InputError(
+            f"Of a Session, pass what you pass to its run, trace(session, fetches, feed_dict): {error}."
+        ) from None
+    return given["fetches"], given.get("feed_dict")

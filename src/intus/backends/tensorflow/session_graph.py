@@ -42,6 +42,12 @@ def trace_session(session: Any, fetches: Any, feeds: Mapping[Any, Any]) -> Trace
             f"The fetches need {update.name} ({update.type}), which writes a variable, and a trace must not "
             "train. Trace what computes the loss instead."
         )
+    if unfed := sorted(op.outputs[0].name for op in needed if op.type == "Placeholder"):
+        named, example = ", ".join(map(repr, unfed)), f"{{{unfed[0]!r}: …}}"
+        raise CaptureError(
+            f"The Session could not run the fetches: they need {named}, of which the feeds have no value. "
+            f"Pass what you pass to run: trace(session, fetches, {example})."
+        )
     builder, rows = _build(graph, ends, fed)
     operations = {tensor.op for tensor in (graph.as_graph_element(name) for name in rows.rows)}
     fetched = [
@@ -54,13 +60,20 @@ def trace_session(session: Any, fetches: Any, feeds: Mapping[Any, Any]) -> Trace
     try:
         arrays = plain_run(session, fetched, feeds)
     except (tf.errors.OpError, RuntimeError, ValueError) as error:
-        raise CaptureError(f"The Session could not run the fetches: {str(error).splitlines()[0]}") from error
+        raise CaptureError(f"The Session could not run the fetches: {_reason(error)}") from error
     _add_outputs(builder, rows, ends)
     drawn = sorted(op.name for op in needed if is_random(op))
     facts = {**FACTS, "not_restored": [_DRAWN % ", ".join(drawn)]} if drawn else FACTS
     built, order = builder.graph(facts)
     values = {name: np.asarray(array) for name, array in zip(fetched, arrays, strict=True)}
     return Traced(built, values_by_row(rows.rows, values, order))
+
+
+def _reason(error: Exception) -> str:
+    """Return the line of an error of a Session that says what is wrong; where it was made comes before it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    after = [at + 1 for at, line in enumerate(lines[:-1]) if line.startswith("Node: ")]
+    return lines[after[0]] if after else next(iter(lines), type(error).__name__)
 
 
 class SessionRecorder:
